@@ -1,0 +1,3 @@
+//! The `astracer` command line tool.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What a trace is; readers and writers of trace formats.

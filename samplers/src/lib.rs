@@ -1,0 +1,1 @@
+//! Decide: keep or drop, with what weight.

@@ -1,0 +1,1 @@
+//! Replay recorded workloads through samplers and score what is kept.

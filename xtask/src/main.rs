@@ -1,0 +1,3 @@
+//! `cargo xtask`: the one entry to every check.
+
+fn main() {}
