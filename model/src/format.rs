@@ -1,0 +1,94 @@
+//! The trace formats: their names, and the door to each one's reader.
+
+use std::fmt;
+use std::io::BufRead;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::sink::Sink;
+use crate::source::Limits;
+
+pub mod htrace;
+pub mod jaeger_json;
+pub mod nezha_csv;
+pub mod otlp_json;
+pub mod otlp_proto;
+pub mod zipkin_json;
+
+/// A format that traces are recorded in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// OTLP export requests as JSON: one a file, one a line, or the collector's file exporter's lines.
+    OtlpJson,
+    /// OTLP export requests as protobuf: one a file, or each behind its length.
+    OtlpProto,
+    /// Jaeger's query API: `{"data": [...]}`, or a bare list of traces.
+    JaegerJson,
+    /// Zipkin v2: a list of spans, or a list of traces.
+    ZipkinJson,
+    /// HTrace 3 and 4: span objects that follow each other.
+    HTrace,
+    /// Nezha's CSV of spans.
+    NezhaCsv,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: &'static [Self] =
+        &[Self::OtlpJson, Self::OtlpProto, Self::JaegerJson, Self::ZipkinJson, Self::HTrace, Self::NezhaCsv];
+
+    /// The name used on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OtlpJson => "otlp-json",
+            Self::OtlpProto => "otlp-proto",
+            Self::JaegerJson => "jaeger-json",
+            Self::ZipkinJson => "zipkin-json",
+            Self::HTrace => "htrace",
+            Self::NezhaCsv => "nezha-csv",
+        }
+    }
+
+    /// Reads one uncompressed file of this format to its end, handing spans and problems to `sink`.
+    ///
+    /// `file` is the name that places and problems carry.
+    pub fn read(self, input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
+        match self {
+            Self::OtlpJson => otlp_json::read(input, file, limits, sink),
+            Self::OtlpProto => otlp_proto::read(input, file, limits, sink),
+            Self::JaegerJson => jaeger_json::read(input, file, limits, sink),
+            Self::ZipkinJson => zipkin_json::read(input, file, limits, sink),
+            Self::HTrace => htrace::read(input, file, limits, sink),
+            Self::NezhaCsv => nezha_csv::read(input, file, limits, sink),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no format's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFormat(String);
+
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
+        write!(f, "unknown trace format '{}'; known are {}", self.0, names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let known = Self::ALL.iter().find(|format| format.name().eq_ignore_ascii_case(name));
+        known.copied().ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}

@@ -1,0 +1,84 @@
+//! Trace and span ids, and their hexadecimal form.
+
+use std::fmt;
+
+/// A 128-bit trace id; zero means that the recorder wrote none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(pub u128);
+
+/// A 64-bit span id; zero is not a valid id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(pub u64);
+
+impl TraceId {
+    /// The id that says "none was written".
+    pub const ZERO: Self = Self(0);
+
+    /// Reads 1 to 32 hexadecimal digits of either case; shorter ids are 64-bit or unpadded ones.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        parse_hex(text, 32).map(Self)
+    }
+}
+
+impl SpanId {
+    /// The id that says "none was written".
+    pub const ZERO: Self = Self(0);
+
+    /// Reads 1 to 16 hexadecimal digits of either case.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        parse_hex(text, 16).map(|value| Self(value as u64))
+    }
+}
+
+fn parse_hex(text: &str, digits_max: usize) -> Option<u128> {
+    if text.is_empty() || text.len() > digits_max {
+        return None;
+    }
+    let mut value = 0u128;
+    for &byte in text.as_bytes() {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => return None,
+        };
+        value = value << 4 | u128::from(digit);
+    }
+    Some(value)
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_is_read_in_both_cases_and_any_length_up_to_the_full_one() {
+        assert_eq!(
+            TraceId::from_hex("5B8EFFF798038103D269B633813FC60C"),
+            Some(TraceId(0x5b8efff798038103d269b633813fc60c))
+        );
+        assert_eq!(TraceId::from_hex("151e8ea44a5cf41c"), Some(TraceId(0x151e8ea44a5cf41c)));
+        assert_eq!(SpanId::from_hex("f"), Some(SpanId(15)));
+        for bad in ["", "g", "0x1", " 1", "+1", "11112222333344445"] {
+            assert_eq!(SpanId::from_hex(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ids_print_padded_and_lower_case() {
+        assert_eq!(TraceId(0xAB).to_string(), "000000000000000000000000000000ab");
+        assert_eq!(SpanId(0xAB).to_string(), "00000000000000ab");
+    }
+}

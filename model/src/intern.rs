@@ -1,0 +1,88 @@
+//! Names as small numbers.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use rapidhash::fast::RandomState;
+
+/// A name in an [`Interner`]; equal symbols of one interner are equal names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Symbol(pub u32);
+
+impl Symbol {
+    /// The symbol as an index into tables by symbol.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A set of names, each with a [`Symbol`] in order of first use.
+#[derive(Clone, Debug, Default)]
+pub struct Interner {
+    table: HashTable<u32>,
+    names: Vec<Box<str>>,
+    hasher: RandomState,
+}
+
+impl Interner {
+    /// The symbol of a name, new if it was not seen before.
+    ///
+    /// # Panics
+    ///
+    /// After 2^32 different names.
+    pub fn intern(&mut self, name: &str) -> Symbol {
+        let hash = self.hasher.hash_one(name);
+        if let Some(&found) = self.table.find(hash, |&index| &*self.names[index as usize] == name) {
+            return Symbol(found);
+        }
+        let index = u32::try_from(self.names.len()).expect("fewer than 2^32 names");
+        self.names.push(name.into());
+        self.table.insert_unique(hash, index, |&index| self.hasher.hash_one(&*self.names[index as usize]));
+        Symbol(index)
+    }
+
+    /// The symbol of a name that was seen before.
+    pub fn find(&self, name: &str) -> Option<Symbol> {
+        let hash = self.hasher.hash_one(name);
+        self.table.find(hash, |&index| &*self.names[index as usize] == name).map(|&index| Symbol(index))
+    }
+
+    /// The name of a symbol of this interner.
+    pub fn name(&self, symbol: Symbol) -> &str {
+        &self.names[symbol.index()]
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// True before the first name.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// All names, in the order of their symbols.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.names.iter().map(|name| &**name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_keeps_its_symbol_while_the_table_grows() {
+        let mut interner = Interner::default();
+        let symbols: Vec<_> = (0..1000).map(|n| interner.intern(&format!("name {n}"))).collect();
+        for (n, &symbol) in symbols.iter().enumerate() {
+            let name = format!("name {n}");
+            assert_eq!(interner.intern(&name), symbol);
+            assert_eq!(interner.find(&name), Some(symbol));
+            assert_eq!(interner.name(symbol), name);
+        }
+        assert_eq!(interner.len(), 1000);
+        assert_eq!(interner.find("other"), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! A recording in memory.
+
+/// A recording.
+#[derive(Debug, Default)]
+pub struct Recording;
