@@ -115,7 +115,7 @@ problem_kinds! {
     NoEnd "no_end" kept "span without an end",
     /// A span that ended before it started; it counts with duration 0.
     EndBeforeStart "end_before_start" kept "span ends before it starts",
-    /// A child of another service lies outside its parent's time although the call was synchronous: clocks differ.
+    /// A child that starts before its parent: two machines' clocks differ, or one stepped back.
     ClockSkew "clock_skew" kept "child starts before its parent (clock skew)",
 }
 
