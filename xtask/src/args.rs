@@ -1,0 +1,117 @@
+//! The command line of `cargo xtask`.
+
+use crate::fuzz;
+use crate::step::Step;
+
+/// What the user asked for.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Command {
+    Help,
+    Steps(Vec<Step>),
+    Fuzz(fuzz::Options),
+}
+
+/// Reads the words after `cargo xtask`.
+///
+/// # Errors
+///
+/// A sentence for the user, if a word is unknown or a value is missing.
+pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String> {
+    let words: Vec<String> = words.into_iter().collect();
+    if words.is_empty() || words.iter().any(|word| matches!(word.as_str(), "help" | "--help" | "-h")) {
+        return Ok(Command::Help);
+    }
+    if words[0] == "fuzz" {
+        return parse_fuzz(&words[1..]).map(Command::Fuzz);
+    }
+    let mut steps = Vec::new();
+    for word in &words {
+        if word == "ci" {
+            steps.extend(Step::ALL);
+        } else {
+            steps.push(Step::named(word).ok_or_else(|| format!("no such command: {word}"))?);
+        }
+    }
+    Ok(Command::Steps(steps))
+}
+
+fn parse_fuzz(words: &[String]) -> Result<fuzz::Options, String> {
+    let mut options = fuzz::Options::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seconds" => {
+                let value = words.next().ok_or("--seconds needs a number")?;
+                options.seconds = value.parse().map_err(|_| format!("--seconds: not a number: {value}"))?;
+            }
+            flag if flag.starts_with('-') => return Err(format!("no such option of fuzz: {flag}")),
+            target => options.targets.push(target.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+/// The text of `--help`.
+pub(crate) fn help() -> String {
+    let mut text = String::from(
+        "cargo xtask: the one entry to every check\n\n\
+         Usage: cargo xtask COMMAND...\n\n\
+         Commands:\n  ci           all of the following, in this order, to the end even if one fails\n",
+    );
+    for step in Step::ALL {
+        text.push_str(&format!("  {:<12} {}\n", step.name(), step.purpose()));
+    }
+    text.push_str(
+        "\n  fuzz [TARGET...] [--seconds N]\n               \
+         run libFuzzer on each target (all by default) for N seconds (60)\n\n\
+         Examples:\n  \
+         cargo xtask ci                           what CI runs\n  \
+         cargo xtask fmt clippy                   just these two\n  \
+         cargo xtask tidy                         one second, no build\n  \
+         cargo xtask fuzz htrace --seconds 600    ten minutes on one reader\n\n\
+         Exit codes: 0 all passed, 1 a check failed, 2 the command line is wrong.\n",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn ci_is_every_step_in_order() {
+        assert_eq!(parse(words("ci")), Ok(Command::Steps(Step::ALL.to_vec())));
+    }
+
+    #[test]
+    fn steps_can_be_picked() {
+        assert_eq!(parse(words("tidy fmt")), Ok(Command::Steps(vec![Step::Tidy, Step::Fmt])));
+    }
+
+    #[test]
+    fn fuzz_takes_targets_and_seconds() {
+        let expected = fuzz::Options { targets: words("htrace zipkin_json"), seconds: 5 };
+        assert_eq!(parse(words("fuzz htrace --seconds 5 zipkin_json")), Ok(Command::Fuzz(expected)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(parse(words("fnt")), Err("no such command: fnt".to_owned()));
+        assert_eq!(parse(words("fuzz --seconds")), Err("--seconds needs a number".to_owned()));
+        assert_eq!(parse(words("fuzz --seconds x")), Err("--seconds: not a number: x".to_owned()));
+        assert_eq!(parse(words("fuzz --second 3")), Err("no such option of fuzz: --second".to_owned()));
+    }
+
+    #[test]
+    fn help_names_every_step() {
+        assert_eq!(parse(words("")), Ok(Command::Help));
+        assert_eq!(parse(words("ci --help")), Ok(Command::Help));
+        for step in Step::ALL {
+            assert!(help().contains(step.name()), "{} is missing", step.name());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Runs steps one after the other, to the end, and says how each went.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::step::{Outcome, Step};
+
+/// Runs `steps` and prints the summary; a failure does not keep the later steps from running.
+pub(crate) fn run(root: &Path, steps: &[Step]) -> ExitCode {
+    let results: Vec<Ran> = steps
+        .iter()
+        .map(|&step| {
+            println!("\n==> {}: {}", step.name(), step.purpose());
+            let start = Instant::now();
+            let outcome = step.run(root);
+            Ran { step, outcome, took: start.elapsed() }
+        })
+        .collect();
+    print!("\n{}", summary(&results));
+    if results.iter().any(|ran| ran.outcome == Outcome::Failed) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+struct Ran {
+    step: Step,
+    outcome: Outcome,
+    took: Duration,
+}
+
+fn summary(results: &[Ran]) -> String {
+    let mut text = format!("{:<12} {:>8}  result\n", "step", "seconds");
+    for Ran { step, outcome, took } in results {
+        let result = match outcome {
+            Outcome::Passed => "ok".to_owned(),
+            Outcome::Failed => "FAILED".to_owned(),
+            Outcome::Skipped(reason) => format!("skipped: {reason}"),
+        };
+        text.push_str(&format!("{:<12} {:>8.1}  {result}\n", step.name(), took.as_secs_f64()));
+    }
+    let failed: Vec<&str> =
+        results.iter().filter(|ran| ran.outcome == Outcome::Failed).map(|ran| ran.step.name()).collect();
+    let total: Duration = results.iter().map(|ran| ran.took).sum();
+    if failed.is_empty() {
+        text.push_str(&format!("\nAll passed in {:.1} s.\n", total.as_secs_f64()));
+    } else {
+        text.push_str(&format!("\n{} of {} failed: {}\n", failed.len(), results.len(), failed.join(", ")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(step: Step, outcome: Outcome, millis: u64) -> Ran {
+        Ran { step, outcome, took: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn failures_are_named_at_the_end() {
+        let text = summary(&[
+            ran(Step::Fmt, Outcome::Failed, 250),
+            ran(Step::Loom, Outcome::Skipped("no models".to_owned()), 0),
+            ran(Step::Clippy, Outcome::Passed, 61_000),
+            ran(Step::Test, Outcome::Failed, 1_000),
+        ]);
+        let expected = "\
+step          seconds  result
+fmt               0.2  FAILED
+loom              0.0  skipped: no models
+clippy           61.0  ok
+test              1.0  FAILED
+
+2 of 4 failed: fmt, test
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_skipped_step_is_no_failure() {
+        let text = summary(&[
+            ran(Step::Fmt, Outcome::Passed, 1_000),
+            ran(Step::Loom, Outcome::Skipped("no models".to_owned()), 500),
+        ]);
+        assert!(text.ends_with("\nAll passed in 1.5 s.\n"), "{text}");
+    }
+}

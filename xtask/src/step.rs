@@ -1,0 +1,98 @@
+//! The checks by name, in the order of `cargo xtask ci`: cheap ones first, the tests last, so that what a log ends
+//! with is the tests' own result.
+
+use std::path::Path;
+
+use crate::{cargo, fuzz, licences, loom, tidy};
+
+/// One check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Fmt,
+    Tidy,
+    Licences,
+    Clippy,
+    Doc,
+    Loom,
+    FuzzCheck,
+    Test,
+}
+
+/// How a step ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    /// It could not run here, for this reason. Not a failure.
+    Skipped(String),
+}
+
+impl From<bool> for Outcome {
+    fn from(passed: bool) -> Self {
+        if passed { Outcome::Passed } else { Outcome::Failed }
+    }
+}
+
+impl Step {
+    pub(crate) const ALL: [Step; 8] = [
+        Step::Fmt,
+        Step::Tidy,
+        Step::Licences,
+        Step::Clippy,
+        Step::Doc,
+        Step::Loom,
+        Step::FuzzCheck,
+        Step::Test,
+    ];
+
+    pub(crate) fn named(name: &str) -> Option<Step> {
+        Step::ALL.into_iter().find(|step| step.name() == name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Step::Fmt => "fmt",
+            Step::Tidy => "tidy",
+            Step::Licences => "licences",
+            Step::Clippy => "clippy",
+            Step::Doc => "doc",
+            Step::Loom => "loom",
+            Step::FuzzCheck => "fuzz-check",
+            Step::Test => "test",
+        }
+    }
+
+    /// One line for `--help`.
+    pub(crate) fn purpose(self) -> &'static str {
+        match self {
+            Step::Fmt => "the sources are formatted",
+            Step::Tidy => "the crate graph and the invariants of ARCHITECTURE.md hold",
+            Step::Licences => "every dependency's licence is one we accept",
+            Step::Clippy => "no warning of rustc or clippy",
+            Step::Doc => "the documentation builds without a warning",
+            Step::Loom => "the samplers' concurrent steps, in every interleaving",
+            Step::FuzzCheck => {
+                "the libFuzzer targets compile (only where cargo-fuzz and nightly are installed)"
+            }
+            Step::Test => "all tests and doc tests; fuzz targets replay their seeds and mutations of them",
+        }
+    }
+
+    pub(crate) fn run(self, root: &Path) -> Outcome {
+        match self {
+            Step::Fmt => cargo::run(root, "fmt --all --check").into(),
+            Step::Tidy => tidy::run(root),
+            Step::Licences => licences::run(root),
+            Step::Clippy => {
+                cargo::run(root, "clippy --workspace --all-targets --locked -- -D warnings").into()
+            }
+            Step::Doc => {
+                let env = [("RUSTDOCFLAGS", "-D warnings".to_owned())];
+                cargo::run_with(root, "doc --workspace --no-deps --locked", env).into()
+            }
+            Step::Loom => loom::run(root),
+            Step::FuzzCheck => fuzz::check(root),
+            Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),
+        }
+    }
+}

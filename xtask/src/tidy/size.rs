@@ -1,0 +1,81 @@
+//! Limits on what the repository holds: the length of a source file, the bytes of recorded data.
+
+use super::Problem;
+use crate::repo::Repo;
+
+const LINES_MAX: usize = 600;
+
+/// Longer files, each with the reason why it is one concept nevertheless.
+const LONG: &[(&str, &str)] = &[];
+
+const DATA_BYTES_MAX: usize = 12_000_000;
+
+pub(super) fn check(repo: &Repo) -> Vec<Problem> {
+    let mut problems = lines(repo, LONG);
+    problems.extend(data(repo, DATA_BYTES_MAX));
+    problems
+}
+
+fn lines(repo: &Repo, long: &[(&str, &str)]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let is_long = |text: &str| text.lines().count() > LINES_MAX;
+    for (path, _) in long {
+        if !repo.file(path).and_then(|file| file.text()).is_some_and(is_long) {
+            problems.push(Problem::file(path, "needs no entry in the list of tidy/size.rs any more"));
+        }
+    }
+    for (file, text) in repo.rust_files().filter(|(_, text)| is_long(text)) {
+        if !long.iter().any(|(path, _)| *path == file.path) {
+            let lines = text.lines().count();
+            problems.push(Problem::file(
+                &file.path,
+                format!("{lines} lines, more than {LINES_MAX}: split it by concept"),
+            ));
+        }
+    }
+    problems
+}
+
+fn data(repo: &Repo, bytes_max: usize) -> Option<Problem> {
+    let files = || repo.files().filter(|file| file.is_data());
+    let bytes: usize = files().map(|file| file.bytes.len()).sum();
+    let largest = files().max_by_key(|file| file.bytes.len())?;
+    let message =
+        format!("recorded data is {bytes} bytes in all, more than {bytes_max}; this file is the largest");
+    (bytes > bytes_max).then(|| Problem::file(&largest.path, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::printed;
+
+    #[test]
+    fn a_long_file_needs_an_entry() {
+        let (fits, long) = ("x\n".repeat(600), "x\n".repeat(601));
+        let repo = Repo::of(&[("a.rs", &fits), ("b.rs", &long), ("c.rs", &long), ("d.json", &long)]);
+        let expected = ["b.rs: 601 lines, more than 600: split it by concept"];
+        assert_eq!(printed(&lines(&repo, &[("c.rs", "a test")])), expected);
+    }
+
+    #[test]
+    fn an_entry_must_be_needed() {
+        let repo = Repo::of(&[("a.rs", "x\n")]);
+        let expected = ["a.rs", "gone.rs"]
+            .map(|path| format!("{path}: needs no entry in the list of tidy/size.rs any more"));
+        assert_eq!(printed(&lines(&repo, &[("a.rs", "a test"), ("gone.rs", "a test")])), expected);
+    }
+
+    #[test]
+    fn data_has_a_budget() {
+        let repo = Repo::of(&[
+            ("workloads/a", "12345"),
+            ("model/tests/data/b", "123456"),
+            ("model/src/c.rs", "123"),
+        ]);
+        assert_eq!(data(&repo, 11), None);
+        let expected =
+            "model/tests/data/b: recorded data is 11 bytes in all, more than 10; this file is the largest";
+        assert_eq!(data(&repo, 10).map(|problem| problem.to_string()), Some(expected.to_owned()));
+    }
+}
