@@ -1,1 +1,21 @@
-//! Replay recorded workloads through samplers and score what is kept.
+//! Replays recorded workloads through samplers and scores what is kept.
+//!
+//! ```text
+//! Recording -> Workload -> replay(sampler, seed) -> kept traces -> Score
+//!     |                                                              |
+//!     +-> Inspection                          Evaluation <- rows ----+
+//! ```
+//!
+//! What each number means stands in `docs/metrics.md`, with an example worked by hand. This crate reads no files and
+//! prints nothing; a replay runs in recorded time, not on a clock.
+
+pub mod inspect;
+pub mod key;
+pub mod score;
+pub mod statistics;
+pub mod workload;
+
+pub use inspect::Inspection;
+pub use key::KeyRule;
+pub use score::Score;
+pub use workload::Workload;

@@ -1,0 +1,252 @@
+//! What a recording holds: its roots, its functions, its call trees.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use astracer_model::UnixNanos;
+use astracer_model::intern::Symbol;
+use astracer_model::recording::{Recording, TraceView};
+use astracer_model::shape::{Scratch, Shapes};
+use serde::Serialize;
+
+use crate::statistics::{MeanSd, quantile};
+
+const NS_PER_MS: f64 = 1e6;
+
+/// A recording's tables: the shape of the paper's Tables 1 (roots), 2 (functions) and 4 (sizes).
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// How many traces there are.
+    pub traces: u64,
+    /// How many spans.
+    pub spans: u64,
+    /// Bytes of the spans' records, in the format of the recording.
+    pub bytes: u64,
+    /// Bytes of the spans as OTLP protobuf messages.
+    pub otlp_bytes: u64,
+    /// How many different call trees.
+    pub call_trees: u64,
+    /// Earliest start of a span, ns since the epoch.
+    pub start_unix_ns: u64,
+    /// Latest end of a span, ns since the epoch.
+    pub end_unix_ns: u64,
+    /// From the one to the other, seconds.
+    pub seconds: f64,
+    /// Root spans by name.
+    pub roots: Vec<Root>,
+    /// Operations by name.
+    pub functions: Vec<FunctionRow>,
+}
+
+/// The traces of one root name.
+#[derive(Clone, Debug, Serialize)]
+pub struct Root {
+    /// The root span's name.
+    pub name: String,
+    /// How many traces.
+    pub traces: u64,
+    /// Of all traces, 0 to 1.
+    pub share: f64,
+    /// How many different call trees.
+    pub call_trees: u64,
+    /// Spans of these traces.
+    pub spans: u64,
+    /// Of their records.
+    pub bytes: u64,
+    /// Most arrivals within one second, counted from the first arrival of all.
+    pub traces_per_second_max: u64,
+    /// Mean duration of the root span, ms.
+    pub mean_ms: f64,
+    /// The population's standard deviation of it, ms.
+    pub sd_ms: f64,
+}
+
+/// The spans of one name.
+#[derive(Clone, Debug, Serialize)]
+pub struct FunctionRow {
+    /// The operation's name.
+    pub name: String,
+    /// How many spans.
+    pub count: u64,
+    /// Mean duration, ms.
+    pub mean_ms: f64,
+    /// The population's standard deviation of it, ms.
+    pub sd_ms: f64,
+    /// Half of the spans are not longer, ms.
+    pub median_ms: f64,
+    /// Three quarters of the spans are not longer, ms.
+    pub p75_ms: f64,
+    /// 95 of 100 spans are not longer, ms.
+    pub p95_ms: f64,
+    /// The longest, ms.
+    pub max_ms: f64,
+}
+
+/// A column to sort by: names ascending, numbers descending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Column {
+    /// The name.
+    Name,
+    /// Traces of a root, spans of a function.
+    #[default]
+    Count,
+    /// Mean duration.
+    Mean,
+    /// Standard deviation of the duration.
+    Sd,
+    /// Median duration (functions; roots are sorted by mean).
+    Median,
+    /// 75th percentile (functions; roots are sorted by mean).
+    P75,
+    /// 95th percentile (functions; roots are sorted by mean).
+    P95,
+    /// Longest duration (functions; roots are sorted by mean).
+    Max,
+}
+
+impl Column {
+    /// Every column with its name.
+    pub const ALL: &'static [(&'static str, Self)] = &[
+        ("name", Self::Name),
+        ("count", Self::Count),
+        ("mean", Self::Mean),
+        ("sd", Self::Sd),
+        ("median", Self::Median),
+        ("p75", Self::P75),
+        ("p95", Self::P95),
+        ("max", Self::Max),
+    ];
+}
+
+impl FromStr for Column {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+        found.map(|&(_, column)| column).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|&(name, _)| name).collect();
+            format!("'{text}' is no column: use {}", names.join(", "))
+        })
+    }
+}
+
+impl Inspection {
+    /// Looks a recording over.
+    pub fn new(recording: &Recording) -> Self {
+        let spans = || recording.traces().flat_map(TraceView::spans);
+        let (start, end) = recording.time_range().unwrap_or((UnixNanos(0), UnixNanos(0)));
+        let (roots, call_trees) = roots(recording);
+        let mut inspection = Self {
+            traces: recording.trace_count() as u64,
+            spans: recording.span_count() as u64,
+            bytes: spans().map(|span| span.record_bytes()).sum(),
+            otlp_bytes: spans().map(|span| span.otlp_bytes()).sum(),
+            call_trees,
+            start_unix_ns: start.0,
+            end_unix_ns: end.0,
+            seconds: end.since(start) as f64 / 1e9,
+            roots,
+            functions: functions(recording),
+        };
+        inspection.sort(Column::Count);
+        inspection
+    }
+
+    /// Sorts both tables.
+    pub fn sort(&mut self, column: Column) {
+        let number = |f: &FunctionRow| match column {
+            Column::Name => 0.0,
+            Column::Count => f.count as f64,
+            Column::Mean => f.mean_ms,
+            Column::Sd => f.sd_ms,
+            Column::Median => f.median_ms,
+            Column::P75 => f.p75_ms,
+            Column::P95 => f.p95_ms,
+            Column::Max => f.max_ms,
+        };
+        self.functions.sort_by(|a, b| number(b).total_cmp(&number(a)).then_with(|| a.name.cmp(&b.name)));
+        let number = |r: &Root| match column {
+            Column::Name => 0.0,
+            Column::Count => r.traces as f64,
+            Column::Sd => r.sd_ms,
+            Column::Mean | Column::Median | Column::P75 | Column::P95 | Column::Max => r.mean_ms,
+        };
+        self.roots.sort_by(|a, b| number(b).total_cmp(&number(a)).then_with(|| a.name.cmp(&b.name)));
+    }
+}
+
+fn functions(recording: &Recording) -> Vec<FunctionRow> {
+    let mut durations: Vec<Vec<u64>> = vec![Vec::new(); recording.names().len()];
+    for span in recording.traces().flat_map(TraceView::spans) {
+        durations[span.name_symbol().index()].push(span.duration_ns());
+    }
+    let row = |(name, mut durations): (&str, Vec<u64>)| {
+        durations.sort_unstable();
+        let ms = durations.iter().map(|&ns| ns as f64 / NS_PER_MS);
+        let MeanSd { mean, sd } = MeanSd::of(ms);
+        let quantile_ms = |q| quantile(&durations, q) / NS_PER_MS;
+        FunctionRow {
+            name: name.to_owned(),
+            count: durations.len() as u64,
+            mean_ms: mean,
+            sd_ms: sd,
+            median_ms: quantile_ms(0.5),
+            p75_ms: quantile_ms(0.75),
+            p95_ms: quantile_ms(0.95),
+            max_ms: quantile_ms(1.0),
+        }
+    };
+    let named = recording.names().names().zip(durations);
+    named.filter(|(_, durations)| !durations.is_empty()).map(row).collect()
+}
+
+/// The roots by name, and the number of call trees of all traces.
+fn roots(recording: &Recording) -> (Vec<Root>, u64) {
+    #[derive(Default)]
+    struct Sums {
+        durations_ms: Vec<f64>,
+        call_trees: Vec<u32>,
+        spans: u64,
+        bytes: u64,
+        /// The second of the last arrival, the arrivals in it, and the most in any second before.
+        second: (u64, u64, u64),
+    }
+    let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());
+    let mut sums: HashMap<Symbol, Sums> = HashMap::new();
+    let mut first = None;
+    for trace in recording.traces() {
+        let root = trace.root();
+        let sum = sums.entry(root.name_symbol()).or_default();
+        sum.durations_ms.push(root.duration_ns() as f64 / NS_PER_MS);
+        sum.call_trees.push(shapes.of_trace(trace, &mut scratch).0);
+        sum.spans += trace.span_count() as u64;
+        sum.bytes += trace.spans().map(|span| span.record_bytes()).sum::<u64>();
+        let second = root.start().since(*first.get_or_insert(root.start())) / 1_000_000_000;
+        let (last, count, most) = sum.second;
+        sum.second = if last == second { (last, count + 1, most) } else { (second, 1, most.max(count)) };
+    }
+    let mut all: Vec<u32> = sums.values().flat_map(|sum| sum.call_trees.iter().copied()).collect();
+    let call_trees = distinct(&mut all);
+    let traces = recording.trace_count() as f64;
+    let roots = sums.into_iter().map(|(name, mut sum)| {
+        let MeanSd { mean, sd } = MeanSd::of(sum.durations_ms.iter().copied());
+        Root {
+            name: recording.names().name(name).to_owned(),
+            traces: sum.durations_ms.len() as u64,
+            share: sum.durations_ms.len() as f64 / traces,
+            call_trees: distinct(&mut sum.call_trees),
+            spans: sum.spans,
+            bytes: sum.bytes,
+            traces_per_second_max: sum.second.1.max(sum.second.2),
+            mean_ms: mean,
+            sd_ms: sd,
+        }
+    });
+    (roots.collect(), call_trees)
+}
+
+fn distinct(ids: &mut Vec<u32>) -> u64 {
+    ids.sort_unstable();
+    ids.dedup();
+    ids.len() as u64
+}

@@ -1,0 +1,176 @@
+//! How good a kept part of a workload is, next to the whole.
+//!
+//! The definitions, with an example worked by hand, stand in `docs/metrics.md`.
+
+use serde::Serialize;
+
+use crate::workload::{Calls, Workload};
+
+/// The paper's measures of one kept part.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// Traces kept.
+    pub traces: u64,
+    /// Spans kept.
+    pub spans: u64,
+    /// Bytes kept, in the format of the recording.
+    pub bytes: u64,
+    /// Bytes kept, as OTLP protobuf messages.
+    pub otlp_bytes: u64,
+    /// `bytes` as a share of all (the paper's TFCR), 0 to 1.
+    pub tfcr: f64,
+    /// `otlp_bytes` as a share of all, 0 to 1.
+    pub tfcr_otlp: f64,
+    /// Functions with at least one span kept (the paper's SC, over functions).
+    pub functions: u64,
+    /// Functions in the whole.
+    pub functions_all: u64,
+    /// Call trees with at least one trace kept (the paper's SC, over call trees).
+    pub call_trees: u64,
+    /// Call trees in the whole.
+    pub call_trees_all: u64,
+    /// Euclidean distance of the functions' (mean, sd) of duration from the whole's (the paper's SS), ms.
+    pub ss_ms: f64,
+    /// Entropy of the functions' frequencies among the spans kept (the paper's IEn), bits.
+    pub entropy_bits: f64,
+    /// `ss_ms / entropy_bits`; 0 when the distance is 0; infinite (`null` in JSON) when only the entropy is 0.
+    pub dist_over_entropy: f64,
+}
+
+/// What was kept, summed up trace by trace.
+#[derive(Clone, Debug)]
+pub struct Tally<'w> {
+    workload: &'w Workload,
+    reference: &'w Reference,
+    traces: u64,
+    spans: u64,
+    bytes: u64,
+    otlp_bytes: u64,
+    functions: Vec<FunctionTally>,
+    /// One bit a call tree.
+    call_trees: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct FunctionTally {
+    count: u64,
+    deviation: f64,
+    deviation_squared: f64,
+}
+
+/// The whole workload, as a [`Tally`] sees it: what kept parts are compared with.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    bytes: u64,
+    otlp_bytes: u64,
+    functions_all: u64,
+    /// For each function the offset of its mean from the workload's (rounding, so close to 0), and its sd, ms.
+    functions: Vec<(f64, f64)>,
+}
+
+impl Reference {
+    /// Sums up the whole workload, in the way in which kept parts are, so that "everything" is at distance 0 exactly.
+    pub fn new(workload: &Workload) -> Self {
+        let empty = Self { bytes: 0, otlp_bytes: 0, functions_all: 0, functions: Vec::new() };
+        let mut tally = Tally::new(workload, &empty);
+        (0..workload.arrivals().len()).for_each(|arrival| tally.keep(arrival));
+        Self {
+            bytes: tally.bytes,
+            otlp_bytes: tally.otlp_bytes,
+            functions_all: workload.function_count() as u64,
+            functions: tally.functions.iter().map(FunctionTally::offset_and_sd).collect(),
+        }
+    }
+}
+
+impl FunctionTally {
+    fn add(&mut self, calls: &Calls) {
+        self.count += u64::from(calls.count);
+        self.deviation += calls.deviation;
+        self.deviation_squared += calls.deviation_squared;
+    }
+
+    /// The mean's offset from the whole workload's, and the population's sd.
+    fn offset_and_sd(&self) -> (f64, f64) {
+        if self.count == 0 {
+            return (0.0, 0.0);
+        }
+        let offset = self.deviation / self.count as f64;
+        let variance = self.deviation_squared / self.count as f64 - offset * offset;
+        (offset, variance.max(0.0).sqrt())
+    }
+}
+
+impl<'w> Tally<'w> {
+    /// Nothing kept yet.
+    pub fn new(workload: &'w Workload, reference: &'w Reference) -> Self {
+        Self {
+            workload,
+            reference,
+            traces: 0,
+            spans: 0,
+            bytes: 0,
+            otlp_bytes: 0,
+            functions: vec![FunctionTally::default(); workload.functions().len()],
+            call_trees: vec![0; (workload.call_trees() as usize).div_ceil(64)],
+        }
+    }
+
+    /// Keeps one arrival.
+    pub fn keep(&mut self, arrival: usize) {
+        let trace = &self.workload.arrivals()[arrival];
+        self.traces += 1;
+        self.spans += u64::from(trace.spans);
+        self.bytes += trace.bytes;
+        self.otlp_bytes += trace.otlp_bytes;
+        self.call_trees[trace.call_tree as usize / 64] |= 1 << (trace.call_tree % 64);
+        for calls in self.workload.calls(arrival) {
+            self.functions[calls.function as usize].add(calls);
+        }
+    }
+
+    /// The measures of what was kept.
+    pub fn score(&self) -> Score {
+        let share = |kept: u64, all: u64| if all == 0 { 0.0 } else { kept as f64 / all as f64 };
+        let ss_ms = self.distance();
+        let entropy_bits = self.entropy();
+        Score {
+            traces: self.traces,
+            spans: self.spans,
+            bytes: self.bytes,
+            otlp_bytes: self.otlp_bytes,
+            tfcr: share(self.bytes, self.reference.bytes),
+            tfcr_otlp: share(self.otlp_bytes, self.reference.otlp_bytes),
+            functions: self.functions.iter().filter(|function| function.count > 0).count() as u64,
+            functions_all: self.reference.functions_all,
+            call_trees: self.call_trees.iter().map(|word| u64::from(word.count_ones())).sum(),
+            call_trees_all: u64::from(self.workload.call_trees()),
+            ss_ms,
+            entropy_bits,
+            dist_over_entropy: if ss_ms == 0.0 { 0.0 } else { ss_ms / entropy_bits },
+        }
+    }
+
+    /// SS: a function that the sample lacks counts as (0, 0), that is with its whole mean and sd as distance.
+    fn distance(&self) -> f64 {
+        let whole = self.workload.functions().iter().zip(&self.reference.functions);
+        let squares = whole.zip(&self.functions).map(|((function, &(offset_all, sd_all)), kept)| {
+            if kept.count == 0 {
+                function.duration_ms.mean.powi(2) + sd_all.powi(2)
+            } else {
+                let (offset, sd) = kept.offset_and_sd();
+                (offset - offset_all).powi(2) + (sd - sd_all).powi(2)
+            }
+        });
+        squares.sum::<f64>().sqrt()
+    }
+
+    /// IEn: Shannon's entropy of the functions' shares of the spans.
+    fn entropy(&self) -> f64 {
+        let total = self.spans as f64;
+        let counts = self.functions.iter().map(|function| function.count as f64).filter(|&count| count > 0.0);
+        let bits: f64 = counts.map(|count| count / total).map(|share| -share * share.log2()).sum();
+        // A single function gives -0.
+        bits.max(0.0)
+    }
+}

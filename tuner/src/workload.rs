@@ -1,0 +1,233 @@
+//! A recorded workload: what a replay needs of each trace, and no more.
+
+use std::borrow::Cow;
+
+use astracer_model::intern::{Interner, Symbol};
+use astracer_model::recording::{Recording, TraceView};
+use astracer_model::shape::{Scratch, ShapeId, Shapes};
+use astracer_model::{TraceId, UnixNanos};
+
+use crate::key::KeyRule;
+use crate::statistics::MeanSd;
+
+/// Nanoseconds in a millisecond: durations are scored in milliseconds.
+const NS_PER_MS: f64 = 1e6;
+
+/// Traces in order of arrival, each reduced to its key, its size, its call tree and, for each of its functions, the
+/// sums from which means and deviations are made.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    functions: Vec<Function>,
+    keys: Interner,
+    call_trees: u32,
+    start: UnixNanos,
+    arrivals: Vec<Arrival>,
+    trace_ids: Vec<TraceId>,
+    /// The calls of arrival `n` are `calls[first_call of n..first_call of n + 1]`.
+    calls: Vec<Calls>,
+}
+
+/// One function (an operation's name) in the full trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// How many spans it has.
+    pub count: u64,
+    /// Of its durations, in milliseconds.
+    pub duration_ms: MeanSd,
+}
+
+/// One trace, when it arrived at the sampler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Nanoseconds from the first arrival to this one.
+    pub at_ns: u64,
+    /// Index into [`Workload::keys`].
+    pub key: u32,
+    /// The trace's call tree, a number below [`Workload::call_trees`].
+    pub call_tree: u32,
+    /// How many spans it has.
+    pub spans: u32,
+    /// Bytes of its records in the format that it was recorded in.
+    pub bytes: u64,
+    /// Bytes of its spans as OTLP protobuf messages.
+    pub otlp_bytes: u64,
+    first_call: u32,
+}
+
+/// The calls of one function in one trace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Calls {
+    /// Index into [`Workload::functions`].
+    pub function: u32,
+    /// How many.
+    pub count: u32,
+    /// Sum of (duration - the function's mean in the full trace), ms.
+    pub deviation: f64,
+    /// Sum of the squares of that. Deviations rather than durations, so that the variance does not come out as a
+    /// small difference of large numbers.
+    pub deviation_squared: f64,
+}
+
+impl Workload {
+    /// Bytes that a trace takes, without its calls.
+    pub const BYTES_PER_TRACE: usize = size_of::<Arrival>() + size_of::<TraceId>();
+    /// Bytes for each function in each trace.
+    pub const BYTES_PER_CALL: usize = size_of::<Calls>();
+
+    /// Reduces a recording to a workload whose traces are told apart by `key`.
+    ///
+    /// With [`KeyRule::NameAnd`], the recording must have been made with those attributes as labels.
+    pub fn new(recording: &Recording, key: &KeyRule) -> Self {
+        let functions = functions(recording);
+        let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());
+        let mut call_trees: Vec<Option<u32>> = Vec::new();
+        let mut call_tree_count = 0;
+        let mut keys = Interner::default();
+        let mut arrivals = Vec::with_capacity(recording.trace_count());
+        let mut calls: Vec<Calls> = Vec::with_capacity(recording.trace_count());
+        let mut slot: Vec<u32> = vec![u32::MAX; functions.len()];
+        let start = recording.traces().next().map_or(UnixNanos(0), |trace| trace.root().start());
+
+        for trace in recording.traces() {
+            let shape = shapes.of_trace(trace, &mut scratch);
+            call_trees.resize(call_trees.len().max(shapes.len()), None);
+            let call_tree = *call_trees[shape.0 as usize].get_or_insert_with(|| {
+                call_tree_count += 1;
+                call_tree_count - 1
+            });
+            let first_call = calls.len();
+            let mut arrival = Arrival {
+                at_ns: trace.root().start().since(start),
+                key: keys.intern(&key_text(recording, trace, key, &shapes, shape)).0,
+                call_tree,
+                spans: trace.span_count() as u32,
+                bytes: 0,
+                otlp_bytes: 0,
+                first_call: first_call as u32,
+            };
+            for span in trace.spans() {
+                arrival.bytes += span.record_bytes();
+                arrival.otlp_bytes += span.otlp_bytes();
+                let function = span.name_symbol().0;
+                let place = &mut slot[function as usize];
+                if *place == u32::MAX {
+                    *place = calls.len() as u32;
+                    calls.push(Calls { function, count: 0, deviation: 0.0, deviation_squared: 0.0 });
+                }
+                let entry = &mut calls[*place as usize];
+                let deviation =
+                    span.duration_ns() as f64 / NS_PER_MS - functions[function as usize].duration_ms.mean;
+                entry.count += 1;
+                entry.deviation += deviation;
+                entry.deviation_squared += deviation * deviation;
+            }
+            for entry in &calls[first_call..] {
+                slot[entry.function as usize] = u32::MAX;
+            }
+            arrivals.push(arrival);
+        }
+        let trace_ids = recording.traces().map(TraceView::id).collect();
+        calls.shrink_to_fit();
+        Self { functions, keys, call_trees: call_tree_count, start, arrivals, trace_ids, calls }
+    }
+
+    /// The functions, in the full trace. A function without calls (its spans were duplicates) is not of it.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// How many functions have calls.
+    pub fn function_count(&self) -> usize {
+        self.functions.iter().filter(|function| function.count > 0).count()
+    }
+
+    /// The keys that arrivals refer to.
+    pub fn keys(&self) -> &Interner {
+        &self.keys
+    }
+
+    /// How many different call trees there are.
+    pub fn call_trees(&self) -> u32 {
+        self.call_trees
+    }
+
+    /// When the first trace started.
+    pub fn start(&self) -> UnixNanos {
+        self.start
+    }
+
+    /// The traces, by start of their root.
+    pub fn arrivals(&self) -> &[Arrival] {
+        &self.arrivals
+    }
+
+    /// The calls of one arrival, one entry for each function.
+    pub fn calls(&self, arrival: usize) -> &[Calls] {
+        let end = self.arrivals.get(arrival + 1).map_or(self.calls.len(), |next| next.first_call as usize);
+        &self.calls[self.arrivals[arrival].first_call as usize..end]
+    }
+
+    /// The id of one arrival's trace.
+    pub fn trace_id(&self, arrival: usize) -> TraceId {
+        self.trace_ids[arrival]
+    }
+
+    /// The key of one arrival.
+    pub fn key(&self, arrival: &Arrival) -> &str {
+        self.keys.name(Symbol(arrival.key))
+    }
+}
+
+/// Counts, means and deviations of each function's durations in the full trace, by symbol of its name.
+fn functions(recording: &Recording) -> Vec<Function> {
+    let mut sums = vec![(0u64, 0u128); recording.names().len()];
+    for span in recording.traces().flat_map(TraceView::spans) {
+        let (count, sum) = &mut sums[span.name_symbol().index()];
+        *count += 1;
+        *sum += u128::from(span.duration_ns());
+    }
+    let mean =
+        |&(count, sum): &(u64, u128)| if count == 0 { 0.0 } else { sum as f64 / count as f64 / NS_PER_MS };
+    let means: Vec<f64> = sums.iter().map(mean).collect();
+    let mut squares = vec![0.0; sums.len()];
+    for span in recording.traces().flat_map(TraceView::spans) {
+        let function = span.name_symbol().index();
+        squares[function] += (span.duration_ns() as f64 / NS_PER_MS - means[function]).powi(2);
+    }
+    let names = recording.names().names();
+    names
+        .enumerate()
+        .map(|(function, name)| Function {
+            name: name.to_owned(),
+            count: sums[function].0,
+            duration_ms: MeanSd {
+                mean: means[function],
+                sd: (squares[function] / sums[function].0.max(1) as f64).sqrt(),
+            },
+        })
+        .collect()
+}
+
+fn key_text<'r>(
+    recording: &'r Recording,
+    trace: TraceView<'r>,
+    key: &KeyRule,
+    shapes: &Shapes,
+    shape: ShapeId,
+) -> Cow<'r, str> {
+    let root = trace.root();
+    match key {
+        KeyRule::Name => root.name().into(),
+        KeyRule::NameAnd(_) => match root.label_symbol() {
+            Some(label) => format!("{} {}", root.name(), recording.labels().name(label)).into(),
+            None => root.name().into(),
+        },
+        // The number tells trees of one root apart; the name is for people.
+        KeyRule::Tree => {
+            let name = shapes.name(shape).map_or("(several tops)", |name| recording.names().name(name));
+            format!("{name} #{}", shape.0).into()
+        }
+    }
+}
