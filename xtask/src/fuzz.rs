@@ -39,7 +39,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
         eprintln!(
             "error: {missing}\n\n\
              Install both:  cargo install cargo-fuzz && rustup toolchain install nightly\n\
-             On stable:     FUZZ_ROUNDS=100000 cargo test --package astracer-fuzz"
+             On stable:     ASTRACER_FUZZ_ROUNDS=100000 cargo test --package astracer-fuzz"
         );
         return ExitCode::FAILURE;
     }

@@ -1,0 +1,48 @@
+//! The program of a target: libFuzzer's under `cfg(fuzzing)`, otherwise one that runs the files it is given.
+
+use std::process::ExitCode;
+
+use crate::target::Target;
+
+#[cfg(fuzzing)]
+pub use libfuzzer_sys;
+
+/// Defines a target's program.
+#[macro_export]
+macro_rules! program {
+    ($name:literal) => {
+        #[cfg(fuzzing)]
+        use $crate::program::libfuzzer_sys;
+        #[cfg(fuzzing)]
+        libfuzzer_sys::fuzz_target!(|data: &[u8]| ($crate::target::named($name).run)(data));
+
+        #[cfg(not(fuzzing))]
+        fn main() -> std::process::ExitCode {
+            $crate::program::run_files($crate::target::named($name))
+        }
+    };
+}
+
+/// Runs a target on each file named on the command line.
+#[allow(clippy::print_stderr, reason = "a tool for the terminal")]
+pub fn run_files(target: Target) -> ExitCode {
+    let mut files = std::env::args_os().skip(1).peekable();
+    if files.peek().is_none() {
+        eprintln!("usage: {} FILE...", target.name);
+        return ExitCode::from(2);
+    }
+    for file in files {
+        let name = file.display();
+        match std::fs::read(&file) {
+            Ok(data) => {
+                eprintln!("{name}: {} bytes", data.len());
+                (target.run)(&data);
+            }
+            Err(error) => {
+                eprintln!("{name}: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,33 @@
+//! The targets by name.
+
+mod reader;
+
+use astracer_model::Format;
+
+/// A named function from any bytes to nothing, which panics if a promise is broken.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Also the name of its program and of its folder of seeds.
+    pub name: &'static str,
+    /// Runs it once.
+    pub run: fn(&[u8]),
+}
+
+/// Every target.
+pub const ALL: &[Target] = &[
+    Target { name: "otlp_json", run: |data| reader::check(Format::OtlpJson, data) },
+    Target { name: "otlp_proto", run: |data| reader::check(Format::OtlpProto, data) },
+    Target { name: "jaeger_json", run: |data| reader::check(Format::JaegerJson, data) },
+    Target { name: "zipkin_json", run: |data| reader::check(Format::ZipkinJson, data) },
+    Target { name: "htrace", run: |data| reader::check(Format::HTrace, data) },
+    Target { name: "nezha_csv", run: |data| reader::check(Format::NezhaCsv, data) },
+];
+
+/// The target of this name.
+///
+/// # Panics
+///
+/// If there is none: names are written in programs and tests, not by users.
+pub fn named(name: &str) -> Target {
+    *ALL.iter().find(|target| target.name == name).expect("a target of this name is in the list")
+}

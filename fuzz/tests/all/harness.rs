@@ -1,0 +1,82 @@
+//! The replay itself: planted defects that it must find, in the way it promises.
+
+use std::path::{Path, PathBuf};
+
+use astracer_fuzz::replay::{Failure, Options, replay};
+
+/// A folder of its own for each test.
+fn scratch(test: &str, seeds: &[(&str, &[u8])]) -> (PathBuf, Options) {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("harness-{test}"));
+    let folder = scratch.join("seeds");
+    let _ = std::fs::remove_dir_all(&scratch);
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, content) in seeds {
+        std::fs::write(folder.join(name), content).unwrap();
+    }
+    (folder, Options { seed: 7, rounds: 2000, bytes_max: 4096, scratch })
+}
+
+fn find(test: &str, target: fn(&[u8]), seeds: &[(&str, &[u8])]) -> Result<usize, Box<Failure>> {
+    let (folder, options) = scratch(test, seeds);
+    replay(test, target, &folder, &options)
+}
+
+const SEED: (&str, &[u8]) = ("a", br#"{"id": 12, "list": ["x", {"b": 1}]}"#);
+
+#[test]
+fn a_target_that_keeps_its_promise_passes() {
+    // The seed, its 35 prefixes (the empty one is one of them), the mutations.
+    assert_eq!(find("good", |_| (), &[SEED]).unwrap(), 1 + SEED.1.len() + 2000);
+}
+
+#[test]
+fn a_seed_that_breaks_is_named() {
+    let failure = find("seed", |data| assert!(!data.starts_with(b"BAD"), "bad"), &[SEED, ("b", b"BAD seed")])
+        .unwrap_err();
+    assert_eq!((failure.origin.as_str(), failure.message.as_str()), ("b", "bad"));
+    assert_eq!(failure.input, b"BAD", "made smaller");
+    assert_eq!(std::fs::read(&failure.file).unwrap(), b"BAD");
+    // Had the program died instead, this is what would be left to look at.
+    let running = failure.file.with_file_name("fuzz-seed-running");
+    assert_eq!(std::fs::read(running).unwrap(), b"BAD seed");
+    let text = failure.to_string();
+    assert!(text.contains("as text: BAD\n") && text.contains("in hex: 424144\n"), "{text}");
+}
+
+#[test]
+fn a_cut_seed_is_tried_at_every_byte() {
+    let failure = find("cut", |data| assert!(data.len() != 17, "cut"), &[SEED]).unwrap_err();
+    assert_eq!(failure.origin, "the first 17 bytes of a");
+}
+
+#[test]
+fn deep_nesting_is_found() {
+    fn deep(data: &[u8]) {
+        assert!(data.iter().filter(|&&byte| byte == b'[').count() < 1000, "deep");
+    }
+    let failure = find("deep", deep, &[SEED]).unwrap_err();
+    assert!(failure.origin.contains("Nest"), "{}", failure.origin);
+    assert_eq!(failure.input, vec![b'['; 1000], "made smaller");
+}
+
+#[test]
+fn huge_numbers_are_found() {
+    fn huge(data: &[u8]) {
+        let text = String::from_utf8_lossy(data);
+        let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        assert!(numbers.all(|digits| digits.parse::<u64>().is_ok()), "huge");
+    }
+    let failure = find("huge", huge, &[SEED]).unwrap_err();
+    assert_eq!(failure.message, "huge");
+    assert!(failure.origin.contains("seed 7, round "), "{}", failure.origin);
+}
+
+#[test]
+fn the_same_seed_finds_the_same() {
+    fn odd(data: &[u8]) {
+        assert!(!data.windows(2).any(|pair| pair == b"\xff\xff"), "odd");
+    }
+    let [first, second] = ["same-1", "same-2"].map(|test| find(test, odd, &[SEED]).unwrap_err());
+    assert_eq!(first.origin, second.origin);
+    assert_eq!(first.input, second.input);
+}
