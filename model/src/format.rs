@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::sink::Sink;
 use crate::source::Limits;
 
+pub mod detect;
 pub mod htrace;
 pub mod jaeger_json;
 pub mod nezha_csv;

@@ -1,0 +1,73 @@
+//! Telling an OTLP export request of spans from other protobuf and other binary data.
+
+/// Request, batch of a resource, batch of a scope, span.
+const LEVELS: usize = 4;
+
+/// True if the bytes begin with an export request that holds a span, bare or behind its length (a varint, or four
+/// bytes as the collector's file exporter writes).
+pub(super) fn is_request(prefix: &[u8]) -> bool {
+    if holds_span(prefix, 0) {
+        return true;
+    }
+    let behind_varint = varint(prefix);
+    let behind_word =
+        prefix.split_first_chunk::<4>().map(|(word, rest)| (u64::from(u32::from_be_bytes(*word)), rest));
+    [behind_varint, behind_word].into_iter().flatten().any(|(len, rest)| {
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(rest.len());
+        holds_span(&rest[..len], 0)
+    })
+}
+
+/// True if a message, cut off or not, has only the fields of its level and a span below.
+///
+/// Logs and metrics are built alike down to the level of a span; there a span is known by the sizes of its ids.
+fn holds_span(mut message: &[u8], level: usize) -> bool {
+    let fields = [1..=1, 1..=3, 1..=3, 1..=16];
+    let (mut has_trace_id, mut has_span_id) = (false, false);
+    while !message.is_empty() {
+        let Some((tag, rest)) = varint(message) else { return false };
+        let (number, wire_type) = (tag >> 3, tag & 7);
+        if !fields[level].contains(&number) {
+            return false;
+        }
+        let (len, rest) = match wire_type {
+            0 => match varint(rest) {
+                Some((_, rest)) => (0, rest),
+                None => return false,
+            },
+            1 => (8, rest),
+            2 => match varint(rest) {
+                Some((len, rest)) => (usize::try_from(len).unwrap_or(usize::MAX), rest),
+                None => return false,
+            },
+            5 => (4, rest),
+            _ => return false,
+        };
+        let (content, rest) = rest.split_at(len.min(rest.len()));
+        if level == LEVELS - 1 {
+            has_trace_id |= (number, wire_type, len) == (1, 2, 16);
+            has_span_id |= (number, wire_type, len) == (2, 2, 8);
+            if has_trace_id && has_span_id {
+                return true;
+            }
+        } else {
+            let below = if level == 0 { 1 } else { 2 };
+            if number == below && wire_type == 2 && holds_span(content, level + 1) {
+                return true;
+            }
+        }
+        message = rest;
+    }
+    false
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (index, &byte) in bytes.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f).checked_shl(7 * index as u32)?;
+        if byte < 0x80 {
+            return Some((value, &bytes[index + 1..]));
+        }
+    }
+    None
+}

@@ -1,0 +1,81 @@
+//! The files of a folder, in sorted order.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What stands at a place of a folder.
+pub(super) enum Found {
+    /// A file with its size.
+    File { path: PathBuf, bytes: u64 },
+    /// Something that is not read.
+    Skipped { path: PathBuf, reason: String },
+    /// Something that the system does not let us see.
+    Unreadable { path: PathBuf, error: io::Error },
+}
+
+/// Walks a folder and those below it. Links are followed, but nothing is found twice, so a circle of links ends.
+pub(super) struct Walk {
+    root: PathBuf,
+    root_is_folder: bool,
+    /// What is still to be looked at, the next one last.
+    ahead: Vec<PathBuf>,
+    /// Folders and files that were found, under their true names.
+    seen: HashSet<PathBuf>,
+}
+
+impl Walk {
+    /// # Errors
+    ///
+    /// If the path does not exist or can't be looked at.
+    pub(super) fn new(root: &Path) -> io::Result<Self> {
+        let root_is_folder = fs::metadata(root)?.is_dir();
+        Ok(Self { root: root.to_owned(), root_is_folder, ahead: vec![root.to_owned()], seen: HashSet::new() })
+    }
+
+    /// The path that was given, if it is no folder. It may be a pipe or a device then.
+    pub(super) fn lone_file(&self) -> Option<&Path> {
+        (!self.root_is_folder).then_some(&self.root)
+    }
+
+    fn look(&mut self, path: PathBuf) -> io::Result<Option<Found>> {
+        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if is_hidden && path != self.root {
+            return Ok(Some(Found::Skipped { path, reason: "hidden".to_owned() }));
+        }
+        let metadata = fs::metadata(&path)?;
+        if !metadata.is_dir() && !metadata.is_file() {
+            return Ok(Some(Found::Skipped { path, reason: "neither a file nor a folder".to_owned() }));
+        }
+        let true_path = fs::canonicalize(&path)?;
+        if self.seen.contains(&true_path) {
+            let reason = "a link to something that was read already".to_owned();
+            return Ok(Some(Found::Skipped { path, reason }));
+        }
+        self.seen.insert(true_path);
+        if metadata.is_file() {
+            return Ok(Some(Found::File { path, bytes: metadata.len() }));
+        }
+        let mut children =
+            fs::read_dir(&path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+        children.sort_unstable_by(|a, b| b.cmp(a));
+        self.ahead.append(&mut children);
+        Ok(None)
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        while let Some(path) = self.ahead.pop() {
+            match self.look(path.clone()) {
+                Ok(Some(found)) => return Some(found),
+                Ok(None) => {}
+                Err(error) => return Some(Found::Unreadable { path, error }),
+            }
+        }
+        None
+    }
+}
