@@ -1,1 +1,61 @@
-//! Decide: keep or drop, with what weight.
+//! Decide for each trace, when it begins, whether it is kept: and with what weight.
+//!
+//! There is no clock here, no thread, no I/O, no source of randomness and no OpenTelemetry type: `now` and the trace's
+//! randomness come in with each request. A decision returns no `Result` and does not panic: what can be wrong is
+//! refused when a [`Config`] is made. On the path of a known key nothing is allocated and no lock is taken.
+//!
+//! ```text
+//! text or values -> Config -> Sampler -> decide(key, randomness, now) -> keep or drop, threshold, reason
+//!                                           |
+//!                                           +-- record table: one word per key, bounded; snapshot()
+//! ```
+//!
+//! ```
+//! use astracer_samplers::{Config, Nanos, Randomness, Request, Sampler};
+//!
+//! let config: Config = "bump:lambda=10,min=0.01,window=1s".parse()?;
+//! let sampler = Sampler::new(&config);
+//! let trace_id = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128;
+//! let request = Request::new("GET /orders/{id}", Randomness::from_trace_id(trace_id), Nanos::from_millis(5));
+//! let decision = sampler.decide(&request);
+//! assert!(decision.keep, "the first call of a window is always kept");
+//! # Ok::<(), astracer_samplers::ConfigError>(())
+//! ```
+//!
+//! - [`Bump`] keeps a key's call with probability max(1 - exp(-lambda^2 / x^2), minimum), for x calls of the key before
+//!   it in the window; [`TokenBucket`] keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
+//! - [`Template`] takes ids out of names, so that keys are few.
+//! - [`tracestate`] carries threshold and randomness from process to process.
+
+mod bump;
+mod config;
+mod decision;
+mod division;
+mod every_nth;
+mod law;
+mod nanos;
+mod probability;
+mod randomness;
+mod ratio;
+mod request;
+mod sampler;
+mod sync;
+mod table;
+mod template;
+mod threshold;
+mod token_bucket;
+pub mod tracestate;
+
+pub use bump::Bump;
+pub use config::{Config, ConfigError, PerKey};
+pub use decision::{Decision, Reason};
+pub use nanos::Nanos;
+pub use probability::Probability;
+pub use randomness::Randomness;
+pub use ratio::Ratio;
+pub use request::Request;
+pub use sampler::Sampler;
+pub use table::{Counts, KeyCounts, Limits, Snapshot};
+pub use template::Template;
+pub use threshold::Threshold;
+pub use token_bucket::TokenBucket;

@@ -1,0 +1,157 @@
+//! Which sampler with which parameters: as values, and as text.
+//!
+//! A config that exists is valid: what can be wrong is refused
+//! when it is read or built, with an error that names the part at fault and what to write instead.
+
+mod error;
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU64;
+
+pub use error::ConfigError;
+
+use crate::bump::Bump;
+use crate::ratio::Ratio;
+use crate::token_bucket::TokenBucket;
+
+/// A sampler and its parameters. As text, which [`FromStr`](std::str::FromStr) reads and [`Display`](fmt::Display)
+/// prints:
+///
+/// ```text
+/// always                                   everything
+/// never                                    nothing
+/// ratio:0.1                                this share of traces
+/// every:10                                 the first of each ten calls, whatever their keys
+/// bump:lambda=10,min=0.01,window=1s        per key; min (0), window (1s) and shift (off) may be left out
+/// bump:lambda=10,shift=on
+/// bucket:capacity=50,rate=2                per key; tokens, and tokens per second
+/// bucket:capacity=50,rate=2;"GET /":rate=9 with other parameters for one key; the rest are inherited
+/// ```
+///
+/// In a quoted key `\"` is a quote and `\\` a backslash.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Config {
+    /// Keep everything.
+    Always,
+    /// Keep nothing.
+    Never,
+    /// Keep a fixed share.
+    Ratio(Ratio),
+    /// Keep the first of each n calls.
+    EveryNth(NonZeroU64),
+    /// Bump, per key.
+    Bump(PerKey<Bump>),
+    /// Token bucket, per key.
+    TokenBucket(PerKey<TokenBucket>),
+}
+
+impl From<Ratio> for Config {
+    fn from(ratio: Ratio) -> Self {
+        Config::Ratio(ratio)
+    }
+}
+
+impl From<Bump> for Config {
+    fn from(bump: Bump) -> Self {
+        Config::Bump(PerKey::new(bump))
+    }
+}
+
+impl From<TokenBucket> for Config {
+    fn from(bucket: TokenBucket) -> Self {
+        Config::TokenBucket(PerKey::new(bucket))
+    }
+}
+
+/// Parameters for every key, and others for some keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PerKey<P> {
+    default: P,
+    overrides: BTreeMap<String, P>,
+}
+
+impl<P> PerKey<P> {
+    /// The same parameters for every key.
+    pub fn new(default: P) -> Self {
+        PerKey { default, overrides: BTreeMap::new() }
+    }
+
+    /// Other parameters for one key; the last call for a key counts.
+    #[must_use]
+    pub fn with_override(mut self, key: impl Into<String>, parameters: P) -> Self {
+        self.overrides.insert(key.into(), parameters);
+        self
+    }
+
+    /// The parameters of keys that are not named.
+    pub fn default(&self) -> &P {
+        &self.default
+    }
+
+    /// The named keys, in order, with their parameters.
+    pub fn overrides(&self) -> impl ExactSizeIterator<Item = (&str, &P)> {
+        self.overrides.iter().map(|(key, parameters)| (key.as_str(), parameters))
+    }
+
+    /// The parameters of this key.
+    pub fn of(&self, key: &str) -> &P {
+        self.overrides.get(key).unwrap_or(&self.default)
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Config::Always => f.write_str("always"),
+            Config::Never => f.write_str("never"),
+            Config::Ratio(ratio) => write!(f, "ratio:{}", ratio.probability()),
+            Config::EveryNth(n) => write!(f, "every:{n}"),
+            Config::Bump(bump) => write_per_key(f, "bump", bump),
+            Config::TokenBucket(bucket) => write_per_key(f, "bucket", bucket),
+        }
+    }
+}
+
+fn write_per_key<P: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    per_key: &PerKey<P>,
+) -> fmt::Result {
+    write!(f, "{name}:{}", per_key.default)?;
+    for (key, parameters) in per_key.overrides() {
+        f.write_str(";\"")?;
+        for c in key.chars() {
+            if matches!(c, '"' | '\\') {
+                f.write_str("\\")?;
+            }
+            write!(f, "{c}")?;
+        }
+        write!(f, "\":{parameters:#}")?;
+    }
+    Ok(())
+}
+
+/// As in a config: `lambda=10,min=0.01,window=1s`. The alternate form `{:#}` leaves nothing to be inherited.
+impl fmt::Display for Bump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lambda={},min={},window={}", self.lambda(), self.minimum(), self.window())?;
+        match self.is_shifted() {
+            true => f.write_str(",shift=on"),
+            false if f.alternate() => f.write_str(",shift=off"),
+            false => Ok(()),
+        }
+    }
+}
+
+/// As in a config: `capacity=50,rate=2`.
+impl fmt::Display for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "capacity={},rate={}", self.capacity(), self.rate())
+    }
+}
+
+#[cfg(test)]
+mod tests;

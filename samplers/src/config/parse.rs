@@ -1,0 +1,191 @@
+//! Text to config.
+
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use super::{Config, ConfigError, PerKey};
+use crate::bump::Bump;
+use crate::nanos::Nanos;
+use crate::probability::Probability;
+use crate::ratio::Ratio;
+use crate::token_bucket::TokenBucket;
+
+const SAMPLERS: &str = "use one of `bump:lambda=10,min=0.01,window=1s`, `bucket:capacity=50,rate=2`, `ratio:0.1`, \
+                        `every:10`, `always`, `never`";
+
+impl FromStr for Config {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let text = text.trim();
+        let (name, rest) = match text.split_once(':') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (text, None),
+        };
+        match name {
+            "always" => no_parameters(name, rest).map(|()| Config::Always),
+            "never" => no_parameters(name, rest).map(|()| Config::Never),
+            "ratio" => {
+                let share =
+                    rest.ok_or_else(|| ConfigError::missing("ratio", "write for example ratio:0.1"))?;
+                Ratio::new(probability(share, share, "ratio:0.1")?).map(Config::Ratio)
+            }
+            "every" => {
+                let n = rest.ok_or_else(|| ConfigError::missing("every", "write for example every:10"))?;
+                n.parse::<NonZeroU64>().map(Config::EveryNth).map_err(|_| {
+                    ConfigError::syntax(n, "n is a whole number from 1; write for example every:10")
+                })
+            }
+            "bump" => per_key(rest.unwrap_or(""), bump).map(Config::Bump),
+            "bucket" => per_key(rest.unwrap_or(""), token_bucket).map(Config::TokenBucket),
+            _ => Err(ConfigError::unknown_sampler(name, SAMPLERS)),
+        }
+    }
+}
+
+fn no_parameters(name: &str, rest: Option<&str>) -> Result<(), ConfigError> {
+    match rest {
+        None => Ok(()),
+        Some(rest) => {
+            Err(ConfigError::unknown_parameter(rest, format!("`{name}` has no parameters; write {name}")))
+        }
+    }
+}
+
+/// `PARAMETERS;"KEY":PARAMETERS;...`. `parse` reads one list of parameters; those that it lacks come from the second
+/// argument, if there is one.
+fn per_key<P>(
+    text: &str,
+    parse: impl Fn(Parameters<'_>, Option<&P>) -> Result<P, ConfigError>,
+) -> Result<PerKey<P>, ConfigError> {
+    let (first, mut rest) = match text.split_once(';') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (text, None),
+    };
+    let mut result = PerKey::new(parse(Parameters::read(first)?, None)?);
+    while let Some(text) = rest {
+        let (key, after) = quoted(text)?;
+        // Parameters hold no quote and no semicolon.
+        let (parameters, others) = match after.split_once(';') {
+            Some((parameters, others)) => (parameters, Some(others)),
+            None => (after, None),
+        };
+        if result.overrides.contains_key(&key) {
+            return Err(ConfigError::repeated(key, "give each key once"));
+        }
+        let parameters = parse(Parameters::read(parameters)?, Some(&result.default))?;
+        result.overrides.insert(key, parameters);
+        rest = others;
+    }
+    Ok(result)
+}
+
+/// Splits `"KEY":rest`.
+fn quoted(text: &str) -> Result<(String, &str), ConfigError> {
+    let wrong =
+        || ConfigError::syntax(text, "after `;` comes a quoted key; write for example ;\"GET /\":rate=2");
+    let mut key = String::new();
+    let mut chars = text.strip_prefix('"').ok_or_else(wrong)?.chars();
+    loop {
+        match chars.next().ok_or_else(wrong)? {
+            '"' => return Ok((key, chars.as_str().strip_prefix(':').ok_or_else(wrong)?)),
+            '\\' => match chars.next() {
+                Some(c @ ('"' | '\\')) => key.push(c),
+                _ => return Err(wrong()),
+            },
+            c => key.push(c),
+        }
+    }
+}
+
+/// `name=value,name=value`: taken out one by one, so that what remains is unknown.
+struct Parameters<'a> {
+    pairs: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Parameters<'a> {
+    fn read(text: &'a str) -> Result<Self, ConfigError> {
+        let mut pairs: Vec<(&str, &str)> = Vec::new();
+        for part in text.split(',').filter(|_| !text.is_empty()) {
+            let (name, value) = part.split_once('=').ok_or_else(|| {
+                ConfigError::syntax(part, "parameters are name=value, with commas between them")
+            })?;
+            if pairs.iter().any(|(known, _)| *known == name) {
+                return Err(ConfigError::repeated(name, "give each parameter once"));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Parameters { pairs })
+    }
+
+    /// The parameter's text and `name=value`, for errors.
+    fn take(&mut self, name: &str) -> Option<(&'a str, String)> {
+        let position = self.pairs.iter().position(|(known, _)| *known == name)?;
+        let (name, value) = self.pairs.swap_remove(position);
+        Some((value, format!("{name}={value}")))
+    }
+
+    fn number(&mut self, name: &str, example: &str) -> Result<Option<f64>, ConfigError> {
+        self.take(name).map(|(value, part)| number(value, part, example)).transpose()
+    }
+
+    fn finish(self, known: &str) -> Result<(), ConfigError> {
+        match self.pairs.first() {
+            None => Ok(()),
+            Some((name, _)) => Err(ConfigError::unknown_parameter(*name, format!("use {known}"))),
+        }
+    }
+}
+
+fn number(value: &str, part: impl Into<String>, example: &str) -> Result<f64, ConfigError> {
+    value.parse().map_err(|_| ConfigError::syntax(part, format!("write a number, for example {example}")))
+}
+
+fn probability(value: &str, part: impl Into<String>, example: &str) -> Result<Probability, ConfigError> {
+    let part = part.into();
+    Probability::new(number(value, part.clone(), example)?).ok_or_else(|| {
+        ConfigError::out_of_range(part, format!("a probability lies from 0 to 1; for example {example}"))
+    })
+}
+
+fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump, ConfigError> {
+    let lambda =
+        parameters.number("lambda", "lambda=10")?.or(inherited.map(Bump::lambda)).ok_or_else(|| {
+            ConfigError::missing("lambda", "write for example bump:lambda=10,min=0.01,window=1s")
+        })?;
+    let minimum = match parameters.take("min") {
+        Some((value, part)) => probability(value, part, "min=0.01")?,
+        None => inherited.map_or(Probability::ZERO, Bump::minimum),
+    };
+    let window = match parameters.take("window") {
+        Some((value, part)) => Nanos::parse(value).ok_or_else(|| {
+            ConfigError::syntax(part, "write a number and one of h, m, s, ms, us, ns, for example window=1s")
+        })?,
+        None => inherited.map_or(Bump::WINDOW_DEFAULT, Bump::window),
+    };
+    let shifted = match parameters.take("shift") {
+        Some(("on", _)) => true,
+        Some(("off", _)) => false,
+        Some((_, part)) => return Err(ConfigError::syntax(part, "write shift=on or shift=off")),
+        None => inherited.is_some_and(Bump::is_shifted),
+    };
+    parameters.finish("lambda, min, window, shift")?;
+    Ok(Bump::new(lambda, minimum, window)?.shifted(shifted))
+}
+
+fn token_bucket(
+    mut parameters: Parameters<'_>,
+    inherited: Option<&TokenBucket>,
+) -> Result<TokenBucket, ConfigError> {
+    let example = "write for example bucket:capacity=50,rate=2";
+    let capacity = parameters
+        .number("capacity", "capacity=50")?
+        .or(inherited.map(TokenBucket::capacity))
+        .ok_or_else(|| ConfigError::missing("capacity", example))?;
+    let rate = parameters
+        .number("rate", "rate=2")?
+        .or(inherited.map(TokenBucket::rate))
+        .ok_or_else(|| ConfigError::missing("rate", example))?;
+    parameters.finish("capacity, rate")?;
+    TokenBucket::new(capacity, rate)
+}

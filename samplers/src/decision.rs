@@ -1,0 +1,62 @@
+//! What a sampler answers.
+
+use std::fmt;
+
+use crate::threshold::Threshold;
+
+/// An answer: keep or drop, with what weight, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Decision {
+    /// Whether the trace is kept.
+    pub keep: bool,
+    /// The threshold that the randomness was compared with, kept or not. `None` if the decision was not made by
+    /// chance (token bucket, every n-th, never): then no weight is true, and no `th` may be written.
+    pub threshold: Option<Threshold>,
+    /// What decided.
+    pub reason: Reason,
+}
+
+/// What decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Everything is kept.
+    Always,
+    /// Nothing is kept.
+    Never,
+    /// A fixed ratio.
+    Ratio,
+    /// The position in the stream of calls: the first of each n.
+    EveryNth,
+    /// Bump's f(x), for the x calls of the key before this one in its window.
+    Bump,
+    /// Bump's minimum, which f(x) no longer reaches.
+    BumpMinimum,
+    /// The key's token bucket.
+    TokenBucket,
+    /// The record that keys share which have none of their own, whatever the sampler.
+    Overflow,
+}
+
+impl Reason {
+    /// A short name, stable: for metrics and machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Always => "always",
+            Reason::Never => "never",
+            Reason::Ratio => "ratio",
+            Reason::EveryNth => "every_nth",
+            Reason::Bump => "bump",
+            Reason::BumpMinimum => "bump_minimum",
+            Reason::TokenBucket => "token_bucket",
+            Reason::Overflow => "overflow",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

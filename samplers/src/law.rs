@@ -1,0 +1,48 @@
+//! What a record does with its one word: the part of a sampler that is a pure function.
+//!
+//! A record keeps the state of a key in 64 bits, so that one compare-exchange is the whole of its concurrency. A law
+//! says what a call makes of that word; it sees no atomics, and the record table sees no formulas.
+
+use crate::decision::Reason;
+use crate::nanos::Nanos;
+use crate::threshold::Threshold;
+
+/// How far a caller's `now` may lie behind the latest that was seen and still be taken for a thread that read its
+/// clock and was then suspended. Further back, the clock itself was set back, and records begin anew; otherwise a
+/// clock that once jumped ahead would hold them in the future until it got there again.
+pub(crate) const LATE_MAX: Nanos = Nanos::from_secs(60);
+
+/// One past the largest threshold: no randomness reaches it.
+pub(crate) const NEVER: u64 = Threshold::MAX.get() + 1;
+
+/// What a call makes of a record's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Keep iff the randomness is at least this: a threshold, or [`NEVER`].
+    pub(crate) threshold: u64,
+    /// Which of the law's reasons decided.
+    pub(crate) slot: usize,
+    /// The new word; `None` if the call leaves it as it is, and so writes nothing that other threads read.
+    pub(crate) next: Option<u64>,
+}
+
+/// A sampler that decides by key.
+pub(crate) trait Law: Clone {
+    /// What can decide, in the order of [`Step::slot`].
+    const REASONS: [Reason; 2];
+    /// Whether decisions are made by chance, so that the threshold is a true weight.
+    const BY_CHANCE: bool;
+
+    /// What the law needs to know of a key, computed once when the key gets its record.
+    fn offset(&self, key: &str) -> Nanos;
+
+    /// The word of a record that nobody has called yet.
+    fn fresh(&self, now: Nanos, offset: Nanos) -> u64;
+
+    /// One call at `now`.
+    fn step(&self, word: u64, now: Nanos, offset: Nanos) -> Step;
+
+    /// For how long the word has said the same as a fresh one: zero if it does not. A key may lose its record only
+    /// then, or forgetting it would give it more than its law allows.
+    fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos;
+}

@@ -1,0 +1,39 @@
+//! Ratio: a fixed share of traces, consistent with every other sampler that compares the same randomness.
+
+use crate::config::ConfigError;
+use crate::probability::Probability;
+use crate::threshold::Threshold;
+
+/// A fixed ratio, with its threshold rounded as OpenTelemetry recommends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    probability: Probability,
+    threshold: Threshold,
+}
+
+impl Ratio {
+    /// Keeps this share of traces, to four significant hexadecimal digits.
+    ///
+    /// # Errors
+    ///
+    /// If the probability is below 2^-56, the least that the specification can express.
+    pub fn new(probability: Probability) -> Result<Self, ConfigError> {
+        if probability.get() < Threshold::MAX.probability().get() {
+            return Err(ConfigError::out_of_range(
+                format!("{probability}"),
+                "a ratio is at least 2^-56; to keep nothing use the sampler `never`",
+            ));
+        }
+        Ok(Ratio { probability, threshold: Threshold::from_ratio(probability) })
+    }
+
+    /// The share that was asked for.
+    pub fn probability(&self) -> Probability {
+        self.probability
+    }
+
+    /// What randomness is compared with.
+    pub fn threshold(&self) -> Threshold {
+        self.threshold
+    }
+}

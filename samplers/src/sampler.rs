@@ -1,0 +1,114 @@
+//! The sampler: one type for all of them.
+
+use crate::bump::BumpLaw;
+use crate::config::Config;
+use crate::decision::{Decision, Reason};
+use crate::every_nth::EveryNth;
+use crate::request::Request;
+use crate::table::{Limits, Snapshot, Table};
+use crate::threshold::Threshold;
+use crate::token_bucket::TokenBucket;
+
+/// Decides for each trace whether it is kept.
+///
+/// # Consistency
+///
+/// Any number of threads may decide at once.
+///
+/// - *A decision is one atomic step.* Calls of one key that overlap have an order, and each sees all before it: no
+///   two get the same count of bump, no two the same token.
+/// - *A bump count stops where it no longer matters*, at the x whose f(x) is not above the minimum. Up to there it is
+///   exact; beyond, calls of a hot key write no shared memory.
+/// - *A key that has a record is found*, unless it loses it. A key gets its record by its first call, which takes a
+///   lock; two first calls at once get the same one.
+/// - *Time may differ between threads.* A call whose `now` is behind by up to a minute is counted in the window (or
+///   by the bucket) that others have reached; nothing is undone. A `now` further back is a clock that was set back,
+///   and records begin anew.
+/// - *Every call is counted once.* When no call is in progress, [`Sampler::snapshot`] is exact: for each key, and in
+///   sum. During calls, each of its numbers is one that held at some moment, and no later snapshot shows less. A
+///   thread that is suspended inside `decide` for longer than an eighth of [`Limits::idle`], while its key leaves
+///   and another takes the record, may be counted for that other key; the sum is exact even then.
+#[derive(Debug)]
+pub struct Sampler {
+    config: Config,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Always,
+    Never,
+    Ratio(Threshold),
+    EveryNth(EveryNth),
+    Bump(Table<BumpLaw>),
+    TokenBucket(Table<TokenBucket>),
+}
+
+impl Sampler {
+    /// A sampler with the default limits.
+    pub fn new(config: &Config) -> Self {
+        Self::with_limits(config, Limits::default())
+    }
+
+    /// A sampler with these limits on what it remembers. All of its memory is taken here.
+    pub fn with_limits(config: &Config, limits: Limits) -> Self {
+        let kind = match config {
+            Config::Always => Kind::Always,
+            Config::Never => Kind::Never,
+            Config::Ratio(ratio) => Kind::Ratio(ratio.threshold()),
+            Config::EveryNth(n) => Kind::EveryNth(EveryNth::new(*n)),
+            Config::Bump(bump) => Kind::Bump(Table::new(bump, BumpLaw::new, limits)),
+            Config::TokenBucket(bucket) => Kind::TokenBucket(Table::new(bucket, TokenBucket::clone, limits)),
+        };
+        Sampler { config: config.clone(), kind }
+    }
+
+    /// A sampler of the same config and limits that has seen no call: cheaper than a new one, for replays.
+    #[must_use]
+    pub fn fresh(&self) -> Self {
+        let kind = match &self.kind {
+            Kind::Always => Kind::Always,
+            Kind::Never => Kind::Never,
+            Kind::Ratio(threshold) => Kind::Ratio(*threshold),
+            Kind::EveryNth(every) => Kind::EveryNth(every.fresh()),
+            Kind::Bump(table) => Kind::Bump(table.fresh()),
+            Kind::TokenBucket(table) => Kind::TokenBucket(table.fresh()),
+        };
+        Sampler { config: self.config.clone(), kind }
+    }
+
+    /// What it was made of.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Keep or drop.
+    #[inline]
+    pub fn decide(&self, request: &Request<'_>) -> Decision {
+        match &self.kind {
+            Kind::Bump(table) => table.decide(request),
+            Kind::TokenBucket(table) => table.decide(request),
+            Kind::Ratio(threshold) => Decision {
+                keep: threshold.keeps(request.randomness),
+                threshold: Some(*threshold),
+                reason: Reason::Ratio,
+            },
+            Kind::Always => {
+                Decision { keep: true, threshold: Some(Threshold::ALWAYS), reason: Reason::Always }
+            }
+            Kind::Never => Decision { keep: false, threshold: None, reason: Reason::Never },
+            Kind::EveryNth(every) => {
+                Decision { keep: every.keeps_next(), threshold: None, reason: Reason::EveryNth }
+            }
+        }
+    }
+
+    /// The counts by key, of a sampler that decides by key; `None` of others, which remember nothing.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        match &self.kind {
+            Kind::Bump(table) => Some(table.snapshot()),
+            Kind::TokenBucket(table) => Some(table.snapshot()),
+            Kind::Always | Kind::Never | Kind::Ratio(_) | Kind::EveryNth(_) => None,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! From a key's hash to its record: buckets of eight entries, a cache line each.
+//!
+//! A key stands in one of two buckets that its hash names. Readers take no lock. Writers hold the table's; they put an
+//! entry into an empty place or clear one, and never move any, so that a reader finds every key that stays.
+
+use crate::sync::{AtomicU64, Ordering};
+
+const WAYS: usize = 8;
+/// Load at which a bucket sends further keys to their second one. With buckets for two keys each on average, both of a
+/// key's being full is a matter of one key in a million.
+const FIRST_MAX: usize = 6;
+const TAG: u64 = 0xffff_ffff_0000_0000;
+
+/// Places that are 0 are empty; others hold the upper half of a hash, and an id + 1.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Bucket([AtomicU64; WAYS]);
+
+#[derive(Debug)]
+pub(super) struct Index {
+    buckets: Box<[Bucket]>,
+    mask: u64,
+    /// How many keys stand in their second bucket: while there is none, readers look in the first only.
+    spilled: AtomicU64,
+}
+
+impl Bucket {
+    /// Where the search for this hash begins, so that it mostly ends there, too.
+    fn home(hash: u64) -> usize {
+        (hash >> 28) as usize % WAYS
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, is: &impl Fn(u32) -> bool) -> Option<u32> {
+        let home = Self::home(hash);
+        for way in 0..WAYS {
+            // Acquire: an entry that is seen makes the key seen that was written before it.
+            let entry = self.0[(home + way) % WAYS].load(Ordering::Acquire);
+            if (entry ^ hash) & TAG == 0 && entry as u32 != 0 {
+                let id = entry as u32 - 1;
+                if is(id) {
+                    return Some(id);
+                }
+            }
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().filter(|entry| entry.load(Ordering::Relaxed) != 0).count()
+    }
+
+    /// Puts an entry into the first empty place, if there is one.
+    fn insert(&self, hash: u64, entry: u64) -> bool {
+        let home = Self::home(hash);
+        let place = (0..WAYS)
+            .map(|way| &self.0[(home + way) % WAYS])
+            .find(|place| place.load(Ordering::Relaxed) == 0);
+        match place {
+            Some(place) => {
+                place.store(entry, Ordering::Release);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn remove(&self, entry: u64) -> bool {
+        match self.0.iter().find(|place| place.load(Ordering::Relaxed) == entry) {
+            Some(place) => {
+                place.store(0, Ordering::Release);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+fn entry(hash: u64, id: u32) -> u64 {
+    hash & TAG | u64::from(id + 1)
+}
+
+impl Index {
+    pub(super) fn new(keys: u32) -> Self {
+        let buckets = u64::from(keys / 2 + 1).next_power_of_two();
+        Index {
+            buckets: (0..buckets).map(|_| Bucket(std::array::from_fn(|_| AtomicU64::new(0)))).collect(),
+            mask: buckets - 1,
+            spilled: AtomicU64::new(0),
+        }
+    }
+
+    fn first(&self, hash: u64) -> &Bucket {
+        &self.buckets[(hash & self.mask) as usize]
+    }
+
+    fn second(&self, hash: u64) -> &Bucket {
+        // Other bits of the same hash, stirred: independent enough of the first choice, and of the tag.
+        &self.buckets[(hash.rotate_right(32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & self.mask) as usize]
+    }
+
+    /// The id that stands under this hash and of which `is` is true.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let found = self.first(hash).find(hash, &is);
+        if found.is_none() && self.spilled.load(Ordering::Acquire) != 0 {
+            return self.second(hash).find(hash, &is);
+        }
+        found
+    }
+
+    /// Writers only. False if both buckets are full.
+    pub(super) fn insert(&self, hash: u64, id: u32) -> bool {
+        let entry = entry(hash, id);
+        let (first, second) = (self.first(hash), self.second(hash));
+        if first.len() < FIRST_MAX || first.len() <= second.len() {
+            return first.insert(hash, entry);
+        }
+        // Before the entry, so that a reader who can see it looks for it.
+        self.spilled.fetch_add(1, Ordering::Release);
+        let inserted = second.insert(hash, entry);
+        if !inserted {
+            self.spilled.fetch_sub(1, Ordering::Release);
+        }
+        inserted
+    }
+
+    /// Writers only.
+    pub(super) fn remove(&self, hash: u64, id: u32) {
+        let entry = entry(hash, id);
+        if !self.first(hash).remove(entry) && self.second(hash).remove(entry) {
+            self.spilled.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Writers only: every id that stands somewhere.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.buckets
+            .iter()
+            .flat_map(|bucket| &bucket.0)
+            .filter_map(|entry| (entry.load(Ordering::Relaxed) as u32).checked_sub(1))
+    }
+}

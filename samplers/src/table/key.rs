@@ -1,0 +1,145 @@
+//! A key's bytes, kept in atomics: so that a record can be given to another key while readers compare.
+//!
+//! A reader that compares while the bytes change sees a mixture and at worst takes it for the key that is leaving;
+//! the table lets a record rest before it changes hands, so even that takes a thread suspended for that long.
+
+use crate::sync::{AtomicU64, Ordering};
+
+const WORDS: usize = 11;
+/// The longest key of which every byte is kept.
+const BYTES: usize = WORDS * 8;
+/// Of longer keys this many, and a second hash of all.
+const PREFIX: usize = BYTES - 8;
+/// Its seed: the golden ratio's bits, so that it says something else than the first hash.
+const SECOND_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[derive(Debug)]
+pub(super) struct Key {
+    length: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+/// The little-endian words of up to 88 bytes: full ones, and a last one padded with zeros.
+#[inline]
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let (full, rest) = bytes.as_chunks::<8>();
+    full.iter().copied().map(u64::from_le_bytes).chain((!rest.is_empty()).then(|| last_word(rest)))
+}
+
+/// Up to seven bytes, without a loop or a copy of variable length.
+#[inline]
+fn last_word(rest: &[u8]) -> u64 {
+    rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+fn second_hash(bytes: &[u8]) -> u64 {
+    use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
+    const SECRETS: RapidSecrets = RapidSecrets::seed(SECOND_SEED);
+    rapidhash_v3_inline::<true, false, false>(bytes, &SECRETS)
+}
+
+impl Key {
+    pub(super) fn new() -> Self {
+        Key { length: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    pub(super) fn set(&self, key: &str) {
+        let bytes = key.as_bytes();
+        self.length.store(bytes.len() as u64, Ordering::Relaxed);
+        let kept = if bytes.len() <= BYTES { bytes } else { &bytes[..PREFIX] };
+        for (place, word) in self.words.iter().zip(words(kept)) {
+            place.store(word, Ordering::Relaxed);
+        }
+        if bytes.len() > BYTES {
+            self.words[WORDS - 1].store(second_hash(bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is this key, given that the hashes are equal: certain for keys of up to 88 bytes; for longer ones
+    /// their lengths, their first 80 bytes and 128 bits of hashes agree.
+    #[inline]
+    pub(super) fn is(&self, key: &str) -> bool {
+        let bytes = key.as_bytes();
+        if self.length.load(Ordering::Relaxed) != bytes.len() as u64 {
+            return false;
+        }
+        if bytes.len() > BYTES {
+            return self.is_long(bytes);
+        }
+        self.words.iter().zip(words(bytes)).all(|(place, word)| place.load(Ordering::Relaxed) == word)
+    }
+
+    #[cold]
+    fn is_long(&self, bytes: &[u8]) -> bool {
+        self.words
+            .iter()
+            .zip(words(&bytes[..PREFIX]))
+            .all(|(place, word)| place.load(Ordering::Relaxed) == word)
+            && self.words[WORDS - 1].load(Ordering::Relaxed) == second_hash(bytes)
+    }
+
+    /// The key; of a long one its beginning, and an ellipsis.
+    pub(super) fn text(&self) -> String {
+        let length = self.length.load(Ordering::Relaxed) as usize;
+        let bytes: Vec<u8> =
+            self.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        if length <= BYTES {
+            return String::from_utf8_lossy(&bytes[..length]).into_owned();
+        }
+        // The cut may lie within a character.
+        let whole = bytes[..PREFIX].utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        format!("{whole}…")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn check(key: &str, text: &str) {
+        let held = Key::new();
+        held.set(key);
+        assert!(held.is(key), "{key}");
+        assert_eq!(held.text(), text);
+    }
+
+    #[test]
+    fn holds_keys_of_every_length() {
+        for length in 0..=BYTES {
+            let key: String = ('a'..='z').cycle().take(length).collect();
+            check(&key, &key);
+        }
+        let long: String = ('a'..='z').cycle().take(BYTES + 1).collect();
+        check(&long, &format!("{}…", &long[..PREFIX]));
+        // 'é' is two bytes: the cut at 80 would split one if the key began one byte earlier.
+        check(&format!("x{}", "é".repeat(60)), &format!("x{}…", "é".repeat(39)));
+    }
+
+    #[test]
+    fn tells_keys_apart_in_each_byte() {
+        for length in [1, 7, 8, 9, 20, 80, 81, 87, 88, 89, 200] {
+            let key = "k".repeat(length);
+            let held = Key::new();
+            held.set(&key);
+            for at in 0..length {
+                let mut other = key.clone();
+                other.replace_range(at..=at, "x");
+                assert!(!held.is(&other), "{length} bytes, another at {at}");
+            }
+            assert!(!held.is(&key[1..]) && !held.is(&format!("{key}k")) && !held.is(&format!("{key}\0")));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn is_only_the_key_that_was_set(first in ".{0,100}", second in ".{0,100}") {
+            let held = Key::new();
+            held.set(&first);
+            held.set(&second);
+            prop_assert!(held.is(&second));
+            prop_assert_eq!(held.is(&first), first == second);
+        }
+    }
+}

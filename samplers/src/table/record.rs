@@ -1,0 +1,81 @@
+//! A record: the word of a key, and the key.
+
+use super::key::Key;
+use crate::law::{Law, Step};
+use crate::nanos::Nanos;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Two cache lines. Only the word changes while a key has its record, and only by [`Record::step`].
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Record {
+    word: AtomicU64,
+    hash: AtomicU64,
+    law: AtomicU64,
+    offset: AtomicU64,
+    key: Key,
+}
+
+impl Record {
+    pub(super) fn new() -> Self {
+        Record {
+            word: AtomicU64::new(0),
+            hash: AtomicU64::new(0),
+            law: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+            key: Key::new(),
+        }
+    }
+
+    /// Gives the record to a key. Before the index shows it, and under the table's lock.
+    pub(super) fn open(&self, hash: u64, key: &str, law: u32, offset: Nanos, word: u64) {
+        self.hash.store(hash, Ordering::Relaxed);
+        self.law.store(u64::from(law), Ordering::Relaxed);
+        self.offset.store(offset.get(), Ordering::Relaxed);
+        self.key.set(key);
+        self.word.store(word, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is(&self, hash: u64, key: &str) -> bool {
+        self.hash.load(Ordering::Relaxed) == hash && self.key.is(key)
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.hash.load(Ordering::Relaxed)
+    }
+
+    /// Which of the table's laws is this key's.
+    #[inline]
+    pub(super) fn law(&self) -> u32 {
+        self.law.load(Ordering::Relaxed) as u32
+    }
+
+    pub(super) fn key(&self) -> String {
+        self.key.text()
+    }
+
+    fn offset(&self) -> Nanos {
+        Nanos::new(self.offset.load(Ordering::Relaxed))
+    }
+
+    /// One call: the law's step, made atomically. Relaxed, as the word says all there is to know about the key: no
+    /// other memory is read or written because of it.
+    #[inline]
+    pub(super) fn step(&self, law: &impl Law, now: Nanos) -> Step {
+        let offset = self.offset();
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let step = law.step(word, now, offset);
+            let Some(next) = step.next else { return step };
+            match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return step,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    pub(super) fn idle(&self, law: &impl Law, now: Nanos) -> Nanos {
+        law.idle(self.word.load(Ordering::Relaxed), now, self.offset())
+    }
+}

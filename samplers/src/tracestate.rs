@@ -1,0 +1,290 @@
+//! The `ot` member of W3C tracestate, in which threshold and randomness travel: `ot=th:fd70a;rv:6e6d1a75832a2f`.
+//!
+//! Sources: W3C Trace Context, "tracestate Header"; OpenTelemetry specification, "TraceState Handling".
+
+use std::fmt;
+
+use crate::randomness::Randomness;
+use crate::threshold::{Threshold, lower_hex};
+
+/// The longest value of a member.
+const VALUE_MAX: usize = 256;
+/// The most members in a tracestate.
+const MEMBERS_MAX: usize = 32;
+const RANDOMNESS_DIGITS: usize = 14;
+
+/// The value of the `ot` member. Displays as such; what it holds beside `th` and `rv` is preserved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtMember<'a> {
+    /// `th`: the threshold that kept the trace so far.
+    pub threshold: Option<Threshold>,
+    /// `rv`: the trace's randomness, if it is not that of the trace id.
+    pub randomness: Option<Randomness>,
+    others: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> OtMember<'a> {
+    /// Reads the member's value, `th:fd70a;rv:6e6d1a75832a2f;key:value`.
+    ///
+    /// # Errors
+    ///
+    /// If it is not of the specification's grammar: more than 256 characters, keys that are not lower-case letters and
+    /// digits after a letter or come twice, characters that a value cannot hold, a `th` that is not 1 to 14 lower-case
+    /// hexadecimal digits, an `rv` that is not 14.
+    pub fn parse(value: &'a str) -> Result<Self, TracestateError> {
+        if value.len() > VALUE_MAX {
+            return Err(TracestateError::new(value, "longer than 256 characters"));
+        }
+        let mut member = OtMember::default();
+        for part in value.split(';') {
+            let wrong = |problem| TracestateError::new(part, problem);
+            let (key, value) = part.split_once(':').ok_or_else(|| wrong("not of the form key:value"))?;
+            if !is_key(key) {
+                return Err(wrong("a key is a lower-case letter, then lower-case letters and digits"));
+            }
+            if !value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
+                return Err(wrong("a value holds letters, digits, `.`, `_` and `-`"));
+            }
+            let repeated = match key {
+                "th" => {
+                    let threshold = Threshold::parse(value)
+                        .ok_or_else(|| wrong("th has 1 to 14 lower-case hexadecimal digits"))?;
+                    member.threshold.replace(threshold).is_some()
+                }
+                "rv" => {
+                    let randomness = lower_hex(value, RANDOMNESS_DIGITS..=RANDOMNESS_DIGITS)
+                        .ok_or_else(|| wrong("rv has 14 lower-case hexadecimal digits"))?;
+                    member.randomness.replace(Randomness::from_low_bits(randomness)).is_some()
+                }
+                _ => {
+                    let known = member.others.iter().any(|(known, _)| *known == key);
+                    member.others.push((key, value));
+                    known
+                }
+            };
+            if repeated {
+                return Err(wrong("the key is given twice"));
+            }
+        }
+        Ok(member)
+    }
+
+    /// The `ot` member of a tracestate: an empty one if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`OtMember::parse`].
+    pub fn of(tracestate: &'a str) -> Result<Self, TracestateError> {
+        match members(tracestate).find_map(ot_value) {
+            Some(value) => Self::parse(value),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// The tracestate with this as its `ot` member: in front, as the member that was changed last; the others follow as
+    /// they were. An empty one is left out. The last members give way where there would be more than 32.
+    ///
+    /// # Errors
+    ///
+    /// If the member would be longer than 256 characters.
+    pub fn write_to(&self, tracestate: &str) -> Result<String, TracestateError> {
+        let value = self.to_string();
+        if value.len() > VALUE_MAX {
+            return Err(TracestateError::new(&value, "longer than 256 characters"));
+        }
+        let others = members(tracestate).filter(|member| ot_value(member).is_none());
+        let mut written = String::with_capacity(tracestate.len() + value.len() + 4);
+        let mut count = 0;
+        if !value.is_empty() {
+            written.push_str("ot=");
+            written.push_str(&value);
+            count = 1;
+        }
+        for member in others.take(MEMBERS_MAX - count) {
+            if !written.is_empty() {
+                written.push(',');
+            }
+            written.push_str(member);
+        }
+        Ok(written)
+    }
+}
+
+impl fmt::Display for OtMember<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        if let Some(threshold) = self.threshold {
+            write!(f, "th:{threshold}")?;
+            separator = ";";
+        }
+        if let Some(randomness) = self.randomness {
+            write!(f, "{separator}rv:{:0RANDOMNESS_DIGITS$x}", randomness.get())?;
+            separator = ";";
+        }
+        for (key, value) in &self.others {
+            write!(f, "{separator}{key}:{value}")?;
+            separator = ";";
+        }
+        Ok(())
+    }
+}
+
+fn is_key(key: &str) -> bool {
+    key.starts_with(|c: char| c.is_ascii_lowercase())
+        && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+}
+
+/// The members of a tracestate, without the optional white space and the empty ones.
+fn members(tracestate: &str) -> impl Iterator<Item = &str> {
+    tracestate.split(',').map(|member| member.trim_matches([' ', '\t'])).filter(|member| !member.is_empty())
+}
+
+fn ot_value(member: &str) -> Option<&str> {
+    member.strip_prefix("ot=")
+}
+
+/// An `ot` member that is not of the specification's grammar. Such a member says nothing: go on as without one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracestateError {
+    part: String,
+    problem: &'static str,
+}
+
+impl TracestateError {
+    fn new(part: &str, problem: &'static str) -> Self {
+        TracestateError { part: part.to_owned(), problem }
+    }
+}
+
+impl fmt::Display for TracestateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tracestate member ot: `{}`: {}", self.part, self.problem)
+    }
+}
+
+impl std::error::Error for TracestateError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn round_trip(value: &str) -> OtMember<'_> {
+        let member = OtMember::parse(value).unwrap();
+        assert_eq!(member.to_string(), value);
+        member
+    }
+
+    #[test]
+    fn reads_and_prints_threshold_randomness_and_others() {
+        let member = round_trip("th:fd70a;rv:6e6d1a75832a2f;p:8;foo1:a.B_c-9;empty:");
+        assert_eq!(member.threshold.unwrap().get(), 0xfd70_a000_0000_00);
+        assert_eq!(member.randomness.unwrap().get(), 0x6e6d_1a75_832a_2f);
+        assert_eq!(round_trip("th:0").threshold, Some(Threshold::ALWAYS));
+        assert_eq!(round_trip("rv:00000000000001").randomness, Some(Randomness::from_low_bits(1)));
+        assert_eq!(round_trip("foo:bar;k1:13").threshold, None);
+        // Order and padding are not kept.
+        assert_eq!(
+            OtMember::parse("k:1;rv:00000000000000;th:c000").unwrap().to_string(),
+            "th:c;rv:00000000000000;k:1"
+        );
+    }
+
+    #[test]
+    fn refuses_what_the_grammar_refuses() {
+        for value in [
+            "",
+            ";",
+            "th",
+            "th:",
+            "th:FD70A",
+            "th:0g",
+            "th:000000000000000",
+            "th:0;",
+            ";th:0",
+            "th:0;;k:1",
+            "th:0;th:0",
+            "rv:6e6d1a75832a2",
+            "rv:6e6d1a75832a2ff",
+            "rv:6E6D1A75832A2F",
+            "rv:00000000000000;rv:00000000000000",
+            "k:1;k:2",
+            "1k:1",
+            "K:1",
+            "kK:1",
+            "k_:1",
+            ":1",
+            "k:a b",
+            "k:a,b",
+            "k:a=b",
+            "k:a:b",
+            "k:é",
+            " k:1",
+            "th:+1",
+        ] {
+            assert!(OtMember::parse(value).is_err(), "{value}");
+        }
+        let long = format!("k:{}", "x".repeat(254));
+        assert!(OtMember::parse(&long).is_ok());
+        assert!(OtMember::parse(&format!("{long}x")).is_err());
+        let error = OtMember::parse("k:1;th:X").unwrap_err().to_string();
+        assert_eq!(error, "tracestate member ot: `th:X`: th has 1 to 14 lower-case hexadecimal digits");
+    }
+
+    #[test]
+    fn finds_its_member_among_others() {
+        assert_eq!(OtMember::of("a=1, ot=th:8 ,b=2").unwrap().threshold.unwrap().get(), 1 << 55);
+        assert_eq!(OtMember::of("a=1,not=th:8,t@ot=th:8").unwrap(), OtMember::default());
+        assert_eq!(OtMember::of("").unwrap(), OtMember::default());
+        assert!(OtMember::of("ot=").is_err());
+    }
+
+    #[test]
+    fn writes_itself_in_front_and_keeps_the_rest() {
+        let mut member = OtMember::of("a=1,ot=rv:00000000000001;x:y,b=ot=1").unwrap();
+        member.threshold = Threshold::parse("8");
+        let written = member.write_to("a=1,ot=rv:00000000000001;x:y,b=ot=1").unwrap();
+        assert_eq!(written, "ot=th:8;rv:00000000000001;x:y,a=1,b=ot=1");
+        assert_eq!(OtMember::default().write_to("a=1 ,, ot=th:8,b=2").unwrap(), "a=1,b=2");
+        assert_eq!(member.write_to("").unwrap(), "ot=th:8;rv:00000000000001;x:y");
+        let crowd: Vec<String> = (0..40).map(|i| format!("k{i}=v")).collect();
+        let written = member.write_to(&crowd.join(",")).unwrap();
+        assert_eq!(written.split(',').count(), 32);
+        assert!(written.starts_with("ot=th:8") && written.ends_with(",k30=v"));
+        let written = OtMember::default().write_to(&crowd.join(",")).unwrap();
+        assert!(written.starts_with("k0=v,") && written.ends_with(",k31=v"));
+    }
+
+    #[test]
+    fn does_not_grow_beyond_what_a_member_can_hold() {
+        let full = format!("k:{}", "x".repeat(254));
+        let mut member = OtMember::parse(&full).unwrap();
+        assert!(member.write_to("").is_ok());
+        member.threshold = Some(Threshold::ALWAYS);
+        assert!(member.write_to("").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn thresholds_round_trip(value in 0u64..1 << 56, zeros in 0u32..14) {
+            let threshold = Threshold::new(value >> (4 * zeros) << (4 * zeros)).unwrap();
+            prop_assert_eq!(Threshold::parse(&threshold.to_string()), Some(threshold));
+        }
+
+        #[test]
+        fn members_round_trip(th: Option<u64>, rv: Option<u64>, others in "(;[a-q][a-z0-9]{0,3}:[a-zA-Z0-9._-]{0,5}){0,4}") {
+            let mut member = OtMember::parse(others.strip_prefix(';').unwrap_or("x:y")).unwrap_or_default();
+            member.threshold = th.map(|th| Threshold::new(th >> 8).unwrap());
+            member.randomness = rv.map(Randomness::from_low_bits);
+            let written = member.write_to("a=1").unwrap();
+            prop_assert_eq!(OtMember::of(&written).unwrap(), member);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "(ot=)?(th|rv|k)?:?[0-9a-f;:=,.é ]{0,40}") {
+            let _ = OtMember::parse(&text);
+            let _ = OtMember::of(&text).map(|member| member.write_to(&text));
+        }
+    }
+}
