@@ -70,8 +70,8 @@ pub fn replay(name: &str, target: fn(&[u8]), seeds: &Path, options: &Options) ->
         runner.run(seed, || file.clone())?;
     }
     for (file, seed) in &seeds {
-        // All prefixes of a short seed, about 200 of a long one.
-        for length in (0..seed.len()).step_by(1 + seed.len() / 200) {
+        // All prefixes of a short seed, about 100 of a long one.
+        for length in (0..seed.len()).step_by(1 + seed.len() / 100) {
             runner.run(&seed[..length], || format!("the first {length} bytes of {file}"))?;
         }
     }

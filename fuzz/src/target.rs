@@ -1,6 +1,7 @@
 //! The targets by name.
 
 mod reader;
+mod source;
 
 use astracer_model::Format;
 
@@ -21,6 +22,7 @@ pub const ALL: &[Target] = &[
     Target { name: "zipkin_json", run: |data| reader::check(Format::ZipkinJson, data) },
     Target { name: "htrace", run: |data| reader::check(Format::HTrace, data) },
     Target { name: "nezha_csv", run: |data| reader::check(Format::NezhaCsv, data) },
+    Target { name: "source", run: source::check },
 ];
 
 /// The target of this name.

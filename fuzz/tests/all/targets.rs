@@ -40,6 +40,7 @@ replays! {
     zipkin_json,
     htrace,
     nezha_csv,
+    source,
 }
 
 fn names_in(folder: &Path) -> Vec<String> {
