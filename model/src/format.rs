@@ -11,6 +11,8 @@ use crate::source::Limits;
 pub mod detect;
 pub mod htrace;
 pub mod jaeger_json;
+#[allow(dead_code, unused_imports, reason = "the readers follow")]
+mod json;
 pub mod nezha_csv;
 pub mod otlp_json;
 pub mod otlp_proto;

@@ -1,0 +1,565 @@
+//! A front-to-back parser over the text of one unit.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::NESTING_HARD_MAX;
+use super::scan::{Scan, Scanner, string_stop};
+use crate::ids::{SpanId, TraceId};
+
+/// Why and where a text can't be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The byte of the text.
+    pub(crate) at: usize,
+    pub(crate) why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// What stands there is not what the format asks for.
+    Bad(&'static str),
+    /// Lists and objects in each other beyond the limit.
+    TooDeep,
+    /// The text ends.
+    End,
+    /// Nothing is wrong, but the sink wants no more.
+    Stopped,
+}
+
+/// A value that is neither list nor object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Scalar<'a> {
+    Null,
+    Bool(bool),
+    /// The digits as written, a valid JSON number.
+    Number(&'a str),
+    String(Cow<'a, str>),
+}
+
+/// Stands for each byte of invalid UTF-8 in a text that had some. In a string it is an error of its own, so it never
+/// gets out, and a record without such bytes is not disturbed by its neighbours.
+pub(super) const SUBSTITUTE: char = '\x1a';
+
+/// A position in a text.
+#[derive(Clone, Debug)]
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+    depth_max: usize,
+    /// True if the text holds [`SUBSTITUTE`]s.
+    substituted: bool,
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor at the start of a text that itself lies `depth` lists and objects deep.
+    pub(crate) fn new(text: &'a str, depth: usize, nesting_max: usize) -> Self {
+        Self { text, at: 0, depth, depth_max: nesting_max.min(NESTING_HARD_MAX), substituted: false }
+    }
+
+    pub(super) fn with_substitutes(self, substituted: bool) -> Self {
+        Self { substituted, ..self }
+    }
+
+    pub(super) fn is_substitute(&self, at: usize) -> bool {
+        self.substituted && self.text.as_bytes().get(at) == Some(&(SUBSTITUTE as u8))
+    }
+
+    /// The whole text.
+    pub(crate) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// The byte of the text that is next.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// A fault at a byte of the text.
+    pub(crate) fn fault_at<T>(&self, at: usize, reason: &'static str) -> Result<T, Fault> {
+        Err(Fault { at, why: Why::Bad(reason) })
+    }
+
+    fn fault<T>(&self, reason: &'static str) -> Result<T, Fault> {
+        let why = if self.at < self.text.len() { Why::Bad(reason) } else { Why::End };
+        Err(Fault { at: self.at, why })
+    }
+
+    /// The first byte of the next token; `None` at the end.
+    #[inline]
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        let bytes = self.text.as_bytes();
+        while let Some(&byte) = bytes.get(self.at) {
+            if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    #[inline]
+    pub(super) fn expect(&mut self, byte: u8, reason: &'static str) -> Result<(), Fault> {
+        if self.peek() != Some(byte) {
+            return self.fault(reason);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Reads an object: calls `member` with each key, and it reads or skips the value. `null` has no members.
+    #[inline]
+    pub(crate) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, Cow<'a, str>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if self.null()? {
+            return Ok(());
+        }
+        self.open(b'{', "expected an object")?;
+        if self.peek() != Some(b'}') {
+            loop {
+                if self.peek() != Some(b'"') {
+                    return self.fault("expected a key");
+                }
+                let key = self.string()?;
+                self.expect(b':', "expected ':'")?;
+                member(self, key)?;
+                match self.peek() {
+                    Some(b',') => self.at += 1,
+                    Some(b'}') => break,
+                    _ => return self.fault("expected ',' or '}'"),
+                }
+            }
+        }
+        self.close();
+        Ok(())
+    }
+
+    /// Reads a list: calls `element` at each element, and it reads or skips it. `null` is an empty list.
+    #[inline]
+    pub(crate) fn list(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if self.null()? {
+            return Ok(());
+        }
+        self.open(b'[', "expected a list")?;
+        if self.peek() != Some(b']') {
+            loop {
+                self.peek();
+                element(self)?;
+                match self.peek() {
+                    Some(b',') => self.at += 1,
+                    Some(b']') => break,
+                    _ => return self.fault("expected ',' or ']'"),
+                }
+            }
+        }
+        self.close();
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn open(&mut self, bracket: u8, reason: &'static str) -> Result<(), Fault> {
+        let depth = self.depth + 1;
+        if self.peek() != Some(bracket) {
+            return self.fault(reason);
+        }
+        if depth > self.depth_max {
+            return Err(Fault { at: self.at, why: Why::TooDeep });
+        }
+        self.depth = depth;
+        self.at += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn close(&mut self) {
+        self.depth -= 1;
+        self.at += 1;
+    }
+
+    /// Reads `null` if that is next.
+    #[inline]
+    pub(crate) fn null(&mut self) -> Result<bool, Fault> {
+        if self.peek() != Some(b'n') {
+            return Ok(false);
+        }
+        self.word("null").map(|()| true)
+    }
+
+    fn word(&mut self, word: &'static str) -> Result<(), Fault> {
+        let rest = &self.text.as_bytes()[self.at..];
+        if rest.starts_with(word.as_bytes()) {
+            self.at += word.len();
+            return Ok(());
+        }
+        if word.as_bytes().starts_with(rest) {
+            self.at = self.text.len();
+        }
+        self.fault("expected a value")
+    }
+
+    /// Steps over a value of any kind and returns its text, or as much of it as brackets and strings tell.
+    pub(crate) fn skip(&mut self) -> Result<&'a str, Fault> {
+        let first = self.peek();
+        let start = self.at;
+        match first {
+            Some(b'{' | b'[' | b'"') => match Scanner::new().feed(self.text.as_bytes(), self.at) {
+                Scan::Done(end) => self.at = end,
+                Scan::More(_) => return Err(Fault { at: self.text.len(), why: Why::End }),
+                Scan::Bad(at, reason) => return self.fault_at(at, reason),
+            },
+            _ => drop(self.scalar()?),
+        }
+        Ok(&self.text[start..self.at])
+    }
+
+    /// Reads a value that is neither list nor object.
+    pub(crate) fn scalar(&mut self) -> Result<Scalar<'a>, Fault> {
+        match self.peek() {
+            Some(b'"') => self.string().map(Scalar::String),
+            Some(b'n') => self.word("null").map(|()| Scalar::Null),
+            Some(b't') => self.word("true").map(|()| Scalar::Bool(true)),
+            Some(b'f') => self.word("false").map(|()| Scalar::Bool(false)),
+            Some(b'-' | b'0'..=b'9') => self.number().map(Scalar::Number),
+            Some(b'{' | b'[') => self.fault("expected a simple value"),
+            _ => self.fault("expected a value"),
+        }
+    }
+
+    /// The next number as written.
+    fn number(&mut self) -> Result<&'a str, Fault> {
+        let bytes = self.text.as_bytes();
+        let start = self.at;
+        let mut at = start + usize::from(bytes.get(start) == Some(&b'-'));
+        let digits = |at: &mut usize| {
+            let from = *at;
+            while bytes.get(*at).is_some_and(u8::is_ascii_digit) {
+                *at += 1;
+            }
+            *at > from
+        };
+        let leading_zero = bytes.get(at) == Some(&b'0');
+        let whole = at;
+        let mut good = digits(&mut at) && !(leading_zero && at > whole + 1);
+        if good && bytes.get(at) == Some(&b'.') {
+            at += 1;
+            good = digits(&mut at);
+        }
+        if good && matches!(bytes.get(at), Some(b'e' | b'E')) {
+            at += 1;
+            at += usize::from(matches!(bytes.get(at), Some(b'+' | b'-')));
+            good = digits(&mut at);
+        }
+        if !good {
+            self.at = at;
+            return self.fault("not a number");
+        }
+        self.at = at;
+        Ok(&self.text[start..at])
+    }
+
+    /// Reads a string, borrowing it if it has no escapes.
+    #[inline]
+    pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, Fault> {
+        self.expect(b'"', "expected a string")?;
+        let start = self.at;
+        let stop = string_stop(self.text.as_bytes(), start);
+        if self.text.as_bytes().get(stop) == Some(&b'"') {
+            self.at = stop + 1;
+            return Ok(Cow::Borrowed(&self.text[start..stop]));
+        }
+        self.string_slow(start, stop).map(Cow::Owned)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn string_slow(&mut self, mut from: usize, mut stop: usize) -> Result<String, Fault> {
+        let mut string = String::new();
+        loop {
+            string.push_str(&self.text[from..stop]);
+            self.at = stop;
+            match self.text.as_bytes().get(stop) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(string);
+                }
+                Some(b'\\') => string.push(self.escape()?),
+                Some(b'\n') => return self.fault("the line ends inside a string"),
+                _ => return self.fault("control character in a string"),
+            }
+            from = self.at;
+            stop = string_stop(self.text.as_bytes(), from);
+        }
+    }
+
+    /// The character of the escape at the cursor.
+    fn escape(&mut self) -> Result<char, Fault> {
+        let simple = match self.text.as_bytes().get(self.at + 1) {
+            Some(b'u') => {
+                let start = self.at;
+                let first = self.hex_escape()?;
+                let code = match first {
+                    0xd800..=0xdbff if self.text.as_bytes()[self.at..].starts_with(b"\\u") => {
+                        match self.hex_escape()? {
+                            second @ 0xdc00..=0xdfff => {
+                                0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)
+                            }
+                            _ => first,
+                        }
+                    }
+                    _ => first,
+                };
+                return match char::from_u32(code) {
+                    Some(char) => Ok(char),
+                    None => self.fault_at(start, "half of a surrogate pair"),
+                };
+            }
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'/') => '/',
+            Some(b'b') => '\x08',
+            Some(b'f') => '\x0c',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(_) => return self.fault("unknown escape in a string"),
+            None => return Err(Fault { at: self.text.len(), why: Why::End }),
+        };
+        self.at += 2;
+        Ok(simple)
+    }
+
+    fn hex_escape(&mut self) -> Result<u32, Fault> {
+        let mut code = 0;
+        for at in self.at + 2..self.at + 6 {
+            match self.text.as_bytes().get(at).and_then(|&byte| char::from(byte).to_digit(16)) {
+                Some(digit) => code = code << 4 | digit,
+                None if at < self.text.len() => return self.fault_at(at, "expected four hexadecimal digits"),
+                None => return Err(Fault { at, why: Why::End }),
+            }
+        }
+        self.at += 6;
+        Ok(code)
+    }
+
+    /// Reads a string; `null` is an empty one.
+    #[inline]
+    pub(crate) fn text_or_null(&mut self) -> Result<Cow<'a, str>, Fault> {
+        if self.null()? { Ok(Cow::Borrowed("")) } else { self.string() }
+    }
+
+    /// Reads an unsigned integer, as a number or in a string; `null` is 0.
+    #[inline]
+    pub(crate) fn u64(&mut self) -> Result<u64, Fault> {
+        let (start, negative, magnitude) = self.integer()?;
+        if negative && magnitude != 0 {
+            return self.fault_at(start, "expected a number that is not negative");
+        }
+        Ok(magnitude)
+    }
+
+    /// Reads an unsigned integer of 32 bits, as a number or in a string; `null` is 0.
+    pub(crate) fn u32(&mut self) -> Result<u32, Fault> {
+        self.peek();
+        let start = self.at;
+        u32::try_from(self.u64()?).or_else(|_| self.fault_at(start, "number out of range"))
+    }
+
+    /// Reads a signed integer, as a number or in a string; `null` is 0.
+    pub(crate) fn i64(&mut self) -> Result<i64, Fault> {
+        let (start, negative, magnitude) = self.integer()?;
+        let value =
+            if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
+        value.map_or_else(|| self.fault_at(start, "number out of range"), Ok)
+    }
+
+    /// An integer's start, sign and magnitude.
+    #[inline]
+    fn integer(&mut self) -> Result<(usize, bool, u64), Fault> {
+        let bytes = self.text.as_bytes();
+        let quoted = match self.peek() {
+            Some(b'"') => 1,
+            Some(b'-' | b'0'..=b'9') => 0,
+            Some(b'n') => return self.word("null").map(|()| (self.at, false, 0)),
+            _ => return self.fault("expected a number"),
+        };
+        let start = self.at;
+        let first = start + quoted;
+        let negative = bytes.get(first) == Some(&b'-');
+        let digits = first + usize::from(negative);
+        let mut at = digits;
+        let mut magnitude = 0u64;
+        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10)
+        {
+            // What could overflow is left to the slow way.
+            if at - digits >= 19 {
+                break;
+            }
+            magnitude = magnitude * 10 + u64::from(digit);
+            at += 1;
+        }
+        let plain = at > digits && (bytes[digits] != b'0' || at == digits + 1);
+        let ended = match bytes.get(at) {
+            Some(b'"') => quoted == 1,
+            Some(b'0'..=b'9' | b'.' | b'e' | b'E') | None => false,
+            Some(_) => quoted == 0,
+        };
+        if plain && ended {
+            self.at = at + quoted;
+            return Ok((start, negative, magnitude));
+        }
+        let (negative, magnitude) = self.integer_slow()?;
+        Ok((start, negative, magnitude))
+    }
+
+    /// Integers at the edge of 64 bits, and those that are written as fractions or with an exponent.
+    #[cold]
+    #[inline(never)]
+    fn integer_slow(&mut self) -> Result<(bool, u64), Fault> {
+        let start = self.at;
+        let (number, end) = self.number_or_quoted()?;
+        let unsigned = number.strip_prefix('-').unwrap_or(number);
+        let negative = unsigned.len() < number.len();
+        if let Ok(magnitude) = unsigned.parse::<u64>() {
+            self.at = end;
+            return Ok((negative, magnitude));
+        }
+        match unsigned.parse::<f64>() {
+            // 2^64, the first that does not fit.
+            Ok(value) if value.fract() == 0.0 && value < 18_446_744_073_709_551_616.0 => {
+                self.at = end;
+                Ok((negative, value as u64))
+            }
+            Ok(value) if value.fract() != 0.0 => self.fault_at(start, "expected a whole number"),
+            _ => self.fault_at(start, "number out of range"),
+        }
+    }
+
+    /// A valid number, bare or quoted, and where it ends; the cursor stays at its start if it is not valid.
+    fn number_or_quoted(&mut self) -> Result<(&'a str, usize), Fault> {
+        let start = self.at;
+        if self.text.as_bytes().get(start) != Some(&b'"') {
+            let number = self.number()?;
+            return Ok((number, self.at));
+        }
+        let Cow::Borrowed(content) = self.string()? else {
+            return self.fault_at(start, "expected a number");
+        };
+        let mut inner = Cursor::new(content, 0, 0);
+        match inner.number() {
+            Ok(number) if inner.at == content.len() => Ok((number, self.at)),
+            _ => self.fault_at(start, "expected a number"),
+        }
+    }
+
+    /// Reads a floating-point number, also in a string; `"NaN"`, `"Infinity"` and `"-Infinity"` too. `null` is 0.
+    pub(crate) fn f64(&mut self) -> Result<f64, Fault> {
+        match self.peek() {
+            Some(b'"' | b'-' | b'0'..=b'9') => {}
+            Some(b'n') => return self.word("null").map(|()| 0.0),
+            _ => return self.fault("expected a number"),
+        }
+        let start = self.at;
+        let rest = &self.text[start..];
+        let special =
+            [("\"NaN\"", f64::NAN), ("\"Infinity\"", f64::INFINITY), ("\"-Infinity\"", f64::NEG_INFINITY)];
+        if let Some((name, value)) = special.into_iter().find(|(name, _)| rest.starts_with(name)) {
+            self.at += name.len();
+            return Ok(value);
+        }
+        let (number, end) = self.number_or_quoted()?;
+        self.at = end;
+        match number.parse::<f64>() {
+            Ok(value) if value.is_finite() => Ok(value),
+            _ => self.fault_at(start, "number out of range"),
+        }
+    }
+
+    /// Reads true or false, also in a string; `null` is false.
+    pub(crate) fn bool(&mut self) -> Result<bool, Fault> {
+        self.peek();
+        let start = self.at;
+        match self.scalar()? {
+            Scalar::Null => Ok(false),
+            Scalar::Bool(value) => Ok(value),
+            Scalar::String(word) if word == "true" => Ok(true),
+            Scalar::String(word) if word == "false" => Ok(false),
+            _ => self.fault_at(start, "expected true or false"),
+        }
+    }
+
+    /// Reads an enum's value, which may be written as its number or its name. `null` is number 0.
+    pub(crate) fn number_or_name<T>(
+        &mut self,
+        number: impl FnOnce(i64) -> T,
+        name: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, Fault> {
+        if self.peek() != Some(b'"') {
+            return self.i64().map(number);
+        }
+        let start = self.at;
+        let word = self.string()?;
+        match word.parse() {
+            Ok(value) => Ok(number(value)),
+            Err(_) => name(&word).map_or_else(|| self.fault_at(start, "unknown name"), Ok),
+        }
+    }
+
+    /// Reads a trace id: hexadecimal, or base64 as protobuf's own JSON writes bytes. Empty and `null` are
+    /// [`TraceId::ZERO`].
+    pub(crate) fn trace_id(&mut self) -> Result<TraceId, Fault> {
+        self.id(TraceId::from_hex, |bytes| {
+            <[u8; 16]>::try_from(bytes).ok().map(u128::from_be_bytes).map(TraceId)
+        })
+    }
+
+    /// Reads a span id: hexadecimal, or base64 as protobuf's own JSON writes bytes. Empty and `null` are
+    /// [`SpanId::ZERO`].
+    pub(crate) fn span_id(&mut self) -> Result<SpanId, Fault> {
+        self.id(SpanId::from_hex, |bytes| <[u8; 8]>::try_from(bytes).ok().map(u64::from_be_bytes).map(SpanId))
+    }
+
+    fn id<T: Default>(
+        &mut self,
+        hex: impl FnOnce(&str) -> Option<T>,
+        bytes: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<T, Fault> {
+        self.peek();
+        let start = self.at;
+        let text = self.text_or_null()?;
+        let id = if text.is_empty() {
+            Some(T::default())
+        } else if text.ends_with('=') {
+            base64(&text).and_then(|decoded| bytes(&decoded))
+        } else {
+            hex(&text)
+        };
+        id.map_or_else(|| self.fault_at(start, "not an id"), Ok)
+    }
+
+    /// Reads bytes in base64; `null` are none.
+    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, Fault> {
+        self.peek();
+        let start = self.at;
+        let text = self.text_or_null()?;
+        base64(&text).map_or_else(|| self.fault_at(start, "not base64"), Ok)
+    }
+}
+
+/// Base64 in either alphabet, padded or not, as protobuf's JSON mapping asks of parsers.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    const CONFIG: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
+    const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, CONFIG);
+    let engine = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
+    engine.decode(text).ok()
+}

@@ -1,0 +1,226 @@
+//! Finding where a JSON value ends, piece by piece.
+//!
+//! The scanner checks what tells where values end: that brackets match, that commas and colons are where they belong,
+//! and that no string runs over a line's end. So it stops at the byte where a cut or mangled record goes wrong, rather
+//! than swallowing its neighbours. It does not check escapes, UTF-8, or how numbers are written.
+
+/// How far a scan came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scan {
+    /// The value ends before this index.
+    Done(usize),
+    /// The bytes end inside the value: go on from this index when there are more.
+    More(usize),
+    /// The byte at this index can't stand there.
+    Bad(usize, &'static str),
+}
+
+/// The longest number; far beyond what any number needs.
+const NUMBER_BYTES_MAX: usize = 1 << 12;
+
+/// Brackets deeper than this are counted without telling lists from objects.
+const TYPED_DEPTH: usize = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    Value,
+    ValueOrEnd,
+    Key,
+    KeyOrEnd,
+    Colon,
+    CommaOrEnd,
+    InKey,
+    InString,
+}
+
+/// The state between two pieces of one value.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    expect: Expect,
+    depth: usize,
+    /// For each level whether it is a list.
+    lists: [u64; TYPED_DEPTH / 64],
+}
+
+impl Scanner {
+    pub(super) fn new() -> Self {
+        Self { expect: Expect::Value, depth: 0, lists: [0; TYPED_DEPTH / 64] }
+    }
+
+    /// Scans on from `at`.
+    pub(super) fn feed(&mut self, bytes: &[u8], mut at: usize) -> Scan {
+        loop {
+            if matches!(self.expect, Expect::InKey | Expect::InString) {
+                match string_end(bytes, at) {
+                    Scan::Done(end) => at = end,
+                    other => return other,
+                }
+                if self.expect == Expect::InKey {
+                    self.expect = Expect::Colon;
+                } else if self.value_ended() {
+                    return Scan::Done(at);
+                }
+            }
+            let Some(&byte) = bytes.get(at) else { return Scan::More(at) };
+            if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                at += 1;
+                continue;
+            }
+            if self.depth > TYPED_DEPTH {
+                match byte {
+                    b'"' => self.expect = Expect::InString,
+                    b'{' | b'[' => self.depth += 1,
+                    b'}' | b']' => {
+                        self.depth -= 1;
+                        self.expect = Expect::CommaOrEnd;
+                    }
+                    _ => {}
+                }
+                at += 1;
+                continue;
+            }
+            match (self.expect, byte) {
+                (Expect::Value | Expect::ValueOrEnd, b'"') => {
+                    self.expect = Expect::InString;
+                    at += 1;
+                }
+                (Expect::Value | Expect::ValueOrEnd, b'{') => {
+                    self.open(false);
+                    at += 1;
+                }
+                (Expect::Value | Expect::ValueOrEnd, b'[') => {
+                    self.open(true);
+                    at += 1;
+                }
+                (Expect::Value | Expect::ValueOrEnd, b'-' | b'0'..=b'9' | b'a'..=b'z') => {
+                    match scalar_end(bytes, at) {
+                        Scan::Done(end) => at = end,
+                        // At the top, the end of the input may be the end of the number: the caller knows.
+                        other => return other,
+                    }
+                    if self.value_ended() {
+                        return Scan::Done(at);
+                    }
+                }
+                (Expect::ValueOrEnd | Expect::CommaOrEnd, b']') if self.in_list() => {
+                    at += 1;
+                    if self.close() {
+                        return Scan::Done(at);
+                    }
+                }
+                (Expect::KeyOrEnd | Expect::CommaOrEnd, b'}') if !self.in_list() => {
+                    at += 1;
+                    if self.close() {
+                        return Scan::Done(at);
+                    }
+                }
+                (Expect::Key | Expect::KeyOrEnd, b'"') => {
+                    self.expect = Expect::InKey;
+                    at += 1;
+                }
+                (Expect::Colon, b':') => {
+                    self.expect = Expect::Value;
+                    at += 1;
+                }
+                (Expect::CommaOrEnd, b',') => {
+                    self.expect = if self.in_list() { Expect::Value } else { Expect::Key };
+                    at += 1;
+                }
+                _ => return Scan::Bad(at, self.expected()),
+            }
+        }
+    }
+
+    fn open(&mut self, list: bool) {
+        if self.depth < TYPED_DEPTH {
+            let (word, bit) = (self.depth / 64, 1 << (self.depth % 64));
+            if list {
+                self.lists[word] |= bit;
+            } else {
+                self.lists[word] &= !bit;
+            }
+        }
+        self.depth += 1;
+        self.expect = if list { Expect::ValueOrEnd } else { Expect::KeyOrEnd };
+    }
+
+    /// True if that was the end of the whole value.
+    fn close(&mut self) -> bool {
+        self.depth -= 1;
+        self.value_ended()
+    }
+
+    fn value_ended(&mut self) -> bool {
+        self.expect = Expect::CommaOrEnd;
+        self.depth == 0
+    }
+
+    fn in_list(&self) -> bool {
+        let level = self.depth.wrapping_sub(1);
+        self.lists.get(level / 64).is_some_and(|word| word >> (level % 64) & 1 == 1)
+    }
+
+    fn expected(&self) -> &'static str {
+        match self.expect {
+            Expect::Value => "expected a value",
+            Expect::ValueOrEnd => "expected a value or ']'",
+            Expect::Key => "expected a key",
+            Expect::KeyOrEnd => "expected a key or '}'",
+            Expect::Colon => "expected ':'",
+            Expect::CommaOrEnd if self.in_list() => "expected ',' or ']'",
+            _ => "expected ',' or '}'",
+        }
+    }
+}
+
+/// The end of a string, from a place inside of it.
+fn string_end(bytes: &[u8], mut at: usize) -> Scan {
+    loop {
+        at = string_stop(bytes, at);
+        match bytes.get(at) {
+            Some(b'"') => return Scan::Done(at + 1),
+            Some(b'\\') if at + 1 < bytes.len() && bytes[at + 1] != b'\n' => at += 2,
+            Some(b'\\') if at + 1 < bytes.len() => at += 1,
+            Some(b'\n') => return Scan::Bad(at, "the line ends inside a string"),
+            Some(b'\\') | None => return Scan::More(at),
+            Some(_) => at += 1,
+        }
+    }
+}
+
+/// The end of a number or word.
+fn scalar_end(bytes: &[u8], at: usize) -> Scan {
+    let part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'+' | b'-' | b'.' | b'E');
+    match bytes[at..].iter().position(|byte| !part(byte)) {
+        Some(len) if len <= NUMBER_BYTES_MAX => Scan::Done(at + len),
+        None if bytes.len() - at <= NUMBER_BYTES_MAX => Scan::More(at),
+        _ => Scan::Bad(at, "a number of thousands of digits"),
+    }
+}
+
+/// The index of the first quote, backslash or control character from `at`, or the length.
+#[inline]
+pub(super) fn string_stop(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = ONES << 7;
+    while let Some(chunk) = bytes.get(at..at + 8) {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        let word = u64::from_le_bytes(word);
+        // The lowest bit set in each of these marks the first such byte; higher ones may be wrong by a borrow.
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let quote = word ^ (ONES * b'"' as u64);
+        let quote = quote.wrapping_sub(ONES) & !quote;
+        let backslash = word ^ (ONES * b'\\' as u64);
+        let backslash = backslash.wrapping_sub(ONES) & !backslash;
+        let found = (control | quote | backslash) & HIGHS;
+        if found != 0 {
+            return at + (found.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    while at < bytes.len() && !matches!(bytes[at], b'"' | b'\\' | 0..0x20) {
+        at += 1;
+    }
+    at
+}

@@ -1,0 +1,108 @@
+//! The part of a file that was read in and not yet used.
+
+use std::io::{self, BufRead};
+
+/// A sliding view of a stream, with the place of its start.
+pub(super) struct Window<'r> {
+    input: &'r mut dyn BufRead,
+    step_bytes: usize,
+    buffer: Vec<u8>,
+    start: usize,
+    byte: u64,
+    line: u64,
+    before: Option<u8>,
+    ended: bool,
+    error: Option<io::Error>,
+}
+
+impl<'r> Window<'r> {
+    /// A window at the start of a stream, that grows by about `step_bytes` at a time.
+    pub(super) fn new(input: &'r mut dyn BufRead, step_bytes: usize) -> Self {
+        Self {
+            input,
+            step_bytes,
+            buffer: Vec::new(),
+            start: 0,
+            byte: 0,
+            line: 1,
+            before: None,
+            ended: false,
+            error: None,
+        }
+    }
+
+    /// What is there and not yet used.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// The byte and the line of the first of [`bytes`](Self::bytes).
+    pub(super) fn place(&self) -> (u64, u64) {
+        (self.byte, self.line)
+    }
+
+    /// The byte before the first of [`bytes`](Self::bytes).
+    pub(super) fn before(&self) -> Option<u8> {
+        self.before
+    }
+
+    /// Uses up the first `count` bytes.
+    pub(super) fn advance(&mut self, count: usize) {
+        let used = &self.buffer[self.start..self.start + count];
+        self.line += memchr::memchr_iter(b'\n', used).count() as u64;
+        self.before = used.last().copied().or(self.before);
+        self.byte += count as u64;
+        self.start += count;
+    }
+
+    /// Reads some more behind what is there; false if there is no more.
+    pub(super) fn more(&mut self) -> bool {
+        if self.ended {
+            return false;
+        }
+        // What was used is given up when it is the larger part, so that each byte moves about once.
+        if self.start > self.buffer.len() / 2 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        let before = self.buffer.len();
+        while self.buffer.len() - before < self.step_bytes {
+            match self.input.fill_buf() {
+                Ok([]) => self.ended = true,
+                Ok(bytes) => {
+                    let count = bytes.len();
+                    self.buffer.extend_from_slice(bytes);
+                    self.input.consume(count);
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    self.error = Some(error);
+                    self.ended = true;
+                }
+            }
+            break;
+        }
+        self.buffer.len() > before
+    }
+
+    /// The byte at an index, reading on if need be; `None` behind the last.
+    pub(super) fn get(&mut self, index: usize) -> Option<u8> {
+        while self.bytes().len() <= index {
+            if !self.more() {
+                return None;
+            }
+        }
+        Some(self.bytes()[index])
+    }
+
+    /// True if the input ended with an error, not as it should.
+    pub(super) fn is_cut_by_error(&self) -> bool {
+        self.error.is_some()
+    }
+
+    /// The error that ended the input before its end.
+    pub(super) fn take_error(&mut self) -> Option<io::Error> {
+        self.error.take()
+    }
+}
