@@ -9,12 +9,16 @@
 //! What each number means stands in `docs/metrics.md`, with an example worked by hand. This crate reads no files and
 //! prints nothing; a replay runs in recorded time, not on a clock.
 
+pub mod evaluate;
 pub mod inspect;
 pub mod key;
+pub mod names;
+pub mod replay;
 pub mod score;
 pub mod statistics;
 pub mod workload;
 
+pub use evaluate::{Evaluation, Evaluator};
 pub use inspect::Inspection;
 pub use key::KeyRule;
 pub use score::Score;

@@ -1,0 +1,208 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use astracer_model::Format;
+use astracer_samplers::{Config, Template};
+use astracer_tuner::KeyRule;
+use astracer_tuner::inspect::Column;
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the job could not be done (the message says why and what to do)
+  2    wrong usage
+  130  interrupted by Ctrl-C";
+
+/// Adaptive trace sampling: look at recorded traces, and at what samplers would keep of them.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what a recording holds: traces, roots, functions and their durations.
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(Inspect),
+    /// Replay samplers over a recording and show how good the kept part is.
+    #[command(after_help = EVALUATE_EXAMPLES)]
+    Evaluate(Evaluate),
+}
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  astracer inspect traces/                      every recording in a folder
+  astracer inspect run.tar.xz --sort p95        slowest functions first
+  curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
+  astracer inspect spans.json --json | jq .roots
+
+What the columns mean: docs/metrics.md.";
+
+const EVALUATE_EXAMPLES: &str = "\
+Examples:
+  astracer evaluate run.tar.xz
+  astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02
+  astracer evaluate traces/ --sampler bucket:capacity=50,rate=2 --seeds 20 --json
+  astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
+  astracer evaluate spans/ --key name+http.route
+
+Samplers:
+  always, never, ratio:P, every:N,
+  bump:lambda=L,min=P[,window=1s][,shift=on]
+  bucket:capacity=C,rate=R (tokens a second)
+
+What the columns mean: docs/metrics.md.";
+
+/// Which recording, and how to read it.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Source {
+    /// Files, folders or archives (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    #[arg(required = true, value_name = "WORKLOAD")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto, jaeger-json,
+    /// zipkin-json, htrace, nezha-csv.
+    #[arg(long, value_name = "FORMAT", help_heading = "Reading")]
+    pub(crate) format: Option<Format>,
+
+    /// Fail if any part of the input can't be used, instead of going on with the rest.
+    #[arg(long, help_heading = "Reading")]
+    pub(crate) strict: bool,
+
+    /// Whether to fold ids in names (`read(1073742055)` becomes `read(*)`), or to leave names raw.
+    #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
+    pub(crate) names: Names,
+
+    /// What to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a digit), uuid.
+    #[arg(long, value_name = "RULES", default_value = "digits=3,hex=8,uuid", value_parser = fold_rules)]
+    #[arg(help_heading = "Reading")]
+    pub(crate) fold: Template,
+
+    /// Stop reading when the input has expanded to this size (a bomb in an archive): bytes, or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
+    pub(crate) expanded_max: u64,
+}
+
+/// What becomes of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Names {
+    /// Ids are folded.
+    Template,
+    /// As recorded.
+    Raw,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    pub(crate) source: Source,
+
+    /// The column to sort by: name, count, mean, sd, median, p75, p95, max.
+    #[arg(long, value_name = "COLUMN", default_value = "count")]
+    pub(crate) sort: Column,
+
+    /// Show only the first N rows of each table; 0 shows all.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) top: usize,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Evaluate {
+    #[command(flatten)]
+    pub(crate) source: Source,
+
+    /// A sampler to replay, beside always, ratio:0.1 and ratio:0.01; may be given several times. Without it a bump
+    /// and a bucket sampler with middling parameters are replayed.
+    #[arg(long = "sampler", value_name = "SAMPLER")]
+    pub(crate) samplers: Vec<Config>,
+
+    /// How many seeds to replay each sampler with.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) seeds: u64,
+
+    /// What samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call tree).
+    #[arg(long, value_name = "KEY", default_value_t)]
+    pub(crate) key: KeyRule,
+
+    /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one --sampler.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kept: Option<PathBuf>,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads "digits=3,hex=8,uuid": rules that are not named are off.
+fn fold_rules(text: &str) -> Result<Template, String> {
+    let mut template = Template::RAW;
+    for rule in text.split(',') {
+        let wrong = || {
+            format!("'{rule}' is no rule: write digits=N, hex=N or uuid (N at least 1), separated by commas")
+        };
+        let length =
+            |text: &str| text.parse().ok().filter(|&length: &usize| length > 0).ok_or_else(wrong).map(Some);
+        template = match rule.split_once('=') {
+            Some(("digits", min)) => template.digits(length(min)?),
+            Some(("hex", min)) => template.hex(length(min)?),
+            None if rule == "uuid" => template.uuids(true),
+            _ => return Err(wrong()),
+        };
+    }
+    Ok(template)
+}
+
+/// Reads "64GB", "10 MB", "4096": decimal units.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no size: write bytes, or a number with KB, MB, GB or TB");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+    let unit = match text[digits.len()..].trim().to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "K" | "KB" => 1_000,
+        "M" | "MB" => 1_000_000,
+        "G" | "GB" => 1_000_000_000,
+        "T" | "TB" => 1_000_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.trim().parse().map_err(|_| wrong())?;
+    number.checked_mul(unit).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn fold_rules_add_up_and_others_are_refused() {
+        assert_eq!(fold_rules("digits=3,hex=8,uuid"), Ok(Template::default()));
+        assert_eq!(fold_rules("digits=1"), Ok(Template::RAW.digits(Some(1))));
+        for wrong in ["", "digits", "digits=0", "hex=x", "uuid=1", "digits=3,", "words"] {
+            assert!(fold_rules(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_decimal_units() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("10 mb"), Ok(10_000_000));
+        assert_eq!(size("64GB"), Ok(64_000_000_000));
+        for wrong in ["", "GB", "1.5GB", "10 XB", "-1", "99999999999TB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! `astracer evaluate`: the table of sampler quality.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use astracer_model::TraceId;
+use astracer_samplers::Config;
+use astracer_tuner::evaluate::Summary;
+use astracer_tuner::{Evaluation, Evaluator, Workload};
+use serde::Serialize;
+
+use crate::args::Evaluate;
+use crate::failure::Failure;
+use crate::load::{self, Input};
+use crate::output;
+
+/// What is always shown: everything, and the two fixed ratios that people use.
+const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
+/// What is shown when no sampler is asked for.
+const DEFAULTS: [&str; 2] = ["bump:lambda=10,min=0.01,window=1s", "bucket:capacity=50,rate=2"];
+
+#[derive(Serialize)]
+struct Report<'a> {
+    input: &'a Input,
+    #[serde(flatten)]
+    evaluation: Evaluation,
+}
+
+pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
+    let kept = match (&args.kept, &args.samplers[..]) {
+        (Some(file), [sampler]) => Some((file, sampler)),
+        (Some(_), samplers) => {
+            let number = samplers.len();
+            return Err(Failure::Job(format!(
+                "--kept needs exactly one --sampler whose traces to name, not {number}"
+            )));
+        }
+        (None, _) => None,
+    };
+    let samplers = samplers(args)?;
+    let loaded = load::load(&args.source, args.key.attributes(), stop)?;
+    let workload = Workload::new(&loaded.recording, &args.key);
+    // The workload holds all that replays need.
+    let load::Loaded { input, recording } = loaded;
+    drop(recording);
+
+    let evaluator = Evaluator::new(&workload);
+    let progress = load::replay_progress(samplers.len() as u64 * args.seeds);
+    let evaluation = evaluator.evaluate(&samplers, args.seeds, &args.key, stop, || progress.inc(1));
+    progress.finish_and_clear();
+    let evaluation = evaluation.ok_or(Failure::Interrupted)?;
+    if let Some((file, sampler)) = kept {
+        write_ids(file, &evaluator.kept(sampler, 1))?;
+    }
+    if args.json {
+        return output::print_json(&Report { input: &input, evaluation });
+    }
+    output::print(&(input.heading() + &render(&evaluation) + &input.footing()))
+}
+
+fn samplers(args: &Evaluate) -> Result<Vec<Config>, Failure> {
+    let parse = |text: &&str| text.parse::<Config>().map_err(|error| Failure::Job(error.to_string()));
+    let mut samplers = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    if args.samplers.is_empty() {
+        samplers.extend(DEFAULTS.iter().map(parse).collect::<Result<Vec<_>, _>>()?);
+    }
+    for sampler in &args.samplers {
+        if !samplers.contains(sampler) {
+            samplers.push(sampler.clone());
+        }
+    }
+    Ok(samplers)
+}
+
+fn write_ids(file: &Path, ids: &[TraceId]) -> Result<(), Failure> {
+    let text: String = ids.iter().map(|id| load::trace_id(*id) + "\n").collect();
+    fs::write(file, text).map_err(|error| Failure::Job(format!("can't write {}: {error}", file.display())))
+}
+
+fn render(evaluation: &Evaluation) -> String {
+    let workload = &evaluation.workload;
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{}, {}, {}, {}, {} in {:.1} s\nsampled by {} ({}), {}; mean ± sd\n",
+        output::plural(workload.traces, "trace"),
+        output::plural(workload.spans, "span"),
+        output::plural(workload.functions, "function"),
+        output::plural(workload.call_trees, "call tree"),
+        output::bytes(workload.bytes),
+        workload.seconds,
+        workload.key,
+        output::plural(workload.keys, "key"),
+        output::plural(evaluation.summary.first().map_or(0, |summary| summary.seeds), "seed"),
+    );
+    text.push_str(&output::table(
+        &["sampler", "traces", "spans", "bytes", "funcs", "trees", "SS ms", "IEn", "dist/ent"],
+        evaluation.summary.iter().map(row),
+    ));
+    text
+}
+
+fn row(summary: &Summary) -> Vec<String> {
+    let Summary { mean, sd, .. } = summary;
+    let pair = |number: fn(f64) -> String, mean: f64, sd: f64| {
+        if sd == 0.0 { number(mean) } else { format!("{}\n±{}", number(mean), number(sd)) }
+    };
+    let whole = |number: f64| output::count(number.round() as u64);
+    let percent = |number: f64| format!("{:.2}%", number * 100.0);
+    let found =
+        |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
+    vec![
+        summary.sampler.clone(),
+        pair(whole, mean.traces, sd.traces),
+        pair(whole, mean.spans, sd.spans),
+        pair(percent, mean.tfcr, sd.tfcr),
+        pair(found, mean.functions, sd.functions),
+        pair(found, mean.call_trees, sd.call_trees),
+        pair(output::measure, mean.ss_ms, sd.ss_ms),
+        pair(output::measure, mean.entropy_bits, sd.entropy_bits),
+        pair(output::measure, mean.dist_over_entropy, sd.dist_over_entropy),
+    ]
+}

@@ -1,0 +1,77 @@
+//! `astracer inspect`: what a recording holds.
+
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicBool;
+
+use astracer_tuner::Inspection;
+use serde::Serialize;
+
+use crate::args::Inspect;
+use crate::failure::Failure;
+use crate::load::{self, Input};
+use crate::output;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    workload: &'a Input,
+    #[serde(flatten)]
+    inspection: Inspection,
+}
+
+pub(crate) fn run(args: &Inspect, stop: &AtomicBool) -> Result<(), Failure> {
+    let loaded = load::load(&args.source, &[], stop)?;
+    let mut inspection = Inspection::new(&loaded.recording);
+    inspection.sort(args.sort);
+    if args.top > 0 {
+        inspection.roots.truncate(args.top);
+        inspection.functions.truncate(args.top);
+    }
+    if args.json {
+        return output::print_json(&Report { workload: &loaded.input, inspection });
+    }
+    let mut text = loaded.input.heading();
+    let _ = writeln!(
+        text,
+        "{}, {}, {}, {} ({} as OTLP), {}\nfrom {} for {:.1} s\n",
+        output::plural(inspection.traces, "trace"),
+        output::plural(inspection.spans, "span"),
+        output::plural(inspection.call_trees, "call tree"),
+        output::bytes(inspection.bytes),
+        output::bytes(inspection.otlp_bytes),
+        output::plural(inspection.functions.len() as u64, "function"),
+        load::utc(inspection.start_unix_ns),
+        inspection.seconds,
+    );
+    text.push_str(&output::table(
+        &["root", "traces", "share", "trees", "spans", "max/s", "mean ms", "sd ms"],
+        inspection.roots.iter().map(|root| {
+            vec![
+                root.name.clone(),
+                output::count(root.traces),
+                format!("{:.2}%", root.share * 100.0),
+                output::count(root.call_trees),
+                output::count(root.spans),
+                output::count(root.traces_per_second_max),
+                output::measure(root.mean_ms),
+                output::measure(root.sd_ms),
+            ]
+        }),
+    ));
+    text.push_str(&output::table(
+        &["function", "count", "mean ms", "sd", "median", "p75", "p95", "max"],
+        inspection.functions.iter().map(|function| {
+            vec![
+                function.name.clone(),
+                output::count(function.count),
+                output::measure(function.mean_ms),
+                output::measure(function.sd_ms),
+                output::measure(function.median_ms),
+                output::measure(function.p75_ms),
+                output::measure(function.p95_ms),
+                output::measure(function.max_ms),
+            ]
+        }),
+    ));
+    text.push_str(&loaded.input.footing());
+    output::print(&text)
+}

@@ -1,0 +1,42 @@
+//! Why a command ended without its result, and what the shell is told.
+
+use std::io;
+
+/// The ways to fail. Wrong usage is clap's, with exit code 2.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The job could not be done: what, where, and what to do about it.
+    Job(String),
+    /// The user pressed Ctrl-C.
+    Interrupted,
+    /// Nobody reads the output any more (`astracer inspect ... | head`): an end like any other.
+    OutputClosed,
+}
+
+impl Failure {
+    /// What to print, if anything.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Job(text) => Some(text),
+            Self::Interrupted => Some("interrupted"),
+            Self::OutputClosed => None,
+        }
+    }
+
+    /// 1 for a job that could not be done, 130 after Ctrl-C, 0 when the reader of the output went away.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Job(_) => 1,
+            Self::Interrupted => 130,
+            Self::OutputClosed => 0,
+        }
+    }
+
+    /// An error while writing to standard output.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Job(format!("can't write to standard output: {error}")),
+        }
+    }
+}

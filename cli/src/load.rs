@@ -1,0 +1,236 @@
+//! Reading a workload for a command: progress, Ctrl-C, names, and what was wrong with the input.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use astracer_model::TraceId;
+use astracer_model::recording::{Intake, Keep, Recording};
+use astracer_model::source::{self, FileSummary, Limits, Options};
+use astracer_tuner::names::{Folded, NameFolding};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::args::{Names, Source};
+use crate::failure::Failure;
+use crate::output;
+
+/// How many examples of each kind of problem are shown; `--json` has them too.
+const EXAMPLES: usize = 3;
+/// How many skipped files are named.
+const SKIPPED_SHOWN: usize = 3;
+
+/// A recording with what there is to say about its files.
+pub(crate) struct Loaded {
+    pub(crate) recording: Recording,
+    pub(crate) input: Input,
+}
+
+/// The files of a workload, and what was wrong with them.
+#[derive(Debug, Serialize)]
+pub(crate) struct Input {
+    paths: Vec<String>,
+    files: Vec<File>,
+    skipped: Vec<Skipped>,
+    skipped_count: u64,
+    problems: Vec<ProblemCount>,
+    folded_names: Option<Folded>,
+}
+
+#[derive(Debug, Serialize)]
+struct File {
+    name: String,
+    format: &'static str,
+    expanded_bytes: u64,
+    spans: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Skipped {
+    file: String,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ProblemCount {
+    kind: &'static str,
+    describe: &'static str,
+    count: u64,
+    loses_data: bool,
+    examples: Vec<String>,
+}
+
+/// Reads a workload. `labels` are attributes that keys will be made of.
+pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Result<Loaded, Failure> {
+    let folding = RefCell::new(NameFolding::new(args.fold));
+    let progress = reading_progress(args);
+    let keep = Keep { labels: labels.to_vec(), ..Keep::default() };
+    let mut intake = Intake::new(keep)
+        .examples(EXAMPLES)
+        .stop_when(|| stop.load(Ordering::Relaxed))
+        .progress_to(|bytes| progress.inc(bytes));
+    if args.names == Names::Template {
+        intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
+    }
+    let limits = Limits { expanded_bytes_max: args.expanded_max, ..Limits::default() };
+    let options = Options { format: args.format, limits };
+    let mut files = Vec::new();
+    for path in &args.paths {
+        let summary =
+            source::read(path, &options, &mut intake).map_err(|error| Failure::Job(error.to_string()))?;
+        files.extend(summary.files.iter().map(File::new));
+    }
+    progress.finish_and_clear();
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted);
+    }
+    let recording = intake.finish();
+    let folded_names = (args.names == Names::Template).then(|| folding.borrow().folded());
+    let input = Input::new(args, files, &recording, folded_names);
+    if args.strict
+        && let Some(problem) = recording.problems().first_loss()
+    {
+        return Err(Failure::Job(format!("{problem}\nwithout --strict the rest is used")));
+    }
+    if recording.trace_count() == 0 {
+        let reason = recording
+            .problems()
+            .examples()
+            .first()
+            .map_or_else(String::new, |problem| format!("\nfirst problem: {problem}"));
+        return Err(Failure::Job(format!("no spans in {}{reason}", input.paths.join(", "))));
+    }
+    Ok(Loaded { recording, input })
+}
+
+impl File {
+    fn new(summary: &FileSummary) -> Self {
+        Self {
+            name: summary.name.to_string(),
+            format: summary.format.name(),
+            expanded_bytes: summary.expanded_bytes,
+            spans: summary.spans,
+        }
+    }
+}
+
+impl Input {
+    fn new(args: &Source, files: Vec<File>, recording: &Recording, folded_names: Option<Folded>) -> Self {
+        let (skipped, skipped_count) = recording.skipped();
+        let problems = recording.problems().counts().map(|(kind, count)| ProblemCount {
+            kind: kind.slug(),
+            describe: kind.describe(),
+            count,
+            loses_data: kind.loses_data(),
+            examples: recording
+                .problems()
+                .examples()
+                .iter()
+                .filter(|problem| problem.kind == kind)
+                .map(|problem| format!("{}: {}", problem.place, problem.detail))
+                .collect(),
+        });
+        Self {
+            paths: args.paths.iter().map(|path| path.display().to_string()).collect(),
+            files,
+            skipped: skipped
+                .iter()
+                .map(|skipped| Skipped { file: skipped.file.to_string(), reason: skipped.reason.clone() })
+                .collect(),
+            skipped_count,
+            problems: problems.collect(),
+            folded_names,
+        }
+    }
+
+    /// The line above a table: what was read.
+    pub(crate) fn heading(&self) -> String {
+        let mut formats: Vec<_> = self.files.iter().map(|file| file.format).collect();
+        formats.sort_unstable();
+        formats.dedup();
+        let files = output::plural(self.files.len() as u64, "file");
+        format!("{}: {files} of {}\n", self.paths.join(", "), formats.join(", "))
+    }
+
+    /// The lines below a table: what was folded, skipped and wrong.
+    pub(crate) fn footing(&self) -> String {
+        let mut text = String::new();
+        if let Some(folded) = self.folded_names.as_ref().filter(|folded| folded.raw_names > 0) {
+            let _ = writeln!(
+                text,
+                "names: {} with ids folded to {} ({} of them to {}); --names raw keeps them",
+                output::count(folded.raw_names),
+                output::count(folded.names),
+                output::count(folded.largest_raw_names),
+                folded.largest.as_deref().unwrap_or_default(),
+            );
+        }
+        if self.skipped_count > 0 {
+            let _ = writeln!(text, "skipped, no traces: {}", output::plural(self.skipped_count, "file"));
+            for skipped in self.skipped.iter().take(SKIPPED_SHOWN) {
+                let _ = writeln!(text, "  {}: {}", skipped.file, skipped.reason);
+            }
+            if self.skipped_count > SKIPPED_SHOWN as u64 {
+                let _ = writeln!(
+                    text,
+                    "  ... and {} more",
+                    output::count(self.skipped_count - SKIPPED_SHOWN as u64)
+                );
+            }
+        }
+        for problem in &self.problems {
+            let _ = writeln!(text, "problem: {}: {}", problem.describe, output::count(problem.count));
+            for example in &problem.examples {
+                let _ = writeln!(text, "  {example}");
+            }
+            if problem.count > problem.examples.len() as u64 {
+                let _ = writeln!(
+                    text,
+                    "  ... and {} more",
+                    output::count(problem.count - problem.examples.len() as u64)
+                );
+            }
+        }
+        text
+    }
+}
+
+/// A trace id as its recorder is likely to have written it: 16 digits if it fits in 64 bits, else 32.
+pub(crate) fn trace_id(id: TraceId) -> String {
+    u64::try_from(id.0).map_or_else(|_| id.to_string(), |id| format!("{id:016x}"))
+}
+
+/// Nanoseconds since the epoch as a date and a time of day.
+pub(crate) fn utc(unix_ns: u64) -> String {
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_nanos(unix_ns)).to_string()
+}
+
+/// A bar over the bytes to read; hidden when standard error is no terminal.
+fn reading_progress(args: &Source) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let sizes: Option<Vec<u64>> = args.paths.iter().map(|path| source::stored_size(path)).collect();
+    let (bar, template) = match sizes {
+        Some(sizes) => (ProgressBar::new(sizes.iter().sum()), "reading {bar:30} {bytes}/{total_bytes} {eta}"),
+        None => (ProgressBar::new_spinner(), "reading {spinner} {bytes}"),
+    };
+    styled(bar, template)
+}
+
+/// A bar over replays; hidden when standard error is no terminal.
+pub(crate) fn replay_progress(replays: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    styled(ProgressBar::new(replays), "replaying {bar:30} {pos}/{len} {eta}")
+}
+
+fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

@@ -1,0 +1,121 @@
+//! How results look: tables that fit the terminal, numbers with separators, JSON.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Columns of a terminal that doesn't tell.
+const WIDTH_DEFAULT: u16 = 80;
+
+/// Writes text to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+}
+
+/// Writes one JSON object to standard output.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::Job(format!("can't make JSON: {error}")))?;
+    text.push('\n');
+    print(&text)
+}
+
+/// A table: the first column to the left, numbers to the right. On a terminal it is made to fit, through a pipe each
+/// row keeps its lines whole.
+pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_header(header.to_vec());
+    if io::stdout().is_terminal() {
+        let width = console::Term::stdout().size_checked().map_or(WIDTH_DEFAULT, |(_, columns)| columns);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index == 0 {
+            column.set_padding((0, 1));
+        } else {
+            column.set_cell_alignment(CellAlignment::Right);
+            column.set_padding((1, 0));
+        }
+    }
+    let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    text.push('\n');
+    text
+}
+
+/// 1234567 as "1,234,567".
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes with a decimal unit: "11.6 MB".
+pub(crate) fn bytes(number: u64) -> String {
+    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let unit = units.into_iter().find(|&(size, _)| number as f64 >= size);
+    unit.map_or_else(|| format!("{number} B"), |(size, unit)| format!("{:.1} {unit}", number as f64 / size))
+}
+
+/// "1 trace", "2 traces".
+pub(crate) fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// A measure with about four digits, however large or small: "0.0123", "12.34", "123,456".
+pub(crate) fn measure(number: f64) -> String {
+    match number.abs() {
+        size if size.is_nan() => "-".to_owned(),
+        size if size.is_infinite() => "inf".to_owned(),
+        0.0 => "0".to_owned(),
+        size if size >= 1000.0 => {
+            let sign = if number < 0.0 { "-" } else { "" };
+            format!("{sign}{}", count(size.round() as u64))
+        }
+        size if size >= 100.0 => format!("{number:.1}"),
+        size if size >= 10.0 => format!("{number:.2}"),
+        size if size >= 0.001 => format!("{number:.3}"),
+        _ => format!("{number:.1e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1_000), "1,000");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(11_631_171), "11.6 MB");
+        assert_eq!(plural(1, "trace"), "1 trace");
+        assert_eq!(plural(0, "trace"), "0 traces");
+        assert_eq!(measure(0.0), "0");
+        assert_eq!(measure(0.00001), "1.0e-5");
+        assert_eq!(measure(0.12345), "0.123");
+        assert_eq!(measure(19.123), "19.12");
+        assert_eq!(measure(42_648.25), "42,648");
+        assert_eq!(measure(f64::INFINITY), "inf");
+    }
+
+    #[test]
+    fn tables_have_no_trailing_blanks_and_align_numbers_right() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["bcd".to_owned(), "1,000".to_owned()]];
+        assert_eq!(table(&["name", "count"], rows), "name  count\na         1\nbcd   1,000\n\n");
+    }
+}
