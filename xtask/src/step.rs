@@ -84,7 +84,8 @@ impl Step {
             Step::Tidy => tidy::run(root),
             Step::Licences => licences::run(root),
             Step::Clippy => {
-                cargo::run(root, "clippy --workspace --all-targets --locked -- -D warnings").into()
+                cargo::run(root, "clippy --workspace --all-targets --keep-going --locked -- -D warnings")
+                    .into()
             }
             Step::Doc => {
                 let env = [("RUSTDOCFLAGS", "-D warnings".to_owned())];

@@ -18,7 +18,7 @@ pub(super) fn check(data: &[u8]) {
     let options = Options { format: None, limits: LIMITS };
     let first = with_file(data, |path| read(path, &options));
     // Unpacking is slow, so only a part of the inputs is asked about again.
-    if data.len() % 4 == 0 {
+    if data.len().is_multiple_of(4) {
         assert_eq!(first, with_file(data, |path| read(path, &options)), "the second time");
     }
     let (Ok(summary), seen) = first else { return };
