@@ -16,6 +16,8 @@ mod json;
 pub mod nezha_csv;
 pub mod otlp_json;
 pub mod otlp_proto;
+mod resources;
+mod window;
 pub mod zipkin_json;
 
 /// A format that traces are recorded in.

@@ -21,13 +21,14 @@
 //! What is stepped over is looked at only as far as brackets and strings go: members that no reader knows are not
 //! checked for bad escapes or bad UTF-8.
 
+use super::window;
+
 mod cursor;
 mod documents;
 mod out;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod window;
 
 pub(crate) use cursor::{Cursor, Fault, Scalar};
 pub(crate) use documents::{Counts, Layout, read_units};

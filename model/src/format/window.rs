@@ -86,6 +86,21 @@ impl<'r> Window<'r> {
         self.buffer.len() > before
     }
 
+    /// Reads on until `len` bytes are there; false if not one more came.
+    pub(super) fn reach(&mut self, len: usize) -> bool {
+        let before = self.bytes().len();
+        while self.bytes().len() < len && self.more() {}
+        self.bytes().len() > before
+    }
+
+    /// Steps over a byte order mark at the start of a stream.
+    pub(super) fn skip_byte_order_mark(&mut self) {
+        self.get(2);
+        if self.bytes().starts_with(b"\xef\xbb\xbf") {
+            self.advance(3);
+        }
+    }
+
     /// The byte at an index, reading on if need be; `None` behind the last.
     pub(super) fn get(&mut self, index: usize) -> Option<u8> {
         while self.bytes().len() <= index {
