@@ -1,19 +1,20 @@
 //! The trace formats: their names, and the door to each one's reader.
 
 use std::fmt;
-use std::io::BufRead;
+use std::io::{self, BufRead, Write};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::sink::Sink;
 use crate::source::Limits;
+use crate::span::Span;
 
 pub mod detect;
 pub mod htrace;
 pub mod jaeger_json;
-#[allow(dead_code, unused_imports, reason = "the readers follow")]
 mod json;
 pub mod nezha_csv;
+mod otlp;
 pub mod otlp_json;
 pub mod otlp_proto;
 mod resources;
@@ -68,6 +69,33 @@ impl Format {
             Self::NezhaCsv => nezha_csv::read(input, file, limits, sink),
         }
     }
+}
+
+impl Format {
+    /// A writer of this format; `None` if it is only read.
+    pub fn writer<'w>(self, out: Box<dyn Write + 'w>) -> Option<Box<dyn TraceWriter + 'w>> {
+        match self {
+            Self::OtlpJson => Some(Box::new(otlp_json::Writer::new(out))),
+            _ => None,
+        }
+    }
+}
+
+/// Writes traces in some format.
+pub trait TraceWriter {
+    /// Writes one trace, whose spans come in any order. Output is buffered.
+    ///
+    /// # Errors
+    ///
+    /// If the output can't be written to.
+    fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()>;
+
+    /// Ends the file and flushes it. To be called once, behind the last trace.
+    ///
+    /// # Errors
+    ///
+    /// If the output can't be written to.
+    fn finish(&mut self) -> io::Result<()>;
 }
 
 impl fmt::Display for Format {

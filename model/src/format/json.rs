@@ -29,9 +29,13 @@ mod out;
 mod scan;
 #[cfg(test)]
 mod tests;
+pub(crate) mod write;
 
-pub(crate) use cursor::{Cursor, Fault, Scalar};
-pub(crate) use documents::{Counts, Layout, read_units};
+#[allow(unused_imports, reason = "Scalar is for values of any type, which OTLP does not have")]
+pub(crate) use cursor::{Cursor, Fault, Scalar, Why};
+#[cfg(test)]
+use documents::Counts;
+pub(crate) use documents::{Layout, read_units};
 pub(crate) use out::Out;
 
 /// Values nested deeper than this are refused whatever the limit says: readers recurse.

@@ -248,7 +248,10 @@ impl<'a> Cursor<'a> {
         };
         let leading_zero = bytes.get(at) == Some(&b'0');
         let whole = at;
-        let mut good = digits(&mut at) && !(leading_zero && at > whole + 1);
+        let mut good = digits(&mut at);
+        if leading_zero && at > whole + 1 {
+            return self.fault("not a number");
+        }
         if good && bytes.get(at) == Some(&b'.') {
             at += 1;
             good = digits(&mut at);

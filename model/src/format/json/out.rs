@@ -29,6 +29,11 @@ impl<'s> Out<'s> {
         self.counted = (0, line);
     }
 
+    /// The byte of the file at which a byte of the cursor's text lies.
+    pub(crate) fn byte(&self, at: usize) -> u64 {
+        self.text_place.0 + at as u64
+    }
+
     /// Hands over a span whose record starts at `start` and ends where the cursor stands.
     pub(crate) fn span(&mut self, cursor: &Cursor<'_>, start: usize, span: Span<'_>) {
         self.locate(cursor.text(), start);

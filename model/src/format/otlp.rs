@@ -1,0 +1,52 @@
+//! What OTLP's two forms share.
+//!
+//! A span of OTLP has one parent, and no notion of an id that client and server share. What a [`Span`] has beyond that
+//! is written so that every OTLP reader still gets a sound trace, and ours gets the same span back:
+//!
+//! - The first parent is the span's `parent_span_id`. Each further one is a link to a span of the same trace, with
+//!   the attribute `astracer.parent` = true and no other.
+//! - The server's half of a shared id has the attribute `astracer.shared` = true, as its last.
+
+use crate::ids::{SpanId, TraceId};
+use crate::span::{Link, Span};
+use crate::value::{Attribute, Value};
+
+/// Marks a link as a further parent.
+pub(super) const PARENT_KEY: &str = "astracer.parent";
+
+/// Marks the server's half of a shared id.
+pub(super) const SHARED_KEY: &str = "astracer.shared";
+
+/// Takes the marks off a span as read: turns marked links into parents and the attribute into the field.
+pub(super) fn unmark(span: &mut Span<'_>) {
+    if !span.links.is_empty() {
+        let (trace_id, parents) = (span.trace_id, &mut span.parents);
+        span.links.retain(|link| {
+            let marked = is_parent(link, trace_id);
+            if marked {
+                parents.push(link.span_id);
+            }
+            !marked
+        });
+    }
+    if span.attributes.last().is_some_and(|last| is_mark(last, SHARED_KEY)) {
+        span.attributes.pop();
+        span.shared = true;
+    }
+}
+
+/// The parents of a span that are written as links.
+pub(super) fn linked_parents<'s>(span: &'s Span<'_>) -> impl Iterator<Item = SpanId> + 's {
+    span.parents.iter().skip(1).copied()
+}
+
+fn is_parent(link: &Link<'_>, trace_id: TraceId) -> bool {
+    link.trace_id == trace_id && matches!(&link.attributes[..], [only] if is_mark(only, PARENT_KEY))
+}
+
+fn is_mark(attribute: &Attribute<'_>, key: &str) -> bool {
+    attribute.key == key && attribute.value == Value::Bool(true)
+}
+
+#[cfg(test)]
+pub(super) mod testing;
