@@ -43,8 +43,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
                 continue;
             }
         };
-        let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let text = without_end(bytes);
         match rows.read(text) {
             Ok(Some(span)) => sink.span(span, Record { bytes: text, place: &place }),
             Ok(None) => {}
@@ -59,7 +58,12 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
 
 /// True if a line names the columns that a span can't do without.
 pub(super) fn is_header(line: &[u8]) -> bool {
-    Columns::of_header(line, &mut Cells::default()).is_some()
+    Columns::of_header(without_end(line), &mut Cells::default()).is_some()
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 enum Line<'w> {
@@ -238,12 +242,18 @@ impl Columns {
 }
 
 /// The cells of one row, without their quotes.
-#[derive(Default)]
 struct Cells {
     reader: csv_core::Reader,
     text: Vec<u8>,
     ends: Vec<usize>,
     count: usize,
+}
+
+impl Default for Cells {
+    fn default() -> Self {
+        // Its own default lacks its tables.
+        Self { reader: csv_core::Reader::new(), text: Vec::new(), ends: Vec::new(), count: 0 }
+    }
 }
 
 impl Cells {

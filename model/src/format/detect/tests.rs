@@ -101,7 +101,7 @@ fn nezha_is_known_by_its_columns_in_any_order() {
     let header = "TraceID,SpanID,ParentID,PodName,OperationName,StartTimeUnixNano,EndTimeUnixNano,Duration";
     check(header.as_bytes(), Some(Format::NezhaCsv));
     check(format!("\u{feff}{header}\r\n1,2,3\r\n").as_bytes(), Some(Format::NezhaCsv));
-    check(b"\"StartTimeUnixNano\", \"traceid\",\"SpanID\"\n", Some(Format::NezhaCsv));
+    check(b"\"StartTimeUnixNano\", traceid ,\"SpanID\"\n", Some(Format::NezhaCsv));
     check(b"TraceID,SpanID,Duration\n", None);
 }
 
