@@ -29,6 +29,7 @@ pub(super) use writer::Writer;
 const LAYOUT: Layout = Layout {
     lists: &["resourceSpans", "resource_spans", "batches"],
     wrappers: &["result", "trace"],
+    unit_keys: &[],
     bare_list: false,
     others: &[
         "resourceLogs",

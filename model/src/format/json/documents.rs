@@ -34,7 +34,12 @@ impl Default for Pieces {
 
 pub(super) const INSIDE_A_VALUE: &str = "ends inside a value";
 
+const NO_DOCUMENT: &str = "expected an object or a list";
+
 pub(super) const TOO_DEEP: &str = "nested too deeply";
+
+/// How far into an object is looked for a member that tells what it is.
+const LOOK_BYTES_MAX: usize = 1 << 20;
 
 /// A key longer than this is none that anyone looks for.
 const KEY_BYTES_MAX: usize = 1 << 10;
@@ -42,13 +47,15 @@ const KEY_BYTES_MAX: usize = 1 << 10;
 /// Where a format's units lie in its documents.
 ///
 /// A document that is a list holds documents or, if those have no `lists`, units. An object is a unit itself if
-/// `lists` is empty.
+/// `lists` is empty, or if a member of `unit_keys` comes before any other that is named here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// Members of a document whose elements are units.
     pub(crate) lists: &'static [&'static str],
     /// Members of a document that are documents in turn.
     pub(crate) wrappers: &'static [&'static str],
+    /// Members of a unit, by which it is told from a document.
+    pub(crate) unit_keys: &'static [&'static str],
     /// True if objects in a bare list are units; false if they are documents.
     pub(crate) bare_list: bool,
     /// Members that tell a document of another kind, which is passed over in silence.
@@ -138,7 +145,7 @@ impl Documents<'_, '_> {
                 let used = self.line(end, last);
                 self.window.advance(used);
             } else if !matches!(first, b'{' | b'[') {
-                self.bad("expected an object or a list");
+                self.bad(NO_DOCUMENT);
                 self.skip_line();
             } else if self.document(0).is_ok() {
                 self.one_a_line = self.window.place().1 == start.1;
@@ -222,20 +229,25 @@ impl Documents<'_, '_> {
             return Err(Broken);
         }
         match self.token() {
-            Some(b'[') => self.list(depth, |this, depth| {
-                if this.token() == Some(b'{') && this.layout.bare_list {
+            Some(b'[') => self.list(depth, |this, depth| match this.token() {
+                Some(b'{') if this.layout.bare_list => {
                     this.counts.documents += 1;
                     this.unit(depth)
-                } else {
-                    this.document(depth)
+                }
+                None | Some(b'{' | b'[') => this.document(depth),
+                Some(_) => {
+                    let place = this.window.place();
+                    this.skip(Scanner::new(), 0)?;
+                    this.out.problem(ProblemKind::BadRecord, place, NO_DOCUMENT);
+                    Ok(())
                 }
             }),
-            Some(b'{') if self.layout.lists.is_empty() => {
+            Some(b'{') if self.is_unit() => {
                 self.counts.documents += 1;
                 self.unit(depth)
             }
             Some(b'{') => self.object(depth),
-            _ => self.broken("expected an object or a list"),
+            _ => self.broken(NO_DOCUMENT),
         }
     }
 
@@ -261,6 +273,26 @@ impl Documents<'_, '_> {
                     return Ok(());
                 }
                 _ => return self.broken("expected ',' or ']'"),
+            }
+        }
+    }
+
+    /// True if the object that begins here is a unit.
+    fn is_unit(&mut self) -> bool {
+        if self.layout.lists.is_empty() || self.layout.unit_keys.is_empty() {
+            return self.layout.lists.is_empty();
+        }
+        loop {
+            let bytes = self.window.bytes();
+            let (seen, look) = (bytes.len(), bytes.len().min(LOOK_BYTES_MAX));
+            let role = with_text(&bytes[..look], |text, _| self.layout.first_role(Cursor::new(text, 0, 1)));
+            if role != Role::Unknown || look < seen {
+                return role == Role::Unit;
+            }
+            // Twice as much each time, so that all looks together cost as much as the last.
+            while self.window.bytes().len() < 2 * seen && self.window.more() {}
+            if self.window.bytes().len() == seen {
+                return false;
             }
         }
     }
@@ -491,17 +523,25 @@ impl Line<'_, '_, '_> {
     /// Reads one document of a line.
     fn document(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
         match cursor.peek() {
-            Some(b'[') => cursor.list(|cursor| {
-                if cursor.peek() == Some(b'{') && self.layout.bare_list {
-                    self.unit(cursor)
-                } else {
-                    self.document(cursor)
+            Some(b'[') => cursor.list(|cursor| match cursor.peek() {
+                Some(b'{') if self.layout.bare_list => self.unit(cursor),
+                Some(b'{' | b'[') => self.document(cursor),
+                _ => {
+                    let at = cursor.at();
+                    cursor.skip()?;
+                    self.out.problem_at(ProblemKind::BadRecord, cursor.text(), at, NO_DOCUMENT);
+                    Ok(())
                 }
             }),
-            Some(b'{') if self.layout.lists.is_empty() => self.unit(cursor),
+            Some(b'{') if self.is_unit(cursor) => self.unit(cursor),
             Some(b'{') => self.object(cursor),
-            _ => cursor.fault_at(cursor.at(), "expected an object or a list"),
+            _ => cursor.fault_at(cursor.at(), NO_DOCUMENT),
         }
+    }
+
+    fn is_unit(&self, cursor: &Cursor<'_>) -> bool {
+        let told_by_keys = !self.layout.unit_keys.is_empty();
+        self.layout.lists.is_empty() || told_by_keys && self.layout.first_role(cursor.clone()) == Role::Unit
     }
 
     fn unit(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
@@ -542,15 +582,35 @@ impl Line<'_, '_, '_> {
 enum Role {
     List,
     Wrapper,
+    Unit,
     OtherKind,
     Unknown,
 }
 
 impl Layout {
     fn role(&self, key: &str) -> Role {
-        let roles =
-            [(self.lists, Role::List), (self.wrappers, Role::Wrapper), (self.others, Role::OtherKind)];
+        let roles = [
+            (self.lists, Role::List),
+            (self.wrappers, Role::Wrapper),
+            (self.unit_keys, Role::Unit),
+            (self.others, Role::OtherKind),
+        ];
         roles.into_iter().find(|(keys, _)| keys.contains(&key)).map_or(Role::Unknown, |(_, role)| role)
+    }
+
+    /// The role of the first member of an object that has one; unknown if the text ends before.
+    fn first_role(&self, mut cursor: Cursor<'_>) -> Role {
+        let mut first = Role::Unknown;
+        // What is broken here is found again, and reported, when it is read.
+        let _ = cursor.object(|cursor, key| {
+            first = self.role(&key);
+            if first == Role::Unknown {
+                cursor.skip().map(drop)
+            } else {
+                Err(Fault { at: 0, why: Why::Stopped })
+            }
+        });
+        first
     }
 
     fn missing(&self) -> String {
@@ -574,7 +634,7 @@ impl Members {
             Role::List => self.list = true,
             Role::Wrapper => self.wrapper = true,
             Role::OtherKind => self.other_kind = true,
-            Role::Unknown => {}
+            Role::Unit | Role::Unknown => {}
         }
     }
 

@@ -40,9 +40,14 @@ impl Sink for Lines {
     }
 }
 
-const LISTS: Layout =
-    Layout { lists: &["units", "unit_list"], wrappers: &["wrap"], bare_list: false, others: &["logs"] };
-const OBJECTS: Layout = Layout { lists: &[], wrappers: &[], bare_list: true, others: &[] };
+const LISTS: Layout = Layout {
+    lists: &["units", "unit_list"],
+    wrappers: &["wrap"],
+    unit_keys: &[],
+    bare_list: false,
+    others: &["logs"],
+};
+const OBJECTS: Layout = Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, others: &[] };
 
 /// Reads a unit: a span `{"n": name}`, or an object with a list of `spans`.
 fn read_unit(cursor: &mut Cursor<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
@@ -186,6 +191,30 @@ fn objects_that_are_units_themselves() {
                     3:41 e";
     let input = "{\"n\":\"a\"}{\"n\":\"b\"}\n{\"n\":\"c\"}\n[{\"n\":\"d\"},[{\"n\":\"e\"}],[]]";
     check_as(OBJECTS, &Limits::default(), input.as_bytes(), expected, &[0, 1000]);
+}
+
+#[test]
+fn units_by_themselves_are_told_from_documents_by_the_first_member_that_is_known() {
+    let layout = Layout { unit_keys: &["n", "spans"], bare_list: true, ..LISTS };
+    let unknown = "0".repeat(100);
+    let input = format!(
+        "{{\"x\":[{unknown}],\"n\":\"a\",\"units\":[]}}\n{{\"x\":[{unknown}],\"units\":[{{\"n\":\"b\"}}],\"n\":1}}\n\
+         [{{\"n\":\"c\"}}]\n{{\"spans\":[{{\"n\":\"d\"}}]}}{{\"units\":[{{\"n\":\"e\"}}]}}"
+    );
+    let expected = "1:0 a
+                    2:245 b
+                    3:264 c
+                    4:285 d
+                    4:306 e";
+    check_as(layout, &Limits::default(), input.as_bytes(), expected, &[0, 1000]);
+}
+
+#[test]
+fn what_is_no_document_in_a_list_is_stepped_over() {
+    let input = r#"[7,{"n":"a"},"b",null,[{"n":"c"}],true]"#;
+    let problem = |byte: u64| format!("f:1 (byte {byte}): bad record: expected an object or a list\n");
+    let expected = problem(1) + "1:3 a\n" + &problem(13) + &problem(17) + "1:23 c\n" + &problem(34);
+    check_as(OBJECTS, &Limits::default(), input.as_bytes(), &expected, &[0, 1000]);
 }
 
 #[test]
