@@ -10,14 +10,20 @@ use crate::source::Limits;
 use crate::span::Span;
 
 pub mod detect;
+#[cfg(test)]
+mod drawn;
 pub mod htrace;
 pub mod jaeger_json;
 mod json;
+mod micros;
 pub mod nezha_csv;
+mod otel_tags;
 mod otlp;
 pub mod otlp_json;
 pub mod otlp_proto;
+mod plain_json;
 mod resources;
+mod reuse;
 mod window;
 pub mod zipkin_json;
 
@@ -76,6 +82,8 @@ impl Format {
     pub fn writer<'w>(self, out: Box<dyn Write + 'w>) -> Option<Box<dyn TraceWriter + 'w>> {
         match self {
             Self::OtlpJson => Some(Box::new(otlp_json::Writer::new(out))),
+            Self::JaegerJson => Some(Box::new(jaeger_json::Writer::new(out))),
+            Self::ZipkinJson => Some(Box::new(zipkin_json::Writer::new(out))),
             _ => None,
         }
     }

@@ -95,6 +95,8 @@ problem_kinds! {
     Limit "limit" lost "is over a limit",
     /// A record is not what its format asks for.
     BadRecord "bad_record" lost "bad record",
+    /// An id is not a hexadecimal number of the right size; a hash of its text stands for it.
+    ForeignId "foreign_id" kept "an id is not hexadecimal, a hash of it is used",
     /// A span was written twice byte for byte; it counts once.
     DuplicateSpan "duplicate_span" kept "span written twice, counted once",
     /// Two different spans of a trace have one id; both are kept.

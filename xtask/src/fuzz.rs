@@ -113,8 +113,7 @@ fn nightly(root: &Path) -> Command {
 
 fn cargo_fuzz(root: &Path) -> Command {
     let mut command = nightly(root);
-    // Link-time optimisation takes a minute for each target and finds nothing.
-    command.arg("fuzz").env("CARGO_PROFILE_RELEASE_LTO", "off");
+    command.arg("fuzz");
     command
 }
 

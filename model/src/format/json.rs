@@ -31,8 +31,7 @@ mod scan;
 mod tests;
 pub(crate) mod write;
 
-#[allow(unused_imports, reason = "Scalar is for values of any type, which OTLP does not have")]
-pub(crate) use cursor::{Cursor, Fault, Scalar, Why};
+pub(crate) use cursor::{Cursor, Fault, Scalar, Why, decode_base64};
 #[cfg(test)]
 use documents::Counts;
 pub(crate) use documents::{Layout, read_units};

@@ -221,6 +221,16 @@ impl<'a> Cursor<'a> {
         Ok(&self.text[start..self.at])
     }
 
+    /// Steps over a value of any kind and returns its text, which is sure to be valid UTF-8.
+    pub(crate) fn skip_clean(&mut self) -> Result<&'a str, Fault> {
+        let text = self.skip()?;
+        match text.bytes().position(|byte| byte == SUBSTITUTE as u8) {
+            // Nothing else puts this character into a text: in JSON it has to be escaped.
+            Some(index) => self.fault_at(self.at - text.len() + index, "control character in a string"),
+            None => Ok(text),
+        }
+    }
+
     /// Reads a value that is neither list nor object.
     pub(crate) fn scalar(&mut self) -> Result<Scalar<'a>, Fault> {
         match self.peek() {
@@ -541,7 +551,7 @@ impl<'a> Cursor<'a> {
         let id = if text.is_empty() {
             Some(T::default())
         } else if text.ends_with('=') {
-            base64(&text).and_then(|decoded| bytes(&decoded))
+            decode_base64(&text).and_then(|decoded| bytes(&decoded))
         } else {
             hex(&text)
         };
@@ -553,12 +563,12 @@ impl<'a> Cursor<'a> {
         self.peek();
         let start = self.at;
         let text = self.text_or_null()?;
-        base64(&text).map_or_else(|| self.fault_at(start, "not base64"), Ok)
+        decode_base64(&text).map_or_else(|| self.fault_at(start, "not base64"), Ok)
     }
 }
 
 /// Base64 in either alphabet, padded or not, as protobuf's JSON mapping asks of parsers.
-fn base64(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     const CONFIG: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);

@@ -53,7 +53,8 @@ impl<'s> Out<'s> {
         self.problem_at(kind, cursor.text(), fault.at, detail);
     }
 
-    pub(super) fn problem_at(&mut self, kind: ProblemKind, text: &str, at: usize, detail: &str) {
+    /// Reports something wrong at a byte of the cursor's text.
+    pub(crate) fn problem_at(&mut self, kind: ProblemKind, text: &str, at: usize, detail: &str) {
         self.locate(text, at);
         self.problem(kind, (self.place.byte, self.place.line), detail);
     }

@@ -1,0 +1,55 @@
+//! Times and durations in whole microseconds, as Jaeger and Zipkin write them.
+
+use std::borrow::Cow;
+
+use super::json::{Cursor, Fault, Scalar};
+use crate::time::UnixNanos;
+
+/// Reads an instant; `null` is none.
+pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
+    cursor.peek();
+    let at = cursor.at();
+    match nanos(cursor)? {
+        None => Ok(None),
+        Some(nanos) => match u64::try_from(nanos) {
+            Ok(nanos) => Ok(Some(UnixNanos(nanos))),
+            Err(_) => cursor.fault_at(at, "not a time in microseconds since 1970"),
+        },
+    }
+}
+
+/// Reads a span of time, in nanoseconds, which clocks that step can make negative; `null` is none.
+pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i64>, Fault> {
+    cursor.peek();
+    let at = cursor.at();
+    match nanos(cursor)?.map(i64::try_from) {
+        None => Ok(None),
+        Some(Ok(nanos)) => Ok(Some(nanos)),
+        Some(Err(_)) => cursor.fault_at(at, "duration out of range"),
+    }
+}
+
+/// Microseconds as a number or in a string, with a fraction if need be, as nanoseconds.
+fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
+    cursor.peek();
+    let at = cursor.at();
+    let text = match cursor.scalar()? {
+        Scalar::Null => return Ok(None),
+        Scalar::Number(digits) => Cow::Borrowed(digits),
+        Scalar::String(text) => text,
+        Scalar::Bool(_) => Cow::Borrowed(""),
+    };
+    if let Ok(micros) = text.parse::<i64>() {
+        return Ok(Some(i128::from(micros) * 1_000));
+    }
+    match text.parse::<f64>() {
+        // Beyond 2^63 the callers refuse it anyway.
+        Ok(micros) if micros.is_finite() => Ok(Some((micros * 1_000.0).round() as i128)),
+        _ => cursor.fault_at(at, "not a number of microseconds"),
+    }
+}
+
+/// The end of what starts at an instant and takes so many nanoseconds; `None` before 1970 and after 2554.
+pub(super) fn end(start: UnixNanos, nanos: i64) -> Option<UnixNanos> {
+    start.0.checked_add_signed(nanos).map(UnixNanos)
+}

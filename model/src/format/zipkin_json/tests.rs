@@ -1,0 +1,235 @@
+//! Spans as they are found, drawn; and spans as they are written.
+
+use super::super::drawn::{self, collect};
+use super::*;
+
+#[track_caller]
+fn check(input: impl AsRef<[u8]>, expected: &str) {
+    drawn::check(read, input.as_ref(), expected);
+}
+
+/// A span with ids, a name, and these members.
+#[track_caller]
+fn check_span(members: &str, expected: &str) {
+    let input = format!(r#"[{{"traceId":"a","id":"1","name":"n",{members}}}]"#);
+    check(input, &format!("1:1 a/1 \"n\"{expected}"));
+}
+
+/// Tags, and what they come to.
+#[track_caller]
+fn check_tags(tags: &str, expected: &str) {
+    check_span(&format!(r#""tags":{{{tags}}}"#), expected);
+}
+
+#[test]
+fn lists_lists_of_lists_and_spans_by_themselves() {
+    let [a, b] = ["1", "2"].map(|id| format!(r#"{{"traceId":"a","id":"{id}"}}"#));
+    let two = |first: &str, second: &str| format!("{first} a/1 \"\"\n{second} a/2 \"\"");
+    check(format!("[{a},{b}]"), &two("1:1", "1:26"));
+    check(format!("[\n  {a},\n  {b}\n]\n"), &two("2:4", "3:32"));
+    check(format!("[[{a}],\n[],[{b}]]"), &two("1:2", "2:33"));
+    check(format!("{a}\n{b}\n"), &two("1:0", "2:25"));
+    check(format!("{a}{b}"), &two("1:0", "1:24"));
+    check(&a, "1:0 a/1 \"\"");
+    check("[][[]]", "");
+}
+
+#[test]
+fn ids_kind_and_flags() {
+    check(
+        r#"[{"traceId":"5AF7183FB1D4CF5F463ac35c9f6413ad","id":"352bff9a74ca9ad2","parentId":"6b221d5bc9e6496c",
+        "kind":"CLIENT","name":"get","shared":true,"debug":true},
+        {"traceId":"a","id":"1","parentId":null,"kind":null,"name":null,"shared":false,"debug":null}]"#,
+        r#"1:1 5af7183fb1d4cf5f463ac35c9f6413ad/352bff9a74ca9ad2 <6b221d5bc9e6496c "get" Client {zipkin.debug=true} shared
+           3:176 a/1 """#,
+    );
+    check(
+        r#"{"traceId":"a","id":"1","parentId":"2","tags":{"astracer.parents":"3,04"}}
+        {"traceId":"a","id":"1","tags":{"astracer.parents":"3,x"}}"#,
+        r#"1:0 a/1 <2 <3 <4 ""
+           2:83 a/1 "" {astracer.parents="3,x"}"#,
+    );
+}
+
+#[test]
+fn times_may_be_missing() {
+    for (members, drawn) in [
+        (r#""timestamp":3,"duration":2"#, " 3000..5000"),
+        (r#""timestamp":3"#, " 3000..?"),
+        (r#""timestamp":3,"duration":0"#, " 3000..3000"),
+        (r#""timestamp":0,"duration":2"#, ""),
+        (r#""timestamp":null,"duration":2"#, ""),
+        (r#""timestamp":"3","duration":"2""#, " 3000..5000"),
+    ] {
+        check_span(members, drawn);
+    }
+}
+
+#[test]
+fn endpoints_are_a_resource_and_attributes() {
+    for (members, drawn) in [
+        (
+            r#""localEndpoint":{"serviceName":"s","ipv4":"10.0.0.1","ipv6":"2001:db8::1","port":80}"#,
+            r#" of {service.name="s" net.host.ip="10.0.0.1" zipkin.local.ipv6="2001:db8::1" net.host.port=80}"#,
+        ),
+        (r#""localEndpoint":{"ipv6":"::1"}"#, r#" of {net.host.ip="::1"}"#),
+        (r#""localEndpoint":null,"remoteEndpoint":{}"#, ""),
+        (
+            r#""remoteEndpoint":{"serviceName":"r","ipv4":"10.0.0.2","ipv6":"::2","port":"81"}"#,
+            r#" {peer.service="r" network.peer.address="10.0.0.2" zipkin.remote.ipv6="::2" network.peer.port=81}"#,
+        ),
+        // An explicit tag counts for more than the endpoint.
+        (
+            r#""remoteEndpoint":{"serviceName":"r","port":81},"tags":{"peer.service":"t"}"#,
+            r#" {peer.service="t" network.peer.port=81}"#,
+        ),
+        // What the tags say already is not said again.
+        (
+            r#""kind":"CLIENT","remoteEndpoint":{"serviceName":"db"},"tags":{"db.name":"db"}"#,
+            r#" Client {db.name="db"}"#,
+        ),
+        // On the answering side, the server's address is not the peer's.
+        (
+            r#""kind":"SERVER","remoteEndpoint":{"serviceName":"h"},"tags":{"server.address":"h"}"#,
+            r#" Server {server.address="h" peer.service="h"}"#,
+        ),
+        (
+            r#""remoteEndpoint":{"ipv4":"10.0.0.2","port":81},"tags":{"network.peer.port":"81","network.peer.address":"10.0.0.2"}"#,
+            r#" {network.peer.port=81 network.peer.address="10.0.0.2"}"#,
+        ),
+    ] {
+        check_span(members, drawn);
+    }
+}
+
+#[test]
+fn tags_are_attributes_of_the_span_or_its_resource() {
+    check_tags(r#""http.path":"/","x":"","host":"h""#, r#" {http.path="/" x="" host="h"}"#);
+    check_tags(r#""n":1,"f":1.0,"b":true,"z":null,"l":[1]"#, " {n=1 f=1.0 b=true z=- l=[1]}");
+    check_tags(
+        r#""host.name":"h","a":"b","k8s.pod.name":"p","process.pid":"7""#,
+        r#" {a="b"} of {host.name="h" k8s.pod.name="p" process.pid="7"}"#,
+    );
+    check_tags(r#""otel.scope.name":"l","otel.library.name":"l","otel.library.version":"1""#, " by l@1");
+    check_tags(r#""w3c.tracestate":"a=b","otel.dropped_events_count":"3""#, " -3 events state=a=b");
+    check_tags(r#""span.kind":"internal""#, " Internal");
+}
+
+#[test]
+fn equal_endpoints_are_one_resource() {
+    let span =
+        r#"{"traceId":"a","id":"1","localEndpoint":{"serviceName":"s"},"tags":{"x":"1","os.type":"linux"}}"#;
+    let read = collect(read, format!("[{span},{}]", span.replace("\"x\":\"1\"", "\"x\":\"2\"")).as_bytes());
+    assert!(Arc::ptr_eq(&read.spans[0].resource, &read.spans[1].resource));
+    assert_eq!(read.spans[0].resource.attributes.len(), 2);
+}
+
+#[test]
+fn status_comes_from_tags() {
+    check_tags(r#""error":"refused""#, " Error(refused)");
+    check_tags(r#""error":"""#, " Error()");
+    check_tags(r#""error":"true""#, " Error()");
+    check_tags(r#""error":true"#, " Error()");
+    check_tags(r#""error":"false""#, r#" {error="false"}"#);
+    check_tags(r#""otel.status_code":"ERROR","error":"refused""#, " Error(refused)");
+    check_tags(r#""otel.status_code":"Error","otel.status_description":"d","error":"true""#, " Error(d)");
+    check_tags(
+        r#""otel.status_code":"ERROR","otel.status_description":"d","error":"e""#,
+        r#" Error(d) {error="e"}"#,
+    );
+    check_tags(r#""otel.status_code":"OK","error":"e""#, r#" Ok() {error="e"}"#);
+}
+
+#[test]
+fn annotations_are_events() {
+    let text = |value: &str| serde_json::to_string(value).unwrap();
+    for (value, drawn) in [
+        ("ws", r#""ws""#),
+        (
+            r#""cache": {"hit":true,"n":1,"f":1.0,"s":"x","l":[null,{"a":-1}]}"#,
+            r#""cache" {hit=true n=1 f=1.0 s="x" l=[-  {a=-1}]}"#,
+        ),
+        (r#""e\"\n":{}"#, r#""e\"\n""#),
+        (r#""e": {"otel.dropped_attributes_count":4}"#, r#""e" { -4}"#),
+        (r#"e|{"a":"b|c"}|4"#, r#""e" {a="b|c" -4}"#),
+        (r#""e": {broken}"#, r#""\"e\": {broken}""#),
+        (r#""e": {"a":1} and more"#, r#""\"e\": {\"a\":1} and more""#),
+        ("a|b|3", r#""a|b|3""#),
+        ("", r#""""#),
+    ] {
+        check_span(
+            &format!(r#""annotations":[{{"timestamp":2,"value":{}}}]"#, text(value)),
+            &format!(" @2000 {drawn}"),
+        );
+    }
+}
+
+#[test]
+fn links_are_read_as_the_collector_writes_them() {
+    check_tags(
+        r#""otlp.link.1":"b|3|a=b|{}|0","x":"y","otlp.link.0":"0a|02||{\"k\":\"v|w\"}|7","otlp.link.2":"b|3|{}|0""#,
+        r#" {x="y" otlp.link.2="b|3|{}|0"} ->/2 {k="v|w" -7} ->b/3 state=a=b"#,
+    );
+}
+
+#[test]
+fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
+    check(
+        r#"[{"traceId":"a","id":"1"},
+        {"traceId":"a"},{"id":"1"},{"traceId":"0","id":"1"},
+        {"traceId":"x","id":"1"},
+        {"traceId":"a","id":"11112222333344445"},
+        {"traceId":"a","id":"1","kind":"BROKER"},
+        {"traceId":"a","id":"1","timestamp":-1},
+        {"traceId":"a","id":"1","timestamp":1e18},
+        {"traceId":"a","id":"1","duration":9e99},
+        {"traceId":"a","id":"1","localEndpoint":{"port":65536}},
+        {"traceId":"a","id":"1","tags":[]},
+        {"traceId":"a","id":"1","binaryAnnotations":[]},
+        7,
+        {"traceId":"a","id":"2"}]"#,
+        r#"1:1 a/1 ""
+           f:2 (byte 35): bad record: a span needs a traceId and an id
+           f:2 (byte 51): bad record: a span needs a traceId and an id
+           f:2 (byte 62): bad record: a span needs a traceId and an id
+           f:3 (byte 107): bad record: not an id
+           f:4 (byte 150): bad record: not an id
+           f:5 (byte 211): bad record: unknown kind
+           f:6 (byte 266): bad record: not a time in microseconds since 1970
+           f:7 (byte 315): bad record: not a time in microseconds since 1970
+           f:8 (byte 365): bad record: duration out of range
+           f:9 (byte 428): bad record: not a port
+           f:10 (byte 476): bad record: expected an object
+           f:11 (byte 489): bad record: a span of Zipkin's v1 format
+           f:12 (byte 546): bad record: expected an object or a list
+           13:557 a/2 """#,
+    );
+}
+
+#[test]
+fn of_a_file_that_is_cut_off_come_the_spans_before_the_cut() {
+    let file = r#"[{"traceId":"a","id":"1"},{"traceId":"a","id":"2"}]"#;
+    for end in 1..file.len() {
+        let read = collect(read, &file.as_bytes()[..end]);
+        assert_eq!(read.problems.len(), 1, "{end}: {}", read.drawing);
+        assert!(read.problems[0].contains("ends too early"), "{end}: {}", read.drawing);
+        assert_eq!(
+            read.spans.len(),
+            usize::from(end >= 25) + usize::from(end >= 50),
+            "{end}: {}",
+            read.drawing
+        );
+    }
+}
+
+#[test]
+fn deep_values_are_a_limit_and_deep_members_that_no_one_knows_are_nothing() {
+    let deep = "[".repeat(10_000) + &"]".repeat(10_000);
+    let input = format!(
+        r#"[{{"traceId":"a","id":"1","tags":{{"k":{deep}}}}},{{"traceId":"a","id":"2","x":{deep}}}]"#
+    );
+    let read = collect(read, input.as_bytes());
+    // The list, the span and its tags are three levels of the hundred.
+    assert_eq!(read.problems, ["f:1 (byte 134): is over a limit: nested too deeply"]);
+    assert_eq!(read.spans.len(), 1);
+}
