@@ -3,6 +3,7 @@
 //! Source: the ASTracer paper. With x calls recorded before this one, keep with probability max(f(x), minimum),
 //! f(x) = 1 - exp(-lambda^2 / x^2), f(0) = 1. All counts return to 0 at each window's end.
 
+mod curve;
 mod law;
 
 pub(crate) use law::BumpLaw;

@@ -22,12 +22,23 @@ pub(crate) struct Step {
     pub(crate) threshold: u64,
     /// Which of the law's reasons decided.
     pub(crate) slot: usize,
-    /// The new word; `None` if the call leaves it as it is, and so writes nothing that other threads read.
-    pub(crate) next: Option<u64>,
+    /// What becomes of the word.
+    pub(crate) write: Write,
+}
+
+/// What a call writes to a record's word, which other threads read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// Nothing: the word says the same after the call.
+    Nothing,
+    /// This word.
+    Word(u64),
+    /// So many calls at once, a power of two, when the calling thread's shard has made as many since it last did.
+    Batch(u64),
 }
 
 /// A sampler that decides by key.
-pub(crate) trait Law: Clone {
+pub(crate) trait Law {
     /// What can decide, in the order of [`Step::slot`].
     const REASONS: [Reason; 2];
     /// Whether decisions are made by chance, so that the threshold is a true weight.
@@ -41,6 +52,9 @@ pub(crate) trait Law: Clone {
 
     /// One call at `now`.
     fn step(&self, word: u64, now: Nanos, offset: Nanos) -> Step;
+
+    /// The word after a batch of calls that [`Write::Batch`] asked for, made at `now`.
+    fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64;
 
     /// For how long the word has said the same as a fresh one: zero if it does not. A key may lose its record only
     /// then, or forgetting it would give it more than its law allows.

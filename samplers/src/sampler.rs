@@ -16,18 +16,19 @@ use crate::token_bucket::TokenBucket;
 /// Any number of threads may decide at once.
 ///
 /// - *A decision is one atomic step.* Calls of one key that overlap have an order, and each sees all before it: no
-///   two get the same count of bump, no two the same token.
-/// - *A bump count stops where it no longer matters*, at the x whose f(x) is not above the minimum. Up to there it is
-///   exact; beyond, calls of a hot key write no shared memory.
+///   two take the same token, and no two the same count of bump as far as that is exact.
+/// - *A bump count is exact* up to 4096 times [`Limits::shards`] calls in a window. Beyond, threads add their calls in batches: the count is then right to one in 1024, and f(x) to 0.3 %. It stops
+///   where it no longer matters, at the x whose f(x) is not above the minimum; from there on calls write no memory
+///   that other threads read.
 /// - *A key that has a record is found*, unless it loses it. A key gets its record by its first call, which takes a
 ///   lock; two first calls at once get the same one.
 /// - *Time may differ between threads.* A call whose `now` is behind by up to a minute is counted in the window (or
 ///   by the bucket) that others have reached; nothing is undone. A `now` further back is a clock that was set back,
 ///   and records begin anew.
 /// - *Every call is counted once.* When no call is in progress, [`Sampler::snapshot`] is exact: for each key, and in
-///   sum. During calls, each of its numbers is one that held at some moment, and no later snapshot shows less. A
-///   thread that is suspended inside `decide` for longer than an eighth of [`Limits::idle`], while its key leaves
-///   and another takes the record, may be counted for that other key; the sum is exact even then.
+///   sum. During calls, each of its numbers is one that held at some moment, and the sum never falls. A thread that is
+///   suspended inside `decide` for longer than an eighth of [`Limits::idle`], while its key leaves and another takes
+///   the record, may be counted for that other key; the sum is exact even then.
 #[derive(Debug)]
 pub struct Sampler {
     config: Config,
@@ -57,7 +58,9 @@ impl Sampler {
             Config::Never => Kind::Never,
             Config::Ratio(ratio) => Kind::Ratio(ratio.threshold()),
             Config::EveryNth(n) => Kind::EveryNth(EveryNth::new(*n)),
-            Config::Bump(bump) => Kind::Bump(Table::new(bump, BumpLaw::new, limits)),
+            Config::Bump(bump) => {
+                Kind::Bump(Table::new(bump, |bump| BumpLaw::new(bump, limits.shards()), limits))
+            }
             Config::TokenBucket(bucket) => Kind::TokenBucket(Table::new(bucket, TokenBucket::clone, limits)),
         };
         Sampler { config: config.clone(), kind }

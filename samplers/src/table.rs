@@ -25,7 +25,7 @@ pub use snapshot::{Counts, KeyCounts, Snapshot};
 
 use crate::config::PerKey;
 use crate::decision::{Decision, Reason};
-use crate::law::Law;
+use crate::law::{Law, Write};
 use crate::nanos::Nanos;
 use crate::request::Request;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -105,7 +105,12 @@ impl<L: Law> Table<L> {
         let law = &self.laws.laws[record.law() as usize];
         let step = record.step(law, now);
         let keep = randomness.get() >= step.threshold;
-        self.tallies.add(id, step.slot, keep);
+        let counted = self.tallies.add(id, step.slot, keep);
+        if let Write::Batch(calls) = step.write
+            && counted.is_multiple_of(calls)
+        {
+            record.batch(law, calls, now);
+        }
         Decision {
             keep,
             threshold: if L::BY_CHANCE { Threshold::new(step.threshold) } else { None },
@@ -146,9 +151,9 @@ impl<L: Law> Table<L> {
             self.sweep(&mut rooms, now);
         }
         let id = rooms.take_free();
-        if !rooms.has_free() && id.is_none() {
-            self.room_at.store(rooms.next_sweep().get(), Ordering::Relaxed);
-        }
+        // From here on new keys know without the lock whether to come.
+        let room_at = if rooms.has_free() { Nanos::ZERO } else { rooms.next_sweep() };
+        self.room_at.store(room_at.get(), Ordering::Relaxed);
         let Some(id) = id else { return self.overflow() };
         let record = &self.records[id as usize];
         let number = self.laws.overrides.get(key).copied().unwrap_or(0);
@@ -174,7 +179,7 @@ impl<L: Law> Table<L> {
             return;
         }
         let mut idle: Vec<(Nanos, u32)> = (0..self.limits.keys())
-            .filter(|&id| !rooms.is_resting(id))
+            .filter(|&id| rooms.is_taken(id))
             .map(|id| {
                 let record = &self.records[id as usize];
                 (record.idle(&self.laws.laws[record.law() as usize], now), id)
@@ -222,3 +227,6 @@ impl<L: Law> Table<L> {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;

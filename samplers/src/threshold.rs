@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn reads_one_to_fourteen_lower_case_digits() {
-        for (text, value) in [("0", 0), ("8", 1 << 55), ("00000000000001", 1), ("028f6", 0x028f_6000_0000_00)]
+        for (text, value) in [("0", 0), ("8", 1 << 55), ("00000000000001", 1), ("028f6", 0x02_8f60_0000_0000)]
         {
             assert_eq!(Threshold::parse(text).map(Threshold::get), Some(value), "{text}");
         }

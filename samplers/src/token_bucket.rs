@@ -6,7 +6,7 @@
 
 use crate::config::ConfigError;
 use crate::decision::Reason;
-use crate::law::{LATE_MAX, Law, NEVER, Step};
+use crate::law::{LATE_MAX, Law, NEVER, Step, Write};
 use crate::nanos::Nanos;
 
 /// The longest time that a bucket may take to fill: 2^62 ns, 146 years. Times beyond would no longer add up.
@@ -91,14 +91,18 @@ impl Law for TokenBucket {
         let empty = now.saturating_add(self.fill);
         if word > empty.saturating_add(LATE_MAX.get()) {
             // The clock was set back. The bucket goes on empty, as if it had just been used up.
-            return Step { threshold: NEVER, slot: 0, next: Some(empty) };
+            return Step { threshold: NEVER, slot: 0, write: Write::Word(empty) };
         }
         let next = word.max(now).saturating_add(self.token);
         if next <= empty {
-            Step { threshold: 0, slot: 0, next: Some(next) }
+            Step { threshold: 0, slot: 0, write: Write::Word(next) }
         } else {
-            Step { threshold: NEVER, slot: 0, next: None }
+            Step { threshold: NEVER, slot: 0, write: Write::Nothing }
         }
+    }
+
+    fn batch(&self, word: u64, _calls: u64, _now: Nanos, _offset: Nanos) -> u64 {
+        word
     }
 
     fn idle(&self, word: u64, now: Nanos, _offset: Nanos) -> Nanos {
@@ -106,5 +110,89 @@ impl Law for TokenBucket {
             return Nanos::new(u64::MAX);
         }
         now.saturating_sub(Nanos::new(word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn step(bucket: &TokenBucket, word: u64, now: u64) -> Step {
+        bucket.step(word, Nanos::new(now), Nanos::ZERO)
+    }
+
+    const DROP: Step = Step { threshold: NEVER, slot: 0, write: Write::Nothing };
+
+    fn keep(word: u64) -> Step {
+        Step { threshold: 0, slot: 0, write: Write::Word(word) }
+    }
+
+    #[test]
+    fn gives_a_token_as_long_as_there_is_one() {
+        // Two tokens, one in half a second: full again a second after it was empty.
+        let bucket = TokenBucket::new(2.0, 2.0).unwrap();
+        let now = 10 * SECOND;
+        let full = bucket.fresh(Nanos::new(now), Nanos::ZERO);
+        assert_eq!(step(&bucket, full, now), keep(now + SECOND / 2));
+        assert_eq!(step(&bucket, now + SECOND / 2, now), keep(now + SECOND));
+        assert_eq!(step(&bucket, now + SECOND, now), DROP);
+        assert_eq!(step(&bucket, now + SECOND, now + SECOND / 2 - 1), DROP);
+        assert_eq!(step(&bucket, now + SECOND, now + SECOND / 2), keep(now + 3 * SECOND / 2));
+        // Idle for long: full, and no fuller.
+        assert_eq!(step(&bucket, now, now + 100 * SECOND), keep(now + 100 * SECOND + SECOND / 2));
+    }
+
+    #[test]
+    fn rounds_so_that_it_gives_no_more_than_it_may() {
+        let third = TokenBucket::new(1.5, 3.0).unwrap();
+        assert_eq!((third.token, third.fill), (333_333_334, 500_000_001));
+        assert_eq!(TokenBucket::new(1.0, 1e12).unwrap().token, 1, "a billion per second is the most");
+        let slow = TokenBucket::new(1.0, 1e-9).unwrap();
+        assert_eq!((slow.token, slow.fill), (1_000_000_000_000_000_000, 1_000_000_000_000_000_000));
+    }
+
+    #[test]
+    fn takes_146_years_to_fill_at_most() {
+        // 2^62 ns = 4611686018.43 s.
+        assert!(TokenBucket::new(4.6116e9, 1.0).is_ok());
+        assert!(TokenBucket::new(4.6117e9, 1.0).unwrap_err().is_out_of_range());
+        assert!(TokenBucket::new(1.0, f64::MIN_POSITIVE).is_err());
+    }
+
+    #[test]
+    fn a_clock_set_back_empties_it_and_a_late_thread_does_not() {
+        let bucket = TokenBucket::new(2.0, 1.0).unwrap();
+        // Empty at 100 s, so full at 102 s. A thread that is late by up to a minute finds no token.
+        assert_eq!(step(&bucket, 102 * SECOND, 99 * SECOND), DROP);
+        assert_eq!(step(&bucket, 102 * SECOND, 40 * SECOND), DROP);
+        // Later than that: the clock. Two seconds until it is full.
+        let begun = Step { threshold: NEVER, slot: 0, write: Write::Word(42 * SECOND - 1) };
+        assert_eq!(step(&bucket, 102 * SECOND, 40 * SECOND - 1), begun);
+    }
+
+    #[test]
+    fn ends_with_the_clock_harmlessly() {
+        let bucket = TokenBucket::new(2.0, 1.0).unwrap();
+        assert_eq!(step(&bucket, u64::MAX, u64::MAX), keep(u64::MAX));
+    }
+
+    #[test]
+    fn is_idle_since_it_was_full() {
+        let bucket = TokenBucket::new(2.0, 1.0).unwrap();
+        let idle = |word, now| bucket.idle(word, Nanos::new(now), Nanos::ZERO).get();
+        assert_eq!(idle(10 * SECOND, 9 * SECOND), 0);
+        assert_eq!(idle(10 * SECOND, 10 * SECOND), 0);
+        assert_eq!(idle(10 * SECOND, 12 * SECOND), 2 * SECOND);
+        assert_eq!(idle(102 * SECOND, 40 * SECOND), 0);
+        assert_eq!(idle(102 * SECOND + 1, 40 * SECOND), u64::MAX, "the clock was set back");
+    }
+
+    #[test]
+    fn a_batch_is_nothing_to_it() {
+        let bucket = TokenBucket::new(2.0, 1.0).unwrap();
+        assert_eq!(bucket.batch(7, 8, Nanos::ZERO, Nanos::ZERO), 7);
+        assert_eq!((bucket.capacity(), bucket.rate()), (2.0, 1.0));
     }
 }

@@ -179,8 +179,8 @@ mod tests {
     #[test]
     fn reads_and_prints_threshold_randomness_and_others() {
         let member = round_trip("th:fd70a;rv:6e6d1a75832a2f;p:8;foo1:a.B_c-9;empty:");
-        assert_eq!(member.threshold.unwrap().get(), 0xfd70_a000_0000_00);
-        assert_eq!(member.randomness.unwrap().get(), 0x6e6d_1a75_832a_2f);
+        assert_eq!(member.threshold.unwrap().get(), 0xfd_70a0_0000_0000);
+        assert_eq!(member.randomness.unwrap().get(), 0x6e_6d1a_7583_2a2f);
         assert_eq!(round_trip("th:0").threshold, Some(Threshold::ALWAYS));
         assert_eq!(round_trip("rv:00000000000001").randomness, Some(Randomness::from_low_bits(1)));
         assert_eq!(round_trip("foo:bar;k1:13").threshold, None);

@@ -1,53 +1,48 @@
 //! Bump's law: a record's word is the window's number and the calls counted in it.
 
-use std::sync::Arc;
-
 use super::Bump;
+use super::curve::Curve;
 use crate::decision::Reason;
 use crate::division::Divisor;
-use crate::law::{LATE_MAX, Law, Step};
+use crate::law::{LATE_MAX, Law, Step, Write};
 use crate::nanos::Nanos;
-use crate::threshold::Threshold;
 
-/// Thresholds computed beforehand, at most (half a megabyte). Beyond, each call computes its own.
-const TABLE_MAX: u32 = 1 << 16;
-/// A count stops well before it would reach into the window's number.
-const COUNT_MAX: u32 = u32::MAX - (1 << 16);
-/// How many counts are tried to find where f reaches the minimum: a binary search over 32 bits.
-const COUNT_BITS: u32 = u32::BITS;
-
-/// Bump, made ready for deciding. Cloning shares the table.
+/// Bump, made ready for deciding.
 ///
-/// The word: the window's number (its low 32 bits) above, the calls counted in it below. A count stops at
-/// `saturation`, from where on f(x) is no more than the minimum and x no longer matters: calls beyond it read the
-/// word and write nothing, so that threads which share a hot key do not meet there.
-#[derive(Clone, Debug)]
+/// The word: the window's number (its low 32 bits) above, the calls counted in it below.
+///
+/// Threads that share a hot key meet at its word only as long as its count matters:
+///
+/// - From the curve's saturation on, f(x) is no more than the minimum whatever x is: calls read the word and write
+///   nothing.
+/// - Where x is large before that, each shard adds its calls in batches. A shard counts kept and dropped calls apart,
+///   and its counts go on from window to window, so that each of these 2 * shards batches is wrong by less than its
+///   size, too low or too high. Sizes are chosen so that together they are at most x / 1024: f(x), which falls with
+///   x^2, is then wrong by 0.2 %. The least x at which this begins is 4096 * shards.
+#[derive(Debug)]
 pub(crate) struct BumpLaw {
     bump: Bump,
-    thresholds: Arc<[u64]>,
-    /// The threshold of the minimum.
-    minimum: u64,
-    /// The least count, at least 1, whose f(x) is not above the minimum.
-    saturation: u32,
+    curve: Curve,
     window: Divisor,
     /// How many windows `now` may lie behind: [`LATE_MAX`], rounded up.
     late_max: i32,
+    /// A count's batch is 2^(log2(count) - this): x / 1024 over 2 * shards.
+    batch_bits: u32,
 }
 
+/// The count's part of the word.
+const COUNT: u64 = u32::MAX as u64;
+
 impl BumpLaw {
-    pub(crate) fn new(bump: &Bump) -> Self {
-        let minimum = Threshold::from_probability(bump.minimum()).get();
-        let saturation = saturation(bump, minimum);
-        let thresholds =
-            (0..saturation.min(TABLE_MAX)).map(|count| threshold(bump, count)).collect::<Vec<_>>().into();
+    /// `shards`: in how many parts calls are counted, a power of two.
+    pub(crate) fn new(bump: &Bump, shards: u32) -> Self {
         let late_max = (LATE_MAX.get() / bump.window().get() + 1).min(i32::MAX as u64) as i32;
         BumpLaw {
             bump: bump.clone(),
-            thresholds,
-            minimum,
-            saturation,
+            curve: Curve::new(bump),
             window: Divisor::new(bump.window().get()),
             late_max,
+            batch_bits: 11 + shards.ilog2(),
         }
     }
 
@@ -61,26 +56,10 @@ impl BumpLaw {
         let late = of_word.wrapping_sub(number) as i32;
         if (0..=self.late_max).contains(&late) { 0 } else { number.wrapping_sub(of_word) }
     }
-
-    /// f is computed, not looked up: for a count beyond the table.
-    #[cold]
-    fn threshold_beyond_table(&self, count: u32) -> u64 {
-        threshold(&self.bump, count)
-    }
 }
 
-fn threshold(bump: &Bump, count: u32) -> u64 {
-    Threshold::from_probability(bump.probability(u64::from(count))).get()
-}
-
-/// The least count from 1 whose threshold is the minimum's; thresholds rise with the count.
-fn saturation(bump: &Bump, minimum: u64) -> u32 {
-    let (mut low, mut high) = (1, COUNT_MAX);
-    for _ in 0..COUNT_BITS {
-        let middle = low + (high - low) / 2;
-        if threshold(bump, middle) >= minimum { high = middle } else { low = (middle + 1).min(high) }
-    }
-    high
+fn word(number: u32, count: u64) -> u64 {
+    u64::from(number) << 32 | count.min(COUNT)
 }
 
 impl Law for BumpLaw {
@@ -92,7 +71,7 @@ impl Law for BumpLaw {
     }
 
     fn fresh(&self, now: Nanos, offset: Nanos) -> u64 {
-        u64::from(self.window_number(now, offset)) << 32
+        word(self.window_number(now, offset), 0)
     }
 
     #[inline]
@@ -100,17 +79,26 @@ impl Law for BumpLaw {
         let number = self.window_number(now, offset);
         if self.windows_since(word, number) != 0 {
             // The first call of a window: x = 0, f(0) = 1.
-            return Step { threshold: 0, slot: 0, next: Some(u64::from(number) << 32 | 1) };
+            return Step { threshold: 0, slot: 0, write: Write::Word(self::word(number, 1)) };
         }
         let count = word as u32;
-        if count >= self.saturation {
-            return Step { threshold: self.minimum, slot: 1, next: None };
+        if count >= self.curve.saturation() {
+            return Step { threshold: self.curve.minimum(), slot: 1, write: Write::Nothing };
         }
-        let threshold = match self.thresholds.get(count as usize) {
-            Some(&threshold) => threshold,
-            None => self.threshold_beyond_table(count),
+        let write = match count >> self.batch_bits {
+            0 | 1 => Write::Word(word + 1),
+            batches => Write::Batch(1 << batches.ilog2()),
         };
-        Step { threshold, slot: 0, next: Some(word + 1) }
+        Step { threshold: self.curve.threshold(count), slot: 0, write }
+    }
+
+    fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64 {
+        let number = self.window_number(now, offset);
+        match self.windows_since(word, number) {
+            0 => self::word((word >> 32) as u32, (word & COUNT) + calls),
+            // A window ended since the call's step. The call itself is all that is known to be of the new one.
+            _ => self::word(number, 1),
+        }
     }
 
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos {
@@ -121,5 +109,139 @@ impl Law for BumpLaw {
             None => Nanos::ZERO,
             Some(between) => Nanos::new(between.saturating_mul(window).saturating_add(shifted % window)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probability::Probability;
+    use crate::threshold::Threshold;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn law(lambda: f64, minimum: f64, shards: u32) -> BumpLaw {
+        BumpLaw::new(&bump(lambda, minimum), shards)
+    }
+
+    fn bump(lambda: f64, minimum: f64) -> Bump {
+        Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_secs(1)).unwrap()
+    }
+
+    fn step(law: &BumpLaw, word: u64, now: u64) -> Step {
+        law.step(word, Nanos::new(now), Nanos::ZERO)
+    }
+
+    /// One call after the other: the word after it, and the threshold that it met.
+    #[track_caller]
+    fn call(law: &BumpLaw, word: &mut u64, now: u64) -> u64 {
+        let step = step(law, *word, now);
+        match step.write {
+            Write::Word(next) => *word = next,
+            Write::Nothing => {}
+            Write::Batch(calls) => panic!("a batch of {calls}"),
+        }
+        step.threshold
+    }
+
+    #[test]
+    fn counts_calls_and_begins_anew_with_each_window() {
+        let (law, bump) = (law(2.0, 0.1, 1), bump(2.0, 0.1));
+        let threshold = |count| Threshold::from_probability(bump.probability(count)).get();
+        for start in [0, 5 * SECOND] {
+            let mut word = law.fresh(Nanos::new(start), Nanos::ZERO);
+            for window in 0..3 {
+                for count in 0..20 {
+                    let now = start + window * SECOND + count * 50_000_000;
+                    assert_eq!(
+                        call(&law, &mut word, now),
+                        threshold(count),
+                        "call {count} of window {window}"
+                    );
+                }
+            }
+            assert_eq!(call(&law, &mut word, start + 3 * SECOND - 1), threshold(20));
+            assert_eq!(call(&law, &mut word, start + 3 * SECOND), 0);
+        }
+    }
+
+    #[test]
+    fn writes_nothing_once_f_is_below_the_minimum() {
+        // f(x) <= 0.01 from x = 100 on.
+        let law = law(10.0, 0.01, 8);
+        assert_eq!(step(&law, 99, 0).write, Write::Word(100));
+        assert_eq!(step(&law, 99, 0).slot, 0);
+        let at = step(&law, 100, 0);
+        let minimum = Threshold::from_probability(Probability::new(0.01).unwrap()).get();
+        assert_eq!(at, Step { threshold: minimum, slot: 1, write: Write::Nothing });
+    }
+
+    #[test]
+    fn a_late_call_counts_in_the_window_that_others_have_reached() {
+        let law = law(1.0, 0.0, 1);
+        let mut word = law.fresh(Nanos::new(100 * SECOND), Nanos::ZERO);
+        assert_eq!(call(&law, &mut word, 100 * SECOND), 0);
+        // f(1), f(2): behind by a nanosecond, and by the whole minute that a thread may be late.
+        assert_ne!(call(&law, &mut word, 100 * SECOND - 1), 0);
+        assert_ne!(call(&law, &mut word, 40 * SECOND), 0);
+        assert_eq!(word, 100 << 32 | 3);
+        assert_ne!(call(&law, &mut word, 39 * SECOND), 0, "61 windows back");
+        // Further back, the clock was set back.
+        assert_eq!(call(&law, &mut word, 39 * SECOND - 1), 0);
+        assert_eq!(word, 38 << 32 | 1);
+    }
+
+    #[test]
+    fn numbers_of_windows_may_wrap() {
+        let law = law(1.0, 0.0, 1);
+        let wrap = (1 << 32) * SECOND;
+        let mut word = law.fresh(Nanos::new(wrap - 1), Nanos::ZERO);
+        assert_eq!(word, u64::from(u32::MAX) << 32);
+        assert_eq!(call(&law, &mut word, wrap - 1), 0);
+        assert_eq!(call(&law, &mut word, wrap), 0, "a new window");
+        assert_eq!(word, 1);
+        assert_ne!(call(&law, &mut word, wrap - 1), 0, "late for it");
+        assert_eq!(word, 2);
+    }
+
+    #[test]
+    fn batches_begin_where_they_are_a_thousandth() {
+        for (shards, first) in [(1, 4_096), (8, 32_768), (256, 1 << 20)] {
+            // Far from saturation at all of these counts.
+            let law = law(1e7, 0.0, shards);
+            assert_eq!(step(&law, first - 1, 0).write, Write::Word(first));
+            assert_eq!(step(&law, first, 0).write, Write::Batch(2));
+            assert_eq!(step(&law, 2 * first - 1, 0).write, Write::Batch(2));
+            assert_eq!(step(&law, 2 * first, 0).write, Write::Batch(4));
+        }
+    }
+
+    #[test]
+    fn a_batch_is_added_to_its_window_only() {
+        let law = law(1e7, 0.0, 1);
+        let batch = |word, now| law.batch(word, 8, Nanos::new(now), Nanos::ZERO);
+        assert_eq!(batch(7 << 32 | 9_000, 7 * SECOND), 7 << 32 | 9_008);
+        assert_eq!(batch(7 << 32 | 9_000, 6 * SECOND), 7 << 32 | 9_008, "late");
+        assert_eq!(batch(7 << 32 | 9_000, 8 * SECOND), 8 << 32 | 1, "a new window");
+        assert_eq!(
+            batch((7 << 32) | (COUNT - 1), 7 * SECOND),
+            7 << 32 | COUNT,
+            "never into the window's number"
+        );
+    }
+
+    #[test]
+    fn is_idle_from_the_end_of_its_window() {
+        let law = law(10.0, 0.0, 1);
+        let idle = |word, now, offset| law.idle(word, Nanos::new(now), Nanos::new(offset)).get();
+        let word = 7 << 32 | 3;
+        assert_eq!(idle(word, 7 * SECOND, 0), 0);
+        assert_eq!(idle(word, 8 * SECOND - 1, 0), 0);
+        assert_eq!(idle(word, 8 * SECOND, 0), 0);
+        assert_eq!(idle(word, 8 * SECOND + 1, 0), 1);
+        assert_eq!(idle(word, 20 * SECOND + 5, 0), 12 * SECOND + 5);
+        assert_eq!(idle(word, 8 * SECOND, 1), 1, "its windows end earlier");
+        assert_eq!(idle(word, 6 * SECOND, 0), 0, "late");
+        assert!(idle(100 << 32, 7 * SECOND, 0) > 1 << 60, "the clock was set back");
     }
 }

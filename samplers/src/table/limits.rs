@@ -41,11 +41,11 @@ impl Limits {
         Limits { idle: idle.max(Nanos::new(1)), ..self }
     }
 
-    /// Into how many parts the tallies are split, from 1 to 256: each thread adds to one, and as many threads do not
-    /// disturb each other. More threads than shards are correct, and slower.
+    /// Into how many parts the tallies are split, from 1 to 256, rounded up to a power of two: each thread adds to one,
+    /// and as many threads do not disturb each other. More threads than shards are correct, and slower.
     #[must_use]
     pub fn with_shards(self, shards: u32) -> Self {
-        Limits { shards: shards.clamp(1, SHARDS_MAX), ..self }
+        Limits { shards: shards.clamp(1, SHARDS_MAX).next_power_of_two(), ..self }
     }
 
     /// How many keys have a record of their own.

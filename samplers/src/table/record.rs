@@ -1,7 +1,7 @@
 //! A record: the word of a key, and the key.
 
 use super::key::Key;
-use crate::law::{Law, Step};
+use crate::law::{Law, Step, Write};
 use crate::nanos::Nanos;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -67,11 +67,25 @@ impl Record {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let step = law.step(word, now, offset);
-            let Some(next) = step.next else { return step };
+            let Write::Word(next) = step.write else { return step };
             match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return step,
                 Err(seen) => word = seen,
             }
+        }
+    }
+
+    /// Counts calls that were saved up.
+    pub(super) fn batch(&self, law: &impl Law, calls: u64, now: Nanos) {
+        let offset = self.offset();
+        let mut word = self.word.load(Ordering::Relaxed);
+        while let Err(seen) = self.word.compare_exchange_weak(
+            word,
+            law.batch(word, calls, now, offset),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            word = seen;
         }
     }
 

@@ -9,8 +9,8 @@ pub(super) struct Rooms {
     free: Vec<u32>,
     /// Records that were taken away in the last sweep.
     resting: Vec<u32>,
-    /// Whether a record is in `resting`.
-    is_resting: Box<[bool]>,
+    /// Whether a key has the record: it is neither free nor resting.
+    taken: Box<[bool]>,
     /// No sweep before this time.
     next_sweep: Nanos,
     /// The counts of keys that left.
@@ -23,7 +23,7 @@ impl Rooms {
         Rooms {
             free: (0..keys).rev().collect(),
             resting: Vec::new(),
-            is_resting: vec![false; keys as usize].into(),
+            taken: vec![false; keys as usize].into(),
             next_sweep: Nanos::ZERO,
             evicted: Tally::default(),
             keys_evicted: 0,
@@ -35,10 +35,13 @@ impl Rooms {
     }
 
     pub(super) fn take_free(&mut self) -> Option<u32> {
-        self.free.pop()
+        let id = self.free.pop()?;
+        self.taken[id as usize] = true;
+        Some(id)
     }
 
     pub(super) fn give_back(&mut self, id: u32) {
+        self.taken[id as usize] = false;
         self.free.push(id);
     }
 
@@ -53,21 +56,18 @@ impl Rooms {
             return false;
         }
         self.next_sweep = now.saturating_add(interval);
-        for id in self.resting.drain(..) {
-            self.is_resting[id as usize] = false;
-            self.free.push(id);
-        }
+        self.free.append(&mut self.resting);
         true
     }
 
     pub(super) fn rest(&mut self, id: u32) {
-        self.is_resting[id as usize] = true;
+        self.taken[id as usize] = false;
         self.resting.push(id);
         self.keys_evicted += 1;
     }
 
-    pub(super) fn is_resting(&self, id: u32) -> bool {
-        self.is_resting[id as usize]
+    pub(super) fn is_taken(&self, id: u32) -> bool {
+        self.taken[id as usize]
     }
 
     pub(super) fn resting(&self) -> impl Iterator<Item = u32> {

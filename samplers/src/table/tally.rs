@@ -34,10 +34,12 @@ impl Tallies {
         Tallies { shards: (0..shards).map(|_| shard()).collect() }
     }
 
+    /// Counts a call, and returns how many of its kind this thread's shard has now counted.
     #[inline]
-    pub(super) fn add(&self, id: u32, slot: usize, keep: bool) {
-        let shard = thread_number() as usize % self.shards.len();
-        self.shards[shard][id as usize].0[slot * 2 + usize::from(keep)].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn add(&self, id: u32, slot: usize, keep: bool) -> u64 {
+        // A power of two, so that no division is needed.
+        let shard = thread_number() as usize & (self.shards.len() - 1);
+        self.shards[shard][id as usize].0[slot * 2 + usize::from(keep)].fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(super) fn read(&self, id: u32) -> Tally {

@@ -1,0 +1,135 @@
+//! Every order of the atomic steps, by loom: what `Sampler`'s section on consistency promises.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p astracer-samplers --lib --release loom_`
+//!
+//! Tables are as small as can be, with one shard, and threads are preempted at most three times: loom's own advice, as
+//! the index's eight places alone make more orders than it could visit.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::*;
+use crate::bump::{Bump, BumpLaw};
+use crate::probability::Probability;
+use crate::randomness::Randomness;
+use crate::token_bucket::TokenBucket;
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+fn at(key: &str, millis: u64) -> Request<'_> {
+    Request::new(key, Randomness::MAX, Nanos::from_millis(millis))
+}
+
+fn bump() -> Bump {
+    Bump::new(1.0, Probability::ZERO, Nanos::from_secs(1)).unwrap()
+}
+
+fn bump_table(keys: u32) -> Table<BumpLaw> {
+    let limits = Limits::single_threaded().with_keys(keys).with_idle(Nanos::from_secs(8));
+    Table::new(&PerKey::new(bump()), |bump| BumpLaw::new(bump, 1), limits)
+}
+
+fn bump_record(number: u32) -> (Record, BumpLaw) {
+    let (record, law) = (Record::new(), BumpLaw::new(&bump(), 1));
+    record.open(0, "a", 0, Nanos::ZERO, u64::from(number) << 32);
+    (record, law)
+}
+
+/// Runs both at once and gives their answers, the smaller first.
+fn both<T: Ord + 'static>(
+    shared: Arc<(Record, BumpLaw)>,
+    first: impl Fn(&Record, &BumpLaw) -> T + 'static,
+    second: impl Fn(&Record, &BumpLaw) -> T,
+) -> [T; 2] {
+    let other = Arc::clone(&shared);
+    let handle = thread::spawn(move || first(&other.0, &other.1));
+    let mine = second(&shared.0, &shared.1);
+    let mut answers = [handle.join().unwrap(), mine];
+    answers.sort_unstable();
+    answers
+}
+
+#[test]
+fn loom_calls_of_a_window_get_different_counts() {
+    let thresholds = [0, 1, 2].map(|count| Threshold::from_probability(bump().probability(count)).get());
+    model(move || {
+        let step = |record: &Record, law: &BumpLaw| record.step(law, Nanos::from_secs(7)).threshold;
+        let answers = both(Arc::new(bump_record(7)), step, step);
+        assert_eq!(answers, thresholds[..2]);
+    });
+}
+
+#[test]
+fn loom_a_window_begins_once() {
+    let second = Threshold::from_probability(bump().probability(1)).get();
+    model(move || {
+        // Both find the word of a window that has ended; one is late for the new one besides.
+        let early = |record: &Record, law: &BumpLaw| record.step(law, Nanos::from_secs(8)).threshold;
+        let later = |record: &Record, law: &BumpLaw| record.step(law, Nanos::from_millis(8_999)).threshold;
+        assert_eq!(both(Arc::new(bump_record(7)), early, later), [0, second]);
+    });
+}
+
+#[test]
+fn loom_batches_are_all_added() {
+    model(|| {
+        let shared = Arc::new(bump_record(7));
+        let batch = |record: &Record, law: &BumpLaw| record.batch(law, 8, Nanos::from_secs(7));
+        let _ = both(Arc::clone(&shared), batch, batch);
+        let word = shared.0.step(&shared.1, Nanos::from_secs(7)).write;
+        assert_eq!(word, Write::Word(7 << 32 | 17));
+    });
+}
+
+#[test]
+fn loom_a_token_is_given_once() {
+    model(|| {
+        let bucket = TokenBucket::new(1.0, 1.0).unwrap();
+        let record = Record::new();
+        record.open(0, "a", 0, Nanos::ZERO, 0);
+        let shared = Arc::new((record, bucket));
+        let other = Arc::clone(&shared);
+        let handle = thread::spawn(move || other.0.step(&other.1, Nanos::ZERO).threshold);
+        let mine = shared.0.step(&shared.1, Nanos::ZERO).threshold;
+        let kept = [handle.join().unwrap(), mine].iter().filter(|&&threshold| threshold == 0).count();
+        assert_eq!(kept, 1);
+    });
+}
+
+/// Two first calls of a key at once: one record, two counts, both counted.
+#[test]
+fn loom_a_key_gets_one_record() {
+    model(|| {
+        let table = Arc::new(bump_table(2));
+        let other = Arc::clone(&table);
+        let handle = thread::spawn(move || other.decide(&at("a", 0)).threshold);
+        let mine = table.decide(&at("a", 0)).threshold;
+        assert_ne!(handle.join().unwrap(), mine);
+        let snapshot = table.snapshot();
+        assert_eq!((snapshot.keys.len(), snapshot.keys[0].counts.seen()), (1, 2));
+    });
+}
+
+/// A call of a key that is just leaving: it is counted, whoever has the record then.
+#[test]
+fn loom_no_call_is_lost_when_its_key_leaves() {
+    model(|| {
+        let table = Arc::new(bump_table(1));
+        let _ = table.decide(&at("a", 0));
+        let other = Arc::clone(&table);
+        let handle = thread::spawn(move || {
+            let _ = other.decide(&at("b", 9_000));
+            // The sweep after: the record changes hands.
+            let _ = other.decide(&at("b", 10_000));
+        });
+        let _ = table.decide(&at("a", 9_000));
+        handle.join().unwrap();
+        let snapshot = table.snapshot();
+        let by_key: u64 = snapshot.keys.iter().map(|key| key.counts.seen()).sum();
+        assert_eq!(by_key + snapshot.overflow.seen() + snapshot.evicted.seen(), 4);
+    });
+}

@@ -1,0 +1,107 @@
+//! No allocation on the path of a known key, and none for keys that find no room: counted by the allocator.
+
+// An allocator is unsafe to write; this one hands everything on to the system's.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use astracer_samplers::{Limits, Nanos, Request, Template};
+
+use crate::common::{Random, limited, sampler};
+
+struct Counting;
+
+thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is the system allocator's own with the same arguments. Counting touches a thread-local that has
+// no destructor and is initialised in place, so it neither allocates nor fails at a thread's end. The other methods
+// are the trait's own, which call these.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises about `layout` are handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: `pointer` came from `alloc` above, so from the system allocator, with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Allocations of this thread in `work`.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    work();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
+}
+
+#[test]
+fn a_known_key_allocates_nothing() {
+    let long = "GET /".repeat(40);
+    let override_of_b = r#";"b":capacity=9"#;
+    for config in [
+        "always",
+        "never",
+        "ratio:0.1",
+        "every:3",
+        "bump:lambda=10,min=0.01",
+        "bump:lambda=1000000,shift=on",
+        "bucket:capacity=50,rate=2",
+        &format!("bucket:capacity=50,rate=2{override_of_b}"),
+    ] {
+        let (sampler, mut random) = (sampler(config), Random::new(1));
+        let mut decide = |calls: u64| {
+            for call in 0..calls {
+                for key in ["a", "b", &long] {
+                    let now = Nanos::new(call * 1_000_000);
+                    let _ = sampler.decide(&Request::new(key, random.randomness(), now));
+                }
+            }
+        };
+        decide(1);
+        // Windows end and buckets fill meanwhile.
+        assert_eq!(allocations(|| decide(10_000)), 0, "{config}");
+    }
+}
+
+#[test]
+fn a_known_key_allocates_nothing_on_another_thread() {
+    let sampler = sampler("bump:lambda=10,min=0.01");
+    let request = Request::new("a", Random::new(1).randomness(), Nanos::ZERO);
+    let _ = sampler.decide(&request);
+    let on_another = || allocations(|| _ = sampler.decide(&request));
+    assert_eq!(std::thread::scope(|scope| scope.spawn(on_another).join().unwrap()), 0);
+}
+
+#[test]
+fn unique_names_allocate_nothing_once_the_table_is_full() {
+    let sampler = limited("bump:lambda=10,min=0.01", Limits::default().with_keys(100));
+    let names: Vec<String> = (0..100_000).map(|i| format!("GET /users/{i}")).collect();
+    let mut random = Random::new(1);
+    let mut decide = |names: &[String]| {
+        for name in names {
+            let _ = sampler.decide(&Request::new(name, random.randomness(), Nanos::ZERO));
+        }
+    };
+    // The hundred-and-first looks for idle keys, once in a while.
+    decide(&names[..101]);
+    assert_eq!(allocations(|| decide(&names[101..])), 0);
+}
+
+#[test]
+fn folding_a_name_allocates_nothing_in_a_buffer_that_is_large_enough() {
+    let mut buffer = String::with_capacity(64);
+    let fold =
+        || assert!(Template::default().fold("RemoteBlockReader2#readNextPacket(1073742055)", &mut buffer));
+    assert_eq!(allocations(fold), 0);
+}

@@ -1,0 +1,239 @@
+//! Bump against its formula.
+
+use std::collections::HashMap;
+
+use astracer_samplers::{
+    Bump, Config, Limits, Nanos, PerKey, Probability, Reason, Request, Sampler, Threshold,
+};
+use proptest::prelude::*;
+
+use crate::common::{Random, call, limited, sampler, unlucky};
+
+fn bump(lambda: f64, minimum: f64) -> Bump {
+    Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_secs(1)).unwrap()
+}
+
+/// f(x) = 1 - exp(-lambda^2 / x^2) by hand: lambda 10, x 5: 1 - e^-4; x 10: 1 - e^-1; x 100: 1 - e^-0.01.
+#[test]
+fn probabilities_are_the_papers() {
+    let bump = bump(10.0, 0.009);
+    for (count, expected) in
+        [(0, 1.0), (5, 0.981_684_361_1), (10, 0.632_120_558_8), (100, 0.009_950_166_3), (1_000, 0.009)]
+    {
+        let p = bump.probability(count).get();
+        assert!((p - expected).abs() < 1e-10, "{count}: {p}");
+    }
+    // Far out, f(x) is lambda^2 / x^2 to many digits: 1e-14 here, where 1 - exp would have lost most of them.
+    let p = self::bump(10.0, 0.0).probability(100_000_000).get();
+    assert!((p / 1e-14 - 1.0).abs() < 1e-12, "{p}");
+}
+
+#[test]
+fn degenerate_parameters_do_as_the_formula_says() {
+    let first_only = bump(0.0, 0.0);
+    assert_eq!([0, 1, 2].map(|count| first_only.probability(count).get()), [1.0, 0.0, 0.0]);
+    let huge = bump(f64::MAX, 0.0);
+    assert_eq!([0, 1, u64::MAX].map(|count| huge.probability(count).get()), [1.0; 3]);
+    let sampler = sampler("bump:lambda=0");
+    assert!(unlucky(&sampler, "a", 0).keep && !unlucky(&sampler, "a", 0).keep);
+    for bad in [f64::NAN, f64::INFINITY, -1.0] {
+        assert!(Bump::new(bad, Probability::ONE, Nanos::from_secs(1)).unwrap_err().is_out_of_range());
+    }
+    assert!(Bump::new(1.0, Probability::ONE, Nanos::from_millis(1)).is_ok());
+    assert!(Bump::new(1.0, Probability::ONE, Nanos::new(999_999)).is_err());
+}
+
+#[test]
+fn thresholds_are_true_weights_and_reasons_say_what_decided() {
+    let (sampler, bump) = (sampler("bump:lambda=2,min=0.1"), bump(2.0, 0.1));
+    for count in 0..30 {
+        let decision = call(&sampler, "a", 0);
+        assert_eq!(decision.threshold, Some(Threshold::from_probability(bump.probability(count))), "{count}");
+        // f(x) falls to 0.1 at x = 2 / sqrt(-ln 0.9) = 6.16.
+        assert_eq!(decision.reason, if count < 7 { Reason::Bump } else { Reason::BumpMinimum });
+    }
+    let snapshot = sampler.snapshot().unwrap();
+    let counts = snapshot.keys[0].counts;
+    assert_eq!((counts.seen(), counts.kept(), counts.dropped()), (30, 30, 0));
+    assert_eq!((counts.kept_by(Reason::Bump), counts.kept_by(Reason::BumpMinimum)), (7, 23));
+}
+
+/// A sampler that is obviously right: a map, floating point, division.
+#[derive(Default)]
+struct Reference(HashMap<String, (u64, u64)>);
+
+impl Reference {
+    fn probability(&mut self, parameters: &PerKey<Bump>, key: &str, now: Nanos) -> Probability {
+        let bump = parameters.of(key);
+        let window = bump.window_number(key, now);
+        let (known, count) = self.0.entry(key.to_owned()).or_insert((window, 0));
+        if *known != window {
+            (*known, *count) = (window, 0);
+        }
+        *count += 1;
+        bump.probability(*count - 1)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Any parameters, with overrides and shifts, against the reference: each call's probability and decision.
+    #[test]
+    fn decides_as_the_reference_does(
+        lambda in 0.0..50.0f64,
+        minimum in prop_oneof![Just(0.0), 0.0..0.5f64, Just(1.0)],
+        window_ms in 1u64..500,
+        shifted: bool,
+        seed: u64,
+        step_ms in 0u64..100,
+    ) {
+        let bump = Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_millis(window_ms)).unwrap();
+        let other = Bump::new(3.0, Probability::ZERO, Nanos::from_millis(7)).unwrap().shifted(true);
+        let parameters = PerKey::new(bump.shifted(shifted)).with_override("key 3", other);
+        let sampler = Sampler::with_limits(&Config::Bump(parameters.clone()), Limits::single_threaded().with_keys(16));
+        let (mut reference, mut random, mut now) = (Reference::default(), Random::new(seed), Nanos::ZERO);
+        for _ in 0..2_000 {
+            let key = format!("key {}", random.below(8).min(random.below(8)));
+            let request = Request::new(&key, random.randomness(), now);
+            let decision = sampler.decide(&request);
+            let threshold = Threshold::from_probability(reference.probability(&parameters, &key, now));
+            prop_assert_eq!(decision.threshold, Some(threshold));
+            prop_assert_eq!(decision.keep, threshold.keeps(request.randomness));
+            now = now.saturating_add(Nanos::new(random.below(step_ms * 1_000_000 + 1)));
+        }
+    }
+}
+
+/// The number kept is a sum of independent coins with the probabilities p(i), so it has the mean sum p(i) and the
+/// variance V = sum p(i) (1 - p(i)); by Bernstein's inequality it is further than t = 6 sqrt(V) + 12 from its mean
+/// with a probability below 2 exp(-t^2 / (2 V + 2 t / 3)) < 2 exp(-18) = 3e-8. The mean itself is at most
+/// 1 + lambda sqrt(pi) + min n a window: sum f(i) for i >= 1 is at most the integral of f from 0.
+#[test]
+fn keeps_as_many_as_expected() {
+    const WINDOWS: u64 = 400;
+    for (seed, lambda, minimum, calls) in [
+        (1, 10.0, 0.01, 500),
+        (2, 10.0, 0.0, 2_000),
+        (3, 215.0, 0.02, 3_000),
+        (4, 0.5, 0.1, 50),
+        (5, 0.0, 0.0, 20),
+    ] {
+        let (bump, mut random) = (bump(lambda, minimum), Random::new(seed));
+        let sampler = limited(&format!("bump:lambda={lambda},min={minimum}"), Limits::single_threaded());
+        let mut kept = 0;
+        for window in 0..WINDOWS {
+            for call in 0..calls {
+                let now = Nanos::new(window * 1_000_000_000 + call * (1_000_000_000 / calls));
+                kept += u64::from(sampler.decide(&Request::new("a", random.randomness(), now)).keep);
+            }
+        }
+        let p = (0..calls).map(|count| bump.probability(count).get());
+        let (mean, variance) = p.fold((0.0, 0.0), |(mean, variance), p| (mean + p, variance + p * (1.0 - p)));
+        assert!(mean <= 1.0 + lambda * std::f64::consts::PI.sqrt() + minimum * calls as f64);
+        let (mean, variance) = (mean * WINDOWS as f64, variance * WINDOWS as f64);
+        let bound = 6.0 * variance.sqrt() + 12.0;
+        assert!(
+            (kept as f64 - mean).abs() <= bound,
+            "seed {seed}: kept {kept}, expected {mean:.1} +- {bound:.1}"
+        );
+    }
+}
+
+proptest! {
+    /// The bound of the mean for any parameters: see above.
+    #[test]
+    fn keeps_few_in_a_window(lambda in 0.0..200.0f64, minimum in 0.0..=1.0f64, calls in 1u64..20_000) {
+        let bump = bump(lambda, minimum);
+        let mean: f64 = (0..calls).map(|count| bump.probability(count).get()).sum();
+        prop_assert!(mean <= 1.0 + lambda * std::f64::consts::PI.sqrt() + minimum * calls as f64 + 1e-6);
+    }
+}
+
+#[test]
+fn the_sum_of_adjusted_counts_is_the_true_count() {
+    // Each call contributes 1 / p with probability p, so the sum has mean n and variance sum (1 - p) / p; with
+    // p >= 0.05 a coin is worth at most 20. Bernstein: beyond 6 sqrt(V) + 12 * 20 with a probability below 3e-8.
+    let (sampler, bump, mut random) = (sampler("bump:lambda=10,min=0.05"), bump(10.0, 0.05), Random::new(7));
+    let (calls, mut sum) = (100_000, 0.0);
+    for _ in 0..calls {
+        let decision = sampler.decide(&Request::new("a", random.randomness(), Nanos::ZERO));
+        sum += if decision.keep { decision.threshold.unwrap().adjusted_count() } else { 0.0 };
+    }
+    let variance: f64 = (0..calls).map(|count| bump.probability(count).get()).map(|p| (1.0 - p) / p).sum();
+    let bound = 6.0 * variance.sqrt() + 240.0;
+    assert!((sum - calls as f64).abs() <= bound, "seed 7: {sum} for {calls} +- {bound}");
+}
+
+#[test]
+fn shifts_spread_the_windows_of_keys_and_no_shift_aligns_them() {
+    let shifted = bump(10.0, 0.01).shifted(true);
+    let keys: Vec<String> = (0..1_000).map(|i| format!("GET /{i}")).collect();
+    let shifts: Vec<u64> = keys.iter().map(|key| shifted.shift(key).get()).collect();
+    assert!(shifts.iter().all(|&shift| shift < 1_000_000_000));
+    // Ten tenths of a second, 100 keys each in the mean; 5 standard deviations of the binomial are 47.
+    for tenth in 0..10 {
+        let within = shifts.iter().filter(|&&shift| shift / 100_000_000 == tenth).count();
+        assert!(within.abs_diff(100) <= 47, "{within} in tenth {tenth}");
+    }
+    assert!(keys.iter().all(|key| bump(10.0, 0.01).shift(key) == Nanos::ZERO));
+    // The same on every machine and in every version: recordings replayed elsewhere give the same answer.
+    assert_eq!(shifted.shift("GET /").get(), PINNED_SHIFT);
+
+    let sampler = sampler("bump:lambda=0,shift=on");
+    let end = 1_000 - shifts[0].div_ceil(1_000_000);
+    assert!(unlucky(&sampler, &keys[0], 0).keep);
+    assert!(!unlucky(&sampler, &keys[0], end - 1).keep, "the same window");
+    assert!(unlucky(&sampler, &keys[0], end + 1).keep, "the next one");
+}
+
+const PINNED_SHIFT: u64 = 989_328_235;
+
+/// Threads that call one key at once get the counts 0, 1, 2, ... once each.
+#[test]
+fn counts_are_exact_between_threads() {
+    const CALLS: u64 = 4_000;
+    const THREADS: u64 = 4;
+    let sampler = sampler("bump:lambda=1000");
+    let mut thresholds: Vec<_> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..THREADS)
+            .map(|_| scope.spawn(|| (0..CALLS).map(|_| call(&sampler, "a", 5).threshold).collect::<Vec<_>>()))
+            .collect();
+        handles.into_iter().flat_map(|handle| handle.join().unwrap()).collect()
+    });
+    thresholds.sort_unstable();
+    let bump = bump(1000.0, 0.0);
+    let expected: Vec<_> = (0..CALLS * THREADS)
+        .map(|count| Some(Threshold::from_probability(bump.probability(count))))
+        .collect();
+    assert!(thresholds == expected);
+}
+
+/// Beyond 4096 * shards calls in a window, counts are right to one in 1024, and so f(x), which the curve rounds by
+/// 0.1 %, to 0.3 %: in each window, for more threads than shards, and whatever the batches were left at.
+#[test]
+fn counts_far_out_are_right_to_a_thousandth() {
+    const CALLS: u64 = 30_000;
+    const THREADS: u64 = 3;
+    // One key has calls of each kind, kept and dropped, at every count.
+    let sampler = limited("bump:lambda=30000", Limits::default().with_shards(2));
+    let bump = bump(30_000.0, 0.0);
+    for window in 0..5u64 {
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let sampler = &sampler;
+                scope.spawn(move || {
+                    let mut random = Random::new(window * THREADS + thread);
+                    for _ in 0..CALLS + 17 * thread {
+                        let now = Nanos::from_secs(window);
+                        let _ = sampler.decide(&Request::new("a", random.randomness(), now));
+                    }
+                });
+            }
+        });
+        let calls = THREADS * CALLS + 17 * (1 + 2);
+        let p = call(&sampler, "a", window * 1_000).threshold.unwrap().probability().get();
+        let error = p / bump.probability(calls).get() - 1.0;
+        assert!(error.abs() < 0.003, "window {window}: {p}, wrong by {error}");
+    }
+}
