@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod key;
 pub mod names;
 pub mod replay;
+pub mod rivals;
 pub mod score;
 pub mod statistics;
 pub mod workload;

@@ -1,0 +1,140 @@
+//! `EMASampleRate` and `EMAThroughput`: the same allocation over an exponential moving average of the counts.
+//!
+//! A key whose average falls below the weight is forgotten. An interval without any traffic changes nothing. After
+//! three intervals, traffic of twice the average's sum ends an interval at once (burst detection); the call that
+//! brings it there still has the old rate. Golden vectors: `genericsampler_test.go`, `emasamplerate_test.go` and
+//! `emathroughput_test.go`. `EMAThroughput` divided its goal by the interval's length until 0.5.1; here it multiplies.
+
+use super::super::spec::{Kind, Parameter, Unit};
+use super::super::ticks::Ticks;
+use super::super::{Call, Keys, Rival};
+use super::allocation::allocate;
+use super::{Rates, one_in};
+
+/// Rate before the first interval of `EMAThroughput` is over.
+const THROUGHPUT_RATE_AT_START: f64 = 10.0;
+/// A burst is this many times the averages' sum, in one interval.
+const BURST_MULTIPLE: f64 = 2.0;
+/// Intervals to pass before bursts are looked for.
+const BURST_DELAY_INTERVALS: u64 = 3;
+
+pub(in super::super) static MOVING_RATE: Kind = Kind {
+    name: "dynsampler-ema",
+    about: "an average sample rate, by the logarithm of each key's moving average, with burst detection",
+    source: "EMASampleRate, github.com/honeycombio/dynsampler-go 0.6.3",
+    bias: "weights true; rates rounded up, so fewer are kept; keys without an average are kept whole",
+    parameters: &[
+        Parameter { min: 1.0, ..Parameter::positive("goal", 10.0) },
+        Parameter::seconds("period", 15.0),
+        WEIGHT,
+    ],
+    larger_keeps_more: false,
+    build: |values, keys| Box::new(Moving::new(Goal::AverageRate(values[0]), values[1], values[2], keys)),
+};
+
+pub(in super::super) static MOVING_THROUGHPUT: Kind = Kind {
+    name: "dynsampler-ema-throughput",
+    about: "traces per second, shared by the logarithm of each key's moving average, with burst detection",
+    source: "EMAThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
+    bias: "weights true; lags behind by intervals, starts at one in 10; keys without an average are kept whole",
+    parameters: &[Parameter::positive("goal", 100.0), Parameter::seconds("period", 15.0), WEIGHT],
+    larger_keeps_more: true,
+    build: |values, keys| {
+        Box::new(Moving::new(Goal::PerInterval(values[0] * values[1]), values[1], values[2], keys))
+    },
+};
+
+const WEIGHT: Parameter = Parameter { name: "weight", unit: Unit::Number, default: 0.5, min: 1e-3, max: 1.0 };
+
+#[derive(Clone, Copy)]
+pub(super) enum Goal {
+    /// One in so many.
+    AverageRate(f64),
+    /// So many traces.
+    PerInterval(f64),
+}
+
+pub(super) struct Moving {
+    goal: Goal,
+    /// Of the newest interval in the average.
+    weight: f64,
+    ticks: Ticks,
+    keys: Keys,
+    pub(super) counts: Vec<f64>,
+    /// 0 where there is none.
+    pub(super) averages: Vec<f64>,
+    pub(super) rates: Rates,
+    has_data: bool,
+    intervals: u64,
+    calls_in_interval: f64,
+    pub(super) burst_threshold: f64,
+}
+
+impl Moving {
+    pub(super) fn new(goal: Goal, period_s: f64, weight: f64, keys: &Keys) -> Self {
+        Self {
+            goal,
+            weight,
+            ticks: Ticks::every(period_s),
+            keys: keys.clone(),
+            counts: vec![0.0; keys.count()],
+            averages: vec![0.0; keys.count()],
+            rates: Rates::none(keys.count()),
+            has_data: false,
+            intervals: 0,
+            calls_in_interval: 0.0,
+            burst_threshold: 0.0,
+        }
+    }
+
+    pub(super) fn update(&mut self) {
+        if self.counts.iter().all(|&count| count == 0.0) {
+            return;
+        }
+        for (average, count) in self.averages.iter_mut().zip(&mut self.counts) {
+            let moved = self.weight * *count + (1.0 - self.weight) * *average;
+            *average = if moved < self.weight { 0.0 } else { moved };
+            *count = 0.0;
+        }
+        self.calls_in_interval = 0.0;
+        let tracked =
+            || self.averages.iter().filter(|&&average| average > 0.0).map(|average| average.max(1.0));
+        let total: f64 = tracked().sum();
+        self.burst_threshold = BURST_MULTIPLE * total;
+        let wanted = match self.goal {
+            Goal::AverageRate(rate) => total / rate,
+            Goal::PerInterval(traces) => traces,
+        };
+        let ratio = wanted / tracked().map(f64::log10).sum::<f64>();
+        allocate(&self.keys, ratio, &self.averages, &mut self.rates);
+        self.has_data = true;
+    }
+
+    fn rate(&self, key: u32) -> f64 {
+        match self.goal {
+            _ if self.has_data => self.rates.of(key),
+            Goal::AverageRate(rate) => rate,
+            Goal::PerInterval(_) => THROUGHPUT_RATE_AT_START,
+        }
+    }
+}
+
+impl Rival for Moving {
+    fn keeps(&mut self, call: Call) -> bool {
+        let passed = self.ticks.passed(call.at_ns);
+        if passed > 0 {
+            // Only the first of them can have had traffic.
+            self.update();
+            self.intervals = self.intervals.saturating_add(passed);
+        }
+        self.counts[call.key as usize] += 1.0;
+        self.calls_in_interval += 1.0;
+        let keep = one_in(self.rate(call.key), call.uniform);
+        let is_burst = self.burst_threshold > 0.0 && self.calls_in_interval >= self.burst_threshold;
+        if is_burst && self.intervals >= BURST_DELAY_INTERVALS {
+            self.update();
+            self.ticks.restart(call.at_ns);
+        }
+        keep
+    }
+}

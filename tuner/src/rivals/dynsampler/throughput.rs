@@ -1,0 +1,86 @@
+//! `PerKeyThroughput` and `TotalThroughput`: so many traces per second, of each key or of all keys in equal shares.
+//!
+//! The rate is the key's count in the last interval by what it may keep, cut off to a whole number. Golden vectors:
+//! `genericsampler_test.go` and `perkeythroughput_test.go`; for the total, by hand, as its tests give the results of the
+//! time before 0.6.0 where a share could be no fraction.
+
+use super::super::spec::{Kind, Parameter};
+use super::super::ticks::{Ticks, nanos};
+use super::super::{Call, Keys, Rival};
+use super::{Rates, occurring, one_in};
+
+pub(in super::super) static PER_KEY_THROUGHPUT: Kind = Kind {
+    name: "dynsampler-per-key",
+    about: "traces per second of each key, from its count in the last interval",
+    source: "PerKeyThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
+    bias: "weights true; rates cut off to whole numbers, so up to twice the goal; first interval kept whole",
+    parameters: &[Parameter::positive("goal", 10.0), Parameter::seconds("period", 30.0)],
+    larger_keeps_more: true,
+    build: |values, keys| Box::new(Throughput::new(Share::EachKey, values[0], values[1], keys)),
+};
+
+pub(in super::super) static TOTAL_THROUGHPUT: Kind = Kind {
+    name: "dynsampler-total",
+    about: "traces per second in equal shares of the keys of the last interval",
+    source: "TotalThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
+    bias: "weights true; what rare keys leave of their share is not used; first interval kept whole",
+    parameters: &[Parameter::positive("goal", 100.0), Parameter::seconds("period", 30.0)],
+    larger_keeps_more: true,
+    build: |values, keys| Box::new(Throughput::new(Share::AllKeys, values[0], values[1], keys)),
+};
+
+#[derive(Clone, Copy)]
+pub(super) enum Share {
+    EachKey,
+    AllKeys,
+}
+
+pub(super) struct Throughput {
+    share: Share,
+    /// Traces that may be kept in an interval, by a key or by all.
+    wanted: f64,
+    ticks: Ticks,
+    pub(super) counts: Vec<f64>,
+    pub(super) rates: Rates,
+}
+
+impl Throughput {
+    pub(super) fn new(share: Share, goal_per_s: f64, period_s: f64, keys: &Keys) -> Self {
+        Self {
+            share,
+            wanted: goal_per_s * nanos(period_s) as f64 / 1e9,
+            ticks: Ticks::every(period_s),
+            counts: vec![0.0; keys.count()],
+            rates: Rates::none(keys.count()),
+        }
+    }
+
+    pub(super) fn update(&mut self) {
+        let wanted_per_key = match self.share {
+            Share::EachKey => self.wanted,
+            Share::AllKeys => self.wanted / occurring(&self.counts) as f64,
+        };
+        self.rates.set_throughput(&self.counts, wanted_per_key);
+        self.counts.fill(0.0);
+    }
+}
+
+impl Rates {
+    /// For each key that occurred, its count by the wanted number, cut off to a whole number.
+    pub(super) fn set_throughput(&mut self, counts: &[f64], wanted_per_key: f64) {
+        for (rate, &count) in self.0.iter_mut().zip(counts) {
+            *rate = if count > 0.0 { (count / wanted_per_key).max(1.0).trunc() } else { 0.0 };
+        }
+    }
+}
+
+impl Rival for Throughput {
+    fn keeps(&mut self, call: Call) -> bool {
+        // After one interval without traffic, further ones change nothing.
+        for _ in 0..self.ticks.passed(call.at_ns).min(2) {
+            self.update();
+        }
+        self.counts[call.key as usize] += 1.0;
+        one_in(self.rates.of(call.key), call.uniform)
+    }
+}

@@ -1,0 +1,123 @@
+//! Finding the parameter with which a rival keeps a wanted share of the bytes.
+
+use rayon::prelude::*;
+
+use super::spec::Unit;
+use super::{Keys, RivalSpec, run};
+use crate::workload::Workload;
+
+/// A size is met if it is within this share of the wanted one.
+pub const TOLERANCE: f64 = 0.01;
+
+/// Parameters tried, at most: growing factors cross the widest range in 12 steps, and halving the logarithm of the
+/// distance that they leave down to the step takes 30.
+const TRIES_MAX: u32 = 60;
+/// The least knob tried; a search by factors never reaches 0.
+const KNOB_MIN: f64 = 1e-9;
+/// Knobs that differ by less than this share are the same.
+const KNOB_STEP: f64 = 1e-6;
+
+/// The rival whose size came nearest to the wanted one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EqualSize {
+    /// With its parameters.
+    pub spec: RivalSpec,
+    /// The share of the bytes that it was to keep, 0 to 1.
+    pub wanted_tfcr: f64,
+    /// What it keeps: the mean over the seeds.
+    pub tfcr: f64,
+    /// How many parameters were tried.
+    pub tries: u32,
+}
+
+impl EqualSize {
+    /// Whether the wanted size was met, within [`TOLERANCE`].
+    pub fn is_met(&self) -> bool {
+        self.error() <= TOLERANCE * self.wanted_tfcr
+    }
+
+    fn error(&self) -> f64 {
+        (self.tfcr - self.wanted_tfcr).abs()
+    }
+}
+
+/// Turns a rival's knob until it keeps a wanted share of the bytes in the mean over seeds 1 to `seeds`, all its other
+/// parameters left as they are.
+///
+/// The knob is moved by growing factors until one value keeps too much and one too little, then bisected (by ratio)
+/// until the size is met or nothing lies between. Some rivals have steps (whole numbers) or reach only some sizes (a
+/// lower bound, a start that keeps everything), and with few seeds size need not grow evenly with the knob: what comes
+/// back is the nearest that was seen, and how near it is.
+pub fn at_equal_size(workload: &Workload, spec: &RivalSpec, wanted_tfcr: f64, seeds: u64) -> EqualSize {
+    let mut search = Search::new(workload, spec, wanted_tfcr, seeds);
+    search.run();
+    search.best
+}
+
+struct Search<'w> {
+    workload: &'w Workload,
+    keys: Keys,
+    seeds: u64,
+    bytes: f64,
+    best: EqualSize,
+}
+
+impl<'w> Search<'w> {
+    fn new(workload: &'w Workload, spec: &RivalSpec, wanted_tfcr: f64, seeds: u64) -> Self {
+        let bytes = workload.arrivals().iter().map(|arrival| arrival.bytes as f64).sum();
+        let best = EqualSize { spec: spec.clone(), wanted_tfcr, tfcr: f64::INFINITY, tries: 0 };
+        Self { workload, keys: Keys::new(workload.keys().names()), seeds: seeds.max(1), bytes, best }
+    }
+
+    fn run(&mut self) {
+        let parameter = self.best.spec.knob_parameter();
+        let larger_keeps_more = self.best.spec.kind().larger_keeps_more;
+        let mut knob = self.best.spec.knob().max(KNOB_MIN);
+        // The knobs nearest to each other of which one keeps too little and one too much.
+        let (mut too_little, mut too_much): (Option<f64>, Option<f64>) = (None, None);
+        let mut factor = 2.0_f64;
+        for _ in 0..TRIES_MAX {
+            let keeps_too_much = self.try_knob(knob);
+            if self.best.is_met() {
+                return;
+            }
+            *(if keeps_too_much { &mut too_much } else { &mut too_little }) = Some(knob);
+            let next = match (too_little, too_much) {
+                (Some(below), Some(above)) if (below / above).ln().abs() < KNOB_STEP => return,
+                (Some(below), Some(above)) => (below * above).sqrt(),
+                _ => {
+                    let grow = keeps_too_much != larger_keeps_more;
+                    let moved = if grow { knob * factor } else { knob / factor };
+                    factor *= 2.0;
+                    moved.clamp(parameter.min.max(KNOB_MIN), parameter.max)
+                }
+            };
+            let next = if parameter.unit == Unit::Whole { next.round() } else { next };
+            if Some(next) == too_little || Some(next) == too_much {
+                return;
+            }
+            knob = next;
+        }
+    }
+
+    /// Replays with this knob; returns whether that keeps more than wanted.
+    fn try_knob(&mut self, knob: f64) -> bool {
+        let spec = self.best.spec.with_knob(knob);
+        let kept = |seed: u64| {
+            let mut bytes = 0;
+            let mut rival = spec.build(&self.keys);
+            run(self.workload, rival.as_mut(), seed, |index| bytes += self.workload.arrivals()[index].bytes);
+            bytes
+        };
+        let bytes: u64 = (1..=self.seeds).into_par_iter().map(kept).sum();
+        let tfcr = if self.bytes == 0.0 { 0.0 } else { bytes as f64 / self.bytes / self.seeds as f64 };
+        let tried = EqualSize { spec, tfcr, tries: self.best.tries + 1, ..self.best };
+        let keeps_too_much = tfcr > self.best.wanted_tfcr;
+        if tried.error() < self.best.error() {
+            self.best = tried;
+        } else {
+            self.best.tries += 1;
+        }
+        keeps_too_much
+    }
+}

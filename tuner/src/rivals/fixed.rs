@@ -1,0 +1,54 @@
+//! The simplest rivals: a fixed share by chance, and every n-th trace.
+//!
+//! - `ratio`: OpenTelemetry's probability sampling ("TraceState: Probability Sampling": keep if R >= T), without the
+//!   rounding of the threshold to few digits. Its weight, 1/p, is true. Nothing is adaptive: rare keys vanish.
+//! - `every`: HTrace 4.0.1, `CountSampler` (and Zipkin Brave's `CountingSampler` before it shuffles). The original
+//!   starts counting at a random number; here, as in our own `every`, the first trace is kept. A weight of n is true
+//!   only if the order of the traces has nothing to do with what they are: a client that alternates between two calls
+//!   is seen through one of them for an even n.
+
+use super::spec::{Kind, Parameter, Unit};
+use super::{Call, Rival};
+
+pub(super) static RATIO: Kind = Kind {
+    name: "ratio",
+    about: "a fixed share of the traces, by chance",
+    source: "OpenTelemetry specification, TraceState: Probability Sampling",
+    bias: "none; weights true; rare keys are lost",
+    parameters: &[Parameter { name: "", unit: Unit::Number, default: 0.1, min: 1e-9, max: 1.0 }],
+    larger_keeps_more: true,
+    build: |values, _| Box::new(Ratio { probability: values[0] }),
+};
+
+pub(super) static EVERY_NTH: Kind = Kind {
+    name: "every",
+    about: "the first of each n traces, whatever their keys",
+    source: "HTrace 4.0.1, org.apache.htrace.core.CountSampler",
+    bias: "follows any rhythm of the traffic; a weight of n is true only without one",
+    parameters: &[Parameter { name: "", unit: Unit::Whole, default: 10.0, min: 1.0, max: 1e12 }],
+    larger_keeps_more: false,
+    build: |values, _| Box::new(EveryNth { n: values[0] as u64, calls: 0 }),
+};
+
+struct Ratio {
+    probability: f64,
+}
+
+impl Rival for Ratio {
+    fn keeps(&mut self, call: Call) -> bool {
+        call.uniform < self.probability
+    }
+}
+
+struct EveryNth {
+    n: u64,
+    calls: u64,
+}
+
+impl Rival for EveryNth {
+    fn keeps(&mut self, _: Call) -> bool {
+        let keep = self.calls.is_multiple_of(self.n);
+        self.calls += 1;
+        keep
+    }
+}

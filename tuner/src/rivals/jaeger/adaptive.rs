@@ -1,0 +1,155 @@
+//! Adaptive: the collector steers each operation's probability so that as many of its traces arrive as wanted.
+//!
+//! Source: `PostAggregator` and `PercentageIncreaseCappedCalculator`, github.com/jaegertracing/jaeger,
+//! `internal/sampling/samplingstrategy/adaptive`; the defaults are those of its `options.go`. Golden vectors:
+//! `post_aggregator_test.go`.
+//!
+//! The collector sees only what was kept, and counts of that only what the probability kept. Simplified: its delay of
+//! two minutes and the client's polling (once a minute) are left out, so a new probability holds at once. On a
+//! recording that is shorter than a period nothing is ever adapted: what is kept then is `initial` and the lower bound.
+
+use std::collections::VecDeque;
+
+use super::super::spec::{Kind, Parameter, Unit};
+use super::super::ticks::{Ticks, nanos};
+use super::super::{Call, Rival};
+use super::{KeptBy, LowerBound, OPERATIONS_MAX};
+
+/// Periods that the collector remembers (`AggregationBuckets`).
+const PERIODS_MAX: usize = 10;
+/// A rate this near to the target, as a share of it, is left alone (`DeltaTolerance`).
+const TOLERANCE: f64 = 0.3;
+/// No probability is below this (`MinSamplingProbability`).
+const PROBABILITY_MIN: f64 = 1e-5;
+/// A probability grows to at most this many times itself in a period.
+const GROWTH_MAX: f64 = 2.0;
+/// Probabilities nearer than this are the same.
+const SAME: f64 = 1e-10;
+
+pub(in super::super) static KIND: Kind = Kind {
+    name: "jaeger-adaptive",
+    about: "traces per second of each key, by steering its probability once a minute",
+    source: "PostAggregator, github.com/jaegertracing/jaeger, internal/sampling/samplingstrategy/adaptive",
+    bias: "slow: at most doubled a minute, from 0.001; what only the lower bound keeps has no true weight",
+    parameters: &[
+        Parameter::positive("target", 1.0),
+        Parameter::seconds("period", 60.0),
+        Parameter { name: "buckets", unit: Unit::Whole, default: 1.0, min: 1.0, max: PERIODS_MAX as f64 },
+        Parameter { name: "initial", unit: Unit::Number, default: 0.001, min: PROBABILITY_MIN, max: 1.0 },
+        Parameter::seconds("lower", 60.0),
+    ],
+    larger_keeps_more: true,
+    build: |values, keys| {
+        Box::new(Adaptive {
+            target: values[0],
+            period_s: nanos(values[1]) as f64 / 1e9,
+            ticks: Ticks::every(values[1]),
+            periods_weighted: values[2] as usize,
+            initial: values[3],
+            lower_s: values[4],
+            operations: (0..keys.count()).map(|_| None).collect(),
+            known: 0,
+        })
+    },
+};
+
+pub(super) struct Adaptive {
+    pub(super) target: f64,
+    pub(super) period_s: f64,
+    pub(super) ticks: Ticks,
+    pub(super) periods_weighted: usize,
+    pub(super) initial: f64,
+    pub(super) lower_s: f64,
+    pub(super) operations: Vec<Option<Operation>>,
+    pub(super) known: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    pub(super) probability: f64,
+    bound: LowerBound,
+    /// Traces that the probability kept in the period that goes on; `None` if nothing was kept.
+    pub(super) current: Option<u64>,
+    /// The same for past periods, the latest first.
+    past: VecDeque<Option<u64>>,
+    /// At the last calculation: the probability before it, and whether it was believed to be in use.
+    last: Option<(f64, bool)>,
+}
+
+impl Operation {
+    pub(super) fn new(initial: f64, lower_s: f64, now_ns: u64) -> Self {
+        Self {
+            probability: initial,
+            bound: LowerBound::every(lower_s, now_ns),
+            current: None,
+            past: VecDeque::with_capacity(PERIODS_MAX + 1),
+            last: None,
+        }
+    }
+}
+
+impl Adaptive {
+    /// Ends the period and calculates anew.
+    pub(super) fn update(&mut self) {
+        for operation in self.operations.iter_mut().flatten() {
+            operation.past.push_front(operation.current.take());
+            operation.past.truncate(PERIODS_MAX);
+            let counts = operation.past.iter().flatten().take(self.periods_weighted);
+            let rates: Vec<f64> = counts.map(|&count| count as f64 / self.period_s).collect();
+            if rates.is_empty() {
+                // Out of the collector's memory.
+                (operation.probability, operation.last) = (self.initial, None);
+                continue;
+            }
+            let old = operation.probability;
+            let is_initial = |probability: f64| (probability - self.initial).abs() < SAME;
+            // The collector suspects clients that do not follow it. Ours does: what arrived last was kept with the
+            // probability of the time. But if nothing arrived, it goes by what it believed before.
+            let in_use = is_initial(old)
+                || operation.past[0].is_some()
+                || operation.last.is_some_and(|(probability, in_use)| in_use && !is_initial(probability));
+            operation.last = Some((old, in_use));
+            if in_use {
+                operation.probability = steer(old, weighted(&rates), self.target, TOLERANCE);
+            }
+        }
+    }
+}
+
+/// The mean of rates, the latest first, weighted with the fourth power of their place from the end.
+pub(super) fn weighted(rates: &[f64]) -> f64 {
+    let weights = || (1..=rates.len()).rev().map(|place| (place as f64).powi(4));
+    let sum: f64 = rates.iter().zip(weights()).map(|(rate, weight)| rate * weight).sum();
+    sum / weights().sum::<f64>().max(1.0)
+}
+
+/// The probability that brings the rate of kept traces to the target, not more than doubled at once.
+pub(super) fn steer(old: f64, rate: f64, target: f64, tolerance: f64) -> f64 {
+    if (rate - target).abs() / target < tolerance {
+        return old;
+    }
+    let factor = if rate.abs() < SAME { GROWTH_MAX } else { (target / rate).min(GROWTH_MAX) };
+    (old * factor).clamp(PROBABILITY_MIN, 1.0)
+}
+
+impl Rival for Adaptive {
+    fn keeps(&mut self, call: Call) -> bool {
+        // After as many periods as are remembered, further ones without traffic change nothing.
+        for _ in 0..self.ticks.passed(call.at_ns).min(PERIODS_MAX as u64 + 1) {
+            self.update();
+        }
+        let slot = &mut self.operations[call.key as usize];
+        if slot.is_none() {
+            if self.known == OPERATIONS_MAX {
+                return call.uniform < self.initial;
+            }
+            self.known += 1;
+        }
+        let operation = slot.get_or_insert_with(|| Operation::new(self.initial, self.lower_s, call.at_ns));
+        let kept = operation.bound.decide(operation.probability, call.uniform, call.at_ns);
+        if let Some(kept_by) = kept {
+            *operation.current.get_or_insert(0) += u64::from(kept_by == KeptBy::Probability);
+        }
+        kept.is_some()
+    }
+}

@@ -1,0 +1,217 @@
+//! Which rival with which parameters: as values and as text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Keys, Rival, brave, consistent_rate, dynsampler, fixed, jaeger, water_fill, xray};
+
+/// Every kind of rival.
+pub(super) static KINDS: &[&Kind] = &[
+    &fixed::RATIO,
+    &fixed::EVERY_NTH,
+    &dynsampler::AVERAGE_RATE,
+    &dynsampler::MOVING_RATE,
+    &dynsampler::MOVING_THROUGHPUT,
+    &dynsampler::PER_KEY_THROUGHPUT,
+    &dynsampler::TOTAL_THROUGHPUT,
+    &dynsampler::WINDOWED_THROUGHPUT,
+    &jaeger::ADAPTIVE,
+    &jaeger::GUARANTEED,
+    &water_fill::KIND,
+    &brave::KIND,
+    &consistent_rate::KIND,
+    &xray::KIND,
+];
+
+/// A kind of rival: what it is called, where it comes from, and how it is known to be wrong.
+#[derive(Debug)]
+pub struct Kind {
+    /// Its name, as in a [`RivalSpec`].
+    pub name: &'static str,
+    /// One line: what it does.
+    pub about: &'static str,
+    /// One line: project, class or file, version.
+    pub source: &'static str,
+    /// One line: how it is biased, and whether the weight that the original records is true.
+    pub bias: &'static str,
+    /// What it takes. The first is the knob that sets how much is kept.
+    pub(super) parameters: &'static [Parameter],
+    /// Whether a larger first parameter keeps more; else it keeps less.
+    pub(super) larger_keeps_more: bool,
+    pub(super) build: fn(&[f64], &Keys) -> Box<dyn Rival>,
+}
+
+/// A number that a kind of rival takes.
+#[derive(Debug)]
+pub(super) struct Parameter {
+    /// Empty where the number stands alone, as in `ratio:0.1`.
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    pub(super) default: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+}
+
+/// How a parameter is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// `0.05`
+    Number,
+    /// `10`
+    Whole,
+    /// `30s`
+    Seconds,
+}
+
+impl Parameter {
+    /// A number above 0, without a practical bound: throughputs and average rates.
+    pub(super) const fn positive(name: &'static str, default: f64) -> Self {
+        Self { name, unit: Unit::Number, default, min: 1e-9, max: 1e12 }
+    }
+
+    /// A length of time, from a millisecond to some 30 years.
+    pub(super) const fn seconds(name: &'static str, default: f64) -> Self {
+        Self { name, unit: Unit::Seconds, default, min: 1e-3, max: 1e9 }
+    }
+
+    fn parse(&self, text: &str) -> Option<f64> {
+        let digits = match self.unit {
+            Unit::Seconds => text.strip_suffix('s')?,
+            Unit::Number | Unit::Whole => text,
+        };
+        let value = digits.parse::<f64>().ok()?;
+        let fits =
+            (self.min..=self.max).contains(&value) && (self.unit != Unit::Whole || value.fract() == 0.0);
+        fits.then_some(value)
+    }
+}
+
+/// A rival and its parameters. As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints:
+///
+/// ```text
+/// dynsampler-avg:goal=10,period=30s    parameters by name; those left out have their default
+/// dynsampler-avg                       all defaults
+/// ratio:0.1  every:10                  a single number, as for our own samplers
+/// ```
+#[derive(Clone)]
+pub struct RivalSpec {
+    kind: &'static Kind,
+    values: Vec<f64>,
+}
+
+impl fmt::Debug for RivalSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RivalSpec").field(&format_args!("{self}")).finish()
+    }
+}
+
+impl PartialEq for RivalSpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind.name == other.kind.name && self.values == other.values
+    }
+}
+
+impl RivalSpec {
+    pub(super) fn with_defaults(kind: &'static Kind) -> Self {
+        Self { kind, values: kind.parameters.iter().map(|parameter| parameter.default).collect() }
+    }
+
+    /// What kind of rival this is.
+    pub fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    /// The rival, before its first call, for a workload with these keys.
+    pub fn build(&self, keys: &Keys) -> Box<dyn Rival> {
+        (self.kind.build)(&self.values, keys)
+    }
+
+    /// The parameter that sets how much is kept.
+    pub fn knob(&self) -> f64 {
+        self.values[0]
+    }
+
+    /// The same with another value of that parameter, brought into its range and, where it is a whole number, rounded.
+    #[must_use]
+    pub fn with_knob(&self, knob: f64) -> Self {
+        let parameter = self.knob_parameter();
+        let knob = if parameter.unit == Unit::Whole { knob.round() } else { knob };
+        let mut changed = self.clone();
+        changed.values[0] = knob.clamp(parameter.min, parameter.max);
+        changed
+    }
+
+    pub(super) fn knob_parameter(&self) -> &'static Parameter {
+        &self.kind.parameters[0]
+    }
+}
+
+impl fmt::Display for RivalSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name)?;
+        let mut separator = ':';
+        for (parameter, value) in self.kind.parameters.iter().zip(&self.values) {
+            write!(f, "{separator}{}", parameter.name)?;
+            if !parameter.name.is_empty() {
+                f.write_str("=")?;
+            }
+            write!(f, "{value}{}", if parameter.unit == Unit::Seconds { "s" } else { "" })?;
+            separator = ',';
+        }
+        Ok(())
+    }
+}
+
+/// A text that is no rival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidRival(String);
+
+impl fmt::Display for InvalidRival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidRival {}
+
+impl FromStr for RivalSpec {
+    type Err = InvalidRival;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRival> {
+        let (name, parameters) = match text.split_once(':') {
+            Some((name, parameters)) => (name, Some(parameters)),
+            None => (text, None),
+        };
+        let kind = KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
+            let names: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
+            InvalidRival(format!("'{name}' is no rival: use one of {}", names.join(", ")))
+        })?;
+        let mut spec = Self::with_defaults(kind);
+        let mut given = vec![false; kind.parameters.len()];
+        for part in parameters.into_iter().flat_map(|parameters| parameters.split(',')) {
+            let (name, value) = part.split_once('=').unwrap_or(("", part));
+            let place =
+                kind.parameters.iter().position(|parameter| parameter.name == name).ok_or_else(|| {
+                    let example = Self::with_defaults(kind);
+                    InvalidRival(format!(
+                        "{}: '{part}' is no parameter of it: write for example {example}",
+                        kind.name
+                    ))
+                })?;
+            if std::mem::replace(&mut given[place], true) {
+                return Err(InvalidRival(format!("{}: '{part}' was given before", kind.name)));
+            }
+            let parameter = &kind.parameters[place];
+            spec.values[place] = parameter.parse(value).ok_or_else(|| {
+                let form = match parameter.unit {
+                    Unit::Number => "a number",
+                    Unit::Whole => "a whole number",
+                    Unit::Seconds => "seconds, such as 30s,",
+                };
+                let (min, max) = (parameter.min, parameter.max);
+                InvalidRival(format!("{}: '{part}' must be {form} from {min} to {max}", kind.name))
+            })?;
+        }
+        Ok(spec)
+    }
+}

@@ -1,0 +1,171 @@
+//! What all rivals have in common: text, draws, sizes.
+
+use std::sync::Arc;
+
+use astracer_model::problem::Place;
+use astracer_model::recording::{Intake, Keep};
+use astracer_model::sink::{Record, Sink};
+use astracer_model::{Span, SpanId, TraceId, UnixNanos};
+use astracer_samplers::{Config, Probability, Sampler, Threshold};
+
+use super::*;
+use crate::key::KeyRule;
+
+/// Traces of one span each, 100 bytes, in four keys: of each 100 arrivals, one a millisecond, 70 are of the first, 20 of
+/// the second, 9 of the third and one of the last.
+fn workload(traces: u64) -> Workload {
+    let mut intake = Intake::new(Keep::default());
+    let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
+    for n in 0..traces {
+        let (name, start) = match n * 37 % 100 {
+            0 => ("rare", n),
+            1..10 => ("third", n),
+            10..30 => ("second", n),
+            _ => ("first", n),
+        };
+        let span = Span {
+            trace_id: TraceId(u128::from(n + 1)),
+            span_id: SpanId(n + 1),
+            name: name.into(),
+            start: Some(UnixNanos(start * 1_000_000)),
+            end: Some(UnixNanos(start * 1_000_000 + 1000)),
+            ..Span::default()
+        };
+        intake.span(span, Record { bytes: &[b'x'; 100], place: &place });
+    }
+    Workload::new(&intake.finish(), &KeyRule::Name)
+}
+
+#[test]
+fn every_kind_survives_printing() {
+    let specs = all();
+    assert_eq!(specs.len(), 14);
+    for spec in specs {
+        let text = spec.to_string();
+        assert_eq!(text.parse::<RivalSpec>(), Ok(spec.clone()), "{text}");
+        assert_eq!(spec.kind().name.parse::<RivalSpec>(), Ok(spec), "defaults of {text}");
+    }
+    for text in [
+        "ratio:0.1",
+        "every:10",
+        "dynsampler-avg:goal=7.5,period=30s",
+        "dynsampler-windowed:goal=100,period=0.5s,lookback=30s",
+        "jaeger-adaptive:target=1,period=60s,buckets=3,initial=0.001,lower=60s",
+        "xray:rate=0,reservoir=1",
+    ] {
+        assert_eq!(text.parse::<RivalSpec>().map(|spec| spec.to_string()).as_deref(), Ok(text));
+    }
+    let reordered = "xray:reservoir=2".parse::<RivalSpec>().map(|spec| spec.to_string());
+    assert_eq!(reordered.as_deref(), Ok("xray:rate=0.05,reservoir=2"));
+}
+
+#[test]
+fn what_is_no_rival_is_refused_with_a_hint() {
+    let check = |text: &str, hint: &str| {
+        let error = text.parse::<RivalSpec>().expect_err(text).to_string();
+        assert!(error.contains(hint), "{text}: {error}");
+    };
+    check("", "use one of ratio, every,");
+    check("braves:rate=1", "use one of");
+    check("brave:", "brave:rate=10");
+    check("brave:5", "brave:rate=10");
+    check("brave:rate=1.5", "a whole number from 1 to 2147483647");
+    check("brave:rate=0", "from 1");
+    check("brave:rate=5,rate=6", "before");
+    check("ratio:rate=0.1", "ratio:0.1");
+    check("ratio:1.1", "to 1");
+    check("ratio:NaN", "a number");
+    check("dynsampler-avg:period=30", "30s");
+    check("dynsampler-avg:goal=inf", "a number");
+    check("waterfill:rate=-1", "a number");
+}
+
+#[test]
+fn keys_are_ordered_by_the_bytes_of_their_names() {
+    let keys = Keys::new(["b", "a", "aa", "Z"]);
+    assert_eq!(keys.by_name().collect::<Vec<_>>(), [3, 1, 2, 0]);
+}
+
+#[test]
+fn draws_are_those_of_our_samplers() {
+    assert_eq!(uniform(Randomness::MAX), 0.0);
+    assert_eq!(uniform(Randomness::MIN), 1.0 - f64::EPSILON / 2.0);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+    for p in [1.0, 0.5, 0.1, 0.001] {
+        let threshold = Threshold::from_probability(Probability::new(p).expect("a probability"));
+        for _ in 0..1000 {
+            let randomness = Randomness::from_low_bits(rng.next_u64());
+            assert_eq!(uniform(randomness) < p, threshold.keeps(randomness), "{randomness:?} against {p}");
+        }
+    }
+}
+
+/// Powers of two, as our ratio's threshold is rounded to few digits.
+#[test]
+fn ours_and_theirs_keep_the_same_traces() {
+    let workload = workload(2000);
+    for text in ["ratio:0.5", "ratio:0.0625", "ratio:1", "every:1", "every:7"] {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let config: Config = text.parse().expect(text);
+        crate::replay::replay(&workload, &Sampler::new(&config), 3, |index| ours.push(index));
+        replay(&workload, &text.parse().expect(text), 3, |index| theirs.push(index));
+        assert_eq!(theirs, ours, "{text}");
+    }
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    let workload = workload(2000);
+    for spec in all() {
+        let kept = |seed: u64| {
+            let mut kept = Vec::new();
+            replay(&workload, &spec, seed, |index| kept.push(index));
+            kept
+        };
+        assert_eq!(kept(1), kept(1), "{spec}");
+        assert!(kept(1).is_sorted(), "{spec}");
+    }
+}
+
+#[test]
+fn a_size_is_met_by_turning_the_knob() {
+    let workload = workload(20_000);
+    for spec in all() {
+        let found = at_equal_size(&workload, &spec, 0.1, 3);
+        let again = {
+            let mut bytes = 0;
+            for seed in 1..=3 {
+                replay(&workload, &found.spec, seed, |index| bytes += workload.arrivals()[index].bytes);
+            }
+            bytes as f64 / 3.0 / 2e6
+        };
+        assert!((found.tfcr - again).abs() < 1e-12, "{} says {} and keeps {again}", found.spec, found.tfcr);
+        match spec.kind().name {
+            // 20 s are less than its period: only the start and the lower bound keep anything, 4 and some 20 traces.
+            "jaeger-adaptive" => assert!(!found.is_met() && found.tfcr < 0.002, "{found:?}"),
+            // All of the first 30 s are kept.
+            "dynsampler-per-key" | "dynsampler-total" => assert_eq!(found.tfcr, 1.0, "{found:?}"),
+            _ => assert!(found.is_met(), "{found:?}"),
+        }
+    }
+}
+
+/// 20,000 traces: every tenth are 10 %, every 10th the nearest that a whole number can come to 9.7 %.
+#[test]
+fn a_whole_number_comes_as_near_as_it_can() {
+    let workload = workload(20_000);
+    for (wanted, expected) in [(0.1, "every:10"), (0.097, "every:10"), (0.9, "every:1"), (0.3, "every:3")] {
+        let spec: RivalSpec = "every:2".parse().expect("a rival");
+        let found = at_equal_size(&workload, &spec, wanted, 1);
+        assert_eq!(found.spec.to_string(), expected, "{wanted}: {found:?}");
+    }
+}
+
+#[test]
+fn nothing_is_needed_of_an_empty_workload() {
+    let empty = workload(0);
+    for spec in all() {
+        replay(&empty, &spec, 1, |index| panic!("kept {index}"));
+        assert_eq!(at_equal_size(&empty, &spec, 0.1, 2).tfcr, 0.0, "{spec}");
+    }
+}
