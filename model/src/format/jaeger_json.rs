@@ -13,6 +13,7 @@
 //! | tag `error` (true), else `otel.status_code`; `otel.status_description` | status |
 //! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |
 //! | tag `w3c.tracestate`; tags `otel.dropped_*_count` | tracestate; what the SDK cut off |
+//! | tag `astracer.shared` (true), as our writer keeps it | shared |
 //! | other `tags` | attributes: `binary` as bytes; what is not of its type is kept as its text |
 //! | `logs` | events, named by the field `event` |
 //! | `process`, else the trace's process `processID` | resource: `serviceName` as `service.name`, tags as attributes |

@@ -18,15 +18,9 @@ pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Faul
     }
 }
 
-/// Reads a span of time, in nanoseconds, which clocks that step can make negative; `null` is none.
-pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i64>, Fault> {
-    cursor.peek();
-    let at = cursor.at();
-    match nanos(cursor)?.map(i64::try_from) {
-        None => Ok(None),
-        Some(Ok(nanos)) => Ok(Some(nanos)),
-        Some(Err(_)) => cursor.fault_at(at, "duration out of range"),
-    }
+/// Reads a duration, in nanoseconds, which clocks that step can make negative; `null` is none.
+pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
+    nanos(cursor)
 }
 
 /// Microseconds as a number or in a string, with a fraction if need be, as nanoseconds.
@@ -43,13 +37,13 @@ fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
         return Ok(Some(i128::from(micros) * 1_000));
     }
     match text.parse::<f64>() {
-        // Beyond 2^63 the callers refuse it anyway.
+        // What is too large is cut to the largest integer, which no time reaches.
         Ok(micros) if micros.is_finite() => Ok(Some((micros * 1_000.0).round() as i128)),
         _ => cursor.fault_at(at, "not a number of microseconds"),
     }
 }
 
 /// The end of what starts at an instant and takes so many nanoseconds; `None` before 1970 and after 2554.
-pub(super) fn end(start: UnixNanos, nanos: i64) -> Option<UnixNanos> {
-    start.0.checked_add_signed(nanos).map(UnixNanos)
+pub(super) fn end(start: UnixNanos, nanos: i128) -> Option<UnixNanos> {
+    u64::try_from(i128::from(start.0).saturating_add(nanos)).ok().map(UnixNanos)
 }

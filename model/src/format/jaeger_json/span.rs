@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::json::{Cursor, Fault, Out};
+use super::super::otlp::SHARED_KEY;
 use super::super::{micros, otel_tags};
 use super::id::{self, Id};
 use super::trace::{Context, Shared, process};
@@ -75,6 +76,7 @@ pub(super) fn read<'a>(
     keep_flags(&mut span, flags);
     keep_warnings(&mut span, warnings);
     lift_error(&mut span);
+    lift_shared(&mut span);
     otel_tags::lift(&mut span, &mut shared.scopes);
     for event in &mut span.events {
         event.dropped_attributes = otel_tags::lift_dropped(&mut event.attributes);
@@ -151,7 +153,7 @@ fn refer(span: &mut Span<'_>, references: &[Reference], parent_id: Option<Id<Spa
 fn times(
     cursor: &Cursor<'_>,
     start: Option<UnixNanos>,
-    (duration_at, duration): (usize, Option<i64>),
+    (duration_at, duration): (usize, Option<i128>),
 ) -> Result<(Option<UnixNanos>, Option<UnixNanos>), Fault> {
     let (Some(begin), Some(duration)) = (start, duration) else { return Ok((start, None)) };
     match micros::end(begin, duration) {
@@ -202,6 +204,13 @@ fn keep_warnings<'a>(span: &mut Span<'a>, mut warnings: Vec<Cow<'a, str>>) {
         let warnings = warnings.into_iter().map(Value::String).collect();
         span.attributes.push(Attribute { key: WARNINGS.into(), value: Value::Array(warnings) });
     }
+}
+
+/// The mark by which our writer keeps what only Zipkin has.
+fn lift_shared(span: &mut Span<'_>) {
+    let before = span.attributes.len();
+    span.attributes.retain(|tag| tag.key != SHARED_KEY || tag.value != Value::Bool(true));
+    span.shared = span.attributes.len() < before;
 }
 
 /// The tag `error`, true or "true", is what Jaeger goes by; [`otel_tags::lift`] sees to the newer tags.

@@ -3,6 +3,8 @@
 use super::super::drawn::{self, collect};
 use super::*;
 
+mod round_trip;
+
 #[track_caller]
 fn check(input: impl AsRef<[u8]>, expected: &str) {
     drawn::check(read, input.as_ref(), expected);
@@ -226,7 +228,10 @@ fn times_that_make_no_sense_are_problems_at_their_byte() {
         (r#""startTime":true"#, "f:1 (byte 70): bad record: not a number of microseconds"),
         (r#""startTime":{}"#, "f:1 (byte 70): bad record: expected a simple value"),
         (r#""duration":"soon""#, "f:1 (byte 69): bad record: not a number of microseconds"),
-        (r#""duration":1e30"#, "f:1 (byte 69): bad record: duration out of range"),
+        (
+            r#""duration":1e300,"startTime":0"#,
+            "f:1 (byte 69): bad record: the span would end outside the years 1970 to 2554",
+        ),
         (
             r#""duration":9223372036854775,"startTime":9999999999999999"#,
             "f:1 (byte 69): bad record: the span would end outside the years 1970 to 2554",

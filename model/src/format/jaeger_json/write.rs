@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::super::TraceWriter;
 use super::super::otel_tags::{self, status_word};
+use super::super::otlp::SHARED_KEY;
 use super::super::plain_json::{text_of, write_base64, write_double, write_integer, write_string};
 use super::{
     EVENT, FLAGS, FOLLOWS_FROM, NO_END, NO_SERVICE_NAME, NO_START, REF_TYPE, REF_TYPE_CHILD_OF, SAMPLED,
@@ -29,7 +30,7 @@ const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
 /// - Links lose their attributes, tracestate and flags. A link to a span of the same trace becomes the parent if the
 ///   span has none.
 /// - Attributes of the scope become the span's. `service.name` comes first in the resource.
-/// - That an id is shared, flags other than sampled, schema URLs, and counts of attributes that links, scope or resource
+/// - Flags other than sampled, schema URLs, and counts of attributes that links, scope or resource
 ///   dropped are not written.
 pub(in crate::format) struct Writer<'w> {
     out: Box<dyn Write + 'w>,
@@ -242,6 +243,9 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     tags.count(otel_tags::DROPPED_ATTRIBUTES, span.dropped_attributes);
     tags.count(otel_tags::DROPPED_EVENTS, span.dropped_events);
     tags.count(otel_tags::DROPPED_LINKS, span.dropped_links);
+    if span.shared {
+        tags.value(SHARED_KEY, &Value::Bool(true));
+    }
 }
 
 /// The attribute that holds Jaeger's own flags, and the flags.

@@ -3,6 +3,8 @@
 use super::super::drawn::{self, collect};
 use super::*;
 
+mod round_trip;
+
 #[track_caller]
 fn check(input: impl AsRef<[u8]>, expected: &str) {
     drawn::check(read, input.as_ref(), expected);
@@ -182,7 +184,7 @@ fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
         {"traceId":"a","id":"1","kind":"BROKER"},
         {"traceId":"a","id":"1","timestamp":-1},
         {"traceId":"a","id":"1","timestamp":1e18},
-        {"traceId":"a","id":"1","duration":9e99},
+        {"traceId":"a","id":"1","timestamp":1,"duration":9e99},
         {"traceId":"a","id":"1","localEndpoint":{"port":65536}},
         {"traceId":"a","id":"1","tags":[]},
         {"traceId":"a","id":"1","binaryAnnotations":[]},
@@ -197,12 +199,12 @@ fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
            f:5 (byte 211): bad record: unknown kind
            f:6 (byte 266): bad record: not a time in microseconds since 1970
            f:7 (byte 315): bad record: not a time in microseconds since 1970
-           f:8 (byte 365): bad record: duration out of range
-           f:9 (byte 428): bad record: not a port
-           f:10 (byte 476): bad record: expected an object
-           f:11 (byte 489): bad record: a span of Zipkin's v1 format
-           f:12 (byte 546): bad record: expected an object or a list
-           13:557 a/2 """#,
+           f:8 (byte 379): bad record: the span would end outside the years 1970 to 2554
+           f:9 (byte 442): bad record: not a port
+           f:10 (byte 490): bad record: expected an object
+           f:11 (byte 503): bad record: a span of Zipkin's v1 format
+           f:12 (byte 560): bad record: expected an object or a list
+           13:571 a/2 """#,
     );
 }
 
