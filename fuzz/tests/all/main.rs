@@ -4,4 +4,5 @@
 #![allow(clippy::print_stdout)]
 
 mod harness;
+mod seeds;
 mod targets;

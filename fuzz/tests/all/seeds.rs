@@ -1,0 +1,64 @@
+//! The seeds are what their targets are about: every reader finds spans in each of its seeds, or the mutations of them
+//! would test little more than the first error.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use astracer_model::Format;
+use astracer_model::problem::Problem;
+use astracer_model::sink::{Record, Sink};
+use astracer_model::source::Limits;
+use astracer_model::span::Span;
+
+#[derive(Default)]
+struct Count {
+    spans: usize,
+    problems: Vec<String>,
+}
+
+impl Sink for Count {
+    fn span(&mut self, _span: Span<'_>, _record: Record<'_>) {
+        self.spans += 1;
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem.to_string());
+    }
+
+    fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
+}
+
+#[track_caller]
+fn check(format: Format, seed: &str, spans: usize, problems: usize) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(format.name().replace('-', "_"));
+    let data = std::fs::read(folder.join(seed)).unwrap();
+    let mut count = Count::default();
+    format.read(&mut data.as_slice(), &Arc::from(seed), &Limits::default(), &mut count);
+    assert_eq!((count.spans, count.problems.len()), (spans, problems), "{seed}: {:#?}", count.problems);
+}
+
+#[test]
+fn htrace_seeds_hold_spans() {
+    check(Format::HTrace, "htrace3-client.json", 4, 0);
+    check(Format::HTrace, "htrace3-datanode.json", 3, 0);
+    check(Format::HTrace, "htrace4.jsonl", 4, 0);
+    check(Format::HTrace, "htrace401-without-newlines.json", 5, 0);
+    // A record without an id, a line of words, a cut record.
+    check(Format::HTrace, "every-field.json", 2, 3);
+}
+
+#[test]
+fn nezha_seeds_hold_spans() {
+    check(Format::NezhaCsv, "trainticket.csv", 8, 0);
+    // A row that lacks columns.
+    check(Format::NezhaCsv, "quoted.csv", 2, 1);
+}
+
+#[test]
+fn otlp_json_seeds_hold_spans() {
+    check(Format::OtlpJson, "proto-example.json", 1, 0);
+    check(Format::OtlpJson, "jaeger-example.json", 2, 0);
+    check(Format::OtlpJson, "every-kind.json", 2, 0);
+    // A cut request between good ones.
+    check(Format::OtlpJson, "lines.json", 3, 1);
+}
