@@ -1,6 +1,7 @@
 //! The targets by name.
 
 mod reader;
+mod samplers;
 mod source;
 
 use astracer_model::Format;
@@ -23,6 +24,9 @@ pub const ALL: &[Target] = &[
     Target { name: "htrace", run: |data| reader::check(Format::HTrace, data) },
     Target { name: "nezha_csv", run: |data| reader::check(Format::NezhaCsv, data) },
     Target { name: "source", run: source::check },
+    Target { name: "sampler_config", run: samplers::check_config },
+    Target { name: "tracestate", run: samplers::check_tracestate },
+    Target { name: "name_template", run: samplers::check_name },
 ];
 
 /// The target of this name.

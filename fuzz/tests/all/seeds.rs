@@ -62,3 +62,18 @@ fn otlp_json_seeds_hold_spans() {
     // A cut request between good ones.
     check(Format::OtlpJson, "lines.json", 3, 1);
 }
+
+#[test]
+fn jaeger_json_seeds_hold_spans() {
+    check(Format::JaegerJson, "socialnetwork.json", 3, 0);
+    check(Format::JaegerJson, "nested-reference.json", 1, 0);
+    check(Format::JaegerJson, "every-kind.json", 2, 0);
+}
+
+#[test]
+fn zipkin_json_seeds_hold_spans() {
+    check(Format::ZipkinJson, "skew.json", 4, 0);
+    check(Format::ZipkinJson, "messaging.json", 4, 0);
+    check(Format::ZipkinJson, "smartthings.json", 3, 0);
+    check(Format::ZipkinJson, "every-kind.json", 2, 0);
+}

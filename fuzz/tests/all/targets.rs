@@ -41,6 +41,9 @@ replays! {
     htrace,
     nezha_csv,
     source,
+    sampler_config,
+    tracestate,
+    name_template,
 }
 
 fn names_in(folder: &Path) -> Vec<String> {
