@@ -11,6 +11,12 @@ use crate::ids::{SpanId, TraceId};
 use crate::span::{Link, Span};
 use crate::value::{Attribute, Value};
 
+mod known;
+#[cfg(test)]
+pub(super) mod testing;
+
+pub(super) use known::Known;
+
 /// Marks a link as a further parent.
 pub(super) const PARENT_KEY: &str = "astracer.parent";
 
@@ -47,6 +53,3 @@ fn is_parent(link: &Link<'_>, trace_id: TraceId) -> bool {
 fn is_mark(attribute: &Attribute<'_>, key: &str) -> bool {
     attribute.key == key && attribute.value == Value::Bool(true)
 }
-
-#[cfg(test)]
-pub(super) mod testing;

@@ -12,18 +12,19 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use super::json::{Cursor, Fault, Layout, Out, read_units};
+use super::otlp::Known;
 use crate::sink::Sink;
 use crate::source::Limits;
 use crate::span::{Resource, Scope};
 
-mod known;
+mod head;
 mod span;
 #[cfg(test)]
 mod tests;
 mod value;
 mod writer;
 
-use known::{Head, Known, SchemaAhead};
+use head::{Head, SchemaAhead};
 pub(super) use writer::Writer;
 
 const LAYOUT: Layout = Layout {
@@ -71,7 +72,7 @@ struct Units {
 impl Units {
     fn resource_spans(&mut self, cursor: &mut Cursor<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
         let head = Head::ahead(cursor, RESOURCE, SCOPE_SPANS, self.schema_ahead.is_ahead(cursor, out))?;
-        let resource = self.resources.get(&head, out, value::resource);
+        let resource = head.subject(&mut self.resources, out, value::resource);
         cursor.object(|cursor, key| match &*key {
             key if SCOPE_SPANS.contains(&key) => {
                 out.records(cursor, |cursor, out| self.scope_spans(&resource, cursor, out))
@@ -87,7 +88,7 @@ impl Units {
         out: &mut Out<'_>,
     ) -> Result<(), Fault> {
         let head = Head::ahead(cursor, SCOPE, SPANS, self.schema_ahead.is_ahead(cursor, out))?;
-        let scope = self.scopes.get(&head, out, value::scope);
+        let scope = head.subject(&mut self.scopes, out, value::scope);
         cursor.object(|cursor, key| match &*key {
             "spans" => out.records(cursor, |cursor, out| {
                 cursor.peek();

@@ -1,17 +1,12 @@
 //! What is known of a resource or scope before its spans are read.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use memchr::memmem::Finder;
-use rapidhash::fast::RandomState;
 
 use crate::format::json::{Cursor, Fault, Out, Why};
-
-/// Resources or scopes that are remembered, and the longest text of one.
-const KNOWN_MAX: usize = 256;
-const KNOWN_BYTES_MAX: usize = 16 << 10;
+use crate::format::otlp::Known;
 
 /// The members of a group of spans beside the spans.
 pub(super) struct Head<'a> {
@@ -50,53 +45,24 @@ impl<'a> Head<'a> {
         }
         Ok(head)
     }
-}
 
-/// Resources or scopes by their text, so that each is made once and shared by all of its spans.
-pub(super) struct Known<T> {
-    by_text: HashMap<Box<str>, Arc<T>, RandomState>,
-    key: String,
-}
-
-impl<T> Default for Known<T> {
-    fn default() -> Self {
-        Self { by_text: HashMap::default(), key: String::new() }
-    }
-}
-
-impl<T: Default> Known<T> {
-    /// The resource or scope of a head. If it can't be read that is reported, and the spans get an empty one.
-    pub(super) fn get(
-        &mut self,
-        head: &Head<'_>,
+    /// The resource or scope. If it can't be read that is reported, and the spans get an empty one.
+    pub(super) fn subject<T: Default>(
+        &self,
+        known: &mut Known<T>,
         out: &mut Out<'_>,
         make: impl FnOnce(&mut Cursor<'_>, &str) -> Result<T, Fault>,
     ) -> Arc<T> {
-        let (start, text) = match &head.subject {
+        let (start, text) = match &self.subject {
             Some((start, text)) => (start.clone(), *text),
             None => (Cursor::new("null", 0, 0), "null"),
         };
-        self.key.clear();
-        self.key.push_str(&head.schema_url);
-        self.key.push('\0');
-        self.key.push_str(text);
-        if let Some(known) = self.by_text.get(&*self.key) {
-            return Arc::clone(known);
-        }
-        let made = match make(&mut start.clone(), &head.schema_url) {
-            Ok(made) => Arc::new(made),
-            Err(fault) => {
-                out.fault(&start, fault);
-                return Arc::default();
-            }
-        };
-        if self.key.len() <= KNOWN_BYTES_MAX {
-            if self.by_text.len() >= KNOWN_MAX {
-                self.by_text.clear();
-            }
-            self.by_text.insert(self.key.as_str().into(), Arc::clone(&made));
-        }
-        made
+        let made = known
+            .get_or_make(&self.schema_url, text.as_bytes(), || make(&mut start.clone(), &self.schema_url));
+        made.unwrap_or_else(|fault| {
+            out.fault(&start, fault);
+            Arc::default()
+        })
     }
 }
 

@@ -1,0 +1,178 @@
+//! Protobuf's wire format: the fields of a message, one after the other.
+
+/// The wire type of what has a length in front: messages, text, bytes.
+pub(super) const LEN: u8 = 2;
+
+/// Why and where a message can't be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The byte of the unit.
+    pub(super) at: usize,
+    pub(super) why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// What stands there is not what the format asks for.
+    Bad(&'static str),
+    /// Messages in each other beyond the limit.
+    TooDeep,
+    /// The unit was cut off, which is reported elsewhere.
+    Cut,
+    /// Nothing is wrong, but the sink wants no more.
+    Stopped,
+}
+
+/// The content of a message or field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bytes<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Where they start in the unit.
+    pub(super) at: usize,
+    /// True if the input ended before they did.
+    pub(super) cut: bool,
+}
+
+/// A field with its content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field<'a> {
+    pub(super) number: u64,
+    /// Where its tag starts in the unit.
+    at: usize,
+    content: Content<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Content<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Fixed32(u32),
+    Len(Bytes<'a>),
+}
+
+/// The fields of a message.
+#[derive(Clone, Debug)]
+pub(super) struct Fields<'a> {
+    message: Bytes<'a>,
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn of(message: Bytes<'a>) -> Self {
+        Self { message, at: 0 }
+    }
+
+    /// The next field; `None` behind the last. Behind a fault there is no next one.
+    ///
+    /// Only the last field of a message that is cut can be cut.
+    pub(super) fn next(&mut self) -> Result<Option<Field<'a>>, Fault> {
+        let bytes = self.message.bytes;
+        if self.at == bytes.len() {
+            return Ok(None);
+        }
+        let at = self.message.at + self.at;
+        let tag = self.varint()?;
+        let content = match tag & 7 {
+            0 => Content::Varint(self.varint()?),
+            1 => Content::Fixed64(u64::from_le_bytes(self.fixed()?)),
+            2 => {
+                let len = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
+                let start = self.at;
+                let cut = len > bytes.len() - start;
+                if cut && !self.message.cut {
+                    return Err(Fault { at, why: Why::Bad("a field that is longer than its message") });
+                }
+                self.at = if cut { bytes.len() } else { start + len };
+                Content::Len(Bytes { bytes: &bytes[start..self.at], at: self.message.at + start, cut })
+            }
+            5 => Content::Fixed32(u32::from_le_bytes(self.fixed()?)),
+            _ => return Err(Fault { at, why: Why::Bad("not a field") }),
+        };
+        if tag >> 3 == 0 {
+            return Err(Fault { at, why: Why::Bad("not a field") });
+        }
+        Ok(Some(Field { number: tag >> 3, at, content }))
+    }
+
+    fn varint(&mut self) -> Result<u64, Fault> {
+        let rest = &self.message.bytes[self.at..];
+        match varint(rest) {
+            Some((value, used)) => {
+                self.at += used;
+                Ok(value)
+            }
+            None if rest.len() < 10 => Err(self.ends()),
+            None => Err(Fault { at: self.message.at + self.at, why: Why::Bad("not a number") }),
+        }
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let Some(bytes) = self.message.bytes[self.at..].first_chunk() else { return Err(self.ends()) };
+        self.at += N;
+        Ok(*bytes)
+    }
+
+    fn ends(&self) -> Fault {
+        let why = if self.message.cut { Why::Cut } else { Why::Bad("the message ends inside a field") };
+        Fault { at: self.message.at + self.message.bytes.len(), why }
+    }
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn varint(&self) -> Result<u64, Fault> {
+        match self.content {
+            Content::Varint(value) => Ok(value),
+            _ => self.wrong_type(),
+        }
+    }
+
+    pub(super) fn fixed64(&self) -> Result<u64, Fault> {
+        match self.content {
+            Content::Fixed64(value) => Ok(value),
+            _ => self.wrong_type(),
+        }
+    }
+
+    pub(super) fn fixed32(&self) -> Result<u32, Fault> {
+        match self.content {
+            Content::Fixed32(value) => Ok(value),
+            _ => self.wrong_type(),
+        }
+    }
+
+    /// A message's fields, which may be cut.
+    pub(super) fn message(&self) -> Result<Bytes<'a>, Fault> {
+        match self.content {
+            Content::Len(bytes) => Ok(bytes),
+            _ => self.wrong_type(),
+        }
+    }
+
+    /// Bytes that are there in full.
+    pub(super) fn whole(&self) -> Result<Bytes<'a>, Fault> {
+        let bytes = self.message()?;
+        if bytes.cut { Err(Fault { at: self.at, why: Why::Cut }) } else { Ok(bytes) }
+    }
+
+    pub(super) fn text(&self) -> Result<&'a str, Fault> {
+        let Bytes { bytes, at, .. } = self.whole()?;
+        str::from_utf8(bytes)
+            .map_err(|error| Fault { at: at + error.valid_up_to(), why: Why::Bad("invalid UTF-8") })
+    }
+
+    fn wrong_type<T>(&self) -> Result<T, Fault> {
+        Err(Fault { at: self.at, why: Why::Bad("a field of another type") })
+    }
+}
+
+/// A varint and the bytes it takes; `None` if it does not end within ten bytes or the slice.
+pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0;
+    for (index, &byte) in bytes.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte < 0x80 {
+            return Some((value, index + 1));
+        }
+    }
+    None
+}
