@@ -70,11 +70,13 @@ impl Collected {
     /// Each record must stand in the text where its place says, on the line that its place says.
     #[track_caller]
     pub(crate) fn assert_places(&self, text: &[u8]) {
+        let (mut seen, mut line) = (0, 1);
         for (place, record) in &self.records {
             let start = place.byte as usize;
             assert_eq!(&text[start..start + record.len()], record, "at {place}");
-            let line = 1 + text[..start].iter().filter(|&&byte| byte == b'\n').count();
-            assert_eq!(place.line, line as u64, "at {place}");
+            line += text[seen..start].iter().filter(|&&byte| byte == b'\n').count() as u64;
+            seen = start;
+            assert_eq!(place.line, line, "at {place}");
         }
     }
 }

@@ -2,5 +2,7 @@
 
 mod collected;
 mod htrace;
+mod jaeger_json;
 mod nezha_csv;
 mod source;
+mod zipkin_json;

@@ -1,7 +1,7 @@
 //! Endpoints: where a span ran, and who was at the other end.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::super::json::{Cursor, Fault};
 use crate::span::{Resource, Span, SpanKind, lookup};
@@ -126,6 +126,10 @@ impl<'a> Endpoint<'a> {
         if let Some(Value::String(text)) = lookup(attributes, REMOTE_IPV6) {
             endpoint.take_ip(text);
         }
+        if endpoint.port == 0 && !endpoint.service.is_empty() {
+            // Recorders know a peer's name and port without its address.
+            endpoint.port = lookup(attributes, PEER_PORT).and_then(port).unwrap_or(0);
+        }
         (!endpoint.is_empty()).then_some(endpoint)
     }
 
@@ -147,10 +151,10 @@ impl<'a> Endpoint<'a> {
 
     /// Takes an address if the text is one.
     fn take_ip(&mut self, text: &'a str) -> bool {
-        match text.parse() {
-            Ok(IpAddr::V4(_)) => self.ipv4 = text.into(),
-            Ok(IpAddr::V6(_)) => self.ipv6 = text.into(),
-            Err(_) => return false,
+        match IpVersion::of(text) {
+            Some(IpVersion::V4) => self.ipv4 = text.into(),
+            Some(IpVersion::V6) => self.ipv6 = text.into(),
+            None => return false,
         }
         true
     }
@@ -198,10 +202,30 @@ fn attributes<'a>(endpoint: Endpoint<'a>, names: [&'static str; 4]) -> Vec<Attri
 pub(super) fn is_local(attribute: &Attribute<'_>) -> bool {
     match (&*attribute.key, &attribute.value) {
         (SERVICE_NAME, Value::String(_)) => true,
-        (HOST_IP, Value::String(text)) => text.parse::<IpAddr>().is_ok(),
-        (LOCAL_IPV6, Value::String(text)) => text.parse::<std::net::Ipv6Addr>().is_ok(),
+        (HOST_IP, Value::String(text)) => IpVersion::of(text).is_some(),
+        (LOCAL_IPV6, Value::String(text)) => IpVersion::of(text) == Some(IpVersion::V6),
         (HOST_PORT, value @ Value::Int(_)) => port(value).is_some(),
         _ => false,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IpVersion {
+    V4,
+    V6,
+}
+
+impl IpVersion {
+    /// The version of an address, if the text is one. As for Zipkin, `192.0.2.07` is one too.
+    fn of(text: &str) -> Option<Self> {
+        let is_part = |part: &str| {
+            part.len() <= 3 && part.bytes().all(|byte| byte.is_ascii_digit()) && part.parse::<u8>().is_ok()
+        };
+        if text.split('.').all(is_part) && text.split('.').count() == 4 {
+            Some(Self::V4)
+        } else {
+            text.parse::<Ipv6Addr>().is_ok().then_some(Self::V6)
+        }
     }
 }
 

@@ -346,6 +346,13 @@ fn the_remote_endpoint_follows_the_ranks() {
         ),
         (vec![("peer.address", "10.0.0.1:80")], serde_json::json!({"ipv4": "10.0.0.1", "port": 80})),
         (vec![("network.peer.address", "/run/socket")], serde_json::json!({"serviceName": "/run/socket"})),
+        (
+            vec![("peer.service", "x"), ("network.peer.port", "80")],
+            serde_json::json!({"serviceName": "x", "port": 80}),
+        ),
+        (vec![("network.peer.address", "10.0.0.01")], serde_json::json!({"ipv4": "10.0.0.01"})),
+        (vec![("network.peer.address", "10.0.0.256")], serde_json::json!({"serviceName": "10.0.0.256"})),
+        (vec![("network.peer.port", "80")], serde_json::Value::Null),
         (vec![("http.url", "x")], serde_json::Value::Null),
     ] {
         assert_eq!(remote(SpanKind::Producer, &attributes), expected);
