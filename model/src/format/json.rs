@@ -25,6 +25,7 @@ use super::window;
 
 mod cursor;
 mod documents;
+mod layout;
 mod out;
 mod scan;
 #[cfg(test)]
@@ -32,9 +33,10 @@ mod tests;
 pub(crate) mod write;
 
 pub(crate) use cursor::{Cursor, Fault, Scalar, Why, decode_base64};
+pub(crate) use documents::read_units;
 #[cfg(test)]
-use documents::Counts;
-pub(crate) use documents::{Layout, read_units};
+use layout::Counts;
+pub(crate) use layout::Layout;
 pub(crate) use out::Out;
 
 /// Values nested deeper than this are refused whatever the limit says: readers recurse.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::NESTING_HARD_MAX;
 use super::cursor::{Cursor, Fault, SUBSTITUTE, Why};
+use super::layout::{Counts, Layout, Members, Role};
 use super::out::Out;
 use super::scan::{Scan, Scanner};
 use super::window::Window;
@@ -43,33 +44,6 @@ const LOOK_BYTES_MAX: usize = 1 << 20;
 
 /// A key longer than this is none that anyone looks for.
 const KEY_BYTES_MAX: usize = 1 << 10;
-
-/// Where a format's units lie in its documents.
-///
-/// A document that is a list holds documents or, if those have no `lists`, units. An object is a unit itself if
-/// `lists` is empty, or if a member of `unit_keys` comes before any other that is named here.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    /// Members of a document whose elements are units.
-    pub(crate) lists: &'static [&'static str],
-    /// Members of a document that are documents in turn.
-    pub(crate) wrappers: &'static [&'static str],
-    /// Members of a unit, by which it is told from a document.
-    pub(crate) unit_keys: &'static [&'static str],
-    /// True if objects in a bare list are units; false if they are documents.
-    pub(crate) bare_list: bool,
-    /// Members that tell a document of another kind, which is passed over in silence.
-    pub(crate) others: &'static [&'static str],
-}
-
-/// What a file held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// Documents with a list of units (be it empty), and objects that are units themselves.
-    pub(crate) documents: u64,
-    /// Documents that are known to be of another kind.
-    pub(crate) others: u64,
-}
 
 /// Finds the units of a file, and calls `read_unit` with a cursor at the start of each. It has to read that one value;
 /// when it fails, the failure is reported and the next unit follows.
@@ -574,78 +548,6 @@ impl Line<'_, '_, '_> {
             self.out.problem_at(ProblemKind::BadRecord, cursor.text(), start, &self.layout.missing());
         }
         Ok(())
-    }
-}
-
-/// What a member of a document is to a format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    List,
-    Wrapper,
-    Unit,
-    OtherKind,
-    Unknown,
-}
-
-impl Layout {
-    fn role(&self, key: &str) -> Role {
-        let roles = [
-            (self.lists, Role::List),
-            (self.wrappers, Role::Wrapper),
-            (self.unit_keys, Role::Unit),
-            (self.others, Role::OtherKind),
-        ];
-        roles.into_iter().find(|(keys, _)| keys.contains(&key)).map_or(Role::Unknown, |(_, role)| role)
-    }
-
-    /// The role of the first member of an object that has one; unknown if the text ends before.
-    fn first_role(&self, mut cursor: Cursor<'_>) -> Role {
-        let mut first = Role::Unknown;
-        // What is broken here is found again, and reported, when it is read.
-        let _ = cursor.object(|cursor, key| {
-            first = self.role(&key);
-            if first == Role::Unknown {
-                cursor.skip().map(drop)
-            } else {
-                Err(Fault { at: 0, why: Why::Stopped })
-            }
-        });
-        first
-    }
-
-    fn missing(&self) -> String {
-        format!("expected a member '{}'", self.lists.first().unwrap_or(&""))
-    }
-}
-
-/// Which members a document has.
-#[derive(Default)]
-struct Members {
-    list: bool,
-    wrapper: bool,
-    other_kind: bool,
-    any: bool,
-}
-
-impl Members {
-    fn saw(&mut self, role: Role) {
-        self.any = true;
-        match role {
-            Role::List => self.list = true,
-            Role::Wrapper => self.wrapper = true,
-            Role::OtherKind => self.other_kind = true,
-            Role::Unit | Role::Unknown => {}
-        }
-    }
-
-    /// Counts the document; false if it is of no known kind. An empty object is an empty document.
-    fn count(&self, counts: &mut Counts) -> bool {
-        if self.list {
-            counts.documents += 1;
-        } else if self.other_kind {
-            counts.others += 1;
-        }
-        self.list || self.other_kind || self.wrapper || !self.any
     }
 }
 
