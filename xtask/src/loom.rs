@@ -6,7 +6,6 @@ use std::process::Stdio;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::repo::Repo;
 use crate::step::Outcome;
 
 /// Tests are models if their path has this word in it.
@@ -15,20 +14,18 @@ const FILTER: &str = "loom";
 const BUILD: &str = "test -p astracer-samplers --release --lib --locked";
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    let (repo, metadata) = match (Repo::load(root), Metadata::load(root)) {
-        (Ok(repo), Ok(metadata)) => (repo, metadata),
-        (Err(error), _) | (_, Err(error)) => {
+    let metadata = match Metadata::load(root) {
+        Ok(metadata) => metadata,
+        Err(error) => {
             eprintln!("error: {error}");
             return Outcome::Failed;
         }
     };
-    if !has_models(&repo) {
-        return Outcome::Skipped("samplers has no loom models".to_owned());
-    }
     let env = environment(&metadata.target_directory);
     match count(root, &env) {
+        // A filter that matches nothing passes, so a renamed model would go unnoticed.
         Some(0) => {
-            eprintln!("error: samplers has loom models, but no test with `{FILTER}` in its path was built");
+            eprintln!("error: no test of samplers has `{FILTER}` in its path");
             Outcome::Failed
         }
         Some(_) => cargo::run_with(root, &format!("{BUILD} -- {FILTER}"), env).into(),
@@ -53,10 +50,6 @@ fn environment(target: &str) -> [(&'static str, String); 7] {
     ]
 }
 
-fn has_models(repo: &Repo) -> bool {
-    repo.rust_files().any(|(file, text)| file.path.starts_with("samplers/") && text.contains("loom::model"))
-}
-
 /// How many models there are; `None` if they do not compile.
 fn count(root: &Path, env: &[(&str, String)]) -> Option<usize> {
     let output = cargo::command(root, &format!("{BUILD} -- {FILTER} --list"))
@@ -66,16 +59,4 @@ fn count(root: &Path, env: &[(&str, String)]) -> Option<usize> {
         .ok()?;
     let list = String::from_utf8_lossy(&output.stdout);
     output.status.success().then(|| list.lines().filter(|line| line.ends_with(": test")).count())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn models_are_found_by_their_call() {
-        let sync = ("samplers/src/sync.rs", "#[cfg(loom)]\npub(crate) use loom::sync::atomic;");
-        assert!(has_models(&Repo::of(&[sync, ("samplers/src/table/tests.rs", "loom::model(|| {});")])));
-        assert!(!has_models(&Repo::of(&[sync, ("sdk/src/lib.rs", "loom::model(|| {});")])));
-    }
 }

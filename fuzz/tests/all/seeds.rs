@@ -77,3 +77,10 @@ fn zipkin_json_seeds_hold_spans() {
     check(Format::ZipkinJson, "smartthings.json", 3, 0);
     check(Format::ZipkinJson, "every-kind.json", 2, 0);
 }
+
+#[test]
+fn otlp_proto_seeds_hold_spans() {
+    check(Format::OtlpProto, "request.pb", 2, 0);
+    check(Format::OtlpProto, "two-resources.pb", 2, 0);
+    check(Format::OtlpProto, "delimited.pb", 3, 0);
+}

@@ -30,7 +30,9 @@ pub(super) fn shipped_code(text: &str) -> String {
 pub(super) fn is_test_file(path: &str) -> bool {
     let mut folders: Vec<&str> = path.split('/').collect();
     let name = folders.pop().unwrap_or_default();
-    name == "tests.rs" || folders.iter().any(|folder| ["tests", "benches", "examples"].contains(folder))
+    name == "tests.rs"
+        || name.ends_with("_tests.rs")
+        || folders.iter().any(|folder| ["tests", "benches", "examples"].contains(folder))
 }
 
 /// The offsets at which `word` stands in `code` and is not a part of a longer word.
@@ -314,6 +316,7 @@ mod tests {
     fn test_files_are_told_by_place_or_name() {
         assert!(is_test_file("model/tests/all/otlp.rs"));
         assert!(is_test_file("model/src/format/tests.rs"));
+        assert!(is_test_file("samplers/src/table/loom_tests.rs"));
         assert!(is_test_file("samplers/src/tests/loom_table.rs"));
         assert!(is_test_file("benches/benches/decide.rs"));
         assert!(!is_test_file("model/src/latest.rs"));
