@@ -9,18 +9,35 @@
 //! What each number means stands in `docs/metrics.md`, with an example worked by hand. This crate reads no files and
 //! prints nothing; a replay runs in recorded time, not on a clock.
 
+mod anneal;
+mod bucket;
 pub mod evaluate;
+pub mod expect;
 pub mod inspect;
 pub mod key;
+pub mod limits;
 pub mod names;
+pub mod objective;
+mod problem;
+mod random;
 pub mod replay;
 pub mod rivals;
 pub mod score;
+mod space;
 pub mod statistics;
+mod sweep;
+#[cfg(test)]
+mod testing;
+pub mod tune;
 pub mod workload;
 
 pub use evaluate::{Evaluation, Evaluator};
 pub use inspect::Inspection;
 pub use key::KeyRule;
+pub use limits::Limits;
+pub use objective::Objective;
+pub use problem::FrontPoint;
 pub use score::Score;
+pub use space::{Parameters, Tunable};
+pub use tune::{Tuning, tune};
 pub use workload::Workload;

@@ -1,0 +1,155 @@
+//! What tuning makes small.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::expect::Expected;
+
+/// One number that says how bad a kept part is; 0 is perfect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// SS by IEn: the paper's.
+    DistOverEntropy,
+    /// Share of the call trees that are not found.
+    CallTrees,
+    /// Relative error of the functions' numbers of calls, estimated by weights.
+    Counts,
+}
+
+/// A measure, or a weighted sum of several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective {
+    /// Never empty.
+    terms: Vec<(f64, Measure)>,
+}
+
+impl Measure {
+    const ALL: [(&'static str, Self); 3] =
+        [("dist/entropy", Self::DistOverEntropy), ("call-trees", Self::CallTrees), ("counts", Self::Counts)];
+
+    /// Its value. Infinite where the sampler has no weights to estimate counts by.
+    pub fn of(self, kept: &Expected) -> f64 {
+        match self {
+            Self::DistOverEntropy => kept.dist_over_entropy,
+            Self::CallTrees if kept.call_trees_all > 0.0 => 1.0 - kept.call_trees / kept.call_trees_all,
+            Self::CallTrees => 0.0,
+            Self::Counts => kept.count_error.unwrap_or(f64::INFINITY),
+        }
+    }
+}
+
+impl Objective {
+    /// The paper's: dist/entropy alone.
+    pub fn paper() -> Self {
+        Self { terms: vec![(1.0, Measure::DistOverEntropy)] }
+    }
+
+    /// Whether it needs weights, which a token bucket does not have.
+    pub fn needs_weights(&self) -> bool {
+        self.terms.iter().any(|&(_, measure)| measure == Measure::Counts)
+    }
+
+    /// Its value. A single measure stands for itself; in a sum each measure is divided by its value for `baseline` (an
+    /// equal share of everything), so that milliseconds and shares can be added.
+    pub fn of(&self, kept: &Expected, baseline: &Expected) -> f64 {
+        match self.terms[..] {
+            [(_, only)] => only.of(kept),
+            ref terms => {
+                let relative = |measure: Measure| match measure.of(baseline) {
+                    value if value > 0.0 => measure.of(kept) / value,
+                    _ => measure.of(kept),
+                };
+                terms.iter().map(|&(weight, measure)| weight * relative(measure)).sum()
+            }
+        }
+    }
+}
+
+impl Default for Objective {
+    fn default() -> Self {
+        Self::paper()
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Self::ALL.iter().find(|(_, measure)| measure == self);
+        f.write_str(named.map_or("", |(name, _)| name))
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [(_, only)] = self.terms[..] {
+            return only.fmt(f);
+        }
+        for (index, (weight, measure)) in self.terms.iter().enumerate() {
+            let plus = if index == 0 { "" } else { "+" };
+            write!(f, "{plus}{weight}*{measure}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A text that is no objective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidObjective(String);
+
+impl fmt::Display for InvalidObjective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = Measure::ALL.iter().map(|(name, _)| *name).collect();
+        write!(
+            f,
+            "'{}' is no objective: use {}, or a sum such as 1*dist/entropy+0.5*call-trees",
+            self.0,
+            names.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for InvalidObjective {}
+
+impl FromStr for Objective {
+    type Err = InvalidObjective;
+
+    fn from_str(text: &str) -> Result<Self, InvalidObjective> {
+        let term = |term: &str| {
+            let (weight, name) = term.split_once('*').unwrap_or(("1", term));
+            let weight: f64 =
+                weight.trim().parse().ok().filter(|&weight| weight > 0.0 && weight < f64::INFINITY)?;
+            let (_, measure) = Measure::ALL.iter().find(|(known, _)| *known == name.trim())?;
+            Some((weight, *measure))
+        };
+        let terms: Option<Vec<_>> = text.split('+').map(term).collect();
+        terms.map(|terms| Self { terms }).ok_or_else(|| InvalidObjective(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives_survive_printing_and_others_are_refused() {
+        for text in ["dist/entropy", "call-trees", "counts", "1*dist/entropy+0.5*call-trees"] {
+            assert_eq!(text.parse::<Objective>().map(|o| o.to_string()).as_deref(), Ok(text));
+        }
+        assert_eq!("2*counts".parse::<Objective>().map(|o| o.to_string()).as_deref(), Ok("counts"));
+        for text in ["", "dist", "0*counts", "-1*counts", "inf*counts", "counts+", "nan*counts"] {
+            let error = text.parse::<Objective>().expect_err(text).to_string();
+            assert!(error.contains("dist/entropy"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sums_are_relative_to_the_baseline() {
+        let kept =
+            Expected { dist_over_entropy: 5.0, call_trees: 9.0, call_trees_all: 10.0, ..Expected::default() };
+        let baseline = Expected { dist_over_entropy: 20.0, call_trees: 5.0, ..kept };
+        let objective: Objective = "1*dist/entropy+2*call-trees".parse().expect("an objective");
+        // 5 / 20, and twice 0.1 / 0.5.
+        assert!((objective.of(&kept, &baseline) - (0.25 + 0.4)).abs() < 1e-12);
+        assert_eq!(Objective::paper().of(&kept, &baseline), 5.0);
+        assert_eq!(Measure::Counts.of(&kept), f64::INFINITY);
+    }
+}

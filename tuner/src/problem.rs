@@ -1,0 +1,356 @@
+//! One tuning problem: a workload, a sampler's space, limits and an objective; and what was seen while searching it.
+
+use astracer_samplers::TokenBucket;
+use serde::Serialize;
+
+use crate::bucket::BucketReplay;
+use crate::expect::{BumpPoint, Expectation, Expected, Scratch};
+use crate::limits::{Kept, Limits};
+use crate::objective::Objective;
+use crate::random::Random;
+use crate::space::{Parameters, Point, Space};
+use crate::workload::Workload;
+
+/// How often a random start is drawn before it is pulled into the limits.
+const DRAWS: u32 = 50;
+/// Halvings of the way between a point that keeps too much and one that keeps too little.
+const HALVINGS: u32 = 40;
+/// A front longer than this is thinned out.
+const FRONT_MAX: usize = 256;
+
+/// What is searched.
+#[derive(Debug)]
+pub(crate) struct Problem<'w> {
+    pub(crate) space: Space,
+    pub(crate) limits: Limits,
+    objective: Objective,
+    model: Model<'w>,
+    seconds: f64,
+    /// An equal share of everything, as large as the limits allow: what the objective is compared with.
+    baseline: Expected,
+}
+
+#[derive(Debug)]
+enum Model<'w> {
+    Bump(Box<Expectation>),
+    Bucket(BucketReplay<'w>),
+}
+
+/// A point with its score.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Evaluated {
+    pub(crate) point: Point,
+    pub(crate) expected: Expected,
+    /// The objective's value.
+    pub(crate) value: f64,
+}
+
+/// A point of a Pareto front.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FrontPoint {
+    /// The parameters.
+    pub parameters: Parameters,
+    /// Share of the bytes kept.
+    pub size: f64,
+    /// dist/entropy.
+    pub dist_over_entropy: f64,
+    /// Call trees found.
+    pub call_trees: f64,
+    /// What was made small.
+    pub objective: f64,
+}
+
+impl<'w> Problem<'w> {
+    pub(crate) fn bump(
+        workload: &'w Workload,
+        expectation: Expectation,
+        limits: Limits,
+        objective: Objective,
+    ) -> Self {
+        let baseline = expectation.ratio(limits.size_max, &mut expectation.scratch());
+        let space = Space::bump(workload, expectation.windows_ns(), limits.size_max);
+        let model = Model::Bump(Box::new(expectation));
+        Self { space, limits, objective, model, seconds: seconds(workload), baseline }
+    }
+
+    pub(crate) fn bucket(workload: &'w Workload, limits: Limits, objective: Objective) -> Self {
+        // One window is enough for what does not look at windows.
+        let one = Expectation::with_windows(workload, &[std::num::NonZeroU64::MIN]);
+        let baseline = one.ratio(limits.size_max, &mut one.scratch());
+        let model = Model::Bucket(BucketReplay::new(workload));
+        Self {
+            space: Space::bucket(workload),
+            limits,
+            objective,
+            model,
+            seconds: seconds(workload),
+            baseline,
+        }
+    }
+
+    pub(crate) fn scratch(&self) -> Option<Scratch> {
+        match &self.model {
+            Model::Bump(expectation) => Some(expectation.scratch()),
+            Model::Bucket(_) => None,
+        }
+    }
+
+    pub(crate) fn baseline(&self) -> &Expected {
+        &self.baseline
+    }
+
+    /// The objective's value for a score.
+    pub(crate) fn value(&self, expected: &Expected) -> f64 {
+        self.objective.of(expected, &self.baseline)
+    }
+
+    /// From a share of the bytes and numbers to rates.
+    pub(crate) fn kept_of(&self, size: f64, traces: f64, bytes: f64) -> Kept {
+        Kept { size, traces_per_second: traces / self.seconds, bytes_per_second: bytes / self.seconds }
+    }
+
+    /// What a point keeps, without its score.
+    pub(crate) fn kept(&self, point: &Point, scratch: &mut Option<Scratch>) -> Kept {
+        match (&self.model, scratch) {
+            (Model::Bump(expectation), Some(scratch)) => {
+                let bump = self.bump_point(point);
+                let (size, traces) = expectation.bump_size(|_| bump, scratch);
+                self.kept_of(size, traces, size * expectation.bytes())
+            }
+            (Model::Bucket(replay), _) => {
+                let bucket = bucket_of(&self.space.parameters(point));
+                let size = replay.size(|_| &bucket);
+                let share = size.bytes as f64 / replay.bytes().max(1) as f64;
+                self.kept_of(share, size.traces as f64, size.bytes as f64)
+            }
+            (Model::Bump(_), None) => Kept::default(),
+        }
+    }
+
+    /// The score of a point.
+    pub(crate) fn evaluate(&self, point: &Point, scratch: &mut Option<Scratch>) -> Evaluated {
+        let expected = match (&self.model, scratch) {
+            (Model::Bump(expectation), Some(scratch)) => {
+                let bump = self.bump_point(point);
+                expectation.bump(|_| bump, scratch)
+            }
+            (Model::Bucket(replay), _) => {
+                let bucket = bucket_of(&self.space.parameters(point));
+                Expected::certain(&replay.score(|_| &bucket))
+            }
+            (Model::Bump(_), None) => Expected::default(),
+        };
+        Evaluated { point: *point, expected, value: self.value(&expected) }
+    }
+
+    fn bump_point(&self, point: &Point) -> BumpPoint {
+        match self.space.parameters(point) {
+            Parameters::Bump { lambda, min, .. } => {
+                BumpPoint { lambda, minimum: min, window: self.space.window(point) }
+            }
+            Parameters::Bucket { .. } => BumpPoint { lambda: 0.0, minimum: 0.0, window: 0 },
+        }
+    }
+
+    /// A random point within the limits; `None` if none was found.
+    pub(crate) fn feasible(&self, random: &mut Random, scratch: &mut Option<Scratch>) -> Option<Point> {
+        let extremes = self.space.extremes();
+        let mut last_draws = Vec::new();
+        for _ in 0..DRAWS {
+            let point = self.space.random(random);
+            let kept = self.kept(&point, scratch);
+            if self.limits.hold(&kept) {
+                return Some(point);
+            }
+            last_draws.push((point, self.limits.excess(&kept) > 0.0));
+        }
+        // Pull them in: towards the least that their window can keep, or the most.
+        for (point, too_much) in last_draws {
+            let window = if extremes.len() > 1 { self.space.window(&point) } else { 0 };
+            let (least, most) = extremes[window];
+            let target = if too_much { least } else { most };
+            let (mut near, mut far) = (0.0, 1.0);
+            for _ in 0..HALVINGS {
+                let middle = 0.5 * (near + far);
+                let mut candidate = point;
+                for (coordinate, target) in candidate.iter_mut().zip(target).take(2) {
+                    *coordinate += middle * (target - *coordinate);
+                }
+                let kept = self.kept(&candidate, scratch);
+                if self.limits.hold(&kept) {
+                    return Some(candidate);
+                }
+                if (self.limits.excess(&kept) > 0.0) == too_much { near = middle } else { far = middle }
+            }
+        }
+        None
+    }
+
+    /// The point that violates the limits least, and why nothing satisfies them.
+    pub(crate) fn infeasible(&self, scratch: &mut Option<Scratch>) -> (Evaluated, String) {
+        let mut nearest: Option<(f64, Point, Kept)> = None;
+        let mut some_keep_little_enough = false;
+        for point in self.space.extremes().into_iter().flat_map(|(least, most)| [least, most]) {
+            let kept = self.kept(&point, scratch);
+            let violation = self.limits.excess(&kept).max(self.limits.shortfall(&kept));
+            some_keep_little_enough |= self.limits.excess(&kept) == 0.0;
+            if nearest.is_none_or(|(least, ..)| violation < least) {
+                nearest = Some((violation, point, kept));
+            }
+        }
+        let (_, point, kept) = nearest.unwrap_or_default();
+        let reason = match (some_keep_little_enough, &self.model) {
+            (false, Model::Bump(_)) => format!(
+                "bump keeps the first call of each key in each window, whatever its parameters: that alone is {}. \
+                 Allow longer windows or a larger size, or use keys that are fewer",
+                self.limits.exceeded(&kept)
+            ),
+            (false, Model::Bucket(_)) => format!(
+                "a token bucket keeps the first call of each key: that alone is {}. Allow a larger size, or use \
+                 keys that are fewer",
+                self.limits.exceeded(&kept)
+            ),
+            (true, _) => format!(
+                "between the least and the greatest size that is asked for ({:.3} % to {:.3} %) nothing was found; \
+                 the nearest keeps {:.3} %",
+                self.limits.size_min * 1e2,
+                self.limits.size_max * 1e2,
+                kept.size * 1e2
+            ),
+        };
+        (self.evaluate(&point, scratch), reason)
+    }
+
+    pub(crate) fn front_point(&self, evaluated: &Evaluated) -> FrontPoint {
+        FrontPoint {
+            parameters: self.space.parameters(&evaluated.point),
+            size: evaluated.expected.tfcr,
+            dist_over_entropy: evaluated.expected.dist_over_entropy,
+            call_trees: evaluated.expected.call_trees,
+            objective: evaluated.value,
+        }
+    }
+}
+
+/// The bucket that these parameters make.
+pub(crate) fn bucket_of(parameters: &Parameters) -> TokenBucket {
+    let (capacity, rate) = match *parameters {
+        Parameters::Bucket { capacity, rate } => (capacity, rate),
+        Parameters::Bump { .. } => (1.0, 1.0),
+    };
+    TokenBucket::new(capacity, rate).expect("the space's bounds are valid parameters")
+}
+
+/// How long a workload is, for rates: at least a second.
+fn seconds(workload: &Workload) -> f64 {
+    workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0)
+}
+
+/// What a search has seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Archive {
+    pub(crate) best: Option<Evaluated>,
+    /// How many points were scored.
+    pub(crate) evaluations: u64,
+    /// At which evaluations the best became better, and how good it was then.
+    pub(crate) convergence: Vec<(u64, f64)>,
+    /// No other point is smaller and has a better objective.
+    pub(crate) by_objective: Front,
+    /// No other point is smaller and finds more call trees.
+    pub(crate) by_call_trees: Front,
+}
+
+impl Archive {
+    pub(crate) fn add(&mut self, evaluated: Evaluated) {
+        self.evaluations += 1;
+        if self.best.as_ref().is_none_or(|best| evaluated.value.total_cmp(&best.value).is_lt()) {
+            self.best = Some(evaluated);
+            self.convergence.push((self.evaluations, evaluated.value));
+        }
+        self.by_objective.add(evaluated, evaluated.value);
+        self.by_call_trees.add(evaluated, -evaluated.expected.call_trees);
+    }
+
+    /// Takes in another search's fronts.
+    pub(crate) fn merge_fronts(&mut self, other: &Self) {
+        for &(evaluated, bad) in &other.by_objective.points {
+            self.by_objective.add(evaluated, bad);
+        }
+        for &(evaluated, bad) in &other.by_call_trees.points {
+            self.by_call_trees.add(evaluated, bad);
+        }
+    }
+}
+
+/// Points of which none is both smaller and better than another; ascending in size.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Front {
+    /// With what is to be small besides the size.
+    points: Vec<(Evaluated, f64)>,
+}
+
+impl Front {
+    pub(crate) fn points(&self) -> impl Iterator<Item = &Evaluated> {
+        self.points.iter().map(|(evaluated, _)| evaluated)
+    }
+
+    fn add(&mut self, evaluated: Evaluated, bad: f64) {
+        let size = evaluated.expected.tfcr;
+        let place = self.points.partition_point(|(other, _)| other.expected.tfcr < size);
+        let not_larger = place.checked_sub(1).map(|before| self.points[before].1);
+        let same_size =
+            self.points.get(place).filter(|(other, _)| other.expected.tfcr == size).map(|point| point.1);
+        if bad.is_nan() || not_larger.is_some_and(|other| other <= bad) || same_size.is_some_and(|o| o <= bad)
+        {
+            return;
+        }
+        let worse = self.points[place..].iter().take_while(|(_, other)| *other >= bad).count();
+        self.points.splice(place..place + worse, [(evaluated, bad)]);
+        if self.points.len() > FRONT_MAX {
+            self.thin();
+        }
+    }
+
+    /// Drops the point whose neighbours lie closest to each other in size.
+    fn thin(&mut self) {
+        let log_size = |point: &(Evaluated, f64)| point.0.expected.tfcr.max(f64::MIN_POSITIVE).ln();
+        let gap = |place: usize| log_size(&self.points[place + 1]) - log_size(&self.points[place - 1]);
+        let inner = 1..self.points.len() - 1;
+        if let Some(place) = inner.min_by(|&a, &b| gap(a).total_cmp(&gap(b))) {
+            self.points.remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(size: f64, value: f64) -> Evaluated {
+        let expected = Expected { tfcr: size, ..Expected::default() };
+        Evaluated { point: [0.0; 3], expected, value }
+    }
+
+    #[test]
+    fn a_front_holds_what_nothing_beats() {
+        let mut front = Front::default();
+        for (size, value) in
+            [(5.0, 5.0), (3.0, 7.0), (4.0, 8.0), (2.0, 9.0), (3.0, 6.0), (6.0, 5.0), (3.5, 4.0)]
+        {
+            front.add(point(size, value), value);
+        }
+        let points: Vec<_> = front.points().map(|p| (p.expected.tfcr, p.value)).collect();
+        assert_eq!(points, [(2.0, 9.0), (3.0, 6.0), (3.5, 4.0)]);
+    }
+
+    #[test]
+    fn a_front_stays_short_and_keeps_its_ends() {
+        let mut front = Front::default();
+        for n in 0..1000 {
+            let n = f64::from(n);
+            front.add(point(1.0 + n, 1000.0 - n), 1000.0 - n);
+        }
+        let sizes: Vec<_> = front.points().map(|p| p.expected.tfcr).collect();
+        assert_eq!((sizes.len(), sizes[0], sizes[sizes.len() - 1]), (FRONT_MAX, 1.0, 1000.0));
+    }
+}

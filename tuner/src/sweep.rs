@@ -1,0 +1,103 @@
+//! The searches that annealing has to beat: random points, and a regular grid.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+use crate::problem::{Archive, Problem};
+use crate::random::Random;
+use crate::space::Point;
+
+/// Points drawn to learn which share of the space is within the limits.
+const PROBES: u64 = 2000;
+/// Points of a grid, at most, whether within the limits or not.
+const GRID_MAX: f64 = 3e5;
+/// Points given to one thread at a time.
+const BATCH: usize = 256;
+
+/// Scores random points within the limits, `evaluations` of them if as many are found in a hundred times as many draws.
+pub(crate) fn random_search(
+    problem: &Problem<'_>,
+    evaluations: u64,
+    seed: u64,
+    stop: &AtomicBool,
+    done: &(dyn Fn() + Sync),
+) -> Archive {
+    let batches = evaluations.div_ceil(BATCH as u64);
+    let draw = |batch: u64| {
+        let mut random = Random::new(seed, batch);
+        let mut scratch = problem.scratch();
+        let wanted = (evaluations - batch * BATCH as u64).min(BATCH as u64) as usize;
+        let mut archive = Archive::default();
+        for _ in 0..wanted * 100 {
+            if archive.evaluations == wanted as u64 || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let point = problem.space.random(&mut random);
+            if problem.limits.hold(&problem.kept(&point, &mut scratch)) {
+                archive.add(problem.evaluate(&point, &mut scratch));
+                done();
+            }
+        }
+        archive
+    };
+    merge((0..batches).into_par_iter().map(draw).collect())
+}
+
+/// Scores the points of a grid that are within the limits: about `evaluations` of them.
+pub(crate) fn grid_search(
+    problem: &Problem<'_>,
+    evaluations: u64,
+    seed: u64,
+    stop: &AtomicBool,
+    done: &(dyn Fn() + Sync),
+) -> Archive {
+    let mut random = Random::new(seed, 0);
+    let mut scratch = problem.scratch();
+    let within = (0..PROBES)
+        .filter(|_| {
+            let point = problem.space.random(&mut random);
+            problem.limits.hold(&problem.kept(&point, &mut scratch))
+        })
+        .count();
+    let share = within.max(1) as f64 / PROBES as f64;
+    let points = (evaluations as f64 / share).min(GRID_MAX);
+    let steps = points.powf(1.0 / problem.space.dimensions() as f64).round() as usize;
+    let points: Vec<Point> = problem.space.grid(steps).collect();
+    let batch = |points: &[Point]| {
+        let mut scratch = problem.scratch();
+        let mut archive = Archive::default();
+        for point in points {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if problem.limits.hold(&problem.kept(point, &mut scratch)) {
+                archive.add(problem.evaluate(point, &mut scratch));
+                done();
+            }
+        }
+        archive
+    };
+    merge(points.par_chunks(BATCH).map(batch).collect())
+}
+
+/// One after the other, in order.
+fn merge(archives: Vec<Archive>) -> Archive {
+    let mut all = Archive::default();
+    for archive in archives {
+        let before = all.evaluations;
+        all.evaluations += archive.evaluations;
+        all.merge_fronts(&archive);
+        for (evaluation, value) in &archive.convergence {
+            if all.convergence.last().is_none_or(|&(_, best)| *value < best) {
+                all.convergence.push((before + evaluation, *value));
+            }
+        }
+        if let Some(best) =
+            archive.best.filter(|best| all.best.as_ref().is_none_or(|old| best.value < old.value))
+        {
+            all.best = Some(best);
+        }
+    }
+    all
+}

@@ -1,0 +1,93 @@
+//! Workloads for tests.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+
+use astracer_model::problem::Place;
+use astracer_model::recording::{Intake, Keep, Recording};
+use astracer_model::sink::{Record, Sink};
+use astracer_model::source;
+use astracer_model::{Span, SpanId, TraceId, UnixNanos};
+use astracer_samplers::Template;
+
+use crate::key::KeyRule;
+use crate::names::NameFolding;
+use crate::random::Random;
+use crate::workload::Workload;
+
+/// One of the repository's recordings, with ids in names folded.
+pub(crate) fn recorded(name: &str) -> Workload {
+    let folding = RefCell::new(NameFolding::new(Template::default()));
+    let mut intake = Intake::new(Keep::default()).rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads").join(name).with_extension("tar.xz");
+    source::read(&path, &source::Options::default(), &mut intake).expect("a recording");
+    Workload::new(&intake.finish(), &KeyRule::Name)
+}
+
+/// A service with a busy root, a quiet one and one that comes once, over a minute. Durations have heavy tails, the
+/// busy root's traces have several shapes, and one function is called from two roots.
+pub(crate) fn synthetic(traces: u64, seed: u64) -> Workload {
+    Workload::new(&synthetic_recording(traces, seed), &KeyRule::Name)
+}
+
+/// The recording behind [`synthetic`].
+pub(crate) fn synthetic_recording(traces: u64, seed: u64) -> Recording {
+    let mut random = Random::new(seed, 0);
+    let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
+    for trace in 0..traces {
+        let at_ns = (random.uniform() * 60e9) as u64;
+        // From 1 ms up, with a mean of some 2 ms and now and then a hundred times that.
+        let mut duration = || 1e6 * (1.0 - random.uniform()).powf(-0.7);
+        let root = duration();
+        if trace == traces / 2 {
+            spans.add(trace, None, "once", at_ns, root * 30.0);
+        } else if trace % 20 == 7 {
+            let parent = spans.add(trace, None, "quiet", at_ns, root * 10.0);
+            spans.add(trace, Some(parent), "store", at_ns, duration());
+        } else {
+            let parent = spans.add(trace, None, "busy", at_ns, root);
+            for _ in 0..trace % 3 {
+                spans.add(trace, Some(parent), "lookup", at_ns, duration() * 0.1);
+            }
+            if trace % 50 == 3 {
+                spans.add(trace, Some(parent), "store", at_ns, duration());
+            }
+            if trace % (traces / 3) == 11 {
+                spans.add(trace, Some(parent), "retry", at_ns, duration() * 5.0);
+            }
+        }
+    }
+    spans.intake.finish()
+}
+
+struct Spans {
+    intake: Intake<'static>,
+    next: u64,
+}
+
+impl Spans {
+    fn add(
+        &mut self,
+        trace: u64,
+        parent: Option<SpanId>,
+        name: &str,
+        at_ns: u64,
+        duration_ns: f64,
+    ) -> SpanId {
+        let id = SpanId(self.next);
+        self.next += 1;
+        let span = Span {
+            trace_id: TraceId(u128::from(trace + 1)),
+            span_id: id,
+            parents: parent.into_iter().collect(),
+            name: name.into(),
+            start: Some(UnixNanos(at_ns)),
+            end: Some(UnixNanos(at_ns + duration_ns as u64)),
+            ..Span::default()
+        };
+        let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
+        self.intake.span(span, Record { bytes: &vec![b'x'; 80 + name.len()], place: &place });
+        id
+    }
+}

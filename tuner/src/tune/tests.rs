@@ -1,0 +1,118 @@
+//! The whole way, on small workloads.
+
+use super::*;
+use crate::testing::{recorded, synthetic};
+
+fn quick(sampler: Tunable) -> Options {
+    Options { sampler, starts: 3, iterations: 60, stall: 60, replays: 0, ..Options::default() }
+}
+
+fn run(workload: &Workload, options: &Options) -> Tuning {
+    tune(workload, options, &AtomicBool::new(false), &|_| {})
+}
+
+/// What must not depend on time or threads.
+fn essence(tuning: &Tuning) -> String {
+    format!("{:?} {:?} {:?} {:?}", tuning.parameters, tuning.score, tuning.evaluations, tuning.starts)
+}
+
+#[test]
+fn a_seed_gives_one_result_with_any_number_of_threads() {
+    let workload = synthetic(1000, 1);
+    for sampler in [Tunable::Bump, Tunable::Bucket] {
+        let on = |threads: usize, seed: u64| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            essence(&pool.install(|| run(&workload, &Options { seed, ..quick(sampler) })))
+        };
+        let one = on(1, 7);
+        assert_eq!(one, on(3, 7));
+        assert_ne!(one, on(1, 8), "another seed walks another way");
+    }
+}
+
+#[test]
+fn results_are_within_the_limits_and_better_than_an_equal_share() {
+    let workload = synthetic(1500, 1);
+    for sampler in [Tunable::Bump, Tunable::Bucket] {
+        for limits in [
+            Limits::default(),
+            Limits { size_min: 0.0, size_max: 0.05, ..Limits::default() },
+            Limits { traces_per_second_max: Some(2.0), ..Limits::default() },
+            Limits { bytes_per_second_max: Some(500.0), ..Limits::default() },
+        ] {
+            let tuning = run(&workload, &Options { limits, ..quick(sampler) });
+            assert!(tuning.feasible, "{sampler:?} {limits:?}: {:?}", tuning.infeasible);
+            let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+            let kept = crate::limits::Kept {
+                size: tuning.score.tfcr,
+                traces_per_second: tuning.score.traces / seconds,
+                bytes_per_second: tuning.score.bytes / seconds,
+            };
+            assert!(limits.hold(&kept), "{sampler:?} {limits:?} {kept:?}");
+            assert!(tuning.value < tuning.baseline.dist_over_entropy, "{tuning:?}");
+        }
+    }
+}
+
+#[test]
+fn the_front_goes_through_the_best() {
+    let workload = synthetic(1000, 2);
+    let tuning = run(&workload, &quick(Tunable::Bump));
+    let least = tuning.front.iter().map(|point| point.objective).fold(f64::INFINITY, f64::min);
+    let found = tuning.starts.iter().chain(&tuning.compared).filter_map(|search| search.best);
+    assert_eq!(least, found.map(|best| best.objective).fold(f64::INFINITY, f64::min));
+    let falling = tuning
+        .front
+        .windows(2)
+        .all(|pair| pair[0].size < pair[1].size && pair[0].objective > pair[1].objective);
+    assert!(falling, "{:?}", tuning.front);
+    for search in &tuning.starts {
+        assert!(search.convergence.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 > pair[1].1));
+        assert_eq!(search.convergence.last().map(|last| last.1), search.best.map(|best| best.objective));
+    }
+}
+
+/// With windows of a second bump keeps each first call of a second, which on this recording is too much already.
+#[test]
+fn limits_that_cannot_be_met_are_said_to_be_so() {
+    let workload = recorded("hdfs_client_ops");
+    let options = Options { windows: Some(vec![Duration::from_secs(1)]), ..quick(Tunable::Bump) };
+    let tuning = run(&workload, &options);
+    assert!(!tuning.feasible);
+    let reason = tuning.infeasible.as_deref().unwrap_or_default();
+    assert!(
+        reason.contains("first call of each key in each window") && reason.contains("limit 10.000 %"),
+        "{reason}"
+    );
+    let mut seen = std::collections::HashSet::new();
+    let (mut first, mut all) = (0, 0);
+    for arrival in workload.arrivals() {
+        all += arrival.bytes;
+        first += if seen.insert((arrival.key, arrival.at_ns / 1_000_000_000)) { arrival.bytes } else { 0 };
+    }
+    let (least, nearest) = (first as f64 / all as f64, tuning.score.tfcr);
+    assert!(least > 0.1 && nearest > least && nearest < least * 1.01, "{least} {nearest}");
+    assert_eq!(tuning.evaluations, 0);
+}
+
+#[test]
+fn stopping_returns_the_best_so_far() {
+    let workload = synthetic(1000, 1);
+    let stop = AtomicBool::new(false);
+    let stop_soon = |progress: Progress| {
+        if progress.stage == Stage::Annealing && progress.evaluations >= 32 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let tuning = tune(&workload, &quick(Tunable::Bump), &stop, &stop_soon);
+    assert!(tuning.interrupted && tuning.feasible);
+    assert!(tuning.evaluations >= 4 && tuning.evaluations < 150, "{}", tuning.evaluations);
+    assert!(tuning.compared.iter().all(|search| search.evaluations == 0));
+}
+
+#[test]
+fn an_empty_workload_has_no_parameters() {
+    let tuning = run(&synthetic(0, 1), &quick(Tunable::Bump));
+    assert!(!tuning.feasible);
+    assert!(!run(&synthetic(0, 1), &quick(Tunable::Bucket)).feasible);
+}
