@@ -1,0 +1,203 @@
+//! Keys: what a local root's calls are counted by.
+//!
+//! A key is made of what is known when the root begins: its name and the attributes it is created with. A name that is
+//! set later (`otel.name` recorded after creation, `update_name`) changes the exported span, not the key.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use astracer_samplers::Template;
+
+/// What a local root's calls are counted by. The default is the template of its name.
+#[derive(Clone)]
+pub struct Key {
+    name: NamePart,
+    attributes: Vec<Cow<'static, str>>,
+    custom: Option<Arc<CustomKey>>,
+}
+
+type CustomKey = dyn Fn(&Root<'_>, &mut String) + Send + Sync;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamePart {
+    Raw,
+    Template(Template),
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self::template(Template::default())
+    }
+}
+
+impl Key {
+    /// The name as it is. Names that hold ids make a key of each.
+    pub fn name() -> Self {
+        Key { name: NamePart::Raw, attributes: Vec::new(), custom: None }
+    }
+
+    /// The name with its ids taken out.
+    pub fn template(template: Template) -> Self {
+        Key { name: NamePart::Template(template), attributes: Vec::new(), custom: None }
+    }
+
+    /// Adds the value of an attribute that roots are created with, such as `http.request.method`, `http.route`,
+    /// `rpc.method` or `server.address`: the key is then `name;attribute=value`, templates apply to the values too.
+    /// A root without the attribute has a key without that part.
+    #[must_use]
+    pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.attributes.push(name.into());
+        self
+    }
+
+    /// A key of your own making: append it to the string, which comes empty. The function is called on the service's
+    /// threads, once for each local root; no lock is held. If it panics, so does the creation of the span.
+    pub fn custom(key: impl Fn(&Root<'_>, &mut String) + Send + Sync + 'static) -> Self {
+        Key { name: NamePart::Raw, attributes: Vec::new(), custom: Some(Arc::new(key)) }
+    }
+
+    /// Whether the key depends on nothing but the name.
+    pub(crate) fn is_name_only(&self) -> bool {
+        self.custom.is_none() && self.attributes.is_empty()
+    }
+
+    /// The key of `root`. `out` is memory to write it to where the name alone does not do.
+    pub(crate) fn of<'a>(&self, root: &Root<'a>, out: &'a mut String) -> &'a str {
+        out.clear();
+        if let Some(custom) = &self.custom {
+            custom(root, out);
+            return out;
+        }
+        let folded = self.push(root.name, out);
+        if self.attributes.is_empty() {
+            return if folded { out } else { root.name };
+        }
+        if !folded {
+            out.push_str(root.name);
+        }
+        let mut part = String::new();
+        for name in &self.attributes {
+            if let Some(value) = root.attribute(name) {
+                out.push(';');
+                out.push_str(name);
+                out.push('=');
+                out.push_str(if self.push(&value, &mut part) { &part } else { &value });
+            }
+        }
+        out
+    }
+
+    fn push(&self, text: &str, out: &mut String) -> bool {
+        match self.name {
+            NamePart::Raw => false,
+            NamePart::Template(template) => template.fold(text, out),
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let custom = if self.custom.is_some() { "custom" } else { "built in" };
+        f.debug_struct("Key")
+            .field("name", &self.name)
+            .field("attributes", &self.attributes)
+            .field("by", &custom)
+            .finish()
+    }
+}
+
+/// A local root that is about to begin, as far as it is known.
+pub struct Root<'a> {
+    name: &'a str,
+    attributes: &'a dyn Lookup,
+}
+
+impl<'a> Root<'a> {
+    pub(crate) fn new(name: &'a str, attributes: &'a dyn Lookup) -> Self {
+        Root { name, attributes }
+    }
+
+    /// The span's name: `otel.name` if it was created with that field.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// The value of an attribute that the span is created with, as text.
+    pub fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.attributes.attribute(name)
+    }
+}
+
+impl fmt::Debug for Root<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Root").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Where attributes are looked up: in the layer's fields, or in OpenTelemetry's key-value pairs.
+pub(crate) trait Lookup {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>>;
+}
+
+impl Lookup for [opentelemetry::KeyValue] {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.iter()
+            .rev()
+            .find(|attribute| attribute.key.as_str() == name)
+            .map(|attribute| attribute.value.as_str())
+    }
+}
+
+/// No attributes.
+impl Lookup for () {
+    fn attribute(&self, _: &str) -> Option<Cow<'_, str>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opentelemetry::KeyValue;
+
+    #[track_caller]
+    fn check(key: Key, name: &str, attributes: &[KeyValue], expected: &str) {
+        struct Pairs<'a>(&'a [KeyValue]);
+        impl Lookup for Pairs<'_> {
+            fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+                self.0.attribute(name)
+            }
+        }
+        let mut memory = "what was there before".to_owned();
+        assert_eq!(key.of(&Root::new(name, &Pairs(attributes)), &mut memory), expected);
+    }
+
+    #[test]
+    fn ids_are_taken_out_of_names_by_default() {
+        check(Key::default(), "sendBlock_1073741825", &[], "sendBlock_*");
+        check(Key::default(), "GET /", &[], "GET /");
+        check(Key::name(), "sendBlock_1073741825", &[], "sendBlock_1073741825");
+    }
+
+    #[test]
+    fn attributes_follow_the_name_in_the_order_they_were_asked_for() {
+        let key = || Key::default().with_attribute("http.route").with_attribute("http.request.method");
+        let given =
+            [KeyValue::new("http.request.method", "GET"), KeyValue::new("http.route", "/orders/1234")];
+        check(key(), "request", &given, "request;http.route=/orders/*;http.request.method=GET");
+        check(key(), "request", &given[..1], "request;http.request.method=GET");
+        check(key(), "request1234", &[], "request*");
+        check(Key::name().with_attribute("n"), "x", &[KeyValue::new("n", 1234)], "x;n=1234");
+    }
+
+    #[test]
+    fn a_function_of_the_users_replaces_all() {
+        let key = Key::custom(|root, out| {
+            out.push_str(&root.attribute("tenant").unwrap_or_default());
+            out.push_str(root.name());
+        });
+        check(key.clone(), "/x", &[KeyValue::new("tenant", "a")], "a/x");
+        check(key, "/x", &[], "/x");
+    }
+}

@@ -1,0 +1,281 @@
+//! The memory of one trace in this process: the records of its spans and all that they hold.
+//!
+//! Everything is appended; nothing moves until the trace is handed over whole. A buffer is used again for another
+//! trace, so that in the long run a kept span allocates nothing here.
+
+use std::time::SystemTime;
+
+use opentelemetry::trace::{SpanContext, TraceState};
+use opentelemetry::{Context, KeyValue, SpanId, TraceId};
+use tracing_core::{Level, Metadata, span};
+
+use super::fields::{Fields, LogOrigin, Memory, Name, Value};
+use super::record::{Record, Status, Text, Texts};
+use super::thread::ThreadName;
+use crate::clock::Ticks;
+use crate::settings::SpanLimits;
+
+/// A trace as far as this process has seen it.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    /// Set until the sampler has been asked: then the only record is the local root.
+    pub(crate) pending: Option<Pending>,
+    /// What a pending root is counted by; memory that is used again.
+    pub(crate) key: String,
+    pub(crate) trace_id: TraceId,
+    pub(crate) trace_state: TraceState,
+    pub(crate) records: Vec<Record>,
+    /// How many records are open.
+    pub(crate) open: u32,
+    /// Attributes of spans, each with the index of its record, in the order of their arrival.
+    pub(crate) attributes: Vec<(u32, Name, Value)>,
+    pub(crate) events: Vec<Event>,
+    /// Attributes of events; those of one lie together.
+    pub(crate) event_attributes: Vec<(Name, Value)>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) memory: Memory,
+    pub(crate) threads: Vec<ThreadName>,
+}
+
+/// What a decision will be about.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Whose decision is honoured; not valid if there is none.
+    pub(crate) parent: SpanContext,
+    /// What the root's context is made from: its values, baggage among them, stay.
+    pub(crate) base: Context,
+}
+
+/// An event of a span.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) record: u32,
+    pub(crate) name: EventName,
+    pub(crate) time: EventTime,
+    /// Of an event of `tracing`: where it is from.
+    pub(crate) metadata: Option<&'static Metadata<'static>>,
+    pub(crate) log: LogOrigin,
+    /// How many of the buffer's event attributes, which lie in the order of the events.
+    pub(crate) count: u32,
+    pub(crate) cut: u32,
+}
+
+#[derive(Debug)]
+pub(crate) enum EventName {
+    Text(Text),
+    Static(&'static str),
+    Owned(Box<str>),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum EventTime {
+    Ticks(Ticks),
+    Date(SystemTime),
+}
+
+/// A link of a span.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) record: u32,
+    pub(crate) to: SpanContext,
+    pub(crate) attributes: Vec<KeyValue>,
+    pub(crate) cut: u32,
+}
+
+/// A buffer on its way: in a box, so that it is cheap to pass on and keeps its memory.
+pub(crate) type Parcel = Box<Buffer>;
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer {
+            pending: None,
+            key: String::new(),
+            trace_id: TraceId::INVALID,
+            trace_state: TraceState::NONE,
+            records: Vec::new(),
+            open: 0,
+            attributes: Vec::new(),
+            events: Vec::new(),
+            event_attributes: Vec::new(),
+            links: Vec::new(),
+            memory: Memory::default(),
+            threads: Vec::new(),
+        }
+    }
+}
+
+impl Buffer {
+    /// Forgets the trace and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.pending = None;
+        self.key.clear();
+        self.trace_state = TraceState::NONE;
+        self.records.clear();
+        self.open = 0;
+        self.attributes.clear();
+        self.events.clear();
+        self.event_attributes.clear();
+        self.links.clear();
+        self.memory.clear();
+        self.threads.clear();
+    }
+
+    /// Memory held, used or not, in bytes: an estimate that leaves out what values of the OpenTelemetry API own.
+    pub(crate) fn bytes(&self) -> usize {
+        fn of<T>(vec: &Vec<T>) -> usize {
+            vec.capacity() * size_of::<T>()
+        }
+        size_of::<Self>()
+            + of(&self.records)
+            + of(&self.attributes)
+            + of(&self.events)
+            + of(&self.event_attributes)
+            + of(&self.links)
+            + self.memory.text.capacity()
+            + of(&self.memory.lists)
+    }
+
+    /// The record of an open span; `None` if the place is no longer that span's.
+    pub(crate) fn record(&mut self, index: u32, id: &span::Id) -> Option<&mut Record> {
+        self.records.get_mut(index as usize).filter(|record| record.id.as_ref() == Some(id))
+    }
+
+    /// Adds an open record.
+    pub(crate) fn push(&mut self, record: Record) -> u32 {
+        let index = self.records.len() as u32;
+        self.records.push(record);
+        self.open += 1;
+        index
+    }
+
+    /// The index of the thread's name.
+    #[inline]
+    pub(crate) fn thread(&mut self, thread: &ThreadName) -> u32 {
+        // Nearly always the thread that was last here, or the only one.
+        match self.threads.iter().rposition(|known| known.id == thread.id) {
+            Some(index) => index as u32,
+            None => {
+                self.threads.push(thread.clone());
+                (self.threads.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Adds what was recorded on a span. Texts beyond the trace's share of memory are cut, and counted on the span.
+    pub(crate) fn absorb(&mut self, index: u32, fields: &mut Fields, limits: &SpanLimits, text_max: u32) {
+        let Some(at) = self.append_memory(&fields.memory, text_max) else {
+            let cut = fields.attributes.len() as u32;
+            if let Some(record) = self.records.get_mut(index as usize) {
+                record.attributes.cut = record.attributes.cut.saturating_add(cut);
+            }
+            return;
+        };
+        let Some(record) = self.records.get_mut(index as usize) else { return };
+        if let Some(name) = fields.name {
+            record.name = Some(at.text(name));
+        }
+        if let Some(kind) = fields.kind.take() {
+            record.kind = Some(kind);
+        }
+        record.status.raise(at.status(fields.status));
+        for (name, value) in fields.attributes.drain(..) {
+            if record.attributes.admit(limits.attributes) {
+                self.attributes.push((index, name, at.value(value)));
+            }
+        }
+    }
+
+    /// Adds an event of `tracing` to a span.
+    pub(crate) fn absorb_event(
+        &mut self,
+        index: u32,
+        fields: &mut Fields,
+        metadata: &'static Metadata<'static>,
+        now: Ticks,
+        limits: &SpanLimits,
+        text_max: u32,
+    ) {
+        let memory = self.append_memory(&fields.memory, text_max);
+        let Some(record) = self.records.get_mut(index as usize) else { return };
+        if *metadata.level() == Level::ERROR && record.status == Status::Unset {
+            record.status = Status::Error(Text::EMPTY);
+        }
+        let Some(at) = memory else {
+            record.events.cut = record.events.cut.saturating_add(1);
+            return;
+        };
+        record.status.raise(at.status(fields.status));
+        for (name, value) in fields.for_span.drain(..) {
+            if record.attributes.admit(limits.attributes) {
+                self.attributes.push((index, name, at.value(value)));
+            }
+        }
+        if !record.events.admit(limits.events) {
+            return;
+        }
+        let given = fields.attributes.len() as u32;
+        let count = given.min(limits.attributes_per_event);
+        let kept = fields.attributes.drain(..).take(count as usize);
+        self.event_attributes.extend(kept.map(|(name, value)| (name, at.value(value))));
+        let name = match fields.name {
+            Some(text) => EventName::Text(at.text(text)),
+            None if fields.is_exception => EventName::Static("exception"),
+            None => EventName::Static(metadata.name()),
+        };
+        let log = fields.log.map(|text| at.text(text));
+        let (time, metadata) = (EventTime::Ticks(now), Some(metadata));
+        self.events.push(Event { record: index, name, time, metadata, log, count, cut: given - count });
+    }
+
+    fn append_memory(&mut self, memory: &Memory, text_max: u32) -> Option<Offset> {
+        let offset = Offset { text: self.memory.text.len() as u32, list: self.memory.lists.len() as u32 };
+        if offset.text as usize + memory.text.len() > text_max as usize {
+            return None;
+        }
+        self.memory.text.push_str(&memory.text);
+        self.memory.lists.extend(memory.lists.iter().map(|text| offset.text(*text)));
+        Some(offset)
+    }
+
+    /// Closes a span; says whether it was the last that was open.
+    pub(crate) fn close(&mut self, index: u32, id: &span::Id, end: Ticks) -> bool {
+        let Some(record) = self.record(index, id) else { return false };
+        record.id = None;
+        record.end = end;
+        self.open -= 1;
+        self.open == 0
+    }
+
+    pub(crate) fn span_context(&self, span_id: SpanId) -> SpanContext {
+        let state = self.trace_state.clone();
+        SpanContext::new(self.trace_id, span_id, opentelemetry::TraceFlags::SAMPLED, false, state)
+    }
+}
+
+/// Where memory was appended.
+#[derive(Clone, Copy)]
+struct Offset {
+    text: u32,
+    list: u32,
+}
+
+impl Offset {
+    fn text(self, text: Text) -> Text {
+        Text { start: text.start + self.text, ..text }
+    }
+
+    fn status(self, status: Status) -> Status {
+        match status {
+            Status::Error(text) => Status::Error(self.text(text)),
+            other => other,
+        }
+    }
+
+    fn value(self, value: Value) -> Value {
+        match value {
+            Value::Text(text) => Value::Text(self.text(text)),
+            Value::Texts(texts) => Value::Texts(Texts { start: texts.start + self.list, ..texts }),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! OpenTelemetry's context inside of our spans.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use opentelemetry::trace::{Span, SpanContext, Status as OtelStatus, TraceContextExt, TraceState};
+use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
+
+use super::buffer::{Buffer, Event, EventName, EventTime, Link};
+use super::fields::{Name, Value};
+use super::pool::Slot;
+use super::record::{Record, Status, Text};
+use crate::settings::{ContextMode, SpanLimits};
+
+/// The context of a recorded span, with the values of `base`.
+pub(crate) fn of_record(
+    mode: ContextMode,
+    base: &Context,
+    context: SpanContext,
+    slot: &Arc<Slot>,
+    index: u32,
+    limits: &SpanLimits,
+) -> Option<Context> {
+    match mode {
+        ContextMode::Off => None,
+        ContextMode::Ids => Some(base.with_remote_span_context(context)),
+        ContextMode::Recording => {
+            Some(base.with_span(LiveSpan { slot: slot.clone(), index, context, limits: *limits }))
+        }
+    }
+}
+
+/// The context of a dropped local root: what it calls shall know that the trace is dropped.
+pub(crate) fn of_dropped(
+    mode: ContextMode,
+    base: &Context,
+    trace_id: TraceId,
+    span_id: SpanId,
+    state: TraceState,
+) -> Option<Context> {
+    (mode != ContextMode::Off).then(|| {
+        base.with_remote_span_context(SpanContext::new(
+            trace_id,
+            span_id,
+            TraceFlags::NOT_SAMPLED,
+            false,
+            state,
+        ))
+    })
+}
+
+/// A span of ours, as the OpenTelemetry API sees it.
+#[derive(Debug)]
+struct LiveSpan {
+    slot: Arc<Slot>,
+    index: u32,
+    context: SpanContext,
+    limits: SpanLimits,
+}
+
+impl LiveSpan {
+    /// Nothing happens if the span has ended: a context may outlive it.
+    fn with<T>(&self, f: impl FnOnce(&mut Open<'_>) -> T) -> Option<T> {
+        let mut buffer = self.slot.lock();
+        Open::of(&mut buffer, self.index, self.context.span_id(), &self.limits).map(|mut open| f(&mut open))
+    }
+}
+
+impl Span for LiveSpan {
+    fn add_event_with_timestamp<T: Into<Cow<'static, str>>>(
+        &mut self,
+        name: T,
+        timestamp: SystemTime,
+        attributes: Vec<KeyValue>,
+    ) {
+        let name = name.into();
+        self.with(|open| open.add_event(name, timestamp, attributes));
+    }
+
+    fn span_context(&self) -> &SpanContext {
+        &self.context
+    }
+
+    fn is_recording(&self) -> bool {
+        self.with(|_| ()).is_some()
+    }
+
+    fn set_attribute(&mut self, attribute: KeyValue) {
+        self.with(|open| open.set_attribute(attribute));
+    }
+
+    fn set_status(&mut self, status: OtelStatus) {
+        self.with(|open| open.set_status(status));
+    }
+
+    fn update_name<T: Into<Cow<'static, str>>>(&mut self, name: T) {
+        let name = name.into();
+        self.with(|open| open.update_name(&name));
+    }
+
+    fn add_link(&mut self, to: SpanContext, attributes: Vec<KeyValue>) {
+        self.with(|open| open.add_link(to, attributes));
+    }
+
+    fn end_with_timestamp(&mut self, timestamp: SystemTime) {
+        self.with(|open| open.record().ended_by_hand = Some(timestamp));
+    }
+}
+
+/// An open span, to be changed as the OpenTelemetry API asks.
+pub(crate) struct Open<'a> {
+    buffer: &'a mut Buffer,
+    index: u32,
+    limits: &'a SpanLimits,
+}
+
+impl<'a> Open<'a> {
+    /// `None` if there is no such span any more, or it was ended.
+    pub(crate) fn of(
+        buffer: &'a mut Buffer,
+        index: u32,
+        span_id: SpanId,
+        limits: &'a SpanLimits,
+    ) -> Option<Self> {
+        let record = buffer.records.get(index as usize)?;
+        let open = record.is_open() && record.span_id == span_id && record.ended_by_hand.is_none();
+        open.then_some(Open { buffer, index, limits })
+    }
+
+    fn record(&mut self) -> &mut Record {
+        &mut self.buffer.records[self.index as usize]
+    }
+
+    pub(crate) fn set_attribute(&mut self, attribute: KeyValue) {
+        let max = self.limits.attributes;
+        if self.record().attributes.admit(max) {
+            let (name, value) = self.pair(attribute);
+            self.buffer.attributes.push((self.index, name, value));
+        }
+    }
+
+    fn pair(&self, KeyValue { key, value, .. }: KeyValue) -> (Name, Value) {
+        (Name::Key(Box::new(key)), Value::Other(Box::new(cut(value, self.limits.text_length))))
+    }
+
+    pub(crate) fn set_status(&mut self, status: OtelStatus) {
+        let status = match status {
+            OtelStatus::Unset => Status::Unset,
+            OtelStatus::Ok => Status::Ok,
+            OtelStatus::Error { description } => Status::Error(self.text(&description)),
+        };
+        self.record().status.raise(status);
+    }
+
+    pub(crate) fn update_name(&mut self, name: &str) {
+        let text = self.text(name);
+        self.record().name = Some(text);
+    }
+
+    fn text(&mut self, text: &str) -> Text {
+        let memory = &mut self.buffer.memory.text;
+        let start = memory.len() as u32;
+        let cut = text.char_indices().nth(self.limits.text_length as usize).map_or(text.len(), |(at, _)| at);
+        memory.push_str(&text[..cut]);
+        Text { start, length: cut as u32 }
+    }
+
+    pub(crate) fn add_event(&mut self, name: Cow<'static, str>, time: SystemTime, attributes: Vec<KeyValue>) {
+        let max = self.limits.events;
+        if !self.record().events.admit(max) {
+            return;
+        }
+        let given = attributes.len() as u32;
+        let count = given.min(self.limits.attributes_per_event);
+        for attribute in attributes.into_iter().take(count as usize) {
+            let pair = self.pair(attribute);
+            self.buffer.event_attributes.push(pair);
+        }
+        let name = match name {
+            Cow::Borrowed(name) => EventName::Static(name),
+            Cow::Owned(name) => EventName::Owned(name.into_boxed_str()),
+        };
+        self.buffer.events.push(Event {
+            record: self.index,
+            name,
+            time: EventTime::Date(time),
+            metadata: None,
+            log: Default::default(),
+            count,
+            cut: given - count,
+        });
+    }
+
+    pub(crate) fn add_link(&mut self, to: SpanContext, mut attributes: Vec<KeyValue>) {
+        let max = self.limits.links;
+        if self.record().links.admit(max) {
+            let given = attributes.len();
+            attributes.truncate(self.limits.attributes_per_link as usize);
+            let cut = (given - attributes.len()) as u32;
+            self.buffer.links.push(Link { record: self.index, to, attributes, cut });
+        }
+    }
+}
+
+/// A text within its limit, given in characters.
+fn cut(value: opentelemetry::Value, max: u32) -> opentelemetry::Value {
+    let opentelemetry::Value::String(text) = &value else { return value };
+    match text.as_str().char_indices().nth(max as usize) {
+        Some((end, _)) => opentelemetry::Value::String(text.as_str()[..end].to_owned().into()),
+        None => value,
+    }
+}

@@ -1,0 +1,227 @@
+//! Records become OpenTelemetry's `SpanData`, on the exporter's thread.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use opentelemetry::trace::{
+    Event as OtelEvent, Link as OtelLink, SpanContext, SpanKind, Status as OtelStatus,
+};
+use opentelemetry::{
+    Array, InstrumentationScope, Key, KeyValue, StringValue, TraceFlags, Value as OtelValue,
+};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use tracing_core::Metadata;
+
+use super::buffer::{Buffer, Event, EventName, EventTime};
+use super::fields::{Memory, Name, Value};
+use super::record::{Record, Status};
+use crate::clock::{Anchor, Clock};
+use crate::settings::{Extras, Settings};
+
+/// What all spans of a layer share.
+#[derive(Debug)]
+pub(crate) struct Converter {
+    pub(crate) clock: Clock,
+    pub(crate) extras: Extras,
+    pub(crate) attributes_max: usize,
+    pub(crate) scope: InstrumentationScope,
+}
+
+impl Converter {
+    pub(crate) fn new(clock: Clock, settings: &Settings, scope: InstrumentationScope) -> Self {
+        let attributes_max = settings.limits.attributes as usize;
+        Converter { clock, extras: settings.extras, attributes_max, scope }
+    }
+
+    /// Appends the closed spans of a trace, in the order in which they began.
+    pub(crate) fn convert(&self, buffer: &mut Buffer, out: &mut Vec<SpanData>) {
+        let anchor = self.clock.anchor();
+        let first = out.len();
+        // Where each record's span lies in `out`.
+        let mut places = Vec::with_capacity(buffer.records.len());
+        for record in &buffer.records {
+            let exported = !record.is_open() && !record.left;
+            places.push(exported.then_some(out.len()));
+            if exported {
+                out.push(self.span(record, buffer, &anchor));
+            }
+        }
+        let memory = &buffer.memory;
+        for (record, name, value) in buffer.attributes.drain(..) {
+            if let Some(span) = places[record as usize].map(|at| &mut out[at]) {
+                set(&mut span.attributes, attribute(name, value, memory));
+            }
+        }
+        let mut attributes = buffer.event_attributes.drain(..);
+        for event in buffer.events.drain(..) {
+            let own = attributes.by_ref().take(event.count as usize);
+            let converted = self.event(&event, own, memory, &anchor);
+            if let Some(span) = places[event.record as usize].map(|at| &mut out[at]) {
+                span.events.events.push(converted);
+            }
+        }
+        drop(attributes);
+        for link in buffer.links.drain(..) {
+            if let Some(span) = places[link.record as usize].map(|at| &mut out[at]) {
+                span.links.links.push(OtelLink::new(link.to, link.attributes, link.cut));
+            }
+        }
+        // What we add comes after what the user gave, so that it is what a limit cuts.
+        for (record, place) in buffer.records.iter().zip(&places) {
+            if let Some(place) = place {
+                self.add_extras(record, buffer, &mut out[*place]);
+            }
+        }
+        debug_assert!(out.len() >= first);
+    }
+
+    fn span(&self, record: &Record, buffer: &Buffer, anchor: &Anchor<'_>) -> SpanData {
+        let memory = &buffer.memory;
+        let state = buffer.trace_state.clone();
+        let name = match record.name {
+            Some(text) => Cow::Owned(memory.text(text).to_owned()),
+            None => Cow::Borrowed(record.metadata.name()),
+        };
+        let mut events = SpanEvents::default();
+        events.dropped_count = record.events.cut;
+        let mut links = SpanLinks::default();
+        links.dropped_count = record.links.cut;
+        SpanData {
+            span_context: SpanContext::new(
+                buffer.trace_id,
+                record.span_id,
+                TraceFlags::SAMPLED,
+                false,
+                state,
+            ),
+            parent_span_id: record.parent,
+            parent_span_is_remote: record.parent_is_remote,
+            span_kind: record.kind.clone().unwrap_or(SpanKind::Internal),
+            name,
+            start_time: anchor.date(record.start),
+            end_time: record.ended_by_hand.unwrap_or_else(|| anchor.date(record.end)),
+            attributes: Vec::with_capacity(record.attributes.held as usize + EXTRAS_MAX),
+            dropped_attributes_count: record.attributes.cut,
+            events,
+            links,
+            status: match record.status {
+                Status::Unset => OtelStatus::Unset,
+                Status::Ok => OtelStatus::Ok,
+                Status::Error(text) => OtelStatus::error(memory.text(text).to_owned()),
+            },
+            instrumentation_scope: self.scope.clone(),
+        }
+    }
+
+    fn add_extras(&self, record: &Record, buffer: &Buffer, span: &mut SpanData) {
+        let mut add = |attribute: KeyValue| {
+            if span.attributes.len() < self.attributes_max {
+                span.attributes.push(attribute);
+            } else {
+                span.dropped_attributes_count = span.dropped_attributes_count.saturating_add(1);
+            }
+        };
+        let metadata = record.metadata;
+        if self.extras.location {
+            location(metadata).for_each(&mut add);
+        }
+        if let Some(thread) = buffer.threads.get(record.thread as usize).filter(|_| self.extras.threads) {
+            add(KeyValue::new("thread.id", i64::try_from(thread.id).unwrap_or(i64::MAX)));
+            if let Some(name) = &thread.name {
+                add(KeyValue::new("thread.name", Arc::clone(name)));
+            }
+        }
+        if self.extras.level {
+            add(KeyValue::new("level", metadata.level().as_str()));
+        }
+        if self.extras.target {
+            add(KeyValue::new("target", metadata.target()));
+        }
+        if self.extras.inactivity {
+            let nanos = |ticks| i64::try_from(self.clock.nanos_between(0, ticks)).unwrap_or(i64::MAX);
+            add(KeyValue::new("busy_ns", nanos(record.activity.busy)));
+            add(KeyValue::new("idle_ns", nanos(record.activity.idle)));
+        }
+    }
+
+    fn event(
+        &self,
+        event: &Event,
+        own: impl Iterator<Item = (Name, Value)>,
+        memory: &Memory,
+        anchor: &Anchor<'_>,
+    ) -> OtelEvent {
+        let mut attributes = Vec::with_capacity(event.count as usize + EXTRAS_MAX);
+        let log = event.log;
+        if let Some(metadata) = event.metadata {
+            attributes.push(KeyValue::new("level", metadata.level().as_str()));
+            attributes.push(match log.target {
+                Some(target) => KeyValue::new("target", memory.text(target).to_owned()),
+                None => KeyValue::new("target", metadata.target()),
+            });
+        }
+        for (name, value) in own {
+            set(&mut attributes, attribute(name, value, memory));
+        }
+        if let Some(metadata) = event.metadata.filter(|_| self.extras.location) {
+            if log.target.is_some() {
+                let texts = [("code.file.path", log.file), ("code.module.name", log.module)];
+                let texts =
+                    texts.into_iter().filter_map(|(name, text)| Some((name, memory.text(text?).to_owned())));
+                attributes.extend(texts.map(|(name, text)| KeyValue::new(name, text)));
+                attributes.extend(log.line.map(|line| KeyValue::new("code.line.number", line)));
+            } else {
+                attributes.extend(location(metadata));
+            }
+        }
+        let name = match &event.name {
+            EventName::Text(text) => Cow::Owned(memory.text(*text).to_owned()),
+            EventName::Static(name) => Cow::Borrowed(*name),
+            EventName::Owned(name) => Cow::Owned(name.to_string()),
+        };
+        let time = match event.time {
+            EventTime::Ticks(ticks) => anchor.date(ticks),
+            EventTime::Date(date) => date,
+        };
+        OtelEvent::new(name, time, attributes, event.cut)
+    }
+}
+
+/// The attributes that are added at most, so that memory is taken once.
+const EXTRAS_MAX: usize = 9;
+
+fn location(metadata: &'static Metadata<'static>) -> impl Iterator<Item = KeyValue> {
+    let file = metadata.file().map(|file| KeyValue::new("code.file.path", file));
+    let module = metadata.module_path().map(|module| KeyValue::new("code.module.name", module));
+    let line = metadata.line().map(|line| KeyValue::new("code.line.number", i64::from(line)));
+    file.into_iter().chain(module).chain(line)
+}
+
+fn attribute(name: Name, value: Value, memory: &Memory) -> KeyValue {
+    let key = match name {
+        Name::Static(name) => Key::from_static_str(name),
+        Name::Chain(name) => Key::new(format!("{name}.chain")),
+        Name::Key(key) => *key,
+    };
+    let value = match value {
+        Value::Bool(value) => OtelValue::Bool(value),
+        Value::I64(value) => OtelValue::I64(value),
+        Value::F64(value) => OtelValue::F64(value),
+        Value::Text(text) => OtelValue::String(memory.text(text).to_owned().into()),
+        Value::Texts(texts) => {
+            let texts =
+                memory.texts(texts).iter().map(|text| StringValue::from(memory.text(*text).to_owned()));
+            OtelValue::Array(Array::String(texts.collect()))
+        }
+        Value::Other(value) => *value,
+    };
+    KeyValue::new(key, value)
+}
+
+/// Sets an attribute: the last value of a name counts (OpenTelemetry specification, "Set Attributes").
+fn set(attributes: &mut Vec<KeyValue>, attribute: KeyValue) {
+    match attributes.iter_mut().find(|known| known.key == attribute.key) {
+        Some(known) => *known = attribute,
+        None => attributes.push(attribute),
+    }
+}

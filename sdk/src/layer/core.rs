@@ -1,0 +1,428 @@
+//! The state of a layer, and what happens to a span: it begins, it is decided about, it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use opentelemetry::trace::SpanContext;
+use opentelemetry::{Context, SpanId};
+use opentelemetry_sdk::trace::IdGenerator;
+use tracing_core::Metadata;
+use tracing_core::span::{self, Attributes};
+
+use super::buffer::{Buffer, Pending};
+use super::context;
+use super::fields::{Fields, Visitor};
+use super::pool::{Pool, Slot};
+use super::record::Record;
+use super::table::{Handle, Lane, Table};
+use super::thread::ThreadName;
+use crate::clock::Ticks;
+use crate::decider::{Decider, Verdict};
+use crate::key::Root;
+use crate::queue::Queue;
+use crate::settings::{ContextMode, Settings};
+use crate::stats::{Counters, Loss};
+
+/// A layer's state.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Tells the layers of a process apart; never 0.
+    pub(crate) number: u64,
+    pub(crate) settings: Settings,
+    pub(crate) decider: Arc<Decider>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) table: Table,
+    pub(crate) pool: Pool,
+    pub(crate) ids: Box<dyn IdGenerator>,
+    closed: AtomicBool,
+}
+
+/// Rows of eight spans; as many spans again find room beside them.
+const TABLE_ROWS: usize = 1024;
+
+/// Where a new local root stands.
+pub(crate) struct Surroundings {
+    /// Valid if there is a parent outside of our layer.
+    pub(crate) parent: SpanContext,
+    pub(crate) base: Context,
+    /// The base is the context that is current, and holds nothing that must be kept until the decision.
+    pub(crate) plain: Option<Plain>,
+}
+
+/// A base that need not be kept.
+#[derive(Clone, Copy)]
+pub(crate) enum Plain {
+    Current,
+    Empty,
+}
+
+impl Core {
+    pub(crate) fn new(
+        settings: Settings,
+        decider: Arc<Decider>,
+        counters: Arc<Counters>,
+        queue: Arc<Queue>,
+        ids: Box<dyn IdGenerator>,
+    ) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        Core {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            settings,
+            decider,
+            counters,
+            queue,
+            table: Table::new(TABLE_ROWS),
+            pool: Pool::new(settings.bounds.open_traces),
+            ids,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    fn ticks(&self) -> Ticks {
+        self.decider.clock().ticks()
+    }
+
+    pub(crate) fn visit<'a>(&self, fields: &'a mut Fields) -> Visitor<'a> {
+        Visitor::of_span(fields, self.settings.conventions, self.settings.limits.text_length as usize)
+    }
+
+    pub(crate) fn visit_event<'a>(&self, fields: &'a mut Fields) -> Visitor<'a> {
+        Visitor::of_event(fields, self.settings.conventions, self.settings.limits.text_length as usize)
+    }
+
+    // --- A span begins.
+
+    /// A local root begins. Nothing is decided yet: its parent may still be set.
+    pub(crate) fn begin_root(&self, attributes: &Attributes<'_>, id: &span::Id, around: Surroundings) {
+        let now = self.ticks();
+        let has_fields = !attributes.fields().is_empty();
+        match around.plain {
+            Some(plain) if !has_fields && self.decider.key().is_name_only() => {
+                let fresh = Handle::Fresh { contextual: matches!(plain, Plain::Current) };
+                if self.table.insert(id.into_u64(), fresh, now).is_none() {
+                    self.counters.lose(Loss::OpenSpans, 1);
+                }
+            }
+            _ => self.begin_pending(attributes, id, now, around),
+        }
+    }
+
+    fn begin_pending(&self, attributes: &Attributes<'_>, id: &span::Id, now: Ticks, around: Surroundings) {
+        Fields::borrow(|fields| {
+            attributes.record(&mut self.visit(fields));
+            let metadata = attributes.metadata();
+            let name = fields.name.map_or(metadata.name(), |text| fields.memory.text(text));
+            let mut memory = String::new();
+            // A parent's decision needs no key.
+            let key = match around.parent.is_valid() {
+                true => "",
+                false => self.decider.key_of(&Root::new(name, fields), &mut memory),
+            };
+            let Some(slot) = self.pool.take() else {
+                self.counters.lose(Loss::OpenTraces, 1);
+                return;
+            };
+            if self.table.insert(id.into_u64(), Handle::Pending { slot: slot.number }, 0).is_none() {
+                self.pool.release(slot.number);
+                self.counters.lose(Loss::OpenSpans, 1);
+                return;
+            }
+            let record = Record::new(id, self.ids.new_span_id(), SpanId::INVALID, metadata, now);
+            let mut buffer = slot.lock();
+            buffer.key.push_str(key);
+            buffer.pending = Some(Pending { parent: around.parent, base: around.base });
+            self.fill(&mut buffer, record, fields);
+        });
+    }
+
+    /// Adds a record, with the thread and the fields.
+    fn fill(&self, buffer: &mut Buffer, mut record: Record, fields: &mut Fields) -> u32 {
+        if self.settings.extras.threads {
+            record.thread = ThreadName::with(|thread| buffer.thread(thread)).unwrap_or(u32::MAX);
+        }
+        let index = buffer.push(record);
+        if !fields.is_empty() {
+            buffer.absorb(index, fields, &self.settings.limits, self.settings.bounds.text_per_trace);
+        }
+        index
+    }
+
+    /// A span begins below a record. `base` is what its context is made from, if not from the current one.
+    pub(crate) fn begin_child(
+        &self,
+        attributes: &Attributes<'_>,
+        id: &span::Id,
+        parent: (u32, SpanId),
+        base: Option<&Context>,
+    ) {
+        let now = self.ticks();
+        let Some(slot) = self.pool.slot(parent.0) else { return };
+        if attributes.fields().is_empty() {
+            // Nothing is borrowed for a span without fields.
+            return self.add_child(
+                attributes.metadata(),
+                id,
+                slot,
+                parent.1,
+                base,
+                now,
+                &mut Fields::default(),
+            );
+        }
+        Fields::borrow(|fields| {
+            attributes.record(&mut self.visit(fields));
+            self.add_child(attributes.metadata(), id, slot, parent.1, base, now, fields);
+        });
+    }
+
+    #[allow(clippy::too_many_arguments)] // Two callers, just above.
+    fn add_child(
+        &self,
+        metadata: &'static Metadata<'static>,
+        id: &span::Id,
+        slot: &Arc<Slot>,
+        parent: SpanId,
+        base: Option<&Context>,
+        now: Ticks,
+        fields: &mut Fields,
+    ) {
+        let Some(lane) = self.table.insert(id.into_u64(), Handle::Dropped, 0) else {
+            self.counters.lose(Loss::OpenSpans, 1);
+            return;
+        };
+        let span_id = self.ids.new_span_id();
+        let mut buffer = slot.lock();
+        if buffer.open == 0 {
+            // The trace was taken away by a shutdown.
+            drop(buffer);
+            self.counters.lose(Loss::ShutDown, 1);
+            return;
+        }
+        if buffer.records.len() >= self.settings.bounds.spans_per_trace as usize {
+            drop(buffer);
+            self.counters.lose(Loss::TraceFull, 1);
+            return;
+        }
+        let record = Record::new(id, span_id, parent, metadata, now);
+        let index = self.fill(&mut buffer, record, fields);
+        let mode = self.settings.context;
+        let span_context = (mode != ContextMode::Off).then(|| buffer.span_context(span_id));
+        drop(buffer);
+        if let Some(span_context) = span_context {
+            let limits = &self.settings.limits;
+            let make = |base: &Context| context::of_record(mode, base, span_context, slot, index, limits);
+            let context = match base {
+                Some(base) => make(base),
+                None => Context::map_current(make),
+            };
+            drop(lane.replace_context(context));
+        }
+        lane.set_handle(Handle::Record { slot: slot.number, index });
+    }
+
+    // --- A local root is decided about.
+
+    /// The span's handle, once it is decided about. `metadata` is asked for if need be.
+    pub(crate) fn decided(
+        &self,
+        id: &span::Id,
+        lane: &Lane,
+        metadata: impl FnOnce() -> Option<&'static Metadata<'static>>,
+    ) -> Handle {
+        match lane.handle() {
+            fresh @ Handle::Fresh { contextual } if lane.claim(fresh) => {
+                self.decide_fresh(id, lane, contextual, metadata());
+            }
+            Handle::Pending { slot } => self.decide_pending(lane, slot),
+            _ => {}
+        }
+        loop {
+            match lane.handle() {
+                // Another thread entered the same new root at the same time. It runs no code of the user's.
+                Handle::Deciding => std::thread::yield_now(),
+                handle => return handle,
+            }
+        }
+    }
+
+    fn decide_fresh(
+        &self,
+        id: &span::Id,
+        lane: &Lane,
+        contextual: bool,
+        metadata: Option<&'static Metadata<'static>>,
+    ) {
+        let Some(metadata) = metadata else { return lane.set_handle(Handle::Dropped) };
+        let began = lane.time();
+        lane.set_time(0);
+        let trace_id = self.ids.new_trace_id();
+        let root = Root::new(metadata.name(), &());
+        let verdict = Fields::borrow(|fields| {
+            let key = self.decider.key_of(&root, &mut fields.memory.text);
+            self.decider.ask(key, trace_id, began, &self.counters)
+        });
+        let mode = self.settings.context;
+        let base = if contextual && mode != ContextMode::Off { Context::current() } else { Context::new() };
+        let slot = if verdict.keep && !self.is_closed() { self.pool.take() } else { None };
+        let Some(slot) = slot else {
+            if verdict.keep {
+                self.counters.lose(if self.is_closed() { Loss::ShutDown } else { Loss::OpenTraces }, 1);
+            }
+            let span_id = if mode == ContextMode::Off { SpanId::INVALID } else { self.ids.new_span_id() };
+            let context = context::of_dropped(mode, &base, trace_id, span_id, verdict.trace_state);
+            drop(lane.replace_context(context));
+            return lane.set_handle(Handle::Dropped);
+        };
+        let span_id = self.ids.new_span_id();
+        let mut buffer = slot.lock();
+        buffer.trace_id = trace_id;
+        buffer.trace_state = verdict.trace_state;
+        let record = Record::new(id, span_id, SpanId::INVALID, metadata, began);
+        let index = self.fill(&mut buffer, record, &mut Fields::default());
+        let span_context = (mode != ContextMode::Off).then(|| buffer.span_context(span_id));
+        drop(buffer);
+        let limits = &self.settings.limits;
+        let context = span_context.and_then(|own| context::of_record(mode, &base, own, slot, index, limits));
+        drop(lane.replace_context(context));
+        lane.set_handle(Handle::Record { slot: slot.number, index });
+    }
+
+    /// Under the trace's lock, so that of two threads one decides. The sampler is ours, the key was made before.
+    fn decide_pending(&self, lane: &Lane, number: u32) {
+        let Some(slot) = self.pool.slot(number) else { return };
+        let mut buffer = slot.lock();
+        if lane.handle() != (Handle::Pending { slot: number }) {
+            return;
+        }
+        let (Some(pending), Some((began, span_id))) =
+            (buffer.pending.take(), buffer.records.first().map(|root| (root.start, root.span_id)))
+        else {
+            return lane.set_handle(Handle::Dropped);
+        };
+        let Pending { parent, base } = &pending;
+        let (trace_id, Verdict { keep, trace_state }) = if parent.is_valid() {
+            (parent.trace_id(), self.decider.honour(parent, &self.counters))
+        } else {
+            let trace_id = self.ids.new_trace_id();
+            (trace_id, self.decider.ask(&buffer.key, trace_id, began, &self.counters))
+        };
+        let mode = self.settings.context;
+        let old = if keep && !self.is_closed() {
+            buffer.trace_id = trace_id;
+            buffer.trace_state = trace_state;
+            if let (Some(root), true) = (buffer.records.first_mut(), parent.is_valid()) {
+                root.parent = parent.span_id();
+                root.parent_is_remote = parent.is_remote();
+            }
+            let span_context = (mode != ContextMode::Off).then(|| buffer.span_context(span_id));
+            let limits = &self.settings.limits;
+            let context = span_context.and_then(|own| context::of_record(mode, base, own, slot, 0, limits));
+            let old = lane.replace_context(context);
+            lane.set_handle(Handle::Record { slot: number, index: 0 });
+            old
+        } else {
+            if keep {
+                self.counters.lose(Loss::ShutDown, 1);
+            }
+            buffer.clear();
+            let old = lane.replace_context(context::of_dropped(mode, base, trace_id, span_id, trace_state));
+            lane.set_handle(Handle::Dropped);
+            drop(buffer);
+            self.pool.release(number);
+            drop((old, pending));
+            return;
+        };
+        drop(buffer);
+        // Values of contexts are the user's, and so is what runs when they are dropped.
+        drop((old, pending));
+    }
+
+    // --- Something is recorded.
+
+    /// Does something with an open record, under its trace's lock.
+    pub(crate) fn with_record<T>(
+        &self,
+        id: &span::Id,
+        handle: Handle,
+        f: impl FnOnce(&mut Buffer, u32) -> T,
+    ) -> Option<T> {
+        let (slot, index) = handle.place()?;
+        let mut buffer = self.pool.slot(slot)?.lock();
+        buffer.record(index, id)?;
+        Some(f(&mut buffer, index))
+    }
+
+    /// A fresh root gets a record, to hold what is recorded before the decision.
+    pub(crate) fn settle(
+        &self,
+        id: &span::Id,
+        lane: &Lane,
+        metadata: impl FnOnce() -> Option<&'static Metadata<'static>>,
+    ) -> Handle {
+        let handle = lane.handle();
+        let Handle::Fresh { contextual } = handle else { return handle };
+        if !lane.claim(handle) {
+            return self.decided(id, lane, metadata);
+        }
+        let (Some(metadata), Some(slot)) = (metadata(), self.pool.take()) else {
+            self.counters.lose(Loss::OpenTraces, 1);
+            lane.set_handle(Handle::Dropped);
+            return Handle::Dropped;
+        };
+        let base = if contextual { Context::current() } else { Context::new() };
+        let pending = Pending { parent: SpanContext::NONE, base };
+        let record = Record::new(id, self.ids.new_span_id(), SpanId::INVALID, metadata, lane.time());
+        lane.set_time(0);
+        let mut buffer = slot.lock();
+        let mut memory = String::new();
+        buffer.key.push_str(self.decider.key_of(&Root::new(metadata.name(), &()), &mut memory));
+        buffer.pending = Some(pending);
+        self.fill(&mut buffer, record, &mut Fields::default());
+        drop(buffer);
+        let pending = Handle::Pending { slot: slot.number };
+        lane.set_handle(pending);
+        pending
+    }
+
+    /// The context of a span, if it has one.
+    pub(crate) fn context_of(&self, id: u64) -> Option<Context> {
+        self.table.find(id)?.context()
+    }
+
+    // --- A span ends.
+
+    pub(crate) fn end(&self, id: &span::Id) {
+        let Some(removed) = self.table.remove(id.into_u64()) else { return };
+        let Handle::Record { slot, index } = removed.handle else { return };
+        let Some(slot) = self.pool.slot(slot) else { return };
+        // As in tracing-opentelemetry, a span ends when it is last left: what holds it longer does not work in it.
+        let end = if removed.time != 0 { removed.time } else { self.ticks() };
+        let mut buffer = slot.lock();
+        if buffer.close(index, id, end) {
+            self.queue.push(&mut buffer);
+            drop(buffer);
+            self.pool.release(slot.number);
+        }
+    }
+
+    /// Hands over what has ended of the traces that are open, and takes nothing more.
+    pub(crate) fn close(&self) {
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for slot in self.pool.used() {
+            let mut buffer = slot.lock();
+            if buffer.pending.is_some() || buffer.records.is_empty() {
+                continue;
+            }
+            self.counters.lose(Loss::ShutDown, u64::from(buffer.open));
+            self.queue.push(&mut buffer);
+        }
+        self.queue.close();
+    }
+}

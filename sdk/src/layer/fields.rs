@@ -1,0 +1,392 @@
+//! The fields of spans and events, taken from `tracing` without an allocation for each.
+//!
+//! A [`Fields`] is scratch memory of a thread: the caller's `Debug` and `Display` code runs while it is filled, when no
+//! lock is held. What it holds is then appended to the trace's own memory, under the trace's lock, by copying.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
+
+use opentelemetry::trace::SpanKind;
+use tracing_core::field::{Field, Visit};
+
+use super::record::{Status, Text, Texts};
+use crate::key::Lookup;
+use crate::settings::Conventions;
+
+/// An attribute's name.
+#[derive(Debug)]
+pub(crate) enum Name {
+    Static(&'static str),
+    /// `NAME.chain`: the sources of the error in field NAME.
+    Chain(&'static str),
+    Key(Box<opentelemetry::Key>),
+}
+
+/// An attribute's value. Texts lie in the memory beside it.
+#[derive(Debug)]
+pub(crate) enum Value {
+    Bool(bool),
+    I64(i64),
+    F64(f64),
+    Text(Text),
+    Texts(Texts),
+    Other(Box<opentelemetry::Value>),
+}
+
+/// Where texts lie: one string for all of them, so that a trace of many small texts is one allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) text: String,
+    pub(crate) lists: Vec<Text>,
+}
+
+impl Memory {
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+        self.lists.clear();
+    }
+
+    pub(crate) fn text(&self, text: Text) -> &str {
+        self.text.get(text.start as usize..(text.start + text.length) as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn texts(&self, texts: Texts) -> &[Text] {
+        self.lists.get(texts.start as usize..(texts.start + texts.count) as usize).unwrap_or_default()
+    }
+
+    fn since(&self, start: usize) -> Text {
+        Text { start: start as u32, length: (self.text.len() - start) as u32 }
+    }
+}
+
+/// What was recorded at once: on a span's creation, by a later `record`, or with an event.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    pub(crate) attributes: Vec<(Name, Value)>,
+    pub(crate) memory: Memory,
+    /// `otel.name`, or an event's `message`.
+    pub(crate) name: Option<Text>,
+    pub(crate) kind: Option<SpanKind>,
+    pub(crate) status: Status,
+    /// What an error on an event says about its span.
+    pub(crate) for_span: Vec<(Name, Value)>,
+    /// An event without a message that holds an `error`.
+    pub(crate) is_exception: bool,
+    /// Where an event of the `log` crate came from.
+    pub(crate) log: LogOrigin,
+}
+
+/// Where an event of the `log` crate came from; `tracing-log` puts it into fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogOrigin {
+    pub(crate) target: Option<Text>,
+    pub(crate) file: Option<Text>,
+    pub(crate) module: Option<Text>,
+    pub(crate) line: Option<i64>,
+}
+
+impl LogOrigin {
+    pub(crate) fn map(self, f: impl Fn(Text) -> Text) -> Self {
+        LogOrigin {
+            target: self.target.map(&f),
+            file: self.file.map(&f),
+            module: self.module.map(&f),
+            line: self.line,
+        }
+    }
+}
+
+thread_local!(static SPARE: Cell<Option<Box<Fields>>> = const { Cell::new(None) });
+
+impl Fields {
+    /// Lends the thread's memory to `f`, empty. Whatever `f` calls may borrow again: it gets other memory.
+    pub(crate) fn borrow<T>(f: impl FnOnce(&mut Fields) -> T) -> T {
+        let mut fields = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let result = f(&mut fields);
+        fields.clear();
+        // Memory that one huge field has grown is not kept.
+        if fields.memory.text.capacity() <= KEPT_BYTES_MAX {
+            let _ = SPARE.try_with(|spare| spare.set(Some(fields)));
+        }
+        result
+    }
+
+    fn clear(&mut self) {
+        self.attributes.clear();
+        self.memory.clear();
+        self.name = None;
+        self.kind = None;
+        self.status = Status::Unset;
+        self.for_span.clear();
+        self.is_exception = false;
+        self.log = LogOrigin::default();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.attributes.is_empty()
+            && self.name.is_none()
+            && self.kind.is_none()
+            && matches!(self.status, Status::Unset)
+            && self.for_span.is_empty()
+    }
+}
+
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+impl Lookup for Fields {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let matches =
+            |attribute: &&(Name, Value)| matches!(attribute.0, Name::Static(known) if known == name);
+        let (_, value) = self.attributes.iter().rev().find(matches)?;
+        Some(match value {
+            Value::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
+            Value::I64(value) => Cow::Owned(value.to_string()),
+            Value::F64(value) => Cow::Owned(value.to_string()),
+            Value::Text(text) => Cow::Borrowed(self.memory.text(*text)),
+            Value::Texts(_) => return None,
+            Value::Other(value) => Cow::Owned(value.to_string()),
+        })
+    }
+}
+
+/// Fills [`Fields`], as the conventions of tracing-opentelemetry say.
+pub(crate) struct Visitor<'a> {
+    fields: &'a mut Fields,
+    conventions: Conventions,
+    /// The longest text, in characters.
+    length_max: usize,
+    event: bool,
+}
+
+impl<'a> Visitor<'a> {
+    pub(crate) fn of_span(fields: &'a mut Fields, conventions: Conventions, length_max: usize) -> Self {
+        Visitor { fields, conventions, length_max, event: false }
+    }
+
+    pub(crate) fn of_event(fields: &'a mut Fields, conventions: Conventions, length_max: usize) -> Self {
+        Visitor { fields, conventions, length_max, event: true }
+    }
+
+    fn write(&mut self, source: Source<'_>) -> Text {
+        let start = self.fields.memory.text.len();
+        let mut out = Limited { text: &mut self.fields.memory.text, left: self.length_max };
+        // An error is the limit, or of the caller's code; what was written until then stays.
+        let _ = match source {
+            Source::Str(text) => out.write_str(text),
+            Source::Debug(value) => write!(out, "{value:?}"),
+            Source::Display(value) => write!(out, "{value}"),
+        };
+        self.fields.memory.since(start)
+    }
+
+    fn push(&mut self, name: &'static str, value: Value) {
+        self.fields.attributes.push((Name::Static(name), value));
+    }
+
+    /// A text whose field may mean something.
+    fn text(&mut self, field: &Field, source: Source<'_>) {
+        match field.name() {
+            "message" if self.event => self.fields.name = Some(self.write(source)),
+            "error" if self.event && self.fields.name.is_none() && !self.fields.is_exception => {
+                self.error(source)
+            }
+            name if self.event && name.starts_with("log.") => self.log(name, source),
+            name if !self.event && name.starts_with("otel.") => self.special(name, source),
+            name => {
+                let text = self.write(source);
+                self.push(name, Value::Text(text));
+            }
+        }
+    }
+
+    /// What `#[instrument(err)]` emits: an event without a message, with a field `error`.
+    fn error(&mut self, source: Source<'_>) {
+        let text = match source {
+            Source::Str(text) => self.write(Source::Debug(&text)),
+            other => self.write(other),
+        };
+        if self.conventions.error_events_to_status {
+            self.fields.status = Status::Error(text);
+        }
+        if self.conventions.error_events_to_exceptions {
+            self.fields.is_exception = true;
+            self.push("exception.message", Value::Text(text));
+        } else {
+            self.push("error", Value::Text(text));
+        }
+    }
+
+    /// The origin of an event that came over from the `log` crate.
+    fn log(&mut self, name: &'static str, source: Source<'_>) {
+        let text = Some(self.write(source));
+        match name {
+            "log.target" => self.fields.log.target = text,
+            "log.file" => self.fields.log.file = text,
+            "log.module_path" => self.fields.log.module = text,
+            _ => {}
+        }
+    }
+
+    fn special(&mut self, name: &'static str, source: Source<'_>) {
+        let text = self.write(source);
+        match name {
+            "otel.name" => self.fields.name = Some(text),
+            "otel.kind" => self.fields.kind = kind(self.fields.memory.text(text)),
+            "otel.status_code" => {
+                let code = self.fields.memory.text(text);
+                let status = if code.eq_ignore_ascii_case("ok") {
+                    Status::Ok
+                } else if code.eq_ignore_ascii_case("error") {
+                    Status::Error(Text::EMPTY)
+                } else {
+                    Status::Unset
+                };
+                self.fields.status.raise(status);
+            }
+            "otel.status_description" => self.fields.status.raise(Status::Error(text)),
+            _ => self.push(name, Value::Text(text)),
+        }
+    }
+
+    fn number(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::Bool(value)) if self.event => {
+                self.fields.name = Some(self.write(Source::Display(&value)))
+            }
+            ("message", Value::I64(value)) if self.event => {
+                self.fields.name = Some(self.write(Source::Display(&value)))
+            }
+            ("message", Value::F64(value)) if self.event => {
+                self.fields.name = Some(self.write(Source::Display(&value)))
+            }
+            ("log.line", Value::I64(line)) if self.event => self.fields.log.line = Some(line),
+            (name, _) if self.event && name.starts_with("log.") => {}
+            (name, value) => self.push(name, value),
+        }
+    }
+}
+
+/// What a text is made of.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Str(&'a str),
+    Debug(&'a dyn fmt::Debug),
+    Display(&'a dyn fmt::Display),
+}
+
+fn kind(text: &str) -> Option<SpanKind> {
+    [
+        ("server", SpanKind::Server),
+        ("client", SpanKind::Client),
+        ("producer", SpanKind::Producer),
+        ("consumer", SpanKind::Consumer),
+        ("internal", SpanKind::Internal),
+    ]
+    .into_iter()
+    .find_map(|(name, kind)| text.eq_ignore_ascii_case(name).then_some(kind))
+}
+
+impl Visit for Visitor<'_> {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.number(field, Value::Bool(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.number(field, Value::F64(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.number(field, Value::I64(value));
+    }
+
+    /// OpenTelemetry has no unsigned integers: a number where it fits, a text else.
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_i128(&mut self, field: &Field, value: i128) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_u128(&mut self, field: &Field, value: u128) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, Source::Str(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, Source::Debug(value));
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let message = self.write(Source::Display(value));
+        let mut chain = Vec::new();
+        let mut source = value.source();
+        while let (Some(error), true) = (source, chain.len() < CHAIN_MAX) {
+            chain.push(self.write(Source::Display(error)));
+            source = error.source();
+        }
+        let lists = &mut self.fields.memory.lists;
+        let texts = Texts { start: lists.len() as u32, count: chain.len() as u32 };
+        lists.append(&mut chain);
+        let exception =
+            [("exception.message", Value::Text(message)), ("exception.stacktrace", Value::Texts(texts))];
+        if self.conventions.error_fields_to_exceptions {
+            for (name, value) in exception {
+                self.push(name, value);
+            }
+        }
+        if self.event && self.conventions.error_records_to_exceptions {
+            self.fields.for_span.extend([
+                (Name::Static("exception.message"), Value::Text(message)),
+                (Name::Static("exception.stacktrace"), Value::Texts(texts)),
+            ]);
+        }
+        self.push(field.name(), Value::Text(message));
+        self.fields.attributes.push((Name::Chain(field.name()), Value::Texts(texts)));
+    }
+}
+
+/// Errors that are their own source would never end.
+const CHAIN_MAX: usize = 64;
+
+/// Cuts what is written after so many characters, and stops the writer there.
+struct Limited<'a> {
+    text: &'a mut String,
+    left: usize,
+}
+
+impl fmt::Write for Limited<'_> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        // As many bytes as characters are left cannot hold more characters.
+        if piece.len() <= self.left {
+            self.text.push_str(piece);
+            self.left -= piece.chars().count();
+            return Ok(());
+        }
+        match piece.char_indices().nth(self.left) {
+            Some((end, _)) => {
+                self.text.push_str(&piece[..end]);
+                self.left = 0;
+                Err(fmt::Error)
+            }
+            None => {
+                self.text.push_str(piece);
+                self.left -= piece.chars().count();
+                Ok(())
+            }
+        }
+    }
+}

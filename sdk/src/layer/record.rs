@@ -1,0 +1,155 @@
+//! The record of one span: small, without pointers of its own. Texts, attributes, events and links lie in the memory
+//! of the whole trace, see [`Buffer`](super::buffer::Buffer).
+
+use opentelemetry::SpanId;
+use opentelemetry::trace::SpanKind;
+use tracing_core::{Metadata, span};
+
+use crate::clock::Ticks;
+
+/// A piece of the trace's text memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Text {
+    pub(crate) start: u32,
+    pub(crate) length: u32,
+}
+
+impl Text {
+    pub(crate) const EMPTY: Text = Text { start: 0, length: 0 };
+}
+
+/// A piece of the trace's list of texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Texts {
+    pub(crate) start: u32,
+    pub(crate) count: u32,
+}
+
+/// A span's status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Status {
+    #[default]
+    Unset,
+    /// With a description, which may be empty.
+    Error(Text),
+    Ok,
+}
+
+impl Status {
+    /// Sets it, as OpenTelemetry's specification orders them ("Set Status"): Ok is final, and Unset changes nothing. An
+    /// error without a description does not take away the one that is there.
+    pub(crate) fn raise(&mut self, new: Status) {
+        match (*self, new) {
+            (Status::Ok, _) | (_, Status::Unset) => {}
+            (Status::Error(_), Status::Error(text)) if text.length == 0 => {}
+            _ => *self = new,
+        }
+    }
+}
+
+/// One span, open or closed.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// Its id in the subscriber; `None` once it is closed.
+    pub(crate) id: Option<span::Id>,
+    pub(crate) span_id: SpanId,
+    pub(crate) parent: SpanId,
+    pub(crate) parent_is_remote: bool,
+    /// Its data left the buffer; the place is free for another span.
+    pub(crate) left: bool,
+    pub(crate) metadata: &'static Metadata<'static>,
+    pub(crate) start: Ticks,
+    pub(crate) end: Ticks,
+    /// An end that code on the OpenTelemetry API gave.
+    pub(crate) ended_by_hand: Option<std::time::SystemTime>,
+    pub(crate) name: Option<Text>,
+    pub(crate) kind: Option<SpanKind>,
+    pub(crate) status: Status,
+    /// Into the trace's list of threads.
+    pub(crate) thread: u32,
+    pub(crate) attributes: Count,
+    pub(crate) events: Count,
+    pub(crate) links: Count,
+    pub(crate) activity: Activity,
+}
+
+impl Record {
+    pub(crate) fn new(
+        id: &span::Id,
+        span_id: SpanId,
+        parent: SpanId,
+        metadata: &'static Metadata<'static>,
+        start: Ticks,
+    ) -> Self {
+        Record {
+            id: Some(id.clone()),
+            span_id,
+            parent,
+            parent_is_remote: false,
+            left: false,
+            metadata,
+            start,
+            end: 0,
+            ended_by_hand: None,
+            name: None,
+            kind: None,
+            status: Status::Unset,
+            thread: u32::MAX,
+            attributes: Count::default(),
+            events: Count::default(),
+            links: Count::default(),
+            activity: Activity { changed: start, ..Activity::default() },
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.id.is_some()
+    }
+}
+
+/// How many there are, and how many the limits cut.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) held: u32,
+    pub(crate) cut: u32,
+}
+
+impl Count {
+    /// Whether one more is within the limit; counts it either way.
+    pub(crate) fn admit(&mut self, max: u32) -> bool {
+        let admitted = self.held < max;
+        if admitted {
+            self.held += 1;
+        } else {
+            self.cut = self.cut.saturating_add(1);
+        }
+        admitted
+    }
+}
+
+/// For how long a span was entered, in ticks. Threads that are inside at the same time count once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Activity {
+    pub(crate) busy: Ticks,
+    pub(crate) idle: Ticks,
+    changed: Ticks,
+    inside: u32,
+}
+
+impl Activity {
+    pub(crate) fn enter(&mut self, now: Ticks) {
+        if self.inside == 0 {
+            self.idle += now.saturating_sub(self.changed);
+            self.changed = now;
+        }
+        self.inside += 1;
+    }
+
+    pub(crate) fn exit(&mut self, now: Ticks) {
+        self.inside = self.inside.saturating_sub(1);
+        if self.inside == 0 {
+            self.busy += now.saturating_sub(self.changed);
+            self.changed = now;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The exporter's thread: turns records into `SpanData` and hands them to the exporter.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use tracing_core::dispatcher::{self, Dispatch};
+
+use crate::layer::{Converter, Parcel};
+use crate::queue::{Queue, Work};
+use crate::stats::{Counters, Loss};
+
+/// An exporter of whatever type.
+pub(crate) trait Export: Send {
+    fn set_resource(&mut self, resource: &Resource);
+    fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult;
+    fn force_flush(&self) -> OTelSdkResult;
+    fn shut_down(&self, timeout: Duration) -> OTelSdkResult;
+}
+
+impl<E: SpanExporter> Export for E {
+    fn set_resource(&mut self, resource: &Resource) {
+        SpanExporter::set_resource(self, resource);
+    }
+
+    fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        futures_executor::block_on(SpanExporter::export(self, batch))
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        SpanExporter::force_flush(self)
+    }
+
+    fn shut_down(&self, timeout: Duration) -> OTelSdkResult {
+        self.shutdown_with_timeout(timeout)
+    }
+}
+
+pub(crate) struct Worker {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) converter: Converter,
+    pub(crate) exporter: Box<dyn Export>,
+}
+
+/// How long the exporter may take to shut down, once the queue is empty.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// Works until the queue is closed and empty. What the exporter itself traces or logs on this thread goes nowhere:
+    /// neither our layer nor another one may make spans of the export of spans.
+    pub(crate) fn run(self) {
+        let _silent = dispatcher::set_default(&Dispatch::none());
+        let _suppressed = Context::enter_telemetry_suppressed_scope();
+        loop {
+            match self.queue.next() {
+                Work::Export(traces) => self.export(traces),
+                Work::Flush(number) => {
+                    self.note(guarded(|| self.exporter.force_flush()));
+                    self.queue.flushed(number);
+                }
+                Work::End => break,
+            }
+        }
+        self.note(guarded(|| self.exporter.shut_down(SHUTDOWN_TIMEOUT)));
+        self.queue.ended();
+    }
+
+    fn export(&self, mut traces: Vec<Parcel>) {
+        let mut batch = Vec::with_capacity(traces.iter().map(|trace| trace.records.len()).sum());
+        for trace in &mut traces {
+            self.converter.convert(trace, &mut batch);
+        }
+        self.queue.recycle(traces);
+        let spans = batch.len() as u64;
+        if self.note(guarded(|| self.exporter.export(batch))) {
+            self.counters.exported.fetch_add(spans, Ordering::Relaxed);
+        } else {
+            self.counters.lose(Loss::ExportFailed, spans);
+        }
+    }
+
+    fn note(&self, result: OTelSdkResult) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(error) => {
+                self.queue.failed(error.to_string());
+                false
+            }
+        }
+    }
+}
+
+/// A panic of the exporter's is an error of the exporter's: the next batch is tried again.
+fn guarded(f: impl FnOnce() -> OTelSdkResult) -> OTelSdkResult {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(OTelSdkError::InternalFailure(format!("the exporter panicked: {text}")))
+    })
+}

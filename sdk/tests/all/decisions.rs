@@ -1,0 +1,100 @@
+//! Who decides, when, and what the others see of it.
+
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use tracing::info_span;
+
+use crate::support::{draw, one, world};
+use astracer_sdk::{ContextMode, Presence};
+
+fn remote(sampled: bool) -> Context {
+    let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+    let state = TraceState::from_key_value([("vendor", "x")]).unwrap();
+    let parent = SpanContext::new(TraceId::from(77u128), SpanId::from(5u64), flags, true, state);
+    Context::new().with_remote_span_context(parent)
+}
+
+fn current() -> SpanContext {
+    Context::current().span().span_context().clone()
+}
+
+#[test]
+fn a_remote_parent_s_decision_is_honoured() {
+    for (sampler, sampled) in [("never", true), ("always", false)] {
+        let world = world(|builder| builder.sampler(sampler.parse().unwrap()));
+        let spans = world.run(|| {
+            let _remote = remote(sampled).attach();
+            let _root = info_span!("root").entered();
+            assert_eq!((current().trace_id(), current().is_sampled()), (TraceId::from(77u128), sampled));
+            assert_eq!(current().trace_state().header(), "vendor=x");
+            info_span!("child").in_scope(|| ());
+        });
+        assert_eq!(draw(&spans), if sampled { "root\n  child\n" } else { "" });
+        for span in &spans {
+            assert_eq!(span.span_context.trace_id(), TraceId::from(77u128));
+        }
+        if sampled {
+            let root = one(&spans, "root");
+            assert_eq!((root.parent_span_id, root.parent_span_is_remote), (SpanId::from(5u64), true));
+            assert!(!one(&spans, "child").parent_span_is_remote);
+        }
+    }
+}
+
+#[test]
+fn the_current_context_is_the_span_s_own() {
+    for mode in [ContextMode::Ids, ContextMode::Recording] {
+        let world = world(|builder| builder.context(mode));
+        let mut seen = Vec::new();
+        let spans = world.run(|| {
+            let root = info_span!("root").entered();
+            seen.push(current());
+            info_span!("child").in_scope(|| seen.push(current()));
+            assert_eq!(current(), seen[0]);
+            drop(root);
+            assert!(!current().is_valid());
+        });
+        assert_eq!(one(&spans, "root").span_context, seen[0]);
+        assert_eq!(one(&spans, "child").span_context, seen[1]);
+    }
+}
+
+#[test]
+fn below_a_dropped_root_nothing_is_kept_and_the_context_says_so() {
+    for presence in [Presence::Shared, Presence::Exclusive] {
+        let world = world(|builder| builder.sampler("never".parse().unwrap()).presence(presence));
+        let spans = world.run(|| {
+            let root = info_span!("root").entered();
+            let outside = current();
+            assert!(outside.is_valid() && !outside.is_sampled());
+            let child = info_span!("child");
+            assert_eq!(child.is_disabled(), presence == Presence::Exclusive);
+            child.in_scope(|| assert_eq!(current(), outside));
+            drop(root);
+            assert!(!current().is_valid());
+        });
+        assert_eq!(draw(&spans), "");
+        let stats = world.handle.stats();
+        assert_eq!(
+            (stats.roots_dropped, stats.spans_refused),
+            (1, u64::from(presence == Presence::Exclusive))
+        );
+    }
+}
+
+#[test]
+fn weights_are_written_where_they_are_true() {
+    for (sampler, state) in [
+        ("ratio:1", "ot=th:0"),
+        ("bump:lambda=10,window=1s", "ot=th:0"),
+        ("bucket:capacity=5,rate=1", ""),
+        ("every:1", ""),
+        ("always", ""),
+    ] {
+        let world = world(|builder| builder.sampler(sampler.parse().unwrap()));
+        let spans = world.run(|| {
+            info_span!("root").in_scope(|| ());
+        });
+        assert_eq!(one(&spans, "root").span_context.trace_state().header(), state, "{sampler}");
+    }
+}

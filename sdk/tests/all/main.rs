@@ -1,0 +1,5 @@
+//! The integration tests of astracer-sdk.
+
+mod decisions;
+mod spans;
+mod support;

@@ -1,0 +1,140 @@
+//! An exporter that keeps what it gets, and trees drawn of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use astracer_sdk::{Astracer, Builder, Clock, Handle, ManualClock};
+use opentelemetry::trace::Status;
+use opentelemetry::{SpanId, Value};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use tracing::Dispatch;
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// Keeps what is exported.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Collector {
+    spans: Arc<Mutex<Vec<SpanData>>>,
+}
+
+impl SpanExporter for Collector {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.spans.lock().unwrap().extend(batch);
+        Ok(())
+    }
+}
+
+impl Collector {
+    pub(crate) fn spans(&self) -> Vec<SpanData> {
+        self.spans.lock().unwrap().clone()
+    }
+}
+
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A layer on a registry of its own, with a clock that stands still.
+pub(crate) struct World {
+    pub(crate) dispatch: Dispatch,
+    pub(crate) collector: Collector,
+    pub(crate) handle: Handle,
+    pub(crate) astracer: Astracer,
+    pub(crate) clock: ManualClock,
+}
+
+pub(crate) fn start() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+}
+
+/// Keeps everything, and adds nothing to spans, unless `change` says otherwise.
+pub(crate) fn world(change: impl FnOnce(Builder) -> Builder) -> World {
+    let (clock, hand) = Clock::manual(start());
+    let collector = Collector::default();
+    let builder = Astracer::builder()
+        .sampler("always".parse().unwrap())
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false)
+        .clock(clock)
+        .exporter(collector.clone());
+    let astracer = change(builder).build().unwrap();
+    let dispatch = Dispatch::new(Registry::default().with(astracer.layer.clone()));
+    World { dispatch, collector, handle: astracer.handle.clone(), astracer, clock: hand }
+}
+
+impl World {
+    /// Runs `f` with the layer; gives what it exported.
+    pub(crate) fn run(&self, f: impl FnOnce()) -> Vec<SpanData> {
+        tracing::dispatcher::with_default(&self.dispatch, f);
+        self.exported()
+    }
+
+    pub(crate) fn exported(&self) -> Vec<SpanData> {
+        self.handle.flush(TIMEOUT).unwrap();
+        self.collector.spans()
+    }
+}
+
+/// The one span of this name.
+#[track_caller]
+pub(crate) fn one<'a>(spans: &'a [SpanData], name: &str) -> &'a SpanData {
+    let found: Vec<&SpanData> = spans.iter().filter(|span| span.name == name).collect();
+    assert_eq!(found.len(), 1, "spans named {name}");
+    found[0]
+}
+
+/// Spans as a tree: for each its name, its kind if it is not internal, attributes, status, events and links.
+pub(crate) fn draw(spans: &[SpanData]) -> String {
+    let ids: Vec<SpanId> = spans.iter().map(|span| span.span_context.span_id()).collect();
+    let mut children: BTreeMap<usize, Vec<&SpanData>> = BTreeMap::new();
+    let mut roots = Vec::new();
+    for span in spans {
+        match ids.iter().position(|id| *id == span.parent_span_id) {
+            Some(parent) => children.entry(parent).or_default().push(span),
+            None => roots.push(span),
+        }
+    }
+    let mut out = String::new();
+    fn draw(
+        span: &SpanData,
+        depth: usize,
+        ids: &[SpanId],
+        children: &BTreeMap<usize, Vec<&SpanData>>,
+        out: &mut String,
+    ) {
+        let indent = "  ".repeat(depth);
+        out.push_str(&format!("{indent}{}{}{}\n", span.name, pairs(&span.attributes), status(&span.status)));
+        for event in &span.events.events {
+            out.push_str(&format!("{indent}  * {}{}\n", event.name, pairs(&event.attributes)));
+        }
+        let own = ids.iter().position(|id| *id == span.span_context.span_id()).unwrap();
+        for child in children.get(&own).into_iter().flatten() {
+            draw(child, depth + 1, ids, children, out);
+        }
+    }
+    for root in roots {
+        draw(root, 0, &ids, &children, &mut out);
+    }
+    out
+}
+
+fn pairs(attributes: &[opentelemetry::KeyValue]) -> String {
+    attributes.iter().map(|attribute| format!(" {}={}", attribute.key, value(&attribute.value))).collect()
+}
+
+fn value(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{:?}", text.as_str()),
+        other => other.to_string(),
+    }
+}
+
+fn status(status: &Status) -> String {
+    match status {
+        Status::Unset => String::new(),
+        Status::Ok => " [ok]".to_owned(),
+        Status::Error { description } => format!(" [error {description:?}]"),
+    }
+}
