@@ -1,5 +1,6 @@
 //! The integration tests of astracer-sdk.
 
+mod api;
 mod decisions;
 mod spans;
 mod support;
