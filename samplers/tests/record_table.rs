@@ -63,7 +63,7 @@ fn holds_as_many_keys_as_it_says() {
     }
 }
 
-/// A million names that never come again: the overflow record decides for them as for one key, so that little is kept.
+/// Names that never come again: the overflow record decides for them as for one key, so that little is kept.
 #[test]
 fn unique_names_do_not_defeat_the_limit() {
     for (config, kept_max) in [("bump:lambda=10", 1_000 + 100), ("bucket:capacity=50,rate=2", 1_000 + 50)] {
@@ -71,13 +71,13 @@ fn unique_names_do_not_defeat_the_limit() {
         // the mean, of which 100 is more than 6 standard deviations; or 50 tokens.
         let limits = Limits::single_threaded().with_keys(1_000);
         let (sampler, mut random, mut kept) = (limited(config, limits), Random::new(11), 0);
-        for i in 0..1_000_000 {
+        for i in 0..200_000 {
             let key = format!("GET /users/{i}");
             kept += u32::from(sampler.decide(&Request::new(&key, random.randomness(), Nanos::ZERO)).keep);
         }
         assert!((1_000..=kept_max).contains(&kept), "{config}: kept {kept}, seed 11");
         let snapshot = sampler.snapshot().unwrap();
-        assert_eq!((snapshot.keys.len(), snapshot.overflow.seen()), (1_000, 999_000));
+        assert_eq!((snapshot.keys.len(), snapshot.overflow.seen()), (1_000, 199_000));
     }
 }
 

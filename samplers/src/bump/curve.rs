@@ -153,6 +153,12 @@ mod tests {
             prop_assert!(u64::from(middle.abs_diff(count)) * 2048 <= u64::from(count), "{count} {middle}");
         }
 
+    }
+
+    proptest! {
+        // Each case computes a curve.
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
         #[test]
         fn thresholds_rise_with_the_count(lambda in 0.0..1e6f64, minimum in 0.0..=1.0, count in 0..COUNT_MAX) {
             let curve = Curve::new(&bump(lambda, minimum));
