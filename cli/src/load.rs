@@ -89,10 +89,13 @@ pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Resul
     let recording = intake.finish();
     let folded_names = (args.names == Names::Template).then(|| folding.borrow().folded());
     let input = Input::new(args, files, &recording, folded_names);
-    if args.strict
-        && let Some(problem) = recording.problems().first_loss()
-    {
-        return Err(Failure::Job(format!("{problem}\nwithout --strict the rest is used")));
+    let losses: Vec<_> = input.problems.iter().filter(|problem| problem.loses_data).collect();
+    if args.strict && !losses.is_empty() {
+        let named = losses.iter().map(|loss| {
+            let example = loss.examples.first().map_or("", |example| example);
+            format!("{}: {example}\n", loss.describe)
+        });
+        return Err(Failure::Job(format!("{}without --strict the rest is used", named.collect::<String>())));
     }
     if recording.trace_count() == 0 {
         let reason = recording

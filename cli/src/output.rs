@@ -9,6 +9,8 @@ use crate::failure::Failure;
 
 /// Columns of a terminal that doesn't tell.
 const WIDTH_DEFAULT: u16 = 80;
+/// From here on, columns stand two blanks apart.
+const WIDTH_COMFORTABLE: u16 = 100;
 
 /// Writes text to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -24,29 +26,58 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&text)
 }
 
-/// A table: the first column to the left, numbers to the right. On a terminal it is made to fit, through a pipe each
-/// row keeps its lines whole.
+/// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit;
+/// through a pipe each row keeps its lines whole.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let terminal = io::stdout().is_terminal().then(console::Term::stdout);
+    let width =
+        terminal.map(|terminal| terminal.size_checked().map_or(WIDTH_DEFAULT, |(_, columns)| columns));
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_header(header.to_vec());
-    if io::stdout().is_terminal() {
-        let width = console::Term::stdout().size_checked().map_or(WIDTH_DEFAULT, |(_, columns)| columns);
+    if let Some(width) = width {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
     for row in rows {
         table.add_row(row);
     }
+    let gap = if width.is_some_and(|width| width < WIDTH_COMFORTABLE) { 1 } else { 2 };
+    align(&mut table, 1, gap);
+    lines(&table).map(|line| line + "\n").collect::<String>() + "\n"
+}
+
+/// A table whose rows stand below their names, so that long names leave room for many numbers.
+pub(crate) fn sections(header: &[&str], rows: &[(String, Vec<String>)]) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_header(header.to_vec());
+    for (_, cells) in rows {
+        table.add_row(cells.clone());
+    }
+    align(&mut table, 0, 1);
+    let mut lines = lines(&table);
+    let mut text = lines.next().unwrap_or_default() + "\n";
+    for (name, cells) in rows {
+        let height = cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
+        text.push_str(name);
+        text.push('\n');
+        text.extend(lines.by_ref().take(height).map(|line| line + "\n"));
+    }
+    text + "\n"
+}
+
+/// Aligns all columns behind the first `left` ones to the right, `gap` blanks apart.
+fn align(table: &mut Table, left: usize, gap: u16) {
     for (index, column) in table.column_iter_mut().enumerate() {
-        if index == 0 {
-            column.set_padding((0, 1));
+        if index < left {
+            column.set_padding((0, 0));
         } else {
             column.set_cell_alignment(CellAlignment::Right);
-            column.set_padding((1, 0));
+            column.set_padding((gap, 0));
         }
     }
-    let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
-    text.push('\n');
-    text
+}
+
+fn lines(table: &Table) -> impl Iterator<Item = String> {
+    table.lines().map(|line| line.trim_end().to_owned())
 }
 
 /// 1234567 as "1,234,567".
@@ -117,5 +148,7 @@ mod tests {
     fn tables_have_no_trailing_blanks_and_align_numbers_right() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["bcd".to_owned(), "1,000".to_owned()]];
         assert_eq!(table(&["name", "count"], rows), "name  count\na         1\nbcd   1,000\n\n");
+        let rows = [("a".to_owned(), vec!["1".to_owned()]), ("b".to_owned(), vec!["10\n±2".to_owned()])];
+        assert_eq!(sections(&["count"], &rows), " count\na\n     1\nb\n    10\n    ±2\n\n");
     }
 }

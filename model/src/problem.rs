@@ -170,11 +170,6 @@ impl Problems {
         &self.examples
     }
 
-    /// The first problem that lost part of the input.
-    pub fn first_loss(&self) -> Option<&Problem> {
-        self.examples.iter().find(|problem| problem.kind.loses_data())
-    }
-
     /// True if there were none.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
@@ -199,7 +194,6 @@ mod tests {
         problems.push(problem(ProblemKind::BadRecord, 9));
         assert_eq!(problems.count(ProblemKind::Orphan), 5);
         assert_eq!(problems.examples().len(), 3);
-        assert_eq!(problems.first_loss().map(|p| p.place.line), Some(9));
         let counts: Vec<_> = problems.counts().collect();
         assert_eq!(counts, [(ProblemKind::BadRecord, 1), (ProblemKind::Orphan, 5)]);
     }

@@ -37,6 +37,7 @@ struct SpanRow {
     end: u64,
     /// Of the record's bytes, to recognise a span that was written twice.
     record_hash: u64,
+    byte: u64,
     trace: u32,
     name: Symbol,
     service: Symbol,
@@ -143,6 +144,6 @@ impl Recording {
 
     fn place(&self, index: u32) -> Place {
         let row = &self.spans[index as usize];
-        Place { file: Arc::clone(&self.files[row.file as usize]), line: u64::from(row.line), byte: 0 }
+        Place { file: Arc::clone(&self.files[row.file as usize]), line: u64::from(row.line), byte: row.byte }
     }
 }

@@ -12,14 +12,20 @@ pub struct MeanSd {
 }
 
 impl MeanSd {
-    /// Of some values, in two passes.
+    /// Of some values. The mean is infinite, and the deviation undefined (NaN), if any of them is.
     pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
-        let count = values.clone().count();
-        if count == 0 {
-            return Self::default();
+        let Some(first) = values.clone().next() else { return Self::default() };
+        let (mut count, mut sum) = (0.0, 0.0);
+        for value in values.clone() {
+            count += 1.0;
+            // From the first one on, so that equal values have exactly their mean, and no deviation.
+            sum += value - first;
         }
-        let mean = values.clone().sum::<f64>() / count as f64;
-        let variance = values.map(|value| (value - mean).powi(2)).sum::<f64>() / count as f64;
+        let mean = first + sum / count;
+        if !mean.is_finite() {
+            return Self { mean: f64::INFINITY, sd: f64::NAN };
+        }
+        let variance = values.map(|value| (value - mean).powi(2)).sum::<f64>() / count;
         Self { mean, sd: variance.sqrt() }
     }
 }
@@ -45,6 +51,12 @@ mod tests {
         assert_eq!(MeanSd::of(values.into_iter()), MeanSd { mean: 5.0, sd: 2.0 });
         assert_eq!(MeanSd::of([3.0].into_iter()), MeanSd { mean: 3.0, sd: 0.0 });
         assert_eq!(MeanSd::of(std::iter::empty()), MeanSd::default());
+        let tenths = [0.1; 10];
+        assert_eq!(MeanSd::of(tenths.into_iter()), MeanSd { mean: 0.1, sd: 0.0 });
+        for values in [[f64::INFINITY, 1.0], [1.0, f64::INFINITY]] {
+            let of = MeanSd::of(values.into_iter());
+            assert!(of.mean == f64::INFINITY && of.sd.is_nan(), "{of:?}");
+        }
     }
 
     #[test]

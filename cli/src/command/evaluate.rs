@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use astracer_model::TraceId;
 use astracer_samplers::Config;
-use astracer_tuner::evaluate::Summary;
+use astracer_tuner::evaluate::{Summary, WorkloadSummary};
 use astracer_tuner::{Evaluation, Evaluator, Workload};
 use serde::Serialize;
 
@@ -95,31 +95,39 @@ fn render(evaluation: &Evaluation) -> String {
         output::plural(workload.keys, "key"),
         output::plural(evaluation.summary.first().map_or(0, |summary| summary.seeds), "seed"),
     );
-    text.push_str(&output::table(
-        &["sampler", "traces", "spans", "bytes", "funcs", "trees", "SS ms", "IEn", "dist/ent"],
-        evaluation.summary.iter().map(row),
-    ));
+    let header = ["traces", "spans", "bytes", "OTLP", "functions", "trees", "SS ms", "IEn", "dist/ent"];
+    let rows: Vec<_> = evaluation
+        .summary
+        .iter()
+        .map(|summary| (summary.sampler.clone(), numbers(summary, workload)))
+        .collect();
+    text.push_str(&output::sections(&header, &rows));
     text
 }
 
-fn row(summary: &Summary) -> Vec<String> {
+fn numbers(summary: &Summary, workload: &WorkloadSummary) -> Vec<String> {
     let Summary { mean, sd, .. } = summary;
-    let pair = |number: fn(f64) -> String, mean: f64, sd: f64| {
-        if sd == 0.0 { number(mean) } else { format!("{}\n±{}", number(mean), number(sd)) }
+    let pair = |number: &dyn Fn(f64) -> String, mean: f64, sd: f64| {
+        if sd == 0.0 || sd.is_nan() { number(mean) } else { format!("{}\n±{}", number(mean), number(sd)) }
     };
     let whole = |number: f64| output::count(number.round() as u64);
     let percent = |number: f64| format!("{:.2}%", number * 100.0);
-    let found =
-        |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
+    // The mean of a number of things is seldom whole; "of all" stands behind the mean only.
+    let found = |mean: f64, sd: f64, all: u64| {
+        let number =
+            |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
+        let above = format!("{}/{all}", number(mean));
+        if sd == 0.0 { above } else { format!("{above}\n±{}", number(sd)) }
+    };
     vec![
-        summary.sampler.clone(),
-        pair(whole, mean.traces, sd.traces),
-        pair(whole, mean.spans, sd.spans),
-        pair(percent, mean.tfcr, sd.tfcr),
-        pair(found, mean.functions, sd.functions),
-        pair(found, mean.call_trees, sd.call_trees),
-        pair(output::measure, mean.ss_ms, sd.ss_ms),
-        pair(output::measure, mean.entropy_bits, sd.entropy_bits),
-        pair(output::measure, mean.dist_over_entropy, sd.dist_over_entropy),
+        pair(&whole, mean.traces, sd.traces),
+        pair(&whole, mean.spans, sd.spans),
+        pair(&percent, mean.tfcr, sd.tfcr),
+        pair(&percent, mean.tfcr_otlp, sd.tfcr_otlp),
+        found(mean.functions, sd.functions, workload.functions),
+        found(mean.call_trees, sd.call_trees, workload.call_trees),
+        pair(&output::measure, mean.ss_ms, sd.ss_ms),
+        pair(&output::measure, mean.entropy_bits, sd.entropy_bits),
+        pair(&output::measure, mean.dist_over_entropy, sd.dist_over_entropy),
     ]
 }

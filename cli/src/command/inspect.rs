@@ -22,6 +22,7 @@ pub(crate) fn run(args: &Inspect, stop: &AtomicBool) -> Result<(), Failure> {
     let loaded = load::load(&args.source, &[], stop)?;
     let mut inspection = Inspection::new(&loaded.recording);
     inspection.sort(args.sort);
+    let functions = inspection.functions.len() as u64;
     if args.top > 0 {
         inspection.roots.truncate(args.top);
         inspection.functions.truncate(args.top);
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Inspect, stop: &AtomicBool) -> Result<(), Failure> {
         output::plural(inspection.call_trees, "call tree"),
         output::bytes(inspection.bytes),
         output::bytes(inspection.otlp_bytes),
-        output::plural(inspection.functions.len() as u64, "function"),
+        output::plural(functions, "function"),
         load::utc(inspection.start_unix_ns),
         inspection.seconds,
     );

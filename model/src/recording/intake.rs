@@ -215,6 +215,7 @@ impl Sink for Intake<'_> {
             start: span.start.map_or(NO_TIME, |start| start.0),
             end: span.end.map_or(NO_TIME, |end| end.0),
             record_hash: self.hasher.hash_one(record.bytes),
+            byte: record.place.byte,
             trace,
             name,
             service,

@@ -1,0 +1,262 @@
+//! The binary as a user runs it: what it prints, where, and how it ends.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Two traces: one with a child, one whose root lasts 8 ms.
+const TWO_TRACES: &str = r#"{"a":"00000000000000010000000000000011","b":1000,"e":1010,"d":"read(1001)","r":"s","p":[]}
+{"a":"00000000000000010000000000000012","b":1002,"e":1006,"d":"send","r":"s","p":["00000000000000010000000000000011"]}
+{"a":"00000000000000020000000000000021","b":2000,"e":2008,"d":"read(1002)","r":"s","p":[]}
+"#;
+
+fn workload(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads").join(name).display().to_string()
+}
+
+/// A file of one test, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, content: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("astracer-cli-{}-{name}", std::process::id()));
+        std::fs::write(&path, content).expect("a writable temporary folder");
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn run(args: &[&str]) -> Output {
+    run_with_input(args, "")
+}
+
+fn run_with_input(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("the binary reads its input");
+    child.wait_with_output().expect("the binary ends")
+}
+
+#[track_caller]
+fn success(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no progress and no notes beside a pipe");
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+#[track_caller]
+fn failure(output: &Output, code: i32, says: &[&str]) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    for part in says {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+}
+
+#[test]
+fn inspect_shows_what_is_there_and_what_was_folded() {
+    let text = success(&run_with_input(&["inspect", "-"], TWO_TRACES));
+    let expected = "\
+-: 1 file of htrace
+2 traces, 3 spans, 2 call trees, 298 B (184 B as OTLP), 2 functions
+from 1970-01-01T00:00:01.000Z for 1.0 s
+
+root     traces    share  trees  spans  max/s  mean ms  sd ms
+read(*)       2  100.00%      2      3      1    9.000  1.000
+
+function  count  mean ms     sd  median    p75    p95    max
+read(*)       2    9.000  1.000   9.000  9.500  9.900  10.00
+send          1    4.000      0   4.000  4.000  4.000  4.000
+
+names: 2 with ids folded to 1 (2 of them to read(*)); --names raw keeps them
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn names_can_stay_raw_and_rules_be_set() {
+    let text = success(&run_with_input(&["inspect", "-", "--names", "raw"], TWO_TRACES));
+    assert!(text.contains("read(1001)") && !text.contains("folded"), "{text}");
+    let text = success(&run_with_input(&["inspect", "-", "--fold", "digits=5"], TWO_TRACES));
+    assert!(text.contains("read(1001)"), "{text}");
+}
+
+#[test]
+fn inspect_sorts_by_any_column_and_cuts() {
+    let text = success(&run_with_input(&["inspect", "-", "--sort", "name", "--top", "1"], TWO_TRACES));
+    assert!(text.contains("2 functions") && !text.contains("send "), "{text}");
+    let json = success(&run_with_input(&["inspect", "-", "--sort", "max", "--json"], TWO_TRACES));
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["functions"][0]["name"], "read(*)");
+    assert_eq!(json["functions"][1]["max_ms"], 4.0);
+    assert_eq!(json["workload"]["files"][0]["format"], "htrace");
+}
+
+#[test]
+fn evaluate_prints_one_json_object_with_a_row_for_each_sampler_and_seed() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    let json =
+        success(&run(&["evaluate", &path, "--json", "--seeds", "2", "--sampler", "bump:lambda=10,min=0.01"]));
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["workload"]["traces"], 30_777);
+    let rows = json["rows"].as_array().expect("rows");
+    let named: Vec<_> =
+        rows.iter().map(|row| (row["sampler"].as_str().expect("text"), &row["seed"])).collect();
+    let bump = "bump:lambda=10,min=0.01,window=1s";
+    let samplers = ["always", "ratio:0.1", "ratio:0.01", bump];
+    let expected: Vec<(&str, u64)> = samplers.iter().flat_map(|name| [(*name, 1), (*name, 2)]).collect();
+    assert_eq!(named.len(), expected.len());
+    assert!(
+        named.iter().zip(&expected).all(|(found, wanted)| found.0 == wanted.0 && found.1 == wanted.1),
+        "{named:?}"
+    );
+    let keys = "traces spans bytes tfcr functions functions_all call_trees call_trees_all ss_ms entropy_bits dist_over_entropy";
+    for row in rows {
+        for key in keys.split(' ') {
+            assert!(row[key].is_number(), "{key} of {row}");
+        }
+    }
+    let mean =
+        rows[6]["ss_ms"].as_f64().expect("number") / 2.0 + rows[7]["ss_ms"].as_f64().expect("number") / 2.0;
+    let summary = &json["summary"][3];
+    assert_eq!((&summary["sampler"], &summary["seeds"]), (&Value::from(bump), &Value::from(2)));
+    assert!((summary["mean"]["ss_ms"].as_f64().expect("number") - mean).abs() < 1e-9);
+    assert!(summary["sd"]["ss_ms"].as_f64().expect("number") > 0.0);
+}
+
+#[test]
+fn evaluate_is_the_same_each_time_and_names_what_it_keeps() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    let kept = Scratch::new("kept", "");
+    let args = [
+        "evaluate",
+        &path,
+        "--json",
+        "--seeds",
+        "3",
+        "--sampler",
+        "bucket:capacity=5,rate=1.5",
+        "--kept",
+        kept.path(),
+    ];
+    let (first, second) = (success(&run(&args)), success(&run(&args)));
+    assert_eq!(first, second);
+    let json: Value = serde_json::from_str(&first).expect("JSON");
+    let row = json["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .find(|row| row["sampler"].as_str().is_some_and(|name| name.starts_with("bucket")));
+    let ids = std::fs::read_to_string(kept.path()).expect("written");
+    assert_eq!(Value::from(ids.lines().count()), row.expect("the bucket's row")["traces"]);
+    assert!(ids.lines().all(|id| id.len() == 16 && id.bytes().all(|digit| digit.is_ascii_hexdigit())));
+}
+
+#[test]
+fn a_key_of_the_whole_tree_has_more_keys_than_names() {
+    let json =
+        success(&run_with_input(&["evaluate", "-", "--json", "--key", "tree", "--seeds", "1"], TWO_TRACES));
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        (&json["workload"]["key"], &json["workload"]["keys"]),
+        (&Value::from("tree"), &Value::from(2))
+    );
+}
+
+#[test]
+fn the_table_is_for_people() {
+    let text = success(&run_with_input(&["evaluate", "-", "--seeds", "1"], TWO_TRACES));
+    for part in
+        ["functions", "dist/ent", "always", "ratio:0.1", "bump:lambda=10", "bucket:capacity=50", "1 seed;"]
+    {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
+fn a_bad_line_is_named_and_the_rest_is_used_unless_strict() {
+    let lines = TWO_TRACES.replace("\"b\":1002,", "\"b\":oops,");
+    let file = Scratch::new("bad.json", &lines);
+    let text = success(&run(&["inspect", file.path()]));
+    assert!(text.contains("2 traces, 2 spans"), "{text}");
+    assert!(text.contains("problem: bad record: 1\n"), "{text}");
+    assert!(text.contains(":2 (byte "), "{text}");
+    let strict = run(&["inspect", file.path(), "--strict"]);
+    failure(&strict, 1, &["bad record: ", "bad.json:2 (byte ", "--strict"]);
+}
+
+#[test]
+fn what_can_not_be_done_is_said_with_a_remedy() {
+    failure(&run(&["inspect", "no/such/file"]), 1, &["no/such/file", "does not exist"]);
+    failure(&run_with_input(&["inspect", "-"], "just text\n"), 1, &["no traces", "htrace"]);
+    let kept = ["evaluate", "-", "--kept", "ids.txt"];
+    failure(&run_with_input(&kept, TWO_TRACES), 1, &["--kept", "exactly one --sampler"]);
+    let folder = std::env::temp_dir();
+    let kept = ["evaluate", "-", "--sampler", "always", "--kept", folder.to_str().expect("UTF-8")];
+    failure(&run_with_input(&kept, TWO_TRACES), 1, &["can't write"]);
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_is_right() {
+    failure(&run(&["evaluate"]), 2, &["<WORKLOAD>"]);
+    failure(&run(&["evaluate", "x", "--sampler", "bump:lambda=nan"]), 2, &["lambda"]);
+    failure(&run(&["evaluate", "x", "--key", "root"]), 2, &["name+ATTRIBUTE"]);
+    failure(&run(&["evaluate", "x", "--seeds", "0"]), 2, &["--seeds"]);
+    failure(&run(&["inspect", "x", "--sort", "size"]), 2, &["p95"]);
+    failure(&run(&["inspect", "x", "--format", "xml"]), 2, &["otlp-json"]);
+    failure(&run(&["inspect", "x", "--fold", "words"]), 2, &["digits=N"]);
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let text = success(&run(&["--help"]));
+    assert!(text.contains("Exit codes:") && text.contains("130"), "{text}");
+    for command in ["inspect", "evaluate"] {
+        let text = success(&run(&[command, "--help"]));
+        assert!(text.contains("Examples:\n  astracer "), "{text}");
+    }
+}
+
+#[test]
+fn a_bomb_is_cut_off_at_the_limit_that_was_set() {
+    let path = workload("dfsioe_write.tar.xz");
+    let text = success(&run(&["inspect", &path, "--expanded-max", "1MB"]));
+    assert!(text.contains("problem: is over a limit: 1\n"), "{text}");
+    failure(
+        &run(&["inspect", &path, "--expanded-max", "1MB", "--strict"]),
+        1,
+        &["over a limit", "more than 1000000 bytes"],
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn nobody_reading_the_output_is_no_error() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["inspect", &path])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the binary ends");
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
+}

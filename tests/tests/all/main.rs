@@ -1,0 +1,26 @@
+//! Tests across crates, in one binary.
+
+mod independent;
+mod metrics_example;
+mod recordings;
+
+use std::path::{Path, PathBuf};
+
+use astracer_model::recording::{Intake, Keep, Recording};
+use astracer_model::source::{self, Options};
+use astracer_samplers::Template;
+use astracer_tuner::names::NameFolding;
+
+/// A file of the repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Reads a recording of the repository as the command line does.
+fn read(path: &str) -> Recording {
+    let mut folding = NameFolding::new(Template::default());
+    let mut intake = Intake::new(Keep::default()).rename_with(|raw, out| folding.fold(raw, out));
+    source::read(&repository(path), &Options::default(), &mut intake)
+        .expect("the recording is in the repository");
+    intake.finish()
+}
