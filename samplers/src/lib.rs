@@ -34,6 +34,8 @@ mod division;
 mod every_nth;
 mod law;
 mod nanos;
+#[cfg(feature = "parameters")]
+pub mod parameters;
 mod probability;
 mod randomness;
 mod ratio;

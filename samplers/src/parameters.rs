@@ -1,0 +1,153 @@
+//! The parameters file: what the tuner writes and a service loads. TOML, with a version; text in and text out, files
+//! are the caller's.
+//!
+//! ```toml
+//! # Lines like this are for people: where the parameters come from.
+//! version = 1
+//!
+//! [key]                      # what calls are counted by; this table and each of its lines may be left out
+//! names = "template"         # ids are taken out of names (see Template); or "raw"
+//! attributes = ["http.route"]
+//!
+//! [bump]                     # or [bucket], with capacity and rate; or [ratio], with probability
+//! lambda = 0.6437
+//! min = 0.00004095
+//! window = "259ms"
+//!
+//! [bump.root."GET /orders"]  # other parameters for one key; what it lacks is inherited
+//! lambda = 3.0
+//! ```
+//!
+//! A line that is not known is refused, not skipped: a misspelt limit would silently be none.
+
+mod error;
+mod file;
+
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+
+pub use error::ParametersError;
+
+use crate::config::{Config, PerKey};
+
+/// The version of the format that this crate writes, and the only one that it reads.
+const VERSION: u32 = 1;
+
+/// What a parameters file says. Displays as such a file; [`FromStr`] reads it back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// The sampler with its parameters.
+    pub config: Config,
+    /// Whether ids are taken out of names before they become keys.
+    pub names: KeyNames,
+    /// The attributes that, with the name, make the key.
+    pub attributes: Vec<String>,
+    /// Lines for people, without the `#`. They are not read back.
+    pub comments: Vec<String>,
+}
+
+/// Whether ids are taken out of names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyNames {
+    /// They are, by [`Template`](crate::Template)'s default rules.
+    #[default]
+    Template,
+    /// Names are keys as they are.
+    Raw,
+}
+
+impl Parameters {
+    /// A sampler whose keys are templates of names.
+    pub fn new(config: Config) -> Self {
+        Parameters { config, names: KeyNames::default(), attributes: Vec::new(), comments: Vec::new() }
+    }
+}
+
+impl FromStr for Parameters {
+    type Err = ParametersError;
+
+    fn from_str(text: &str) -> Result<Self, ParametersError> {
+        file::parse(text)
+    }
+}
+
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.comments.iter().flat_map(|comment| comment.lines()) {
+            // Other control characters than a tab are not allowed in comments.
+            let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            writeln!(f, "{}", format!("# {line}").trim_end())?;
+        }
+        writeln!(f, "version = {VERSION}\n\n[key]")?;
+        let names = match self.names {
+            KeyNames::Template => "template",
+            KeyNames::Raw => "raw",
+        };
+        let attributes: Vec<_> = self.attributes.iter().map(|attribute| quoted(attribute)).collect();
+        writeln!(f, "names = \"{names}\"\nattributes = [{}]\n", attributes.join(", "))?;
+        match &self.config {
+            Config::Always => writeln!(f, "[always]"),
+            Config::Never => writeln!(f, "[never]"),
+            Config::Ratio(ratio) => {
+                writeln!(f, "[ratio]\nprobability = {}", Number(ratio.probability().get()))
+            }
+            Config::EveryNth(n) => writeln!(f, "[every]\nn = {n}"),
+            Config::Bump(bump) => tables(f, "bump", bump, |f, bump| {
+                writeln!(f, "lambda = {}", Number(bump.lambda()))?;
+                writeln!(f, "min = {}", Number(bump.minimum().get()))?;
+                writeln!(f, "window = \"{}\"", bump.window())?;
+                if bump.is_shifted() { writeln!(f, "shift = true") } else { Ok(()) }
+            }),
+            Config::TokenBucket(bucket) => tables(f, "bucket", bucket, |f, bucket| {
+                writeln!(f, "capacity = {}", Number(bucket.capacity()))?;
+                writeln!(f, "rate = {}", Number(bucket.rate()))
+            }),
+        }
+    }
+}
+
+fn tables<P>(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    parameters: &PerKey<P>,
+    write: impl Fn(&mut fmt::Formatter<'_>, &P) -> fmt::Result,
+) -> fmt::Result {
+    writeln!(f, "[{name}]")?;
+    write(f, parameters.default())?;
+    for (key, parameters) in parameters.overrides() {
+        writeln!(f, "\n[{name}.root.{}]", quoted(key))?;
+        write(f, parameters)?;
+    }
+    Ok(())
+}
+
+/// A TOML float: with a point or an exponent, and as many digits as it takes to be read back exactly.
+struct Number(f64);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Debug writes "1.0" and, beyond 16 digits, "1e16", both of which are TOML.
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// A TOML basic string.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if c.is_control() => {
+                // Writing to a string does not fail. All control characters lie below U+FFFF.
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! What can be wrong with a parameters file.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::config::ConfigError;
+
+/// A parameters file that cannot be used: what is wrong, and in which line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParametersError {
+    line: Option<usize>,
+    message: String,
+}
+
+impl ParametersError {
+    /// About the part of `text` at `span`.
+    pub(super) fn at(text: &str, span: Option<Range<usize>>, message: impl Into<String>) -> Self {
+        let line = span.map(|span| text.bytes().take(span.start).filter(|&byte| byte == b'\n').count() + 1);
+        ParametersError { line, message: message.into() }
+    }
+
+    pub(super) fn from_config(text: &str, span: Range<usize>, error: &ConfigError) -> Self {
+        Self::at(text, Some(span), error.to_string())
+    }
+
+    /// The line at fault, from 1; `None` if something is missing that could be anywhere.
+    pub fn line(&self) -> Option<usize> {
+        self.line
+    }
+}
+
+impl fmt::Display for ParametersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for ParametersError {}

@@ -1,0 +1,130 @@
+//! Round trips, and files that are refused with their line.
+
+use std::num::NonZeroU64;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Bump, Nanos, Probability, Ratio, TokenBucket};
+
+const TUNED: &str = r#"# Made by hand.
+version = 1
+
+[key]
+names = "template"
+attributes = ["http.route"]
+
+[bump]
+lambda = 0.6437
+min = 0.00004095
+window = "259ms"
+
+[bump.root."GET /orders"]
+lambda = 3.0
+"#;
+
+fn bump(lambda: f64, min: f64, ms: u64) -> Bump {
+    Bump::new(lambda, Probability::new(min).unwrap(), Nanos::from_millis(ms)).unwrap()
+}
+
+#[test]
+fn reads_what_the_documentation_shows() {
+    let found: Parameters = TUNED.parse().unwrap();
+    let config =
+        PerKey::new(bump(0.6437, 4.095e-5, 259)).with_override("GET /orders", bump(3.0, 4.095e-5, 259));
+    assert_eq!(found.config, Config::Bump(config));
+    assert_eq!((found.names, &found.attributes[..]), (KeyNames::Template, &["http.route".to_owned()][..]));
+}
+
+#[test]
+fn each_sampler_survives_printing() {
+    let bucket = |capacity, rate| TokenBucket::new(capacity, rate).unwrap();
+    for config in [
+        Config::Always,
+        Config::Never,
+        Config::EveryNth(NonZeroU64::new(10).unwrap()),
+        Ratio::new(Probability::new(0.1).unwrap()).unwrap().into(),
+        bump(10.0, 0.0, 1000).shifted(true).into(),
+        Config::Bump(
+            PerKey::new(bump(1e-7, 1.0, 60_000)).with_override("a \"b\" \\ \n\u{7f}é", bump(1e20, 0.5, 1)),
+        ),
+        bucket(1.0, 1e-6).into(),
+        Config::TokenBucket(
+            PerKey::new(bucket(50.0, 2.0))
+                .with_override("", bucket(1.5, 2.0))
+                .with_override("x.y", bucket(9.0, 1e9)),
+        ),
+    ] {
+        let parameters = Parameters {
+            names: KeyNames::Raw,
+            attributes: vec!["http.route".into(), "a\"b".into()],
+            ..Parameters::new(config)
+        };
+        let text = parameters.to_string();
+        assert_eq!(text.parse::<Parameters>().as_ref(), Ok(&parameters), "{text}");
+    }
+}
+
+#[test]
+fn comments_are_written_line_by_line_and_not_read() {
+    let comments = vec!["tuned on a.tar.xz,\nseed 1".to_owned(), "a\u{1b}b".to_owned(), String::new()];
+    let parameters = Parameters { comments, ..Parameters::new(Config::Always) };
+    let text = parameters.to_string();
+    assert!(text.starts_with("# tuned on a.tar.xz,\n# seed 1\n# a b\n"), "{text}");
+    let back: Parameters = text.parse().unwrap();
+    assert_eq!(back, Parameters::new(Config::Always));
+}
+
+#[track_caller]
+fn refused(text: &str, line: Option<usize>, says: &str) {
+    let error = text.parse::<Parameters>().expect_err(text);
+    assert_eq!(error.line(), line, "{text}\n{error}");
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_its_line() {
+    refused(&TUNED.replace("lambda = 3.0", "lamda = 3.0"), Some(14), "lamda");
+    refused(&TUNED.replace("min = ", "minimum = "), Some(10), "minimum");
+    refused(&TUNED.replace("[key]", "[keys]"), Some(4), "keys");
+    refused(&TUNED.replace("attributes", "attribute"), Some(6), "attribute");
+    refused(&TUNED.replace("\"template\"", "\"folded\""), Some(5), "folded");
+    refused(&TUNED.replace("version = 1", "version = 2"), Some(2), "version 2");
+    refused(&TUNED.replace("version = 1", ""), Some(1), "version");
+    refused(&TUNED.replace("lambda = 0.6437\n", ""), Some(8), "lambda");
+    refused(&TUNED.replace("0.6437", "\"much\""), Some(9), "invalid type");
+    refused("version = 1\n[bump\n", Some(2), "");
+    refused("", Some(1), "version");
+}
+
+#[test]
+fn values_that_a_sampler_cannot_have_are_refused_with_their_line() {
+    refused(&TUNED.replace("0.6437", "-1"), Some(9), "lambda");
+    refused(&TUNED.replace("0.6437", "nan"), Some(9), "lambda");
+    refused(&TUNED.replace("0.00004095", "1.5"), Some(10), "from 0 to 1");
+    refused(&TUNED.replace("259ms", "259"), Some(11), "a window");
+    refused(&TUNED.replace("259ms", "1us"), Some(11), "millisecond");
+    refused(&TUNED.replace("lambda = 3.0", "lambda = inf"), Some(14), "lambda");
+    refused("version = 1\n[bucket]\ncapacity = 0.5\nrate = 1", Some(3), "capacity");
+    refused("version = 1\n[bucket]\ncapacity = 5\nrate = 0", Some(4), "rate");
+    refused("version = 1\n[bucket]\ncapacity = 5\nrate = 1\n[bucket.root.x]\nrate = -1\n", Some(6), "rate");
+    refused("version = 1\n[ratio]\nprobability = 2\n", Some(3), "from 0 to 1");
+    refused("version = 1\n[every]\nn = 0\n", Some(3), "");
+    refused("version = 1\n", None, "one sampler");
+    refused("version = 1\n[always]\n[never]\n", None, "not several");
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in ".*") {
+        let _ = text.parse::<Parameters>();
+    }
+
+    #[test]
+    fn any_key_and_number_survive(key in ".*", lambda in 0.0..1e300f64, min in 0.0..=1.0f64, ms in 1u64..1_000_000) {
+        let config = PerKey::new(bump(1.0, 0.1, 500)).with_override(key, bump(lambda, min, ms));
+        let parameters = Parameters::new(Config::Bump(config));
+        let text = parameters.to_string();
+        prop_assert_eq!(text.parse::<Parameters>(), Ok(parameters), "{}", text);
+    }
+}
