@@ -9,13 +9,11 @@ use crate::workload::Workload;
 /// A size is met if it is within this share of the wanted one.
 pub const TOLERANCE: f64 = 0.01;
 
-/// Parameters tried, at most: growing factors cross the widest range in 12 steps, and halving the logarithm of the
-/// distance that they leave down to the step takes 30.
-const TRIES_MAX: u32 = 60;
+/// Parameters tried, at most: growing factors cross the widest range in 12 steps, and what they leave is halved (in its
+/// logarithm) down to neighbours of four digits in 20.
+const TRIES_MAX: u32 = 40;
 /// The least knob tried; a search by factors never reaches 0.
 const KNOB_MIN: f64 = 1e-9;
-/// Knobs that differ by less than this share are the same.
-const KNOB_STEP: f64 = 1e-6;
 
 /// The rival whose size came nearest to the wanted one.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +43,7 @@ impl EqualSize {
 /// parameters left as they are.
 ///
 /// The knob is moved by growing factors until one value keeps too much and one too little, then bisected (by ratio)
-/// until the size is met or nothing lies between. Some rivals have steps (whole numbers) or reach only some sizes (a
+/// until the size is met or no value of four digits lies between. Some rivals have steps (whole numbers) or reach only some sizes (a
 /// lower bound, a start that keeps everything), and with few seeds size need not grow evenly with the knob: what comes
 /// back is the nearest that was seen, and how near it is.
 pub fn at_equal_size(workload: &Workload, spec: &RivalSpec, wanted_tfcr: f64, seeds: u64) -> EqualSize {
@@ -83,7 +81,6 @@ impl<'w> Search<'w> {
             }
             *(if keeps_too_much { &mut too_much } else { &mut too_little }) = Some(knob);
             let next = match (too_little, too_much) {
-                (Some(below), Some(above)) if (below / above).ln().abs() < KNOB_STEP => return,
                 (Some(below), Some(above)) => (below * above).sqrt(),
                 _ => {
                     let grow = keeps_too_much != larger_keeps_more;
@@ -92,7 +89,7 @@ impl<'w> Search<'w> {
                     moved.clamp(parameter.min.max(KNOB_MIN), parameter.max)
                 }
             };
-            let next = if parameter.unit == Unit::Whole { next.round() } else { next };
+            let next = if parameter.unit == Unit::Whole { next.round() } else { to_four_digits(next) };
             if Some(next) == too_little || Some(next) == too_much {
                 return;
             }
@@ -120,4 +117,10 @@ impl<'w> Search<'w> {
         }
         keeps_too_much
     }
+}
+
+/// Rounded to what people can read and type; finer steps change no size by more than a small part of the tolerance.
+fn to_four_digits(value: f64) -> f64 {
+    // A formatted number is read again, so the fallback is for the type only.
+    format!("{value:.3e}").parse().unwrap_or(value)
 }

@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use super::{Keys, Rival, brave, consistent_rate, dynsampler, fixed, jaeger, water_fill, xray};
 
+/// Times are divided by at most 5 * 10^9.
+const DIVISORS_MAX: usize = 30;
+
 /// Every kind of rival.
 pub(super) static KINDS: &[&Kind] = &[
     &fixed::RATIO,
@@ -140,6 +143,29 @@ impl RivalSpec {
         changed.values[0] = knob.clamp(parameter.min, parameter.max);
         changed
     }
+
+    /// The same with all times divided by the first of 1, 2, 5, 10, 20, 50 ... with which each of them passes at least
+    /// [`Self::PERIODS_MIN`] times in a recording of so many seconds.
+    ///
+    /// Recordings are often shorter than the half minute or minute after which many rivals first adapt: with their
+    /// defaults such rivals show nothing there but how they start.
+    #[must_use]
+    pub fn quickened_for(&self, recording_s: f64) -> Self {
+        let mut changed = self.clone();
+        let values = changed.values.iter_mut().zip(self.kind.parameters);
+        let mut times: Vec<_> = values.filter(|(_, parameter)| parameter.unit == Unit::Seconds).collect();
+        let longest_s = times.iter().map(|(time, _)| **time).fold(0.0, f64::max);
+        let divisors = (0..).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
+        let fits = |divisor: &f64| longest_s / divisor * Self::PERIODS_MIN <= recording_s;
+        let divisor = divisors.take(DIVISORS_MAX).find(fits).unwrap_or(1.0);
+        for (time, parameter) in &mut times {
+            **time = (**time / divisor).max(parameter.min);
+        }
+        changed
+    }
+
+    /// How often a quickened rival's times pass in a recording, at least.
+    pub const PERIODS_MIN: f64 = 10.0;
 
     pub(super) fn knob_parameter(&self) -> &'static Parameter {
         &self.kind.parameters[0]

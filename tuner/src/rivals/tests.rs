@@ -81,6 +81,22 @@ fn what_is_no_rival_is_refused_with_a_hint() {
 }
 
 #[test]
+fn times_are_shortened_to_fit_a_recording() {
+    let check = |text: &str, recording_s: f64, expected: &str| {
+        let spec: RivalSpec = text.parse().expect(text);
+        assert_eq!(spec.quickened_for(recording_s).to_string(), expected);
+    };
+    check("dynsampler-avg", 300.0, "dynsampler-avg:goal=10,period=30s");
+    check("dynsampler-avg", 299.0, "dynsampler-avg:goal=10,period=15s");
+    check("dynsampler-windowed", 20.0, "dynsampler-windowed:goal=100,period=0.05s,lookback=1.5s");
+    check("waterfill", 6.2, "waterfill:rate=10,bucket=0.5s");
+    check("brave", 1.0, "brave:rate=10");
+    // Nothing fits into no time.
+    check("dynsampler-avg", 0.0, "dynsampler-avg:goal=10,period=30s");
+    check("dynsampler-avg", 1e-3, "dynsampler-avg:goal=10,period=0.001s");
+}
+
+#[test]
 fn keys_are_ordered_by_the_bytes_of_their_names() {
     let keys = Keys::new(["b", "a", "aa", "Z"]);
     assert_eq!(keys.by_name().collect::<Vec<_>>(), [3, 1, 2, 0]);

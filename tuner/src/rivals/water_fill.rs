@@ -3,9 +3,9 @@
 //! Source: `Sampler` in github.com/DataDog/datadog-agent, `pkg/trace/sampler/coresampler.go` (commit ff58345), under the
 //! `PrioritySampler`, whose keys are services. Golden vectors: `coresampler_test.go`.
 //!
-//! Traces are counted in six buckets of 5 s. The first arrival in a new bucket gives each key the rate that its fullest
+//! Traces are counted in six buckets (of 5 s in the original). The first arrival in a new bucket gives each key the rate that its fullest
 //! bucket asks for, at most 1.2 times what it had. Clients get the rates, and one for keys that have none, with the
-//! answer to that arrival: it is itself decided by the old ones. So the first 5 s are kept whole, unless the target is
+//! answer to that arrival: it is itself decided by the old ones. So the first bucket is kept whole, unless the target is
 //! below 0.2 traces per second, which the very first arrival exceeds. The original's buckets are aligned to the Unix
 //! epoch; here to the first arrival.
 //!
@@ -13,10 +13,10 @@
 //! 30, and climbs back slowly.
 
 use super::spec::{Kind, Parameter};
+use super::ticks::nanos;
 use super::{Call, Keys, Rival};
 
 const BUCKETS: u64 = 6;
-const BUCKET_S: u64 = 5;
 /// A rate rises to at most this many times what it was.
 const RISE_MAX: f64 = 1.2;
 
@@ -24,16 +24,17 @@ pub(super) static KIND: Kind = Kind {
     name: "waterfill",
     about: "traces per second, shared so that rare keys are whole and the others alike",
     source: "Sampler, github.com/DataDog/datadog-agent, pkg/trace/sampler/coresampler.go, commit ff58345",
-    bias: "weights true; keeps less than asked after a burst, and everything in the first 5 s",
-    parameters: &[Parameter::positive("rate", 10.0)],
+    bias: "weights true; keeps less than asked after a burst, and everything in the first bucket",
+    parameters: &[Parameter::positive("rate", 10.0), Parameter::seconds("bucket", 5.0)],
     larger_keeps_more: true,
-    build: |values, keys| Box::new(WaterFill::new(values[0], keys)),
+    build: |values, keys| Box::new(WaterFill::new(values[0], values[1], keys)),
 };
 
 type Buckets = [f64; BUCKETS as usize];
 
 struct WaterFill {
     target_per_s: f64,
+    bucket_ns: u64,
     bucket: Option<u64>,
     seen: Vec<Option<Buckets>>,
     seen_all: Buckets,
@@ -44,9 +45,10 @@ struct WaterFill {
 }
 
 impl WaterFill {
-    fn new(target_per_s: f64, keys: &Keys) -> Self {
+    fn new(target_per_s: f64, bucket_s: f64, keys: &Keys) -> Self {
         Self {
             target_per_s,
+            bucket_ns: nanos(bucket_s),
             bucket: None,
             seen: vec![None; keys.count()],
             seen_all: Buckets::default(),
@@ -54,6 +56,10 @@ impl WaterFill {
             rate_min: 1.0,
             default_rate: 1.0,
         }
+    }
+
+    fn bucket_s(&self) -> f64 {
+        self.bucket_ns as f64 / 1e9
     }
 
     /// The rate that clients know for a key.
@@ -77,7 +83,8 @@ impl WaterFill {
     }
 
     fn update(&mut self, last: u64, bucket: u64) {
-        let per_s = |buckets: &mut Buckets| rotate(buckets, last, bucket) / BUCKET_S as f64;
+        let bucket_s = self.bucket_s();
+        let per_s = |buckets: &mut Buckets| rotate(buckets, last, bucket) / bucket_s;
         let seen: Vec<Option<f64>> = self.seen.iter_mut().map(|seen| seen.as_mut().map(per_s)).collect();
         per_s(&mut self.seen_all);
         let level = level(self.target_per_s, seen.iter().flatten().copied().collect());
@@ -98,7 +105,7 @@ impl WaterFill {
 
     /// What a key without a rate gets: as if all traces were of one key, but no more than the least rate of all.
     fn rate_of_unknown(&self) -> f64 {
-        let seen = self.seen_all.iter().copied().fold(0.0, f64::max) / BUCKET_S as f64;
+        let seen = self.seen_all.iter().copied().fold(0.0, f64::max) / self.bucket_s();
         (self.target_per_s / seen).min(self.rate_min)
     }
 }
@@ -136,7 +143,7 @@ fn rotate(buckets: &mut Buckets, last: u64, bucket: u64) -> f64 {
 impl Rival for WaterFill {
     fn keeps(&mut self, call: Call) -> bool {
         let keep = call.uniform < self.rate(call.key);
-        self.count(call.at_ns / (BUCKET_S * 1_000_000_000), call.key, 1.0);
+        self.count(call.at_ns / self.bucket_ns, call.key, 1.0);
         keep
     }
 }
@@ -146,7 +153,7 @@ mod tests {
     use super::*;
 
     fn water_fill(target_per_s: f64) -> WaterFill {
-        WaterFill::new(target_per_s, &Keys::new(["a", "b", "c", "d", "e"]))
+        WaterFill::new(target_per_s, 5.0, &Keys::new(["a", "b", "c", "d", "e"]))
     }
 
     /// `TestComputeTPSPerSig`.
