@@ -38,8 +38,9 @@ use tally::Tallies;
 /// The hash of a key: the same in every version and on every machine, so that what depends on it can be reproduced.
 /// Keys made to collide only lead to the overflow record, as any flood of keys does.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_inline};
-    rapidhash_v3_inline::<true, false, false>(bytes, &DEFAULT_RAPID_SECRETS)
+    use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_nano_inline};
+    // "Nano" is the fastest for keys of up to 48 bytes.
+    rapidhash_v3_nano_inline::<true, false>(bytes, &DEFAULT_RAPID_SECRETS)
 }
 
 /// The laws of a config: one for all keys, others for some.

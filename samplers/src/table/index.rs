@@ -30,7 +30,7 @@ impl Bucket {
         (hash >> 28) as usize % WAYS
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&self, hash: u64, is: &impl Fn(u32) -> bool) -> Option<u32> {
         let home = Self::home(hash);
         for way in 0..WAYS {
