@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use astracer_samplers::{Config, Limits, Sampler};
 use opentelemetry::InstrumentationScope;
+use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanExporter};
 
 use crate::clock::Clock;
-use crate::decider::Decider;
+use crate::config::{Fault, OnFault};
+use crate::decider::{Decider, Parents};
 use crate::handle::Handle;
 use crate::key::Key;
 use crate::layer::{AstracerLayer, Converter, Core};
+use crate::propagation::Propagator;
 use crate::queue::Queue;
 use crate::sampler::{AstracerSampler, Judge};
 use crate::settings::{ContextMode, Presence, Settings, SpanLimits};
@@ -31,6 +34,7 @@ pub struct Astracer {
     pub sampler: AstracerSampler,
     /// Stats, flush, shutdown.
     pub handle: Handle,
+    propagators: Vec<Propagator>,
 }
 
 impl Astracer {
@@ -38,6 +42,12 @@ impl Astracer {
     /// the root's name.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// The propagator, for `opentelemetry::global::set_text_map_propagator` and for middleware; one that does nothing if
+    /// switched off.
+    pub fn propagator(&self) -> TextMapCompositePropagator {
+        Propagator::composite(&self.propagators)
     }
 }
 
@@ -48,6 +58,10 @@ pub struct Builder {
     sampler: Config,
     sampler_limits: Limits,
     key: Key,
+    parents: Parents,
+    propagators: Vec<Propagator>,
+    on_fault: OnFault,
+    faults: Vec<Fault>,
     clock: Option<Clock>,
     ids: Box<dyn IdGenerator>,
     resource: Option<Resource>,
@@ -67,6 +81,10 @@ impl Default for Builder {
             sampler: DEFAULT_SAMPLER.parse().unwrap_or(Config::Always),
             sampler_limits: Limits::default(),
             key: Key::default(),
+            parents: Parents::default(),
+            propagators: Propagator::DEFAULT.to_vec(),
+            on_fault: OnFault::default(),
+            faults: Vec::new(),
             clock: None,
             ids: Box::new(RandomIdGenerator::default()),
             resource: None,
@@ -88,6 +106,39 @@ impl Builder {
     pub fn sampler_limits(mut self, limits: Limits) -> Self {
         self.sampler_limits = limits;
         self
+    }
+
+    /// Whose decision holds for a local root that has a parent elsewhere.
+    pub fn parents(mut self, parents: Parents) -> Self {
+        self.parents = parents;
+        self
+    }
+
+    /// How context travels from process to process; W3C Trace Context and Baggage if it is not given. It is for the
+    /// service to make it known: `opentelemetry::global::set_text_map_propagator(astracer.propagator())`.
+    pub fn propagators(mut self, propagators: impl Into<Vec<Propagator>>) -> Self {
+        self.propagators = propagators.into();
+        self
+    }
+
+    /// What is done about settings from the environment or a file that cannot be used.
+    pub fn on_fault(mut self, on_fault: OnFault) -> Self {
+        self.on_fault = on_fault;
+        self
+    }
+
+    /// The settings so far that cannot be used. Those that [`OnFault::UseDefault`] passes over are for the service to
+    /// log.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    pub(crate) fn current_span_limits(&self) -> SpanLimits {
+        self.settings.limits
     }
 
     /// What local roots are counted by.
@@ -241,19 +292,24 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If the thread cannot be started.
-    pub fn build(self) -> Result<Astracer, BuildError> {
+    /// If a setting from the environment or a file cannot be used, unless [`OnFault::UseDefault`] was asked for; or if
+    /// the thread cannot be started.
+    pub fn build(mut self) -> Result<Astracer, BuildError> {
+        if self.on_fault == OnFault::Refuse && !self.faults.is_empty() {
+            return Err(BuildError { kind: Kind::Faults(std::mem::take(&mut self.faults)) });
+        }
         if !cfg!(feature = "enabled") || !self.enabled {
             return Ok(Astracer {
                 layer: AstracerLayer::new(None),
                 sampler: AstracerSampler::new(None),
                 handle: Handle::new(None),
+                propagators: Vec::new(),
             });
         }
         let clock = self.clock.unwrap_or_default();
         let counters = Arc::new(Counters::default());
         let sampler = Sampler::with_limits(&self.sampler, self.sampler_limits);
-        let decider = Arc::new(Decider::new(sampler, self.key, clock.clone()));
+        let decider = Arc::new(Decider::new(sampler, self.key, self.parents, clock.clone()));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
         let judge = Judge { decider: decider.clone(), counters: counters.clone() };
         let converter = Converter::new(clock, &self.settings, self.scope);
@@ -272,6 +328,7 @@ impl Builder {
             layer: AstracerLayer::new(exports.then(|| core.clone())),
             sampler: AstracerSampler::new(Some(judge)),
             handle: Handle::new(Some(core)),
+            propagators: self.propagators,
         })
     }
 }
@@ -295,12 +352,29 @@ pub struct BuildError {
 
 #[derive(Debug)]
 enum Kind {
+    Faults(Vec<Fault>),
     Thread(io::Error),
+}
+
+impl BuildError {
+    /// The settings that cannot be used.
+    pub fn faults(&self) -> &[Fault] {
+        match &self.kind {
+            Kind::Faults(faults) => faults,
+            Kind::Thread(_) => &[],
+        }
+    }
 }
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
+            Kind::Faults(faults) => {
+                for (at, fault) in faults.iter().enumerate() {
+                    write!(f, "{}{fault}", if at == 0 { "" } else { "; " })?;
+                }
+                Ok(())
+            }
             Kind::Thread(error) => write!(f, "cannot start the exporter's thread: {error}"),
         }
     }
@@ -309,6 +383,7 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.kind {
+            Kind::Faults(faults) => faults.first().map(|fault| fault as &(dyn std::error::Error + 'static)),
             Kind::Thread(error) => Some(error),
         }
     }

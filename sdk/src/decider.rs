@@ -4,7 +4,7 @@
 //! the trace state are passed on as they are. Only a trace without a parent is put to the sampler, once.
 
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Nanos, Randomness, Request, Sampler};
+use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler};
 use opentelemetry::TraceId;
 use opentelemetry::trace::{SpanContext, TraceState};
 
@@ -17,7 +17,19 @@ use crate::stats::Counters;
 pub(crate) struct Decider {
     sampler: Sampler,
     key: Key,
+    parents: Parents,
     clock: Clock,
+}
+
+/// Whose decision holds for a local root that has a parent elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parents {
+    /// The parent's: traces are kept whole.
+    #[default]
+    Honour,
+    /// The sampler is asked about each local root, with the trace's randomness: for a service at the edge, which does
+    /// not trust its callers. Where they did keep the trace, theirs and ours may be parts of one.
+    Ask,
 }
 
 /// What was decided about a local root.
@@ -28,8 +40,13 @@ pub(crate) struct Verdict {
 }
 
 impl Decider {
-    pub(crate) fn new(sampler: Sampler, key: Key, clock: Clock) -> Self {
-        Decider { sampler, key, clock }
+    pub(crate) fn new(sampler: Sampler, key: Key, parents: Parents, clock: Clock) -> Self {
+        Decider { sampler, key, parents, clock }
+    }
+
+    /// Whether this parent's decision holds: that of a parent in this process was made here.
+    pub(crate) fn honours(&self, parent: &SpanContext) -> bool {
+        parent.is_valid() && (self.parents == Parents::Honour || !parent.is_remote())
     }
 
     pub(crate) fn sampler(&self) -> &Sampler {
@@ -55,13 +72,23 @@ impl Decider {
         Verdict { keep: parent.is_sampled(), trace_state: parent.trace_state().clone() }
     }
 
-    /// Puts a trace that begins here to the sampler.
-    pub(crate) fn ask(&self, key: &str, trace_id: TraceId, began: Ticks, counters: &Counters) -> Verdict {
-        let randomness = Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()));
+    /// Puts a local root to the sampler; `state` is what came with the parent, if there is one.
+    pub(crate) fn ask(
+        &self,
+        key: &str,
+        trace_id: TraceId,
+        state: &TraceState,
+        began: Ticks,
+        counters: &Counters,
+    ) -> Verdict {
+        // A member that is not of the specification's grammar says nothing.
+        let member = state.get("ot").and_then(|member| OtMember::parse(member).ok()).unwrap_or_default();
+        let of_id = || Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()));
+        let randomness = member.randomness.unwrap_or_else(of_id);
         let now: Nanos = self.clock.since_origin(began);
         let decision = self.sampler.decide(&Request::new(key, randomness, now));
         counters.decided(decision.keep);
-        Verdict { keep: decision.keep, trace_state: trace_state(&decision) }
+        Verdict { keep: decision.keep, trace_state: trace_state(state, member, &decision) }
     }
 
     /// The key of a root.
@@ -70,15 +97,20 @@ impl Decider {
     }
 }
 
-/// The weight of a kept trace, where there is a true one. A dropped trace has none: nobody will count it. Neither has
-/// one that is kept because everything is: no `th` says "not sampled", which is the case.
-fn trace_state(decision: &Decision) -> TraceState {
-    use astracer_samplers::Reason;
-    let (true, Some(threshold)) = (decision.keep && decision.reason != Reason::Always, decision.threshold)
-    else {
-        return TraceState::NONE;
-    };
-    let mut member = OtMember::default();
-    member.threshold = Some(threshold);
-    TraceState::from_key_value([("ot", member.to_string())]).unwrap_or(TraceState::NONE)
+/// The weight of a kept trace, where there is a true one; a threshold of the parent's is not ours and goes. A dropped
+/// trace has none: nobody will count it. Neither has one that is kept because everything is: without `th` it counts as
+/// one, which it is.
+fn trace_state(state: &TraceState, mut member: OtMember<'_>, decision: &Decision) -> TraceState {
+    let weighed = decision.keep && decision.reason != Reason::Always;
+    member.threshold = decision.threshold.filter(|_| weighed);
+    let value = member.to_string();
+    if value.is_empty() {
+        return if state.get("ot").is_some() {
+            state.delete("ot").unwrap_or_default()
+        } else {
+            state.clone()
+        };
+    }
+    // A member that is too long, or of which the state has too many, is not worth the rest of it.
+    state.insert("ot", value).unwrap_or_else(|_| state.clone())
 }

@@ -26,8 +26,7 @@ pub(crate) use self::convert::Converter;
 pub(crate) use self::core::Core;
 pub(crate) use self::thread::number as thread_number;
 
-use self::buffer::Buffer;
-use self::core::{Plain, Surroundings};
+use self::core::{Below, Plain, Surroundings};
 use self::fields::Fields;
 use self::table::Handle;
 use self::thread::{Entered, State};
@@ -95,18 +94,15 @@ where
             None => unknown(core, id, &cx),
             Some(lane) => match core.decided(id, &lane, || cx.metadata(id)) {
                 Handle::Record { slot, index } => {
-                    let context = lane.context();
-                    let span_id = match &context {
-                        Some(context) => context.span().span_context().span_id(),
-                        None => span_id_of(core, id, Handle::Record { slot, index }),
-                    };
+                    let context =
+                        if core.settings.context == ContextMode::Off { None } else { lane.context() };
                     if core.settings.extras.inactivity {
                         let now = core.decider.clock().ticks();
                         core.with_record(id, Handle::Record { slot, index }, |buffer, index| {
                             buffer.records[index as usize].activity.enter(now);
                         });
                     }
-                    (State::Recorded { slot, index, span_id }, context)
+                    (State::Recorded { slot, index, span_id: lane.span_id() }, context)
                 }
                 _ => dropped(lane.context()),
             },
@@ -222,7 +218,7 @@ fn begin_contextual(core: &Core, attributes: &Attributes<'_>, id: &Id) {
         Some(State::Recorded { slot, span_id, .. }) => match current(core.settings.context) {
             Some((true, _)) => {}
             Some((false, now)) if now != span_id => begin_root(core, attributes, id),
-            _ => core.begin_child(attributes, id, (slot, span_id), None),
+            _ => core.begin_child(attributes, id, Below { slot, span_id, base: None }),
         },
         None => begin_root(core, attributes, id),
     }
@@ -257,9 +253,8 @@ where
         Some((parent, lane)) => {
             let handle = core.decided(parent, &lane, || cx.metadata(parent));
             if let Handle::Record { slot, .. } = handle {
-                let span_id = span_id_of(core, parent, handle);
-                let base = lane.context();
-                core.begin_child(attributes, id, (slot, span_id), Some(&base.unwrap_or_default()));
+                let base = lane.context().unwrap_or_default();
+                core.begin_child(attributes, id, Below { slot, span_id: lane.span_id(), base: Some(&base) });
             }
         }
         // A parent that is there, and that we know nothing of, was dropped. One that is not was filtered away.
@@ -274,11 +269,6 @@ where
             core.begin_root(attributes, id, around);
         }
     }
-}
-
-fn span_id_of(core: &Core, id: &Id, handle: Handle) -> SpanId {
-    let read = |buffer: &mut Buffer, index: u32| buffer.records[index as usize].span_id;
-    core.with_record(id, handle, read).unwrap_or(SpanId::INVALID)
 }
 
 /// The ids of a span that another one follows from. If it was not decided about yet, it is now.

@@ -54,12 +54,15 @@ impl ShouldSample for AstracerSampler {
         let parent = parent.filter(SpanContext::is_valid);
         let judge = self.judge.as_ref().filter(|_| cfg!(feature = "enabled"));
         let Verdict { keep, trace_state } = match (judge, parent) {
-            (Some(Judge { decider, .. }), Some(parent)) => decider.follow(&parent),
-            (Some(Judge { decider, counters }), None) => {
+            (Some(Judge { decider, .. }), Some(parent)) if decider.honours(&parent) => {
+                decider.follow(&parent)
+            }
+            (Some(Judge { decider, counters }), parent) => {
+                let parent = parent.unwrap_or(SpanContext::NONE);
                 let mut memory = String::new();
                 let pairs = Pairs(attributes);
                 let key = decider.key_of(&Root::new(name, &pairs), &mut memory);
-                decider.ask(key, trace_id, decider.clock().ticks(), counters)
+                decider.ask(key, trace_id, parent.trace_state(), decider.clock().ticks(), counters)
             }
             (None, _) => {
                 return SamplingResult {

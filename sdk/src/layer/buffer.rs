@@ -35,6 +35,8 @@ pub(crate) struct Buffer {
     pub(crate) links: Vec<Link>,
     pub(crate) memory: Memory,
     pub(crate) threads: Vec<ThreadName>,
+    /// Places of records that have left.
+    free: Vec<u32>,
 }
 
 /// What a decision will be about.
@@ -100,6 +102,7 @@ impl Default for Buffer {
             links: Vec::new(),
             memory: Memory::default(),
             threads: Vec::new(),
+            free: Vec::new(),
         }
     }
 }
@@ -118,6 +121,7 @@ impl Buffer {
         self.links.clear();
         self.memory.clear();
         self.threads.clear();
+        self.free.clear();
     }
 
     /// Memory held, used or not, in bytes: an estimate that leaves out what values of the OpenTelemetry API own.
@@ -142,10 +146,80 @@ impl Buffer {
 
     /// Adds an open record.
     pub(crate) fn push(&mut self, record: Record) -> u32 {
-        let index = self.records.len() as u32;
-        self.records.push(record);
         self.open += 1;
-        index
+        if let Some(index) = self.free.pop() {
+            self.records[index as usize] = record;
+            return index;
+        }
+        self.records.push(record);
+        (self.records.len() - 1) as u32
+    }
+
+    /// Whether one more record is within the limit.
+    pub(crate) fn has_room(&self, max: u32) -> bool {
+        self.records.len() < max as usize || !self.free.is_empty()
+    }
+
+    /// Takes out what is closed, so that the trace of a root that lives for long does not grow for long. Open records
+    /// stay where they are; the places of the others are free.
+    pub(crate) fn part(&mut self) -> Parcel {
+        let mut closed = Box::new(std::mem::take(self));
+        self.trace_id = closed.trace_id;
+        self.trace_state = closed.trace_state.clone();
+        self.open = closed.open;
+        self.threads.clone_from(&closed.threads);
+        for (index, record) in closed.records.iter_mut().enumerate() {
+            if !record.is_open() {
+                self.free.push(index as u32);
+            }
+            self.records.push(record.part());
+        }
+        // The first places first, so that spans leave in the order in which they began.
+        self.free.reverse();
+        let stays = |record: u32| closed.records[record as usize].left;
+        let old = &closed.memory;
+        for record in self.records.iter_mut().filter(|record| record.is_open()) {
+            record.name = record.name.map(|text| self.memory.adopt(old, text));
+            if let Status::Error(text) = &mut record.status {
+                *text = self.memory.adopt(old, *text);
+            }
+        }
+        let (open, rest) = closed.attributes.drain(..).partition(|(record, ..)| stays(*record));
+        closed.attributes = rest;
+        self.attributes = open;
+        for (_, _, value) in &mut self.attributes {
+            self.memory.adopt_value(old, value);
+        }
+        let (open, rest) = closed.links.drain(..).partition(|link| stays(link.record));
+        closed.links = rest;
+        self.links = open;
+        // Attributes of events lie in the order of the events, in both.
+        let mut attributes = std::mem::take(&mut closed.event_attributes).into_iter();
+        let mut events = Vec::new();
+        for mut event in closed.events.drain(..) {
+            let own = attributes.by_ref().take(event.count as usize);
+            if !stays(event.record) {
+                closed.event_attributes.extend(own);
+                events.push(event);
+                continue;
+            }
+            for (name, mut value) in own {
+                self.memory.adopt_value(old, &mut value);
+                self.event_attributes.push((name, value));
+            }
+            if let EventName::Text(text) = &mut event.name {
+                *text = self.memory.adopt(old, *text);
+            }
+            event.log = LogOrigin {
+                target: event.log.target.map(|text| self.memory.adopt(old, text)),
+                file: event.log.file.map(|text| self.memory.adopt(old, text)),
+                module: event.log.module.map(|text| self.memory.adopt(old, text)),
+                line: event.log.line,
+            };
+            self.events.push(event);
+        }
+        closed.events = events;
+        closed
     }
 
     /// The index of the thread's name.

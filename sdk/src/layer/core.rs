@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use opentelemetry::trace::SpanContext;
+use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{Context, SpanId};
 use opentelemetry_sdk::trace::IdGenerator;
 use tracing_core::Metadata;
@@ -12,7 +12,7 @@ use tracing_core::span::{self, Attributes};
 use super::buffer::{Buffer, Pending};
 use super::context;
 use super::fields::{Fields, Visitor};
-use super::pool::{Pool, Slot};
+use super::pool::Pool;
 use super::record::Record;
 use super::table::{Handle, Lane, Table};
 use super::thread::ThreadName;
@@ -48,6 +48,14 @@ pub(crate) struct Surroundings {
     pub(crate) base: Context,
     /// The base is the context that is current, and holds nothing that must be kept until the decision.
     pub(crate) plain: Option<Plain>,
+}
+
+/// Where a span is that begins below a record.
+pub(crate) struct Below<'a> {
+    pub(crate) slot: u32,
+    pub(crate) span_id: SpanId,
+    /// What its context is made from, if not from the current one.
+    pub(crate) base: Option<&'a Context>,
 }
 
 /// A base that need not be kept.
@@ -119,7 +127,7 @@ impl Core {
             let name = fields.name.map_or(metadata.name(), |text| fields.memory.text(text));
             let mut memory = String::new();
             // A parent's decision needs no key.
-            let key = match around.parent.is_valid() {
+            let key = match self.decider.honours(&around.parent) {
                 true => "",
                 false => self.decider.key_of(&Root::new(name, fields), &mut memory),
             };
@@ -136,83 +144,72 @@ impl Core {
             let mut buffer = slot.lock();
             buffer.key.push_str(key);
             buffer.pending = Some(Pending { parent: around.parent, base: around.base });
-            self.fill(&mut buffer, record, fields);
+            self.fill(&mut buffer, record, Some(fields));
         });
     }
 
     /// Adds a record, with the thread and the fields.
-    fn fill(&self, buffer: &mut Buffer, mut record: Record, fields: &mut Fields) -> u32 {
+    fn fill(&self, buffer: &mut Buffer, mut record: Record, fields: Option<&mut Fields>) -> u32 {
         if self.settings.extras.threads {
             record.thread = ThreadName::with(|thread| buffer.thread(thread)).unwrap_or(u32::MAX);
         }
         let index = buffer.push(record);
-        if !fields.is_empty() {
+        if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
             buffer.absorb(index, fields, &self.settings.limits, self.settings.bounds.text_per_trace);
         }
         index
     }
 
-    /// A span begins below a record. `base` is what its context is made from, if not from the current one.
-    pub(crate) fn begin_child(
-        &self,
-        attributes: &Attributes<'_>,
-        id: &span::Id,
-        parent: (u32, SpanId),
-        base: Option<&Context>,
-    ) {
+    /// A span begins below a record.
+    pub(crate) fn begin_child(&self, attributes: &Attributes<'_>, id: &span::Id, below: Below<'_>) {
         let now = self.ticks();
-        let Some(slot) = self.pool.slot(parent.0) else { return };
         if attributes.fields().is_empty() {
             // Nothing is borrowed for a span without fields.
-            return self.add_child(
-                attributes.metadata(),
-                id,
-                slot,
-                parent.1,
-                base,
-                now,
-                &mut Fields::default(),
-            );
+            return self.add_child(attributes.metadata(), id, below, now, None);
         }
         Fields::borrow(|fields| {
             attributes.record(&mut self.visit(fields));
-            self.add_child(attributes.metadata(), id, slot, parent.1, base, now, fields);
+            self.add_child(attributes.metadata(), id, below, now, Some(fields));
         });
     }
 
-    #[allow(clippy::too_many_arguments)] // Two callers, just above.
     fn add_child(
         &self,
         metadata: &'static Metadata<'static>,
         id: &span::Id,
-        slot: &Arc<Slot>,
-        parent: SpanId,
-        base: Option<&Context>,
+        Below { slot, span_id: parent, base }: Below<'_>,
         now: Ticks,
-        fields: &mut Fields,
+        fields: Option<&mut Fields>,
     ) {
+        let Some(slot) = self.pool.slot(slot) else { return };
+        // Nobody else knows the id yet: the handle becomes that of the record when there is one.
         let Some(lane) = self.table.insert(id.into_u64(), Handle::Dropped, 0) else {
-            self.counters.lose(Loss::OpenSpans, 1);
-            return;
+            return self.counters.lose(Loss::OpenSpans, 1);
         };
         let span_id = self.ids.new_span_id();
         let mut buffer = slot.lock();
+        let mut parted = None;
         if buffer.open == 0 {
             // The trace was taken away by a shutdown.
             drop(buffer);
-            self.counters.lose(Loss::ShutDown, 1);
-            return;
+            return self.counters.lose(Loss::ShutDown, 1);
         }
-        if buffer.records.len() >= self.settings.bounds.spans_per_trace as usize {
-            drop(buffer);
-            self.counters.lose(Loss::TraceFull, 1);
-            return;
+        if !buffer.has_room(self.settings.bounds.spans_per_trace) {
+            parted = Some(buffer.part());
+            if !buffer.has_room(self.settings.bounds.spans_per_trace) {
+                drop(buffer);
+                return self.counters.lose(Loss::TraceFull, 1);
+            }
         }
         let record = Record::new(id, span_id, parent, metadata, now);
         let index = self.fill(&mut buffer, record, fields);
         let mode = self.settings.context;
         let span_context = (mode != ContextMode::Off).then(|| buffer.span_context(span_id));
         drop(buffer);
+        if let Some(mut parted) = parted {
+            self.queue.push(&mut parted);
+        }
+        lane.set_span_id(span_id);
         if let Some(span_context) = span_context {
             let limits = &self.settings.limits;
             let make = |base: &Context| context::of_record(mode, base, span_context, slot, index, limits);
@@ -228,6 +225,7 @@ impl Core {
     // --- A local root is decided about.
 
     /// The span's handle, once it is decided about. `metadata` is asked for if need be.
+    #[inline]
     pub(crate) fn decided(
         &self,
         id: &span::Id,
@@ -239,7 +237,8 @@ impl Core {
                 self.decide_fresh(id, lane, contextual, metadata());
             }
             Handle::Pending { slot } => self.decide_pending(lane, slot),
-            _ => {}
+            handle @ (Handle::Record { .. } | Handle::Dropped) => return handle,
+            Handle::Fresh { .. } | Handle::Deciding => {}
         }
         loop {
             match lane.handle() {
@@ -264,7 +263,7 @@ impl Core {
         let root = Root::new(metadata.name(), &());
         let verdict = Fields::borrow(|fields| {
             let key = self.decider.key_of(&root, &mut fields.memory.text);
-            self.decider.ask(key, trace_id, began, &self.counters)
+            self.decider.ask(key, trace_id, &TraceState::NONE, began, &self.counters)
         });
         let mode = self.settings.context;
         let base = if contextual && mode != ContextMode::Off { Context::current() } else { Context::new() };
@@ -274,8 +273,9 @@ impl Core {
                 self.counters.lose(if self.is_closed() { Loss::ShutDown } else { Loss::OpenTraces }, 1);
             }
             let span_id = if mode == ContextMode::Off { SpanId::INVALID } else { self.ids.new_span_id() };
-            let context = context::of_dropped(mode, &base, trace_id, span_id, verdict.trace_state);
-            drop(lane.replace_context(context));
+            if let Some(context) = context::of_dropped(mode, &base, trace_id, span_id, verdict.trace_state) {
+                drop(lane.replace_context(Some(context)));
+            }
             return lane.set_handle(Handle::Dropped);
         };
         let span_id = self.ids.new_span_id();
@@ -283,12 +283,15 @@ impl Core {
         buffer.trace_id = trace_id;
         buffer.trace_state = verdict.trace_state;
         let record = Record::new(id, span_id, SpanId::INVALID, metadata, began);
-        let index = self.fill(&mut buffer, record, &mut Fields::default());
+        let index = self.fill(&mut buffer, record, None);
         let span_context = (mode != ContextMode::Off).then(|| buffer.span_context(span_id));
         drop(buffer);
         let limits = &self.settings.limits;
         let context = span_context.and_then(|own| context::of_record(mode, &base, own, slot, index, limits));
-        drop(lane.replace_context(context));
+        if context.is_some() {
+            drop(lane.replace_context(context));
+        }
+        lane.set_span_id(span_id);
         lane.set_handle(Handle::Record { slot: slot.number, index });
     }
 
@@ -305,11 +308,11 @@ impl Core {
             return lane.set_handle(Handle::Dropped);
         };
         let Pending { parent, base } = &pending;
-        let (trace_id, Verdict { keep, trace_state }) = if parent.is_valid() {
-            (parent.trace_id(), self.decider.honour(parent, &self.counters))
+        let trace_id = if parent.is_valid() { parent.trace_id() } else { self.ids.new_trace_id() };
+        let Verdict { keep, trace_state } = if self.decider.honours(parent) {
+            self.decider.honour(parent, &self.counters)
         } else {
-            let trace_id = self.ids.new_trace_id();
-            (trace_id, self.decider.ask(&buffer.key, trace_id, began, &self.counters))
+            self.decider.ask(&buffer.key, trace_id, parent.trace_state(), began, &self.counters)
         };
         let mode = self.settings.context;
         let old = if keep && !self.is_closed() {
@@ -323,6 +326,7 @@ impl Core {
             let limits = &self.settings.limits;
             let context = span_context.and_then(|own| context::of_record(mode, base, own, slot, 0, limits));
             let old = lane.replace_context(context);
+            lane.set_span_id(span_id);
             lane.set_handle(Handle::Record { slot: number, index: 0 });
             old
         } else {
@@ -382,7 +386,7 @@ impl Core {
         let mut memory = String::new();
         buffer.key.push_str(self.decider.key_of(&Root::new(metadata.name(), &()), &mut memory));
         buffer.pending = Some(pending);
-        self.fill(&mut buffer, record, &mut Fields::default());
+        self.fill(&mut buffer, record, None);
         drop(buffer);
         let pending = Handle::Pending { slot: slot.number };
         lane.set_handle(pending);
@@ -421,6 +425,7 @@ impl Core {
                 continue;
             }
             self.counters.lose(Loss::ShutDown, u64::from(buffer.open));
+            // What is open is not exported; who holds it will find that its record is gone.
             self.queue.push(&mut buffer);
         }
         self.queue.close();

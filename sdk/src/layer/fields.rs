@@ -55,6 +55,29 @@ impl Memory {
         self.lists.get(texts.start as usize..(texts.start + texts.count) as usize).unwrap_or_default()
     }
 
+    /// A text of other memory, copied to this.
+    pub(crate) fn adopt(&mut self, other: &Memory, text: Text) -> Text {
+        let start = self.text.len();
+        self.text.push_str(other.text(text));
+        self.since(start)
+    }
+
+    /// As [`Memory::adopt`], for a value's texts.
+    pub(crate) fn adopt_value(&mut self, other: &Memory, value: &mut Value) {
+        match value {
+            Value::Text(text) => *text = self.adopt(other, *text),
+            Value::Texts(texts) => {
+                let start = self.lists.len() as u32;
+                for text in other.texts(*texts) {
+                    let adopted = self.adopt(other, *text);
+                    self.lists.push(adopted);
+                }
+                texts.start = start;
+            }
+            Value::Bool(_) | Value::I64(_) | Value::F64(_) | Value::Other(_) => {}
+        }
+    }
+
     fn since(&self, start: usize) -> Text {
         Text { start: start as u32, length: (self.text.len() - start) as u32 }
     }

@@ -48,14 +48,14 @@ impl Status {
 }
 
 /// One span, open or closed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// Its id in the subscriber; `None` once it is closed.
     pub(crate) id: Option<span::Id>,
     pub(crate) span_id: SpanId,
     pub(crate) parent: SpanId,
     pub(crate) parent_is_remote: bool,
-    /// Its data left the buffer; the place is free for another span.
+    /// Its data is in another buffer: here it is not exported.
     pub(crate) left: bool,
     pub(crate) metadata: &'static Metadata<'static>,
     pub(crate) start: Ticks,
@@ -100,6 +100,15 @@ impl Record {
             links: Count::default(),
             activity: Activity { changed: start, ..Activity::default() },
         }
+    }
+
+    /// The record as it stays when the closed ones of a trace leave. If it is closed, it leaves a place behind; if it is
+    /// open, it is marked here as not being part of what leaves.
+    pub(crate) fn part(&mut self) -> Record {
+        let stays = self.is_open();
+        let stayed = Record { left: !stays, ..self.clone() };
+        self.left = stays;
+        stayed
     }
 
     pub(crate) fn is_open(&self) -> bool {

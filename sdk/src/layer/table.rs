@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use opentelemetry::Context;
+use opentelemetry::{Context, SpanId};
 
 use crate::clock::Ticks;
 
@@ -73,6 +73,8 @@ pub(crate) struct Lane {
     handle: AtomicU64,
     /// Of a fresh root its start, of a record its last exit (0: none).
     time: AtomicU64,
+    /// The span's id in the trace, so that no lock is needed to know it.
+    span_id: AtomicU64,
     context: Mutex<Option<Context>>,
 }
 
@@ -97,6 +99,15 @@ impl Lane {
 
     pub(crate) fn set_time(&self, time: Ticks) {
         self.time.store(time, Ordering::Relaxed);
+    }
+
+    pub(crate) fn span_id(&self) -> SpanId {
+        SpanId::from(self.span_id.load(Ordering::Relaxed))
+    }
+
+    /// To be called before the handle says that there is a record.
+    pub(crate) fn set_span_id(&self, span_id: SpanId) {
+        self.span_id.store(u64::from_be_bytes(span_id.to_bytes()), Ordering::Relaxed);
     }
 
     pub(crate) fn context(&self) -> Option<Context> {

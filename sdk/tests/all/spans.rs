@@ -47,3 +47,48 @@ fn spans_begin_when_they_are_made_and_end_when_they_are_last_left() {
     assert_eq!(root.start_time, start());
     assert_eq!(root.end_time, start() + Duration::from_millis(23));
 }
+
+/// A root that lives for long, as of a server's loop: its children do not wait for it.
+#[test]
+fn what_is_closed_leaves_a_trace_that_grows() {
+    let world = world(|builder| builder.spans_per_trace_max(4));
+    let spans = world.run(|| {
+        let root = info_span!("root", otel.name = "renamed", a = "root's own");
+        let _root = root.enter();
+        info!(parent: &root, n = 0, "before");
+        for n in 0..10 {
+            let child = info_span!("child", n, text = tracing::field::Empty);
+            let _child = child.enter();
+            child.record("text", format!("text {n}"));
+            info!(n, "inside {n}");
+            root.record("a", format!("at {n}"));
+        }
+        // All ten children but the last have left: the root is open.
+        let left = world.exported();
+        assert_eq!(left.iter().filter(|span| span.name == "child").count(), 9, "{}", draw(&left));
+        assert!(left.iter().all(|span| span.name != "renamed"));
+    });
+    let children: Vec<_> = spans.iter().filter(|span| span.name == "child").collect();
+    let root = one(&spans, "renamed");
+    let mut expected = "renamed a=\"at 9\"\n  * before level=\"INFO\" target=\"all::spans\" n=0\n".to_owned();
+    assert_eq!(children.len(), 10);
+    for (n, child) in children.into_iter().enumerate() {
+        expected.push_str(&format!(
+            "  child n={n} text=\"text {n}\"\n    * inside {n} level=\"INFO\" target=\"all::spans\" n={n}\n"
+        ));
+        assert_eq!(child.parent_span_id, root.span_context.span_id());
+    }
+    assert_eq!(draw(&spans), expected);
+}
+
+#[test]
+fn a_trace_with_too_many_open_spans_is_cut_and_the_cut_counted() {
+    let world = world(|builder| builder.spans_per_trace_max(3));
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        let children: Vec<_> = (0..4).map(|n| info_span!("child", n)).collect();
+        children[3].in_scope(|| info_span!("below the cut").in_scope(|| ()));
+    });
+    assert_eq!(draw(&spans), "root\n  child n=0\n  child n=1\n");
+    assert_eq!(world.handle.stats().spans_lost.trace_full, 2);
+}

@@ -1,0 +1,334 @@
+//! Configuration from the environment and from a parameters file.
+//!
+//! Nothing wrong goes by: it is refused when the service starts, with the variable, or the file and the line. Who would
+//! rather start than be right says so: then each fault is reported, and replaced by what its report says.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use astracer_samplers::{Config, Probability, Ratio};
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::Resource;
+
+use crate::builder::Builder;
+use crate::decider::Parents;
+use crate::propagation::Propagator;
+use crate::settings::SpanLimits;
+
+/// What to do about a setting that cannot be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFault {
+    /// Nothing is built.
+    #[default]
+    Refuse,
+    /// The setting is left out: its default holds. [`Builder::faults`] tells which, for the service to log.
+    UseDefault,
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    origin: Origin,
+    message: String,
+    default: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Variable(&'static str),
+    File(PathBuf, Option<usize>),
+}
+
+impl Fault {
+    /// The environment variable at fault.
+    pub fn variable(&self) -> Option<&'static str> {
+        match self.origin {
+            Origin::Variable(name) => Some(name),
+            Origin::File(..) => None,
+        }
+    }
+
+    /// The file at fault.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::File(path, _) => Some(path),
+            Origin::Variable(_) => None,
+        }
+    }
+
+    /// The line at fault in the file, from 1.
+    pub fn line(&self) -> Option<usize> {
+        match self.origin {
+            Origin::File(_, line) => line,
+            Origin::Variable(_) => None,
+        }
+    }
+
+    /// What holds instead, if it was asked to go on.
+    pub fn default(&self) -> &'static str {
+        self.default
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::Variable(name) => write!(f, "{name}: {}", self.message),
+            Origin::File(path, Some(line)) => write!(f, "{}:{line}: {}", path.display(), self.message),
+            Origin::File(path, None) => write!(f, "{}: {}", path.display(), self.message),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+const KEPT: &str = "what was set before it";
+
+impl Builder {
+    /// Takes what the process environment says: `OTEL_SDK_DISABLED`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
+    /// `OTEL_TRACES_SAMPLER` and `_ARG`, `OTEL_PROPAGATORS`, `OTEL_BSP_SCHEDULE_DELAY`,
+    /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` and the limits `OTEL_(SPAN_|EVENT_|LINK_)*_LIMIT`. It overrides what was set
+    /// before, and is overridden by what is set after.
+    ///
+    /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the sampler as text in
+    /// `OTEL_TRACES_SAMPLER_ARG` (`bump:lambda=10,min=0.01,window=1s`; none: the default), or `astracer_file`, with the
+    /// path of a parameters file.
+    pub fn environment(self) -> Self {
+        self.variables(|name| match std::env::var(name) {
+            Ok(value) => Some(value),
+            Err(std::env::VarError::NotPresent) => None,
+            // Not Unicode: nothing that a setting could be; its reader will say so.
+            Err(std::env::VarError::NotUnicode(value)) => Some(value.to_string_lossy().into_owned()),
+        })
+    }
+
+    /// As [`Builder::environment`], from wherever `variable` takes the values.
+    pub fn variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        // "Empty" means "not set" (OpenTelemetry specification, "Parsing Empty Value").
+        let get = |name: &'static str| variable(name).filter(|value| !value.trim().is_empty());
+        if let Some(disabled) = self.read("OTEL_SDK_DISABLED", "false", get, boolean) {
+            self = self.enabled(!disabled);
+        }
+        self = self.resource_variables(get);
+        self = self.sampler_variables(get);
+        if let Some(propagators) =
+            self.read("OTEL_PROPAGATORS", "tracecontext,baggage", get, Propagator::parse_list)
+        {
+            self = self.propagators(propagators);
+        }
+        self = self.limit_variables(get);
+        if let Some(delay) = self.read("OTEL_BSP_SCHEDULE_DELAY", KEPT, get, milliseconds) {
+            self = self.batch_delay(delay);
+        }
+        if let Some(spans) = self.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", KEPT, get, positive) {
+            self = self.batch_spans(spans as usize);
+        }
+        self
+    }
+
+    fn read<T>(
+        &mut self,
+        name: &'static str,
+        default: &'static str,
+        get: impl Fn(&'static str) -> Option<String>,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        match parse(get(name)?.trim()) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.fault(Fault { origin: Origin::Variable(name), message, default });
+                None
+            }
+        }
+    }
+
+    fn resource_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
+        let attributes = self.read("OTEL_RESOURCE_ATTRIBUTES", "no attributes", get, resource_attributes);
+        let service = get("OTEL_SERVICE_NAME");
+        if attributes.is_none() && service.is_none() {
+            return self;
+        }
+        let mut resource = Resource::builder().with_attributes(attributes.unwrap_or_default());
+        if let Some(service) = service {
+            resource = resource.with_service_name(service);
+        }
+        self.resource(resource.build())
+    }
+
+    fn sampler_variables(self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
+        const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
+        const ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
+        let Some(name) = get(SAMPLER) else { return self };
+        let argument = get(ARGUMENT);
+        let ratio = |argument: Option<&str>| match argument {
+            None => Ok(1.0),
+            Some(text) => {
+                text.parse::<f64>().map_err(|_| format!("`{text}` is no number; write for example 0.1"))
+            }
+        };
+        let set = |builder: Self, config, parents| builder.sampler(config).parents(parents);
+        match name.trim() {
+            "always_on" => set(self, Config::Always, Parents::Ask),
+            "always_off" => set(self, Config::Never, Parents::Ask),
+            "parentbased_always_on" => set(self, Config::Always, Parents::Honour),
+            "parentbased_always_off" => set(self, Config::Never, Parents::Honour),
+            name @ ("traceidratio" | "parentbased_traceidratio") => {
+                let parents = if name == "traceidratio" { Parents::Ask } else { Parents::Honour };
+                match ratio(argument.as_deref().map(str::trim)).and_then(ratio_config) {
+                    Ok(config) => set(self, config, parents),
+                    Err(message) => self.with_fault(Origin::Variable(ARGUMENT), message),
+                }
+            }
+            "astracer" => match argument.map(|text| text.parse::<Config>()) {
+                None => self.parents(Parents::Honour),
+                Some(Ok(config)) => set(self, config, Parents::Honour),
+                Some(Err(error)) => self.with_fault(Origin::Variable(ARGUMENT), error.to_string()),
+            },
+            "astracer_file" => match argument {
+                Some(path) => self.parents(Parents::Honour).parameters_file(path.trim()),
+                None => self
+                    .with_fault(Origin::Variable(ARGUMENT), "needs the path of a parameters file".to_owned()),
+            },
+            other => {
+                let known = "always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
+                             parentbased_traceidratio, astracer, astracer_file";
+                self.with_fault(
+                    Origin::Variable(SAMPLER),
+                    format!("unknown sampler `{other}`: use one of {known}"),
+                )
+            }
+        }
+    }
+
+    fn limit_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
+        let mut limits = self.current_span_limits();
+        // The general limits first, so that those of spans override them.
+        type Limit = fn(&mut SpanLimits) -> &mut u32;
+        let variables: [(&'static str, Limit); 8] = [
+            ("OTEL_ATTRIBUTE_COUNT_LIMIT", |limits| &mut limits.attributes),
+            ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", |limits| &mut limits.attributes),
+            ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", |limits| &mut limits.text_length),
+            ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", |limits| &mut limits.text_length),
+            ("OTEL_SPAN_EVENT_COUNT_LIMIT", |limits| &mut limits.events),
+            ("OTEL_SPAN_LINK_COUNT_LIMIT", |limits| &mut limits.links),
+            ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", |limits| &mut limits.attributes_per_event),
+            ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", |limits| &mut limits.attributes_per_link),
+        ];
+        for (name, limit) in variables {
+            if let Some(value) = self.read(name, KEPT, get, whole) {
+                *limit(&mut limits) = value;
+            }
+        }
+        self.span_limits(limits)
+    }
+
+    /// Takes sampler and key from a parameters file, as the tuner writes it.
+    #[cfg(feature = "parameters")]
+    pub fn parameters_file(self, path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref();
+        match std::fs::read_to_string(path) {
+            Ok(text) => self.parameters_text(path, &text),
+            Err(error) => self.with_fault(Origin::File(path.to_owned(), None), error.to_string()),
+        }
+    }
+
+    /// Without the feature `parameters` no such file can be read: each is a fault.
+    #[cfg(not(feature = "parameters"))]
+    pub fn parameters_file(self, path: impl AsRef<Path>) -> Self {
+        let message = "this program is built without the feature `parameters`".to_owned();
+        self.with_fault(Origin::File(path.as_ref().to_owned(), None), message)
+    }
+
+    #[cfg(feature = "parameters")]
+    fn parameters_text(self, path: &Path, text: &str) -> Self {
+        use astracer_samplers::parameters::{KeyNames, Parameters};
+        let parameters: Parameters = match text.parse::<Parameters>() {
+            Ok(parameters) => parameters,
+            Err(error) => {
+                // The error says its line as well; here it stands after the file.
+                let message = error.to_string();
+                let message = message
+                    .split_once(": ")
+                    .filter(|_| error.line().is_some())
+                    .map_or(&*message, |parts| parts.1);
+                return self.with_fault(Origin::File(path.to_owned(), error.line()), message.to_owned());
+            }
+        };
+        let key = match parameters.names {
+            KeyNames::Template => crate::Key::default(),
+            KeyNames::Raw => crate::Key::name(),
+        };
+        let key = parameters.attributes.into_iter().fold(key, crate::Key::with_attribute);
+        self.sampler(parameters.config).key(key)
+    }
+
+    fn with_fault(mut self, origin: Origin, message: String) -> Self {
+        self.fault(Fault { origin, message, default: KEPT });
+        self
+    }
+}
+
+fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        _ if text.eq_ignore_ascii_case("true") => Ok(true),
+        _ if text.eq_ignore_ascii_case("false") => Ok(false),
+        _ => Err(format!("`{text}` is neither true nor false")),
+    }
+}
+
+fn whole(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is no whole number from 0 to {}", u32::MAX))
+}
+
+fn positive(text: &str) -> Result<u32, String> {
+    whole(text).and_then(|n| if n == 0 { Err("`0`: it must be 1 or more".to_owned()) } else { Ok(n) })
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    whole(text).map(|millis| Duration::from_millis(u64::from(millis)))
+}
+
+fn ratio_config(ratio: f64) -> Result<Config, String> {
+    let probability =
+        Probability::new(ratio).ok_or_else(|| format!("`{ratio}` is no ratio: it must be from 0 to 1"))?;
+    if probability == Probability::ZERO {
+        return Ok(Config::Never);
+    }
+    Ratio::new(probability).map(Config::Ratio).map_err(|error| error.to_string())
+}
+
+/// `key=value,key=value`, percent-encoded (OpenTelemetry specification, "Specifying resource information via an
+/// environment variable").
+fn resource_attributes(text: &str) -> Result<Vec<KeyValue>, String> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| format!("`{part}` is not of the form key=value"))?;
+            let decode = |text: &str| {
+                decoded(text.trim()).ok_or_else(|| format!("`{part}` is not percent-encoded UTF-8"))
+            };
+            let key = decode(key)?;
+            if key.is_empty() {
+                return Err(format!("`{part}` has no key"));
+            }
+            Ok(KeyValue::new(key, decode(value)?))
+        })
+        .collect()
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+        bytes.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(bytes).ok()
+}
