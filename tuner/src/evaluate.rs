@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_model::TraceId;
+use astracer_samplers::{Config, Sampler};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::contender::Contender;
 use crate::key::KeyRule;
+use crate::replay::replay;
 use crate::score::{Reference, Score, Tally};
 use crate::statistics::MeanSd;
 use crate::workload::Workload;
@@ -167,15 +168,10 @@ impl<'w> Evaluator<'w> {
         Self { workload, reference: Reference::new(workload) }
     }
 
-    /// What is scored.
-    pub fn workload(&self) -> &'w Workload {
-        self.workload
-    }
-
     /// The score of one sampler with one seed.
-    pub fn score(&self, sampler: &Contender, seed: u64) -> Score {
+    pub fn score(&self, sampler: &Config, seed: u64) -> Score {
         let mut tally = Tally::new(self.workload, &self.reference);
-        sampler.replay(self.workload, seed, |arrival| tally.keep(arrival));
+        replay(self.workload, &Sampler::new(sampler), seed, |arrival| tally.keep(arrival));
         tally.score()
     }
 
@@ -184,7 +180,7 @@ impl<'w> Evaluator<'w> {
     /// `None` if `stop` became true before the end.
     pub fn evaluate(
         &self,
-        samplers: &[Contender],
+        samplers: &[Config],
         seeds: u64,
         key: &KeyRule,
         stop: &AtomicBool,
@@ -192,7 +188,7 @@ impl<'w> Evaluator<'w> {
     ) -> Option<Evaluation> {
         let jobs: Vec<_> =
             samplers.iter().flat_map(|sampler| (1..=seeds).map(move |seed| (sampler, seed))).collect();
-        let row = |&(sampler, seed): &(&Contender, u64)| {
+        let row = |&(sampler, seed): &(&Config, u64)| {
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
@@ -206,9 +202,11 @@ impl<'w> Evaluator<'w> {
     }
 
     /// The ids of the traces that a sampler keeps with one seed, in order of arrival.
-    pub fn kept(&self, sampler: &Contender, seed: u64) -> Vec<TraceId> {
+    pub fn kept(&self, sampler: &Config, seed: u64) -> Vec<TraceId> {
         let mut ids = Vec::new();
-        sampler.replay(self.workload, seed, |arrival| ids.push(self.workload.trace_id(arrival)));
+        replay(self.workload, &Sampler::new(sampler), seed, |arrival| {
+            ids.push(self.workload.trace_id(arrival))
+        });
         ids
     }
 

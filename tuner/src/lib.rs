@@ -11,7 +11,6 @@
 
 mod anneal;
 mod bucket;
-pub mod contender;
 pub mod evaluate;
 pub mod expect;
 pub mod inspect;
@@ -32,7 +31,6 @@ mod testing;
 pub mod tune;
 pub mod workload;
 
-pub use contender::Contender;
 pub use evaluate::{Evaluation, Evaluator};
 pub use inspect::Inspection;
 pub use key::KeyRule;

@@ -1,0 +1,45 @@
+//! The traces: 1 + 3 + 6 spans, started, entered, left and ended one after the other.
+
+use fastrace::prelude::{LocalSpan, Span, SpanContext, SpanId, TraceId};
+use tracing::info_span;
+
+/// Spans of a trace.
+pub(crate) const SPANS: u64 = 10;
+
+/// A trace without attributes.
+#[inline(never)]
+pub(crate) fn plain() {
+    let _root = info_span!("root").entered();
+    for _ in 0..3 {
+        let _child = info_span!("child").entered();
+        for _ in 0..2 {
+            let _leaf = info_span!("leaf").entered();
+        }
+    }
+}
+
+/// A trace with two attributes on the root and one on each child.
+#[inline(never)]
+pub(crate) fn attributes() {
+    let _root = info_span!("root", method = "GET", size = 1234i64).entered();
+    for n in 0..3i64 {
+        let _child = info_span!("child", n).entered();
+        for n in 0..2i64 {
+            let _leaf = info_span!("leaf", n).entered();
+        }
+    }
+}
+
+/// The same without attributes for fastrace, by its own API.
+#[inline(never)]
+pub(crate) fn fastrace(id: u64, sampled: bool) {
+    let context = SpanContext::new(TraceId(u128::from(id) + 1), SpanId(id)).sampled(sampled);
+    let root = Span::root("root", context);
+    let _root = root.set_local_parent();
+    for _ in 0..3 {
+        let _child = LocalSpan::enter_with_local_parent("child");
+        for _ in 0..2 {
+            let _leaf = LocalSpan::enter_with_local_parent("leaf");
+        }
+    }
+}

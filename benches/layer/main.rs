@@ -1,0 +1,126 @@
+//! A span in a trace of ten: what the layers cost, ours and rivals in the same run.
+//!
+//! First a table of ratios to a registry with an idle layer, from rounds in which every world has its turn, so that the
+//! machine's moods fall on all alike; the median of the rounds. It counts the time that the service's thread was on a
+//! processor, where the system tells it (Linux), so that a busy machine disturbs it less. Then criterion's own
+//! measurements of the same worlds, in wall time. Arguments: `--ratios` prints the table only, `--only TEXT` chooses
+//! worlds, `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around, for callgrind.
+//!
+//! What the bench itself distorts: the loop does nothing else, so that caches and branch prediction are perfect; and at
+//! this speed no exporter keeps up, so queues are full and the exporter's thread works all the time, ours and theirs.
+
+// A benchmark may print what criterion does not measure: ratios.
+#![allow(clippy::print_stdout)]
+
+mod bodies;
+mod worlds;
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion};
+
+use bodies::SPANS;
+use worlds::{WORLDS, World};
+
+/// A stop watch for this thread's time on a processor; wall time where the system does not tell.
+struct Watch {
+    cpu: Option<u64>,
+    wall: Instant,
+}
+
+impl Watch {
+    fn cpu() -> Option<u64> {
+        std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split(' ').next()?.parse().ok()
+    }
+
+    fn start() -> Self {
+        Watch { cpu: Self::cpu(), wall: Instant::now() }
+    }
+
+    fn time(&self) -> Duration {
+        match (self.cpu, Self::cpu()) {
+            (Some(start), Some(end)) => Duration::from_nanos(end - start),
+            _ => self.wall.elapsed(),
+        }
+    }
+}
+
+/// The mean time of so many traces in each of `threads` threads at once.
+fn timed(world: &World, threads: u64, traces: u64) -> Duration {
+    let barrier = Barrier::new(threads as usize);
+    std::thread::scope(|scope| {
+        let work = || {
+            barrier.wait();
+            let watch = Watch::start();
+            world.run(traces);
+            watch.time()
+        };
+        let handles: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        let total: Duration = handles.into_iter().map(|handle| handle.join().expect("a bench thread")).sum();
+        (own + total) / threads as u32
+    })
+}
+
+const ROUNDS: usize = 15;
+const TRACES: u64 = 4_000;
+
+fn ratios(threads: u64, only: Option<&str>) {
+    let chosen: Vec<_> = WORLDS
+        .iter()
+        .enumerate()
+        .filter(|(i, (name, _))| *i == 0 || only.is_none_or(|only| name.contains(only)))
+        .collect();
+    let mut times = vec![Vec::new(); chosen.len()];
+    let mut stats = vec![None; chosen.len()];
+    for _ in 0..ROUNDS {
+        for (at, (_, (_, make))) in chosen.iter().enumerate() {
+            let world = make();
+            timed(&world, threads, TRACES / 4);
+            times[at].push(timed(&world, threads, TRACES).as_nanos() as f64 / (TRACES * SPANS) as f64);
+            stats[at] = world.stats();
+        }
+    }
+    let median = |times: &[f64]| {
+        let mut sorted = times.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    };
+    // Each round's ratio is taken by itself: what slows a round down slows all of it.
+    println!("{:<44} {:>8} {:>8}   threads: {threads}", "world", "ns/span", "ratio");
+    for (at, (_, (name, _))) in chosen.iter().enumerate() {
+        let ratio: Vec<f64> = times[at].iter().zip(&times[0]).map(|(own, idle)| own / idle).collect();
+        let said = stats[at].as_deref().unwrap_or_default();
+        println!("{name:<44} {:>8.1} {:>7.3}x   {said}", median(&times[at]), median(&ratio));
+    }
+}
+
+fn argument(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
+fn main() {
+    if let Some(name) = argument("--once") {
+        let (_, make) = WORLDS.iter().find(|(known, _)| *known == name).expect("a world of that name");
+        return make().run(argument("--traces").and_then(|traces| traces.parse().ok()).unwrap_or(10_000));
+    }
+    let threads = argument("--threads").and_then(|threads| threads.parse().ok()).unwrap_or(1);
+    ratios(threads, argument("--only").as_deref());
+    if std::env::args().any(|argument| argument == "--ratios") {
+        return;
+    }
+    let mut criterion = Criterion::default().configure_from_args();
+    let mut group = criterion.benchmark_group("span_of_ten");
+    for (name, make) in WORLDS {
+        let world = make();
+        group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
+            bencher.iter_custom(|spans| {
+                let traces = spans.div_ceil(SPANS);
+                timed(&world, threads, traces).mul_f64(spans as f64 / (traces * SPANS) as f64)
+            });
+        });
+    }
+    group.finish();
+    criterion.final_summary();
+}

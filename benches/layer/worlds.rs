@@ -1,0 +1,147 @@
+//! What runs the traces: an idle layer, ours in its ways of living, and rivals at their best settings.
+
+use astracer_sdk::{Astracer, Builder, ContextMode, Handle, Presence};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter};
+use tracing::Dispatch;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::bodies;
+
+/// A world lives while it is measured: `tracing` asks every subscriber that is alive about every callsite.
+pub(crate) struct World {
+    dispatch: Option<Dispatch>,
+    body: Box<dyn Fn(u64) + Send + Sync>,
+    handle: Option<Handle>,
+    provider: Option<SdkTracerProvider>,
+}
+
+impl World {
+    fn of(dispatch: Dispatch, body: fn()) -> Self {
+        World { dispatch: Some(dispatch), body: Box::new(move |_| body()), handle: None, provider: None }
+    }
+
+    /// So many traces.
+    pub(crate) fn run(&self, traces: u64) {
+        let all = || (0..traces).for_each(|trace| (self.body)(trace));
+        match &self.dispatch {
+            Some(dispatch) => tracing::dispatcher::with_default(dispatch, all),
+            None => all(),
+        }
+    }
+
+    /// What ours says of itself.
+    pub(crate) fn stats(&self) -> Option<String> {
+        self.handle.as_ref().map(|handle| handle.stats().to_string())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.handle {
+            let _ = handle.shutdown(std::time::Duration::from_secs(60));
+        }
+        if let Some(provider) = &self.provider {
+            let _ = provider.shutdown();
+        }
+    }
+}
+
+/// Takes everything and keeps nothing.
+#[derive(Debug)]
+struct Sink;
+
+impl SpanExporter for Sink {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        std::hint::black_box(&batch);
+        Ok(())
+    }
+}
+
+struct Idle;
+
+impl<S: tracing::Subscriber> Layer<S> for Idle {}
+
+fn ours(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> World {
+    let builder = Astracer::builder()
+        .sampler(sampler.parse().expect("a sampler"))
+        .with_threads(false)
+        .with_tracked_inactivity(false)
+        .exporter(Sink);
+    let astracer = change(builder).build().expect("a layer");
+    let dispatch = Dispatch::new(Registry::default().with(astracer.layer));
+    let mut world = World::of(dispatch, body);
+    world.handle = Some(astracer.handle);
+    world
+}
+
+fn stock(sampler: Sampler, body: fn()) -> World {
+    let provider = SdkTracerProvider::builder()
+        .with_sampler(sampler)
+        .with_span_processor(BatchSpanProcessor::builder(Sink).build())
+        .build();
+    let layer = tracing_opentelemetry::layer()
+        .with_tracer(provider.tracer("bench"))
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false)
+        .with_context_activation(false);
+    let mut world = World::of(Dispatch::new(Registry::default().with(layer)), body);
+    world.provider = Some(provider);
+    world
+}
+
+struct Nobody;
+
+impl fastrace::collector::Reporter for Nobody {
+    fn report(&mut self, spans: Vec<fastrace::collector::SpanRecord>) {
+        std::hint::black_box(spans);
+    }
+}
+
+fn fastrace(sampled: bool) -> World {
+    fastrace::set_reporter(Nobody, fastrace::collector::Config::default());
+    World {
+        dispatch: None,
+        body: Box::new(move |trace| bodies::fastrace(trace, sampled)),
+        handle: None,
+        provider: None,
+    }
+}
+
+const ONE_PERCENT: &str = "bump:lambda=10,min=0.01,window=1s";
+
+pub(crate) type Make = fn() -> World;
+
+/// The first is what the others are compared with.
+pub(crate) const WORLDS: &[(&str, Make)] = &[
+    ("registry + idle layer", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::plain)),
+    ("ours, exclusive, 1 %", || ours(ONE_PERCENT, bodies::plain, |b| b.presence(Presence::Exclusive))),
+    ("ours, exclusive, 1 %, ids", || {
+        ours(ONE_PERCENT, bodies::plain, |b| b.presence(Presence::Exclusive).context(ContextMode::Ids))
+    }),
+    ("ours, exclusive, 1 %, no context", || {
+        ours(ONE_PERCENT, bodies::plain, |b| b.presence(Presence::Exclusive).context(ContextMode::Off))
+    }),
+    ("ours, shared, never", || ours("never", bodies::plain, |b| b)),
+    ("ours, shared, never, no context", || ours("never", bodies::plain, |b| b.context(ContextMode::Off))),
+    ("ours, everything", || ours("always", bodies::plain, |b| b)),
+    ("ours, everything, ids", || ours("always", bodies::plain, |b| b.context(ContextMode::Ids))),
+    ("ours, everything, no context", || ours("always", bodies::plain, |b| b.context(ContextMode::Off))),
+    ("idle, attributes", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::attributes)),
+    ("ours, everything, attributes", || ours("always", bodies::attributes, |b| b)),
+    ("ours, everything, attributes, ids", || {
+        ours("always", bodies::attributes, |b| b.context(ContextMode::Ids))
+    }),
+    ("ours, everything, attributes, no context", || {
+        ours("always", bodies::attributes, |b| b.context(ContextMode::Off))
+    }),
+    ("tracing-opentelemetry, dropping", || stock(Sampler::AlwaysOff, bodies::plain)),
+    ("tracing-opentelemetry, keeping", || stock(Sampler::AlwaysOn, bodies::plain)),
+    ("tracing-opentelemetry, keeping, attributes", || stock(Sampler::AlwaysOn, bodies::attributes)),
+    ("fastrace, unsampled", || fastrace(false)),
+    ("fastrace, sampled", || fastrace(true)),
+];
