@@ -49,6 +49,7 @@ Examples:
   astracer evaluate traces/ --sampler bucket:capacity=50,rate=2 --seeds 20 --json
   astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
   astracer evaluate spans/ --key name+http.route
+  astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --rivals all
 
 Samplers:
   always, never, ratio:P, every:N,
@@ -128,6 +129,15 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
 
+    /// Other projects' samplers to compare with, each made to keep as much as the one --sampler (or a tenth): all, or
+    /// names; parameters may follow a name, as in xray:rate=0.05.
+    #[arg(long, value_name = "RIVAL", num_args = 1..)]
+    pub(crate) rivals: Vec<String>,
+
+    /// The share of the bytes that rivals keep, for example 5%.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) size: Option<f64>,
+
     /// What samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call tree).
     #[arg(long, value_name = "KEY", default_value_t)]
     pub(crate) key: KeyRule,
@@ -139,6 +149,14 @@ pub(crate) struct Evaluate {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Reads "5%" or "0.05".
+fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = number.trim().parse::<f64>().ok().map(|number| number / unit);
+    let wrong = || format!("'{text}' is no share: write for example 5% or 0.05");
+    share.filter(|share| (0.0..=1.0).contains(share) && *share > 0.0).ok_or_else(wrong)
 }
 
 /// Reads "digits=3,hex=8,uuid": rules that are not named are off.
@@ -193,6 +211,16 @@ mod tests {
         assert_eq!(fold_rules("digits=1"), Ok(Template::RAW.digits(Some(1))));
         for wrong in ["", "digits", "digits=0", "hex=x", "uuid=1", "digits=3,", "words"] {
             assert!(fold_rules(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_are_percentages_or_fractions() {
+        assert_eq!(share("5%"), Ok(0.05));
+        assert_eq!(share("0.05"), Ok(0.05));
+        assert_eq!(share("100 %"), Ok(1.0));
+        for wrong in ["", "%", "0", "101%", "1.5", "nan", "-1%", "five"] {
+            assert!(share(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -223,12 +223,12 @@ fn reading_progress(args: &Source) -> ProgressBar {
     styled(bar, template)
 }
 
-/// A bar over replays; hidden when standard error is no terminal.
-pub(crate) fn replay_progress(replays: u64) -> ProgressBar {
+/// A bar over steps of some work; hidden when standard error is no terminal.
+pub(crate) fn progress(what: &'static str, steps: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    styled(ProgressBar::new(replays), "replaying {bar:30} {pos}/{len} {eta}")
+    styled(ProgressBar::new(steps).with_message(what), "{msg} {bar:30} {pos}/{len} {eta}")
 }
 
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {

@@ -170,6 +170,35 @@ fn evaluate_is_the_same_each_time_and_names_what_it_keeps() {
 }
 
 #[test]
+fn rivals_keep_as_much_as_the_sampler_that_they_are_compared_with() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    let args = [
+        "evaluate",
+        &path,
+        "--json",
+        "--seeds",
+        "3",
+        "--sampler",
+        "bump:lambda=10,min=0.01",
+        "--rivals",
+        "ratio",
+        "brave",
+    ];
+    let json: Value = serde_json::from_str(&success(&run(&args))).expect("JSON");
+    let size = |name: &str| {
+        let mut rows = json["summary"].as_array().expect("rows").iter().rev();
+        let row = rows.find(|row| row["sampler"].as_str().is_some_and(|sampler| sampler.starts_with(name)));
+        row.unwrap_or_else(|| panic!("no {name} in {json}"))["mean"]["tfcr"].as_f64().expect("a number")
+    };
+    let bump = size("bump:");
+    for rival in ["ratio:", "brave:"] {
+        assert!((size(rival) / bump - 1.0).abs() < 0.02, "{rival} {} {bump}", size(rival));
+    }
+    let unknown = run(&["evaluate", &path, "--rivals", "nobody"]);
+    failure(&unknown, 1, &["'nobody' is no rival", "jaeger"]);
+}
+
+#[test]
 fn a_key_of_the_whole_tree_has_more_keys_than_names() {
     let json =
         success(&run_with_input(&["evaluate", "-", "--json", "--key", "tree", "--seeds", "1"], TWO_TRACES));

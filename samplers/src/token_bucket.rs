@@ -135,6 +135,7 @@ mod tests {
         let bucket = TokenBucket::new(2.0, 2.0).unwrap();
         let now = 10 * SECOND;
         let full = bucket.fresh(Nanos::new(now), Nanos::ZERO);
+        assert_eq!(full, now, "full, and not for long: a sweep leaves it alone");
         assert_eq!(step(&bucket, full, now), keep(now + SECOND / 2));
         assert_eq!(step(&bucket, now + SECOND / 2, now), keep(now + SECOND));
         assert_eq!(step(&bucket, now + SECOND, now), DROP);

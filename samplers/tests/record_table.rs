@@ -177,7 +177,7 @@ fn a_clock_set_back_does_not_lock_new_keys_out() {
 #[test]
 fn limits_are_what_was_asked_for_within_reason() {
     let default = Limits::default();
-    assert_eq!((default.keys(), default.idle(), default.shards()), (10_000, Nanos::from_secs(60), 8));
+    assert_eq!((default.keys(), default.idle(), default.shards()), (10_000, Nanos::from_secs(60), 16));
     assert_eq!(Limits::single_threaded(), default.with_shards(1));
     assert_eq!(default.with_keys(u32::MAX).keys(), 1 << 24);
     assert_eq!(default.with_idle(Nanos::ZERO).idle(), Nanos::new(1));
@@ -189,7 +189,7 @@ fn limits_are_what_was_asked_for_within_reason() {
 fn counts_as_a_map_behind_a_lock_does() {
     const THREADS: u64 = 4;
     for (seed, keys) in [(1, 10_000), (2, 16)] {
-        let limits = Limits::default().with_keys(keys).with_shards(2);
+        let limits = Limits::default().with_keys(keys).with_shards(4);
         let sampler = limited("bump:lambda=3,min=0.1", limits);
         let reference = Mutex::new(HashMap::<String, (u64, u64)>::new());
         std::thread::scope(|scope| {

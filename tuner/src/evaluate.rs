@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_model::TraceId;
-use astracer_samplers::{Config, Sampler};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::contender::Contender;
 use crate::key::KeyRule;
-use crate::replay::replay;
 use crate::score::{Reference, Score, Tally};
 use crate::statistics::MeanSd;
 use crate::workload::Workload;
@@ -168,10 +167,15 @@ impl<'w> Evaluator<'w> {
         Self { workload, reference: Reference::new(workload) }
     }
 
+    /// What is scored.
+    pub fn workload(&self) -> &'w Workload {
+        self.workload
+    }
+
     /// The score of one sampler with one seed.
-    pub fn score(&self, sampler: &Config, seed: u64) -> Score {
+    pub fn score(&self, sampler: &Contender, seed: u64) -> Score {
         let mut tally = Tally::new(self.workload, &self.reference);
-        replay(self.workload, &Sampler::new(sampler), seed, |arrival| tally.keep(arrival));
+        sampler.replay(self.workload, seed, |arrival| tally.keep(arrival));
         tally.score()
     }
 
@@ -180,7 +184,7 @@ impl<'w> Evaluator<'w> {
     /// `None` if `stop` became true before the end.
     pub fn evaluate(
         &self,
-        samplers: &[Config],
+        samplers: &[Contender],
         seeds: u64,
         key: &KeyRule,
         stop: &AtomicBool,
@@ -188,7 +192,7 @@ impl<'w> Evaluator<'w> {
     ) -> Option<Evaluation> {
         let jobs: Vec<_> =
             samplers.iter().flat_map(|sampler| (1..=seeds).map(move |seed| (sampler, seed))).collect();
-        let row = |&(sampler, seed): &(&Config, u64)| {
+        let row = |&(sampler, seed): &(&Contender, u64)| {
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
@@ -202,11 +206,9 @@ impl<'w> Evaluator<'w> {
     }
 
     /// The ids of the traces that a sampler keeps with one seed, in order of arrival.
-    pub fn kept(&self, sampler: &Config, seed: u64) -> Vec<TraceId> {
+    pub fn kept(&self, sampler: &Contender, seed: u64) -> Vec<TraceId> {
         let mut ids = Vec::new();
-        replay(self.workload, &Sampler::new(sampler), seed, |arrival| {
-            ids.push(self.workload.trace_id(arrival))
-        });
+        sampler.replay(self.workload, seed, |arrival| ids.push(self.workload.trace_id(arrival)));
         ids
     }
 

@@ -11,6 +11,7 @@
 
 mod anneal;
 mod bucket;
+pub mod contender;
 pub mod evaluate;
 pub mod expect;
 pub mod inspect;
@@ -31,6 +32,7 @@ mod testing;
 pub mod tune;
 pub mod workload;
 
+pub use contender::Contender;
 pub use evaluate::{Evaluation, Evaluator};
 pub use inspect::Inspection;
 pub use key::KeyRule;

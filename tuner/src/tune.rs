@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::anneal::{Schedule, anneal};
+use crate::contender::Contender;
 use crate::evaluate::Evaluator;
 use crate::expect::{Expectation, Expected};
 use crate::limits::Limits;
@@ -297,7 +298,7 @@ fn run_starts<'p>(
 
 fn replay(workload: &Workload, parameters: &Parameters, replays: u64, done: &(dyn Fn() + Sync)) -> Replayed {
     let evaluator = Evaluator::new(workload);
-    let config = parameters.config().expect("a search returns valid parameters");
+    let config = Contender::from(parameters.config().expect("a search returns valid parameters"));
     let score = |seed: u64| {
         let score = evaluator.score(&config, seed);
         done();

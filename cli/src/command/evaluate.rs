@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_model::TraceId;
 use astracer_samplers::Config;
 use astracer_tuner::evaluate::{Summary, WorkloadSummary};
-use astracer_tuner::{Evaluation, Evaluator, Workload};
+use astracer_tuner::rivals::{self, EqualSize, RivalSpec};
+use astracer_tuner::{Contender, Evaluation, Evaluator, Workload};
 use serde::Serialize;
 
 use crate::args::Evaluate;
@@ -20,6 +21,10 @@ use crate::output;
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
 /// What is shown when no sampler is asked for.
 const DEFAULTS: [&str; 2] = ["bump:lambda=10,min=0.01,window=1s", "bucket:capacity=50,rate=2"];
+/// The share of the bytes that rivals keep when nothing else says how much.
+const SIZE_DEFAULT: f64 = 0.1;
+/// Seeds over which sizes are made equal.
+const SIZE_SEEDS: u64 = 3;
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -39,7 +44,8 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
         }
         (None, _) => None,
     };
-    let samplers = samplers(args)?;
+    let ours = samplers(args)?;
+    let rivals = rivals(args)?;
     let loaded = load::load(&args.source, args.key.attributes(), stop)?;
     let workload = Workload::new(&loaded.recording, &args.key);
     // The workload holds all that replays need.
@@ -47,17 +53,74 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
     drop(recording);
 
     let evaluator = Evaluator::new(&workload);
-    let progress = load::replay_progress(samplers.len() as u64 * args.seeds);
+    let mut samplers: Vec<Contender> = ours.into_iter().map(Contender::from).collect();
+    let met = at_equal_size(&rivals, args, &evaluator, stop)?;
+    samplers.extend(met.iter().map(|met| Contender::from(met.spec.clone())));
+    let progress = load::progress("replaying", samplers.len() as u64 * args.seeds);
     let evaluation = evaluator.evaluate(&samplers, args.seeds, &args.key, stop, || progress.inc(1));
     progress.finish_and_clear();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     if let Some((file, sampler)) = kept {
-        write_ids(file, &evaluator.kept(sampler, 1))?;
+        write_ids(file, &evaluator.kept(&sampler.clone().into(), 1))?;
     }
     if args.json {
         return output::print_json(&Report { input: &input, evaluation });
     }
-    output::print(&(input.heading() + &render(&evaluation) + &input.footing()))
+    output::print(&(input.heading() + &render(&evaluation) + &missed(&met) + &input.footing()))
+}
+
+/// The rivals asked for, with their own parameters.
+fn rivals(args: &Evaluate) -> Result<Vec<RivalSpec>, Failure> {
+    let mut chosen = Vec::new();
+    for text in &args.rivals {
+        if text == "all" {
+            chosen.extend(rivals::all());
+        } else {
+            chosen.push(text.parse::<RivalSpec>().map_err(|error| Failure::Job(error.to_string()))?);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Rivals tuned to keep as much as the one sampler that was asked for, or as a tenth.
+fn at_equal_size(
+    rivals: &[RivalSpec],
+    args: &Evaluate,
+    evaluator: &Evaluator<'_>,
+    stop: &AtomicBool,
+) -> Result<Vec<EqualSize>, Failure> {
+    let size = match (args.size, &args.samplers[..]) {
+        (Some(size), _) => size,
+        (None, [sampler]) if !rivals.is_empty() => {
+            let sampler = Contender::from(sampler.clone());
+            let sizes = (1..=SIZE_SEEDS).map(|seed| evaluator.score(&sampler, seed).tfcr);
+            sizes.sum::<f64>() / SIZE_SEEDS as f64
+        }
+        _ => SIZE_DEFAULT,
+    };
+    let progress = load::progress("sizing rivals", rivals.len() as u64);
+    let mut met = Vec::with_capacity(rivals.len());
+    for rival in rivals {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        met.push(rivals::at_equal_size(evaluator.workload(), rival, size, SIZE_SEEDS));
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(met)
+}
+
+/// A line for each rival that can't keep the size wanted.
+fn missed(met: &[EqualSize]) -> String {
+    let missed = met.iter().filter(|met| !met.is_met()).map(|met| {
+        let (reached, wanted) = (met.tfcr * 100.0, met.wanted_tfcr * 100.0);
+        format!(
+            "size: {} keeps {reached:.2}% of the bytes, the nearest to {wanted:.2}% that it can\n",
+            met.spec
+        )
+    });
+    missed.collect()
 }
 
 fn samplers(args: &Evaluate) -> Result<Vec<Config>, Failure> {

@@ -6,7 +6,8 @@
 //! of the query APIs of Jaeger (`{"result": ...}`) and Tempo (`{"batches": ...}`, `{"trace": ...}`). Requests with
 //! logs, metrics or profiles are passed over.
 //!
-//! Written is one request a line. How a span's further parents survive stands in [`otlp`](super::otlp).
+//! Written is one request a line. A span's further parents are links with the attribute `astracer.parent` = true; the
+//! server's half of an id that client and server share has the attribute `astracer.shared` = true.
 
 use std::io::BufRead;
 use std::sync::Arc;

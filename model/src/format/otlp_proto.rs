@@ -8,7 +8,8 @@
 //! length: a broken one is stepped over, be it a span, the spans of a scope or those of a resource. Only a bare
 //! request whose own fields are broken gives no place to go on from.
 //!
-//! Places have no line. How a span's further parents survive stands in [`otlp`](super::otlp).
+//! Places have no line. A span's further parents are links with the attribute `astracer.parent` = true; the
+//! server's half of an id that client and server share has the attribute `astracer.shared` = true.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;

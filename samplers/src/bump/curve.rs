@@ -106,10 +106,11 @@ mod tests {
             (1.0, 0.9, 1),
             (0.0, 0.0, 1),
             (0.0, 0.5, 1),
-            (100.0, 0.0, COUNT_MAX),
+            // The end of counting: 2^32 - 2^16 - 1.
+            (100.0, 0.0, 4_294_901_759),
             // f(x) * 2^56 = 1.5 at x = 10 * 2^28 / sqrt(1.5): from there on the nearest threshold is the largest.
             (10.0, 0.0, 2_191_766_321),
-            (1e300, 0.5, COUNT_MAX),
+            (1e300, 0.5, 4_294_901_759),
         ] {
             let curve = Curve::new(&bump(lambda, minimum));
             assert_eq!(curve.saturation(), saturation, "lambda {lambda}, minimum {minimum}");

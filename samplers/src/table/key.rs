@@ -21,14 +21,14 @@ pub(super) struct Key {
 
 /// The little-endian words of up to 88 bytes: full ones, and a last one padded with zeros.
 #[inline]
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+fn words(bytes: &[u8]) -> (&[[u8; 8]], Option<u64>) {
     let (full, rest) = bytes.as_chunks::<8>();
     let last = (!rest.is_empty()).then(|| match bytes.last_chunk::<8>() {
         // The last eight bytes, less those that the word before has: one load, and no loop over bytes.
         Some(eight) => u64::from_le_bytes(*eight) >> (8 * (8 - rest.len())),
         None => rest.iter().rev().fold(0, |word, &byte| (word << 8) | u64::from(byte)),
     });
-    full.iter().copied().map(u64::from_le_bytes).chain(last)
+    (full, last)
 }
 
 fn second_hash(bytes: &[u8]) -> u64 {
@@ -46,7 +46,8 @@ impl Key {
         let bytes = key.as_bytes();
         self.length.store(bytes.len() as u64, Ordering::Relaxed);
         let kept = if bytes.len() <= BYTES { bytes } else { &bytes[..PREFIX] };
-        for (place, word) in self.words.iter().zip(words(kept)) {
+        let (full, last) = words(kept);
+        for (place, word) in self.words.iter().zip(full.iter().copied().map(u64::from_le_bytes).chain(last)) {
             place.store(word, Ordering::Relaxed);
         }
         if bytes.len() > BYTES {
@@ -65,15 +66,20 @@ impl Key {
         if bytes.len() > BYTES {
             return self.is_long(bytes);
         }
-        self.words.iter().zip(words(bytes)).all(|(place, word)| place.load(Ordering::Relaxed) == word)
+        self.begins_with(bytes)
+    }
+
+    #[inline]
+    fn begins_with(&self, bytes: &[u8]) -> bool {
+        let (full, last) = words(bytes);
+        let mut places = self.words.iter().map(|place| place.load(Ordering::Relaxed));
+        full.iter().all(|word| places.next() == Some(u64::from_le_bytes(*word)))
+            && last.is_none_or(|word| places.next() == Some(word))
     }
 
     #[cold]
     fn is_long(&self, bytes: &[u8]) -> bool {
-        self.words
-            .iter()
-            .zip(words(&bytes[..PREFIX]))
-            .all(|(place, word)| place.load(Ordering::Relaxed) == word)
+        self.begins_with(&bytes[..PREFIX])
             && self.words[WORDS - 1].load(Ordering::Relaxed) == second_hash(bytes)
     }
 

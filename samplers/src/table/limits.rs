@@ -16,9 +16,9 @@ const KEYS_MAX: u32 = 1 << 24;
 const SHARDS_MAX: u32 = 256;
 
 impl Default for Limits {
-    /// 10,000 keys; a minute; 8 shards.
+    /// 10,000 keys; a minute; 16 shards.
     fn default() -> Self {
-        Limits { keys: 10_000, idle: Nanos::from_secs(60), shards: 8 }
+        Limits { keys: 10_000, idle: Nanos::from_secs(60), shards: 16 }
     }
 }
 
@@ -41,8 +41,9 @@ impl Limits {
         Limits { idle: idle.max(Nanos::new(1)), ..self }
     }
 
-    /// Into how many parts the tallies are split, from 1 to 256, rounded up to a power of two: each thread adds to one,
-    /// and as many threads do not disturb each other. More threads than shards are correct, and slower.
+    /// Into how many parts the tallies are split, from 1 to 256, rounded up to a power of two. The first half of them
+    /// belong to one thread each, the fastest way to count; all other threads share the rest, and disturb each other
+    /// the less the more there are. Any number is correct.
     #[must_use]
     pub fn with_shards(self, shards: u32) -> Self {
         Limits { shards: shards.clamp(1, SHARDS_MAX).next_power_of_two(), ..self }

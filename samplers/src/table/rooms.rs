@@ -13,6 +13,8 @@ pub(super) struct Rooms {
     taken: Box<[bool]>,
     /// No sweep before this time.
     next_sweep: Nanos,
+    /// What each record had counted when its key got it.
+    bases: Box<[Tally]>,
     /// The counts of keys that left.
     evicted: Tally,
     keys_evicted: u64,
@@ -25,6 +27,7 @@ impl Rooms {
             resting: Vec::new(),
             taken: vec![false; keys as usize].into(),
             next_sweep: Nanos::ZERO,
+            bases: vec![Tally::default(); keys as usize].into(),
             evicted: Tally::default(),
             keys_evicted: 0,
         }
@@ -78,8 +81,15 @@ impl Rooms {
         self.evicted
     }
 
-    pub(super) fn evicted_mut(&mut self) -> &mut Tally {
-        &mut self.evicted
+    /// What a record has counted for its key, of all that it has counted.
+    pub(super) fn since_base(&self, id: u32, counted: Tally) -> Tally {
+        counted.minus(self.bases[id as usize])
+    }
+
+    /// Puts down what a record has counted to the keys that left.
+    pub(super) fn evict_counts(&mut self, id: u32, counted: Tally) {
+        self.evicted = self.evicted.plus(self.since_base(id, counted));
+        self.bases[id as usize] = counted;
     }
 
     pub(super) fn keys_evicted(&self) -> u64 {

@@ -2,8 +2,7 @@
 //! recordings were published with, not ours.
 
 use astracer_model::recording::Recording;
-use astracer_samplers::Config;
-use astracer_tuner::{Evaluator, Inspection, KeyRule, Workload};
+use astracer_tuner::{Contender, Evaluator, Inspection, KeyRule, Workload};
 
 /// (traces, spans, roots, functions, the commonest root and its share in percent).
 #[track_caller]
@@ -42,7 +41,8 @@ fn the_papers_bump_finds_all_of_the_write_workload_in_less_than_a_tenth() {
         check("workloads/dfsioe_write.tar.xz", (73_723, 85_522, 13, 43, "DFSOutputStream#write", 98.75));
     let workload = Workload::new(&recording, &KeyRule::Name);
     let evaluator = Evaluator::new(&workload);
-    let score = |sampler: &str, seed| evaluator.score(&sampler.parse::<Config>().expect("a sampler"), seed);
+    let score =
+        |sampler: &str, seed| evaluator.score(&Contender::Ours(sampler.parse().expect("a sampler")), seed);
     for seed in 1..=5 {
         let bump = score("bump:lambda=215,min=0.02", seed);
         assert_eq!((bump.functions, bump.functions_all), (43, 43), "seed {seed}");

@@ -151,8 +151,10 @@ fn replays_agree() {
         let evaluator = Evaluator::new(&workload);
         for &(lambda, minimum, window_s) in points {
             let config = Parameters::Bump { lambda, min: minimum, window_s }.config().expect("a sampler");
-            let scores: Vec<_> =
-                (1..=REPLAYS).into_par_iter().map(|seed| evaluator.score(&config, seed)).collect();
+            let scores: Vec<_> = (1..=REPLAYS)
+                .into_par_iter()
+                .map(|seed| evaluator.score(&config.clone().into(), seed))
+                .collect();
             let expectation = expectation(&workload, window_s);
             let point = BumpPoint { lambda, minimum, window: 0 };
             let found = expectation.bump(|_| point, &mut expectation.scratch());

@@ -1,0 +1,49 @@
+//! A sampler that is evaluated: one of ours, or a rival.
+
+use std::fmt;
+
+use astracer_samplers::{Config, Sampler};
+
+use crate::replay::replay;
+use crate::rivals::{self, RivalSpec};
+use crate::workload::Workload;
+
+/// What can be replayed over a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Contender {
+    /// A sampler that services can run.
+    Ours(Config),
+    /// Another project's, reimplemented to compare with.
+    Rival(RivalSpec),
+}
+
+impl Contender {
+    /// Replays a workload and calls `keep` with the index of each arrival kept. All contenders see the same draws.
+    pub fn replay(&self, workload: &Workload, seed: u64, keep: impl FnMut(usize)) {
+        match self {
+            Self::Ours(config) => replay(workload, &Sampler::new(config), seed, keep),
+            Self::Rival(spec) => rivals::replay(workload, spec, seed, keep),
+        }
+    }
+}
+
+impl From<Config> for Contender {
+    fn from(config: Config) -> Self {
+        Self::Ours(config)
+    }
+}
+
+impl From<RivalSpec> for Contender {
+    fn from(spec: RivalSpec) -> Self {
+        Self::Rival(spec)
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours(config) => config.fmt(f),
+            Self::Rival(spec) => spec.fmt(f),
+        }
+    }
+}
