@@ -90,7 +90,9 @@ fn check_as(layout: Layout, limits: &Limits, input: &[u8], expected: &str, line_
     for &line_bytes_max in line_bytes_max {
         for step_bytes in [1, 2, 3, 7, 16, 1000] {
             let mut sink = Lines::default();
-            read(&mut &*input, layout, limits, &mut sink, Pieces { step_bytes, line_bytes_max });
+            // A slice would hand out all that it has at once.
+            let mut input = BufReader::with_capacity(step_bytes, input);
+            read(&mut input, layout, limits, &mut sink, Pieces { step_bytes, line_bytes_max });
             let lines: Vec<_> = sink.text.lines().collect();
             assert_eq!(lines, expected, "in steps of {step_bytes}, lines up to {line_bytes_max}");
         }

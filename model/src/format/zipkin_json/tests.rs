@@ -109,12 +109,13 @@ fn tags_are_attributes_of_the_span_or_its_resource() {
     check_tags(r#""http.path":"/","x":"","host":"h""#, r#" {http.path="/" x="" host="h"}"#);
     check_tags(r#""n":1,"f":1.0,"b":true,"z":null,"l":[1]"#, " {n=1 f=1.0 b=true z=- l=[1]}");
     check_tags(
-        r#""host.name":"h","a":"b","k8s.pod.name":"p","process.pid":"7""#,
-        r#" {a="b"} of {host.name="h" k8s.pod.name="p" process.pid="7"}"#,
+        r#""host.name":"h","a":"b","k8s.pod.name":"p","process.pid":"7","os.version":8"#,
+        r#" {a="b" os.version=8} of {host.name="h" k8s.pod.name="p" process.pid="7"}"#,
     );
     check_tags(r#""otel.scope.name":"l","otel.library.name":"l","otel.library.version":"1""#, " by l@1");
     check_tags(r#""w3c.tracestate":"a=b","otel.dropped_events_count":"3""#, " -3 events state=a=b");
     check_tags(r#""span.kind":"internal""#, " Internal");
+    check_span(r#""kind":"CLIENT","tags":{"span.kind":"server"}"#, r#" Client {span.kind="server"}"#);
 }
 
 #[test]
@@ -156,6 +157,7 @@ fn annotations_are_events() {
         (r#"e|{"a":"b|c"}|4"#, r#""e" {a="b|c" -4}"#),
         (r#""e": {broken}"#, r#""\"e\": {broken}""#),
         (r#""e": {"a":1} and more"#, r#""\"e\": {\"a\":1} and more""#),
+        (r#""e": {"a":1} {"b":2}"#, r#""\"e\": {\"a\":1} {\"b\":2}""#),
         ("a|b|3", r#""a|b|3""#),
         ("", r#""""#),
     ] {

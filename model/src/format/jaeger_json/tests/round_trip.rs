@@ -188,6 +188,15 @@ fn the_text_is_what_jaeger_answers() {
 }
 
 #[test]
+fn a_missing_start_is_the_end() {
+    let span =
+        Span { trace_id: TraceId(1), span_id: SpanId(1), end: Some(UnixNanos(7_000)), ..Span::default() };
+    let text = write(&[std::slice::from_ref(&span)]);
+    assert!(text.contains(r#""startTime":7,"duration":0,"#), "{text}");
+    assert_eq!(collect(read, text.as_bytes()).spans, [span]);
+}
+
+#[test]
 fn no_traces_are_a_list_of_none() {
     let text = write(&[]);
     assert_eq!(collect(read, text.as_bytes()).drawing, "");

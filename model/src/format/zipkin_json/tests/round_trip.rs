@@ -298,6 +298,22 @@ fn what_is_empty_is_not_written() {
 }
 
 #[test]
+fn names_that_look_like_more_than_a_name_stay_names() {
+    for name in [r#""e": {}"#, r#""e": {"a":1}"#, "e|{}|0", "e|{", ""] {
+        let event = Event { name: name.into(), ..Event::default() };
+        let span = Span { events: vec![event.clone()], ..example() };
+        assert_eq!(collect(read, write(&[&[span]]).as_bytes()).spans[0].events, [event]);
+    }
+}
+
+#[test]
+fn a_start_that_is_none_in_microseconds_is_not_written() {
+    let span = Span { start: Some(UnixNanos(999)), end: Some(UnixNanos(5_000)), ..Span::default() };
+    let json = written(&span);
+    assert_eq!((&json["timestamp"], &json["duration"]), (&serde_json::Value::Null, &serde_json::Value::Null));
+}
+
+#[test]
 fn the_tag_error_is_there_only_for_errors() {
     let tags = |status: Status, message: &'static str, error: Value<'static>| {
         let attributes = vec![Attribute { key: "error".into(), value: error }];
