@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use astracer_model::Format;
 use astracer_samplers::{Config, Template};
-use astracer_tuner::KeyRule;
 use astracer_tuner::inspect::Column;
+use astracer_tuner::{KeyRule, Objective, Tunable};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
@@ -31,7 +31,20 @@ pub(crate) enum Command {
     /// Replay samplers over a recording and show how good the kept part is.
     #[command(after_help = EVALUATE_EXAMPLES)]
     Evaluate(Evaluate),
+    /// Find a sampler's parameters for a recording, and write the file that a service loads.
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(Tune),
 }
+
+const TUNE_EXAMPLES: &str = "\
+Examples:
+  astracer tune run.tar.xz                      bump, at most a tenth of the bytes
+  astracer tune run.tar.xz --sampler bucket --size-max 5%
+  astracer tune traces/ --traces-per-second 20 --out production.toml
+  astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
+
+If no parameters meet the limits, the nearest are shown with the reason, nothing is
+written, and the exit code is 1. Ctrl-C writes the best found so far.";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
@@ -149,6 +162,79 @@ pub(crate) struct Evaluate {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Tune {
+    #[command(flatten)]
+    pub(crate) source: Source,
+
+    /// The sampler to tune: bump or bucket.
+    #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
+    pub(crate) sampler: Tunable,
+
+    /// What to make small: dist/entropy, call-trees (missed), counts (error of estimates), or a weighted sum.
+    #[arg(long, value_name = "OBJECTIVE", default_value_t)]
+    pub(crate) objective: Objective,
+
+    /// What the sampler counts by: name (of the root) or name+ATTRIBUTE.
+    #[arg(long, value_name = "KEY", default_value_t)]
+    pub(crate) key: KeyRule,
+
+    /// Keep at most this share of the bytes.
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share, help_heading = "Limits")]
+    pub(crate) size_max: f64,
+
+    /// Keep at least this share of the bytes [default: a tenth of --size-max].
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
+    pub(crate) size_min: Option<f64>,
+
+    /// Keep at most so many traces a second, over the whole recording.
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Limits")]
+    pub(crate) traces_per_second: Option<f64>,
+
+    /// Keep at most so many bytes a second, over the whole recording: bytes, or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
+    pub(crate) bytes_per_second: Option<u64>,
+
+    /// Look at these window lengths only, in seconds, instead of searching for one (bump).
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', value_parser = positive, help_heading = "Search")]
+    pub(crate) window: Vec<f64>,
+
+    /// Everything random comes from this; the same seed finds the same parameters.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
+    pub(crate) seed: u64,
+
+    /// How many searches to start from random points.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(help_heading = "Search")]
+    pub(crate) starts: u32,
+
+    /// How many candidates each start scores at most.
+    #[arg(long, value_name = "N", default_value_t = 1500, help_heading = "Search")]
+    pub(crate) iterations: u64,
+
+    /// End the search after this many seconds; what is found then depends on the machine.
+    #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = "Search")]
+    pub(crate) time: Option<f64>,
+
+    /// The parameters file to write.
+    #[arg(long, value_name = "FILE", default_value = "astracer.toml")]
+    pub(crate) out: PathBuf,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn tunable(text: &str) -> Result<Tunable, String> {
+    let known = [Tunable::Bump, Tunable::Bucket].into_iter().find(|sampler| sampler.name() == text);
+    known.ok_or_else(|| format!("'{text}' can't be tuned: use bump or bucket"))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
+    number.ok_or_else(|| format!("'{text}' is no number above 0"))
 }
 
 /// Reads "5%" or "0.05".

@@ -2,3 +2,4 @@
 
 pub(crate) mod evaluate;
 pub(crate) mod inspect;
+pub(crate) mod tune;

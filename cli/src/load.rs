@@ -148,6 +148,11 @@ impl Input {
         }
     }
 
+    /// What the user asked for.
+    pub(crate) fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
     /// The line above a table: what was read.
     pub(crate) fn heading(&self) -> String {
         let mut formats: Vec<_> = self.files.iter().map(|file| file.format).collect();

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let result = match &args.command {
         args::Command::Inspect(args) => command::inspect::run(args, &stop),
         args::Command::Evaluate(args) => command::evaluate::run(args, &stop),
+        args::Command::Tune(args) => command::tune::run(args, &stop),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
