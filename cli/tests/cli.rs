@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use astracer_samplers::parameters::Parameters;
 use serde_json::Value;
 
 /// Two traces: one with a child, one whose root lasts 8 ms.
@@ -217,6 +218,61 @@ fn the_table_is_for_people() {
     {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
+}
+
+#[test]
+fn tune_writes_the_file_that_a_service_loads_and_says_how_good_it_is() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    let file = Scratch::new("tuned.toml", "");
+    let short = ["--starts", "2", "--iterations", "100", "--window", "0.5", "--seed", "7"];
+    let tune = |more: &[&str]| {
+        let args = ["tune", &path, "--out", file.path()]
+            .iter()
+            .chain(&short)
+            .chain(more)
+            .copied()
+            .collect::<Vec<_>>();
+        success(&run(&args))
+    };
+    let json: Value = serde_json::from_str(&tune(&["--json"])).expect("JSON");
+    let text = std::fs::read_to_string(file.path()).expect("written");
+    let loaded: Parameters = text.parse().expect("a parameters file");
+    let number = |key: &str| json["parameters"][key].as_f64().expect("a number");
+    let (lambda, min) = (number("lambda"), number("min"));
+    assert_eq!(
+        loaded.config,
+        format!("bump:lambda={lambda},min={min},window=500ms").parse().expect("a sampler")
+    );
+    assert_eq!(
+        (&json["sampler"], &json["feasible"], &json["seed"]),
+        (&"bump".into(), &true.into(), &7.into())
+    );
+    assert!(json["score"]["tfcr"].as_f64().expect("a number") <= 0.1);
+    // Half of what an equal share of everything reaches, at the same size.
+    let (found, equal) = (&json["score"]["dist_over_entropy"], &json["baseline"]["dist_over_entropy"]);
+    assert!(found.as_f64().expect("a number") < 0.6 * equal.as_f64().expect("a number"), "{found} {equal}");
+
+    let table = tune(&[]);
+    for part in ["dist/ent", "replayed 20 times", "random finds", "wrote "] {
+        assert!(table.contains(part), "{part:?} is not in {table}");
+    }
+    assert_eq!(std::fs::read_to_string(file.path()).expect("written"), text, "the same seed finds the same");
+    assert!(text.contains("seed 7"), "{text}");
+}
+
+#[test]
+fn what_is_not_feasible_is_said_and_nothing_is_written() {
+    // Each first call of a second is kept: with this window no parameters keep as little as a tenth.
+    let path = workload("hdfs_client_ops.tar.xz");
+    let file = std::env::temp_dir().join(format!("astracer-cli-{}-none.toml", std::process::id()));
+    let out = file.to_str().expect("UTF-8");
+    let short = ["--window", "1", "--starts", "1", "--iterations", "20", "--out", out];
+    let output = run(&[["tune", &path].as_slice(), &short].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("no parameters meet the limits"), "{error}");
+    assert!(!file.exists());
+    failure(&run(&["tune", &path, "--key", "tree"]), 1, &["--key tree", "name+ATTRIBUTE"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use astracer_samplers::{Config, Sampler};
+use astracer_samplers::{Config, Limits, Sampler};
 
 use crate::replay::replay;
 use crate::rivals::{self, RivalSpec};
@@ -21,7 +21,10 @@ impl Contender {
     /// Replays a workload and calls `keep` with the index of each arrival kept. All contenders see the same draws.
     pub fn replay(&self, workload: &Workload, seed: u64, keep: impl FnMut(usize)) {
         match self {
-            Self::Ours(config) => replay(workload, &Sampler::new(config), seed, keep),
+            Self::Ours(config) => {
+                let sampler = Sampler::with_limits(config, Limits::single_threaded());
+                replay(workload, &sampler, seed, keep);
+            }
             Self::Rival(spec) => rivals::replay(workload, spec, seed, keep),
         }
     }

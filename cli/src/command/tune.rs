@@ -120,14 +120,15 @@ fn render(args: &Tune, tuning: &Tuning) -> String {
     let ended = if tuning.interrupted { "; interrupted: this is the best so far" } else { "" };
     let _ = writeln!(
         text,
-        "{} tuned for {} with {} of {} in {:.1} s{ended}\n",
+        "{} tuned for {} by annealing: {}, {}, {:.1} s{ended}\n",
         tuning.sampler.name(),
         tuning.objective,
         output::plural(tuning.starts.len() as u64, "start"),
         output::plural(tuning.evaluations, "evaluation"),
         tuning.seconds,
     );
-    let found = tuning.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
+    let found =
+        tuning.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
     let baseline = format!("ratio:{} (an equal share of everything)", tuning.limits.size_max);
     let rows = [(found, &tuning.score), (baseline, &tuning.baseline)].map(|(name, score)| {
         let cells = vec![
@@ -141,7 +142,10 @@ fn render(args: &Tune, tuning: &Tuning) -> String {
         ];
         (name, cells)
     });
-    text.push_str(&output::sections(&["traces", "bytes", "functions", "trees", "SS ms", "IEn", "dist/ent"], &rows));
+    text.push_str(&output::sections(
+        &["traces", "bytes", "functions", "trees", "SS ms", "IEn", "dist/ent"],
+        &rows,
+    ));
     if let Some(replayed) = &tuning.replayed {
         let _ = writeln!(
             text,
@@ -154,7 +158,9 @@ fn render(args: &Tune, tuning: &Tuning) -> String {
         );
     }
     for search in &tuning.compared {
-        let best = search.best.map_or_else(|| "nothing within the limits".to_owned(), |best| output::measure(best.objective));
+        let best = search
+            .best
+            .map_or_else(|| "nothing within the limits".to_owned(), |best| output::measure(best.objective));
         let _ = writeln!(text, "with as many evaluations, {} finds {best}", search.method);
     }
     for warning in &tuning.warnings {
