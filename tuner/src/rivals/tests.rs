@@ -170,9 +170,12 @@ fn a_size_is_met_by_turning_the_knob() {
 #[test]
 fn a_whole_number_comes_as_near_as_it_can() {
     let workload = workload(20_000);
+    let every = |n: u64| format!("every:{n}").parse::<RivalSpec>().expect("a rival");
+    assert_eq!(every(2).with_knob(2.6), every(3));
+    assert_eq!(every(2).with_knob(0.1), every(1));
+    assert_eq!(at_equal_size(&workload, &every(10), 0.1, 1).tries, 1);
     for (wanted, expected) in [(0.1, "every:10"), (0.097, "every:10"), (0.9, "every:1"), (0.3, "every:3")] {
-        let spec: RivalSpec = "every:2".parse().expect("a rival");
-        let found = at_equal_size(&workload, &spec, wanted, 1);
+        let found = at_equal_size(&workload, &every(2), wanted, 1);
         assert_eq!(found.spec.to_string(), expected, "{wanted}: {found:?}");
     }
 }

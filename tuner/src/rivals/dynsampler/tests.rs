@@ -207,23 +207,36 @@ fn call(key: u32, at_ms: u64) -> Call {
     Call { key, at_ns: at_ms * 1_000_000, uniform: 0.5 }
 }
 
-/// Interval 1 s. Before the first tick the goal itself is the rate; a third of the first second's calls is due; a second
-/// without calls takes all rates away.
+/// Interval 1 s, an average of 3. Before the first tick the goal itself is the rate. Of 31 calls 31/3 are due, and of two
+/// keys with 30 and 1 still 31/3, of which the second takes one.
 #[test]
 fn ticks_fall_each_period_after_the_first_arrival() {
     let mut average = AverageRate::new(3.0, 1.0, &Keys::new(["a", "b"]));
     assert!(!average.keeps(call(0, 500)), "the goal");
-    for n in 1..30 {
-        average.keeps(call(0, 500 + n));
-    }
-    assert!(!average.keeps(call(0, 1499)));
-    assert_eq!(average.rates.of(0), 1.0);
-    average.keeps(call(0, 1500));
-    assert_eq!(average.rates.of(0), 3.0, "31 calls, 10.33 due");
-    assert!(average.keeps(call(1, 1501)), "a key without a rate");
-    assert!(average.keeps(call(0, 3500)), "the second after the last had no calls");
-    average.keeps(call(0, 4500));
-    assert_eq!(average.rates.0, [1.0, 0.0]);
+    calls(&mut average, 30, 0, 1499);
+    assert_eq!(average.rates.0, [0.0, 0.0]);
+    calls(&mut average, 30, 0, 1500);
+    assert_eq!(average.rates.0, [3.0, 0.0]);
+    assert!(average.keeps(call(1, 2499)), "a key without a rate");
+    assert!(!average.keeps(call(0, 2500)));
+    assert_eq!(average.rates.0, [3.0, 1.0]);
+    assert!(average.keeps(call(0, 4499)), "one call in the interval before");
+    calls(&mut average, 29, 0, 4499);
+    average.keeps(call(0, 6500));
+    assert_eq!(average.rates.0, [0.0, 0.0], "an interval without calls");
+}
+
+/// One per second of each key, in intervals of 1 s.
+#[test]
+fn a_throughput_counts_each_interval_anew() {
+    let mut throughput = Throughput::new(Share::EachKey, 1.0, 1.0, &Keys::new(["a", "b"]));
+    calls(&mut throughput, 5, 0, 0);
+    calls(&mut throughput, 2, 0, 1000);
+    assert_eq!(throughput.rates.0, [5.0, 0.0]);
+    calls(&mut throughput, 3, 1, 2000);
+    assert_eq!(throughput.rates.0, [2.0, 0.0]);
+    assert!(throughput.keeps(call(0, 4000)), "nothing in the third second");
+    assert_eq!(throughput.rates.0, [0.0, 0.0]);
 }
 
 fn calls(rival: &mut dyn Rival, count: usize, key: u32, at_ms: u64) {

@@ -119,6 +119,17 @@ fn adaptive_moves_once_a_minute() {
     assert_eq!([kept(0, 961, 1, 0.000_9), kept(0, 961, 1, 0.001_1)], [1, 0]);
 }
 
+/// A trace that only the lower bound kept counts as none, though it would make 1/60 per second, above the target. In the
+/// next minute nothing arrives, and as the last calculation still began with the initial probability, the collector
+/// does not trust that its new one is in use.
+#[test]
+fn adaptive_counts_what_the_probability_kept() {
+    let mut rival = build("jaeger-adaptive:target=0.01", &["rare"]);
+    let mut kept = |at_s, uniform| kept(rival.as_mut(), 0, at_s, 1, uniform);
+    assert_eq!(kept(0, 0.9), 1, "the lower bound");
+    assert_eq!([kept(121, 0.9), kept(121, 0.001_9), kept(121, 0.002_1)], [1, 1, 0]);
+}
+
 /// 50/s with draws that are spread evenly: half are kept in the first minute, then 2/s.
 #[test]
 fn adaptive_settles_at_its_target() {
