@@ -44,7 +44,8 @@ impl Drop for Stack {
 
 thread_local! {
     static STACK: RefCell<Stack> = const { RefCell::new(Stack(Vec::new())) };
-    /// The layer whose innermost span on this thread was dropped; 0 if it was not, or if another layer came between.
+    /// The layer whose innermost span on this thread was dropped; 0 if it was not, or if a span of another
+    /// layer lies further in.
     static DROPPED: Cell<u64> = const { Cell::new(0) };
     static REFUSED: Cell<u64> = const { Cell::new(0) };
     static NUMBER: Cell<u32> = const { Cell::new(0) };
@@ -108,11 +109,15 @@ pub(crate) fn pop(layer: u64, id: u64) -> Option<Entered> {
         let stack = &mut stack.borrow_mut().0;
         let at = stack.iter().rposition(|entered| entered.layer == layer && entered.id == id)?;
         let entered = stack.remove(at);
-        let dropped = matches!(innermost_in(stack, layer), Some(State::Dropped { .. }));
+        // Whichever layer the innermost of all is of: for that layer it is the innermost too.
+        let dropped = match stack.last() {
+            Some(Entered { layer, state: State::Dropped { .. }, .. }) => *layer,
+            _ => 0,
+        };
         Some((entered, dropped))
     });
     let (entered, dropped) = popped.ok().flatten()?;
-    let _ = DROPPED.try_with(|cell| cell.set(if dropped { layer } else { 0 }));
+    let _ = DROPPED.try_with(|cell| cell.set(dropped));
     Some(entered)
 }
 

@@ -1,0 +1,103 @@
+//! Allocations on the service's threads: none for what is dropped, and for what is kept as many as the context takes.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use astracer_sdk::{Builder, ContextMode, Presence};
+use tracing::{info, info_span};
+
+use crate::support::world;
+
+struct Counting;
+
+thread_local!(static COUNT: Cell<u64> = const { Cell::new(0) });
+
+// The trait is unsafe to implement. Everything is passed on to the system's allocator as it came, and counting neither
+// allocates nor unwinds: the thread-local has no destructor and no lazy start.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn trace() {
+    let _root = info_span!("root").entered();
+    for _ in 0..3 {
+        let _child = info_span!("child").entered();
+        for _ in 0..2 {
+            let _leaf = info_span!("leaf").entered();
+        }
+    }
+}
+
+/// Allocations on this thread in a hundred traces of ten spans, once everything is warm.
+fn allocations(change: impl FnOnce(Builder) -> Builder) -> u64 {
+    let world = world(|builder| change(builder).batch_spans(1));
+    let mut count = 0;
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        for _ in 0..100 {
+            trace();
+            // Buffers come back from the exporter's thread: the next traces use them again.
+            world.handle.flush(crate::support::TIMEOUT).unwrap();
+        }
+        for _ in 0..100 {
+            let before = COUNT.with(Cell::get);
+            trace();
+            count += COUNT.with(Cell::get) - before;
+            world.handle.flush(crate::support::TIMEOUT).unwrap();
+        }
+    });
+    count
+}
+
+#[test]
+fn below_a_dropped_root_nothing_is_allocated() {
+    for presence in [Presence::Shared, Presence::Exclusive] {
+        let dropping =
+            |mode| allocations(|b| b.sampler("never".parse().unwrap()).presence(presence).context(mode));
+        assert_eq!(dropping(ContextMode::Off), 0, "{presence:?}");
+        // One for each trace: the context that tells others that it is dropped.
+        assert_eq!(dropping(ContextMode::Ids), 100, "{presence:?}");
+        assert_eq!(dropping(ContextMode::Recording), 100, "{presence:?}");
+    }
+}
+
+#[test]
+fn a_kept_span_allocates_its_context_and_nothing_else() {
+    assert_eq!(allocations(|builder| builder.context(ContextMode::Off)), 0);
+    assert_eq!(allocations(|builder| builder.context(ContextMode::Ids)), 1_000);
+    assert_eq!(allocations(|builder| builder.context(ContextMode::Recording)), 2_000);
+}
+
+#[test]
+fn attributes_and_events_of_plain_values_allocate_nothing_more() {
+    let world = world(|builder| builder.context(ContextMode::Off).batch_spans(1));
+    let trace = || {
+        let _root = info_span!("root", method = "GET", size = 5, ratio = 0.5, flag = true).entered();
+        info!(n = 1, "a message");
+    };
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let mut last = u64::MAX;
+        for _ in 0..50 {
+            let before = COUNT.with(Cell::get);
+            trace();
+            last = COUNT.with(Cell::get) - before;
+            world.handle.flush(crate::support::TIMEOUT).unwrap();
+        }
+        assert_eq!(last, 0);
+    });
+}

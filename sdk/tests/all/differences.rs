@@ -1,0 +1,80 @@
+//! Where ours does not do what tracing-opentelemetry does, and means it. Each has its line in docs/tracing-layer.md.
+
+use astracer_sdk::SpanLimits;
+use tracing::field::Empty;
+use tracing::info_span;
+
+use crate::support::{draw, one, world};
+
+#[test]
+fn unsigned_numbers_are_numbers_where_they_fit() {
+    let spans = world(|builder| builder).run(|| {
+        info_span!("root", small = 7u8, large = u64::MAX, huge = 1i128 << 100).in_scope(|| ());
+    });
+    let expected = "root small=7 large=\"18446744073709551615\" huge=\"1267650600228229401496703205376\"\n";
+    assert_eq!(draw(&spans), expected);
+}
+
+#[test]
+fn an_attribute_that_is_set_again_is_exported_once() {
+    let spans = world(|builder| builder).run(|| {
+        let root = info_span!("root", n = 1);
+        root.in_scope(|| {
+            root.record("n", 2);
+        });
+    });
+    assert_eq!(draw(&spans), "root n=2\n");
+}
+
+#[test]
+fn a_name_and_a_kind_that_come_late_are_taken() {
+    let spans = world(|builder| builder).run(|| {
+        let root = info_span!("root", otel.name = Empty, otel.kind = Empty);
+        root.in_scope(|| {
+            root.record("otel.name", "GET /orders/{id}");
+            root.record("otel.kind", "server");
+        });
+    });
+    assert_eq!(one(&spans, "GET /orders/{id}").span_kind, opentelemetry::trace::SpanKind::Server);
+}
+
+#[test]
+fn a_status_code_does_not_take_the_description_away() {
+    let spans = world(|builder| builder).run(|| {
+        info_span!("root", otel.status_description = "why", otel.status_code = "ERROR").in_scope(|| ());
+    });
+    assert_eq!(draw(&spans), "root [error \"why\"]\n");
+}
+
+#[test]
+fn limits_cut_what_the_layer_adds_before_what_the_user_gave() {
+    let mut limits = SpanLimits::default();
+    limits.attributes = 2;
+    let spans = world(|builder| builder.with_location(true).span_limits(limits)).run(|| {
+        info_span!("root", a = 1).in_scope(|| ());
+    });
+    let root = one(&spans, "root");
+    let keys: Vec<&str> = root.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
+    assert_eq!((keys, root.dropped_attributes_count), (vec!["a", "code.file.path"], 2));
+}
+
+#[test]
+fn limits_are_counted_on_span_and_event() {
+    let mut limits = SpanLimits::default();
+    (limits.attributes, limits.events, limits.links, limits.attributes_per_event, limits.text_length) =
+        (1, 2, 1, 1, 4);
+    let spans = world(|builder| builder.span_limits(limits)).run(|| {
+        let others = [info_span!("x"), info_span!("x")];
+        let root = info_span!("root", a = "größer", b = 2, c = 3).entered();
+        others.iter().for_each(|other| {
+            root.follows_from(other);
+        });
+        (0..3).for_each(|n| tracing::info!(n, m = n));
+    });
+    let root = one(&spans, "root");
+    assert_eq!((root.attributes.len(), root.dropped_attributes_count), (1, 2));
+    assert_eq!(root.attributes[0].value.as_str(), "größ");
+    assert_eq!((root.events.events.len(), root.events.dropped_count), (2, 1));
+    assert_eq!(root.events.events[0].dropped_attributes_count, 1);
+    assert_eq!((root.links.links.len(), root.links.dropped_count), (1, 1));
+}

@@ -1,0 +1,232 @@
+//! Threads, tasks, and more than one subscriber.
+
+use std::fmt;
+use std::sync::Barrier;
+use std::task::{Context as TaskContext, Waker};
+use std::thread;
+
+use astracer_sdk::{ContextMode, Presence};
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt as _;
+use tracing::dispatcher::with_default;
+use tracing::{Instrument as _, info, info_span};
+
+use crate::support::{draw, one, world};
+
+#[test]
+fn threads_record_into_one_trace_at_once() {
+    const THREADS: i64 = 8;
+    const SPANS: i64 = 50;
+    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
+        let world = world(|builder| builder.context(mode));
+        let spans = world.run(|| {
+            let root = info_span!("root");
+            thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (root, dispatch) = (&root, &world.dispatch);
+                    scope.spawn(move || {
+                        with_default(dispatch, || {
+                            let _root = root.enter();
+                            for n in 0..SPANS {
+                                let child = info_span!("child", thread, n).entered();
+                                info!("an event");
+                                drop(child);
+                            }
+                        });
+                    });
+                }
+            });
+        });
+        let root = one(&spans, "root").span_context.clone();
+        let children: Vec<_> = spans.iter().filter(|span| span.name == "child").collect();
+        assert_eq!(children.len(), (THREADS * SPANS) as usize);
+        for child in children {
+            assert_eq!(child.parent_span_id, root.span_id());
+            assert_eq!(child.span_context.trace_id(), root.trace_id());
+            assert_eq!((child.attributes.len(), child.events.events.len()), (2, 1));
+        }
+    }
+}
+
+/// Two threads enter a new root at the same moment: the sampler is asked once.
+#[test]
+fn a_root_that_two_threads_enter_at_once_is_decided_once() {
+    const ROUNDS: u64 = 200;
+    for with_fields in [false, true] {
+        let world = world(|builder| builder.sampler("every:2".parse().unwrap()));
+        let spans = world.run(|| {
+            for _ in 0..ROUNDS {
+                let root = if with_fields { info_span!("root", n = 1) } else { info_span!("root") };
+                let barrier = Barrier::new(2);
+                let enter = || {
+                    with_default(&world.dispatch, || {
+                        barrier.wait();
+                        root.in_scope(|| info_span!("child").in_scope(|| ()));
+                    });
+                };
+                thread::scope(|scope| {
+                    scope.spawn(enter);
+                    enter();
+                });
+            }
+        });
+        let stats = world.handle.stats();
+        assert_eq!((stats.roots_kept, stats.roots_dropped), (ROUNDS / 2, ROUNDS / 2));
+        assert_eq!(spans.len() as u64, 3 * ROUNDS / 2);
+    }
+}
+
+#[test]
+fn a_future_that_moves_between_threads_stays_in_its_trace() {
+    struct Twice(bool);
+    impl Future for Twice {
+        type Output = ();
+        fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut TaskContext<'_>) -> std::task::Poll<()> {
+            info_span!("poll", second = self.0).in_scope(|| ());
+            if std::mem::replace(&mut self.0, true) {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
+        }
+    }
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let mut future = Box::pin(Twice(false).instrument(info_span!("future")));
+        for _ in 0..2 {
+            let dispatch = world.dispatch.clone();
+            let poll = move || {
+                with_default(&dispatch, || {
+                    let _ = future.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
+                });
+                future
+            };
+            future = thread::spawn(poll).join().unwrap();
+        }
+    });
+    assert_eq!(draw(&spans), "future\n  poll second=false\n  poll second=true\n");
+}
+
+#[test]
+fn a_task_without_a_span_begins_a_trace_of_its_own() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        info_span!("spawner").in_scope(|| {
+            let dispatch = world.dispatch.clone();
+            thread::spawn(move || with_default(&dispatch, || info_span!("task").in_scope(|| ())))
+                .join()
+                .unwrap();
+        });
+    });
+    assert_eq!(draw(&spans), "task\nspawner\n");
+}
+
+/// What is spawned below a dropped root is dropped too, and what it calls is told so.
+#[test]
+fn a_dropped_trace_stays_dropped_on_another_thread() {
+    let world = world(|builder| builder.sampler("every:2".parse().unwrap()));
+    let spans = world.run(|| {
+        info_span!("kept").in_scope(|| ());
+        let (child, outside) = info_span!("dropped").in_scope(|| {
+            let outside = Context::current().span().span_context().clone();
+            (info_span!("child"), outside)
+        });
+        let dispatch = world.dispatch.clone();
+        let work = move || {
+            with_default(&dispatch, || {
+                child.in_scope(|| {
+                    assert_eq!(*Context::current().span().span_context(), outside);
+                    info_span!("grandchild").in_scope(|| ());
+                });
+                assert!(!Context::current().has_active_span());
+            });
+        };
+        thread::spawn(work).join().unwrap();
+    });
+    assert_eq!(draw(&spans), "kept\n");
+    let stats = world.handle.stats();
+    assert_eq!((stats.roots_kept, stats.roots_dropped), (1, 1));
+}
+
+/// The documented price of exclusive mode: a span that does not exist carries nothing to another thread.
+#[test]
+fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
+    let world = world(|builder| builder.sampler("every:2".parse().unwrap()).presence(Presence::Exclusive));
+    let spans = world.run(|| {
+        info_span!("kept").in_scope(|| ());
+        let refused = info_span!("dropped").in_scope(|| {
+            assert!(info_span!(parent: None, "alone").is_disabled());
+            info_span!("refused")
+        });
+        assert!(refused.is_disabled());
+        let dispatch = world.dispatch.clone();
+        let work = move || {
+            with_default(&dispatch, || refused.in_scope(|| info_span!("begins").in_scope(|| ())));
+        };
+        thread::spawn(work).join().unwrap();
+    });
+    assert_eq!(draw(&spans), "kept\nbegins\n");
+}
+
+/// OpenTelemetry's context belongs to the thread, not to a subscriber; without it, each knows its own spans only.
+#[test]
+fn two_subscribers_do_not_see_each_other() {
+    let never = "never".parse().unwrap();
+    let outer =
+        world(|builder| builder.presence(Presence::Exclusive).sampler(never).context(ContextMode::Off));
+    let inner = world(|builder| builder.context(ContextMode::Off));
+    outer.run(|| {
+        let _dropped = info_span!("dropped").entered();
+        let scoped = inner.run(|| {
+            let _root = info_span!("root").entered();
+            // Not refused, for the innermost span is another layer's; but dropped.
+            outer.run(|| info_span!("below the dropped one").in_scope(|| ()));
+            info_span!("child").in_scope(|| ());
+        });
+        assert_eq!(draw(&scoped), "root\n  child\n");
+        assert!(info_span!("refused").is_disabled());
+    });
+    assert!(outer.exported().is_empty());
+    assert_eq!(outer.handle.stats().roots_dropped, 1);
+}
+
+/// The caller's formatting code may trace: no lock is held, and nothing is lost.
+#[test]
+fn fields_whose_formatting_traces_do_not_deadlock() {
+    struct Chatty;
+    impl fmt::Debug for Chatty {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            info_span!("formatting", depth = "deep").in_scope(|| info!(inner = "x", "while formatting"));
+            f.write_str("chatty")
+        }
+    }
+    let spans = world(|builder| builder).run(|| {
+        let root = info_span!("root", first = ?Chatty, late = tracing::field::Empty).entered();
+        root.record("late", tracing::field::debug(Chatty));
+        info!(field = ?Chatty, "an event");
+    });
+    let root = one(&spans, "root");
+    let pairs: Vec<_> = root.attributes.iter().map(|pair| (pair.key.as_str(), pair.value.as_str())).collect();
+    assert_eq!(pairs, [("first", "chatty".into()), ("late", "chatty".into())]);
+    // Inside of a new span or an event `tracing` itself is deaf; inside of `record` it is not.
+    assert_eq!(spans.iter().filter(|span| span.name == "formatting").count(), 1);
+}
+
+/// A panic in the caller's formatting code is the caller's; the layer goes on.
+#[test]
+fn a_panic_while_formatting_leaves_the_layer_in_order() {
+    struct Panics;
+    impl fmt::Debug for Panics {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("as the test wants it")
+        }
+    }
+    let spans = world(|builder| builder).run(|| {
+        let root = info_span!("root").entered();
+        let caught = std::panic::catch_unwind(|| info!(field = ?Panics, "lost"));
+        assert!(caught.is_err());
+        info!("kept");
+        drop(root);
+    });
+    assert_eq!(draw(&spans), "root\n  * kept level=\"INFO\" target=\"all::threads\"\n");
+}
