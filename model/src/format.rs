@@ -22,7 +22,6 @@ mod otlp;
 pub mod otlp_json;
 pub mod otlp_proto;
 mod plain_json;
-mod resources;
 mod reuse;
 mod window;
 pub mod zipkin_json;
@@ -84,6 +83,7 @@ impl Format {
             Self::OtlpJson => Some(Box::new(otlp_json::Writer::new(out))),
             Self::JaegerJson => Some(Box::new(jaeger_json::Writer::new(out))),
             Self::ZipkinJson => Some(Box::new(zipkin_json::Writer::new(out))),
+            Self::HTrace => Some(Box::new(htrace::Writer::new(out))),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use csv_core::ReadRecordResult;
 
-use super::resources::Resources;
+use super::reuse::Reuse;
 use super::window::Window;
 use crate::ids::{SpanId, TraceId};
 use crate::problem::{Place, Problem, ProblemKind};
@@ -110,7 +110,7 @@ fn to_line_end(window: &mut Window<'_>) {
 struct Rows {
     columns: Option<Columns>,
     cells: Cells,
-    resources: Resources,
+    resources: Reuse<Resource>,
     scope: Arc<Scope>,
 }
 
@@ -142,6 +142,7 @@ impl Rows {
             ("", text) => Some(end(start, text).ok_or_else(|| bad("Duration", text))?),
             (text, _) => Some(time(text).ok_or_else(|| bad("EndTimeUnixNano", text))?),
         };
+        let pod = cell(Column::Pod);
         Ok(Some(Span {
             trace_id: TraceId::from_hex(cell(Column::TraceId))
                 .ok_or_else(|| bad("TraceID", cell(Column::TraceId)))?,
@@ -162,7 +163,7 @@ impl Rows {
             trace_state: Cow::Borrowed(""),
             flags: 0,
             shared: false,
-            resource: self.resources.of(cell(Column::Pod), resource_of_pod),
+            resource: self.resources.get_or_make(&[pod], || resource_of_pod(pod)),
             scope: Arc::clone(&self.scope),
         }))
     }
@@ -188,6 +189,9 @@ fn end(start: UnixNanos, duration_us: &str) -> Option<UnixNanos> {
 }
 
 fn resource_of_pod(pod: &str) -> Resource {
+    if pod.is_empty() {
+        return Resource::default();
+    }
     // The deployment's name, then the replica set's and the pod's own part.
     let service = pod.rsplitn(3, '-').nth(2).unwrap_or(pod);
     let mut resource = Resource::service(service);

@@ -70,7 +70,8 @@ pub(super) fn read_pieces(
 ) -> Counts {
     let mut reader = Documents {
         window: Window::new(input, pieces.step_bytes),
-        line_bytes_max: pieces.line_bytes_max,
+        // A line that is parsed whole holds no longer unit.
+        line_bytes_max: pieces.line_bytes_max.min(limits.record_bytes_max),
         out: Out::new(file, sink),
         layout,
         limits,
@@ -104,10 +105,7 @@ struct Broken;
 
 impl Documents<'_, '_> {
     fn run(&mut self) {
-        self.window.get(2);
-        if self.window.bytes().starts_with(b"\xef\xbb\xbf") {
-            self.window.advance(3);
-        }
+        self.window.skip_byte_order_mark();
         while let Some(first) = self.token() {
             if self.out.stopped() {
                 return;
@@ -154,6 +152,9 @@ impl Documents<'_, '_> {
                 break from;
             }
         };
+        if newline > self.line_bytes_max {
+            return None;
+        }
         if !self.window.bytes()[..newline].trim_ascii_end().ends_with(b"}") {
             // A cut line between others: what is missing must not be looked for in the next one.
             let cut = self.one_a_line && self.window.get(newline + 1) == Some(b'{');
@@ -179,7 +180,8 @@ impl Documents<'_, '_> {
         with_text(bytes, |text, substituted| {
             let mut cursor = Cursor::new(text, 0, limits.nesting_max).with_substitutes(substituted);
             let mut line = Line { out, layout, counts, read_unit };
-            while cursor.peek().is_some() {
+            while cursor.peek().is_some() && !line.out.stopped() {
+                let start = cursor.at();
                 let Err(fault) = line.document(&mut cursor) else { continue };
                 if let Fault { why: Why::End, at } = fault
                     && last
@@ -188,8 +190,10 @@ impl Documents<'_, '_> {
                 } else {
                     line.out.fault(&cursor, fault);
                 }
-                let next = memchr::memmem::find(&bytes[fault.at..], b"}{");
-                return next.map_or(end, |found| fault.at + found + 1);
+                // The document that breaks off may have been found out by the start of the next one.
+                let from = fault.at.saturating_sub(1).max(start).min(end);
+                let next = memchr::memmem::find(&bytes[from..], b"}{");
+                return next.map_or(end, |found| from + found + 1);
             }
             *one_a_line = true;
             end
