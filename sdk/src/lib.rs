@@ -1,4 +1,55 @@
 //! Adaptive sampling for services: a layer for `tracing` and a sampler for OpenTelemetry, with one judge.
+//!
+//! The layer keeps the traces that the sampler chooses, whole, and hands them to any OpenTelemetry exporter on a thread
+//! of its own. Where tracing-opentelemetry builds each span before it asks a sampler, here nothing is recorded below a
+//! dropped root.
+//!
+//! What is not here: exporters, an asynchronous runtime, global state (a service makes the subscriber and the propagator
+//! known itself), and claims about the whole trace: what is decided here is decided when the local root begins.
+//!
+//! ```text
+//! tracing spans -> AstracerLayer -- kept --> records of the trace -> queue -> exporter's thread -> SpanExporter
+//!                       |                                              (bounded; losses counted)
+//!                       +-- local root: Decider (key, randomness, now) -> keep or drop, weight
+//!                                          |
+//! OpenTelemetry API -> AstracerSampler ----+
+//! ```
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use astracer_sdk::Astracer;
+//! use opentelemetry_sdk::error::OTelSdkResult;
+//! use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+//! use tracing_subscriber::layer::SubscriberExt;
+//!
+//! #[derive(Debug)]
+//! struct Nowhere; // or that of opentelemetry-otlp
+//!
+//! impl SpanExporter for Nowhere {
+//!     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let astracer = Astracer::builder()
+//!     .sampler("bump:lambda=10,min=0.01,window=1s".parse()?)
+//!     .environment() // what OTEL_* variables say overrides it
+//!     .exporter(Nowhere)
+//!     .build()?;
+//! let subscriber = tracing_subscriber::registry().with(astracer.layer.clone());
+//! tracing::subscriber::with_default(subscriber, || {
+//!     tracing::info_span!("GET /orders/{id}").in_scope(|| tracing::info!("the first call of a window is kept"));
+//! });
+//! astracer.handle.shutdown(Duration::from_secs(5))?;
+//! assert_eq!(astracer.handle.stats().spans_exported, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Features
+//!
+//! - `enabled` (default): without it, all of the API is there and does nothing.
+//! - `parameters` (default): reads the tuner's parameters files.
 
 mod builder;
 mod clock;

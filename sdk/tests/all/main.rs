@@ -1,14 +1,23 @@
 //! The integration tests of astracer-sdk.
 
-#![cfg(feature = "enabled")]
-
+#[cfg(feature = "enabled")]
 mod allocations;
+#[cfg(feature = "enabled")]
 mod api;
+#[cfg(feature = "enabled")]
 mod configuration;
+#[cfg(feature = "enabled")]
 mod decisions;
+#[cfg(feature = "enabled")]
 mod differences;
+#[cfg(feature = "enabled")]
 mod losses;
+mod off;
+#[cfg(feature = "enabled")]
 mod parity;
+#[cfg(feature = "enabled")]
 mod spans;
+#[cfg(feature = "enabled")]
 mod support;
+#[cfg(feature = "enabled")]
 mod threads;

@@ -1,0 +1,98 @@
+//! Switched off, by `Builder::enabled` and by the feature: all of the API is there, and does nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use astracer_sdk::{
+    Astracer, Clock, ContextMode, Key, OnFault, Parents, Presence, Propagator, SpanLimits, Stats,
+};
+use opentelemetry::trace::{SpanKind, TraceContextExt as _};
+use opentelemetry::{Context, InstrumentationScope, TraceId};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    RandomIdGenerator, SamplingDecision, ShouldSample as _, SpanData, SpanExporter,
+};
+use tracing::{Dispatch, info, info_span};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// Counts what comes: nothing shall.
+#[derive(Clone, Debug, Default)]
+struct Count(Arc<AtomicU64>);
+
+impl SpanExporter for Count {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn everything_can_be_called() {
+    let (clock, hand) = Clock::manual(SystemTime::UNIX_EPOCH);
+    let count = Count::default();
+    let astracer = Astracer::builder()
+        .sampler("always".parse().unwrap())
+        .sampler_limits(astracer_samplers::Limits::default())
+        .key(Key::default().with_attribute("http.route"))
+        .key(Key::custom(|root, out| out.push_str(root.name())))
+        .parents(Parents::Ask)
+        .propagators([Propagator::TraceContext])
+        .on_fault(OnFault::UseDefault)
+        .variables(|_| None)
+        .parameters_file("there is no such file")
+        .exporter(count.clone())
+        .resource(Resource::builder_empty().build())
+        .scope(InstrumentationScope::builder("test").build())
+        .presence(Presence::Exclusive)
+        .context(ContextMode::Recording)
+        .span_limits(SpanLimits::default())
+        .with_location(true)
+        .with_threads(true)
+        .with_level(true)
+        .with_target(true)
+        .with_tracked_inactivity(true)
+        .with_error_fields_to_exceptions(true)
+        .with_error_records_to_exceptions(true)
+        .with_error_events_to_exceptions(true)
+        .with_error_events_to_status(true)
+        .open_traces_max(1)
+        .spans_per_trace_max(1)
+        .queue_bytes_max(1)
+        .batch_spans(1)
+        .batch_delay(Duration::ZERO)
+        .id_generator(RandomIdGenerator::default())
+        .clock(clock)
+        .enabled(false)
+        .build()
+        .unwrap();
+    let dispatch = Dispatch::new(Registry::default().with(astracer.layer.clone()));
+    tracing::dispatcher::with_default(&dispatch, || {
+        let root = info_span!("root", n = 1, late = tracing::field::Empty).entered();
+        hand.advance(Duration::from_secs(1));
+        assert!(!root.is_disabled());
+        root.record("late", 1);
+        root.follows_from(info_span!(parent: None, "other"));
+        info!("an event");
+        assert!(!Context::current().has_active_span());
+    });
+    let sampler = &astracer.sampler;
+    let sampled = sampler.should_sample(None, TraceId::from(1u128), "x", &SpanKind::Internal, &[], &[]);
+    assert_eq!(sampled.decision, SamplingDecision::Drop);
+    let _ = astracer.propagator();
+    let handle = &astracer.handle;
+    assert_eq!((handle.is_enabled(), handle.stats()), (false, Stats::default()));
+    assert_eq!((handle.snapshot(), handle.sampler_config()), (None, None));
+    handle.flush(Duration::ZERO).unwrap();
+    handle.shutdown(Duration::ZERO).unwrap();
+    assert_eq!(count.0.load(Ordering::Relaxed), 0);
+}
+
+#[cfg(not(feature = "enabled"))]
+#[test]
+fn without_the_feature_nothing_can_be_switched_on() {
+    let astracer = Astracer::builder().enabled(true).exporter(Count::default()).build().unwrap();
+    assert!(!astracer.handle.is_enabled());
+}
