@@ -34,18 +34,32 @@ fn parse_hex(text: &str, digits_max: usize) -> Option<u128> {
     if text.is_empty() || text.len() > digits_max {
         return None;
     }
-    let mut value = 0u128;
-    for &byte in text.as_bytes() {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            _ => return None,
-        };
-        value = value << 4 | u128::from(digit);
-    }
-    Some(value)
+    let (high, low) = text.as_bytes().split_at(text.len().saturating_sub(16));
+    Some(u128::from(parse_hex_u64(high)?) << 64 | u128::from(parse_hex_u64(low)?))
 }
+
+/// Reads at most 16 digits. Bad ones are noticed at the end, so that the loop has no branch in it.
+fn parse_hex_u64(digits: &[u8]) -> Option<u64> {
+    let (mut value, mut seen) = (0, 0);
+    for &byte in digits {
+        let digit = DIGITS[usize::from(byte)];
+        seen |= digit;
+        value = value << 4 | u64::from(digit);
+    }
+    (seen <= 0xf).then_some(value)
+}
+
+/// The value of each hexadecimal digit; 255 for what is none.
+const DIGITS: [u8; 256] = {
+    let mut digits = [255; 256];
+    let mut value = 0;
+    while value < 16 {
+        digits[b"0123456789abcdef"[value] as usize] = value as u8;
+        digits[b"0123456789ABCDEF"[value] as usize] = value as u8;
+        value += 1;
+    }
+    digits
+};
 
 impl fmt::Display for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

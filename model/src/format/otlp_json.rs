@@ -78,7 +78,7 @@ impl Units {
             key if SCOPE_SPANS.contains(&key) => {
                 out.records(cursor, |cursor, out| self.scope_spans(&resource, cursor, out))
             }
-            _ => cursor.skip().map(drop),
+            _ => head.step_over(cursor),
         })
     }
 
@@ -98,7 +98,7 @@ impl Units {
                 out.span(cursor, start, span);
                 Ok(())
             }),
-            _ => cursor.skip().map(drop),
+            _ => head.step_over(cursor),
         })
     }
 }

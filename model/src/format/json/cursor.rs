@@ -79,6 +79,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// Steps over a value that is known to be so long.
+    pub(crate) fn step(&mut self, len: usize) {
+        self.at += len;
+    }
+
     /// A fault at a byte of the text.
     pub(crate) fn fault_at<T>(&self, at: usize, reason: &'static str) -> Result<T, Fault> {
         Err(Fault { at, why: Why::Bad(reason) })

@@ -46,6 +46,16 @@ impl<'a> Head<'a> {
         Ok(head)
     }
 
+    /// Steps over a member that is not spans, without looking for its end a second time.
+    pub(super) fn step_over(&self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+        cursor.peek();
+        match &self.subject {
+            Some((start, text)) if start.at() == cursor.at() => cursor.step(text.len()),
+            _ => drop(cursor.skip()?),
+        }
+        Ok(())
+    }
+
     /// The resource or scope. If it can't be read that is reported, and the spans get an empty one.
     pub(super) fn subject<T: Default>(
         &self,
