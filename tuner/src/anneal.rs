@@ -18,26 +18,25 @@ use argmin::core::{
 };
 use argmin::solver::simulatedannealing::{Anneal, SATempFunc, SimulatedAnnealing};
 
-use crate::expect::Scratch;
-use crate::problem::{Archive, Problem};
+use crate::problem::{Archive, Landscape};
 use crate::random::Random;
-use crate::space::Point;
 
-/// Where the temperature begins.
-const HOT: f64 = 0.5;
-/// Where it ends.
+/// Where the temperature ends.
 const COLD: f64 = 1e-3;
-/// Typical length of a step, as a share of an axis, at the hottest and at the coldest.
-const STEP_HOT: f64 = 0.2;
+/// Typical length of a step at the coldest, as a share of an axis.
 const STEP_COLD: f64 = 0.004;
 /// So many proposals violate the limits before the search stays where it is for this turn.
 const PROPOSALS: u32 = 100;
 /// An objective of 0 counts as this, for its logarithm.
 const VALUE_MIN: f64 = 1e-12;
 
-/// When a start ends.
+/// From where to where a walk cools, and when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
+    /// Where the temperature begins.
+    pub(crate) hot: f64,
+    /// Typical length of a step at the hottest, as a share of an axis.
+    pub(crate) step_hot: f64,
     /// Proposals scored.
     pub(crate) iterations: u64,
     /// Proposals scored without a new best.
@@ -46,24 +45,24 @@ pub(crate) struct Schedule {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// Searches from one random point. `done` is called after each evaluation.
-pub(crate) fn anneal(
-    problem: &Problem<'_>,
+/// Walks from `start`. `done` is called after each evaluation.
+pub(crate) fn anneal<L: Landscape>(
+    landscape: &L,
+    start: L::Point,
     schedule: Schedule,
     mut random: Random,
     stop: &AtomicBool,
-    done: &dyn Fn(&Archive),
-) -> Option<Archive> {
-    let mut scratch = problem.scratch();
-    let start = problem.feasible(&mut random, &mut scratch)?;
-    let cooling = (COLD / HOT).powf(1.0 / schedule.iterations.max(1) as f64);
-    let acceptance = Metropolis(RefCell::new(Random::new(random.bits(), 1)));
-    let solver = SimulatedAnnealing::new_with_rng(HOT, acceptance)
+    done: &dyn Fn(&Archive<L::Point>),
+) -> Archive<L::Point> {
+    let cooling = (COLD / schedule.hot).powf(1.0 / schedule.iterations.max(1) as f64);
+    let acceptance = Metropolis(Random::new(random.bits(), 0));
+    let solver = SimulatedAnnealing::new_with_rng(schedule.hot, acceptance)
         .expect("the first temperature is above 0")
         .with_temp_func(SATempFunc::Exponential(cooling))
         .with_stall_best(schedule.stall);
     let archive = RefCell::new(Archive::default());
-    let walk = Walk { problem, archive: &archive, done, state: RefCell::new((random, scratch)) };
+    let state = RefCell::new((random, landscape.scratch()));
+    let walk = Walk { landscape, schedule, archive: &archive, done, state };
     let solver = Interruptible { inner: solver, stop, deadline: schedule.deadline };
     let run = Executor::new(walk, solver)
         .configure(|state| state.param(start).max_iters(schedule.iterations))
@@ -71,48 +70,51 @@ pub(crate) fn anneal(
         .run();
     // The walk itself returns no errors; what argmin could still say does not take away what was found.
     drop(run);
-    Some(archive.into_inner())
+    archive.into_inner()
 }
 
 /// What argmin walks through.
-struct Walk<'a, 'w> {
-    problem: &'a Problem<'w>,
-    archive: &'a RefCell<Archive>,
-    done: &'a dyn Fn(&Archive),
-    state: RefCell<(Random, Option<Scratch>)>,
+struct Walk<'a, L: Landscape> {
+    landscape: &'a L,
+    schedule: Schedule,
+    archive: &'a RefCell<Archive<L::Point>>,
+    done: &'a dyn Fn(&Archive<L::Point>),
+    state: RefCell<(Random, L::Scratch)>,
 }
 
-impl CostFunction for Walk<'_, '_> {
-    type Param = Point;
+impl<L: Landscape> CostFunction for Walk<'_, L> {
+    type Param = L::Point;
     type Output = f64;
 
-    fn cost(&self, point: &Point) -> Result<f64, Error> {
+    fn cost(&self, point: &L::Point) -> Result<f64, Error> {
         let (_, scratch) = &mut *self.state.borrow_mut();
-        let evaluated = self.problem.evaluate(point, scratch);
+        let evaluated = self.landscape.evaluate(point, scratch);
+        let value = evaluated.value;
         let mut archive = self.archive.borrow_mut();
         archive.add(evaluated);
         (self.done)(&archive);
-        Ok(evaluated.value.max(VALUE_MIN).ln())
+        Ok(value.max(VALUE_MIN).ln())
     }
 }
 
-impl Anneal for Walk<'_, '_> {
-    type Param = Point;
-    type Output = Point;
+impl<L: Landscape> Anneal for Walk<'_, L> {
+    type Param = L::Point;
+    type Output = L::Point;
     type Float = f64;
 
-    fn anneal(&self, from: &Point, temperature: f64) -> Result<Point, Error> {
+    fn anneal(&self, from: &L::Point, temperature: f64) -> Result<L::Point, Error> {
         let (random, scratch) = &mut *self.state.borrow_mut();
+        let Schedule { hot, step_hot, .. } = self.schedule;
         // From hot to cold the step shrinks as the temperature does, on a logarithmic scale.
-        let cooled = (temperature / HOT).ln() / (COLD / HOT).ln();
-        let scale = STEP_HOT * (STEP_COLD / STEP_HOT).powf(cooled.clamp(0.0, 1.0));
+        let cooled = (temperature / hot).ln() / (COLD / hot).ln();
+        let scale = step_hot * (STEP_COLD / step_hot).powf(cooled.clamp(0.0, 1.0));
         for _ in 0..PROPOSALS {
-            let proposal = self.problem.space.step(from, scale, random);
-            if self.problem.limits.hold(&self.problem.kept(&proposal, scratch)) {
+            let proposal = self.landscape.step(from, scale, random);
+            if self.landscape.allows(&proposal, scratch) {
                 return Ok(proposal);
             }
         }
-        Ok(*from)
+        Ok(from.clone())
     }
 }
 
@@ -120,11 +122,11 @@ impl Anneal for Walk<'_, '_> {
 ///
 /// argmin takes a worse point if 1 / (1 + exp(delta / T)) > u for a uniform u. With u = v / (1 + v) for a uniform v
 /// that is the same as exp(-delta / T) > v.
-struct Metropolis(RefCell<Random>);
+struct Metropolis(Random);
 
 impl rand_core_09::RngCore for Metropolis {
     fn next_u64(&mut self) -> u64 {
-        let v = self.0.get_mut().uniform();
+        let v = self.0.uniform();
         // argmin's uniform number is made of the upper 53 bits.
         ((v / (1.0 + v) * (1u64 << 53) as f64) as u64) << 11
     }
@@ -147,22 +149,26 @@ struct Interruptible<'a, S> {
     deadline: Option<Instant>,
 }
 
-type State = IterState<Point, (), (), (), (), f64>;
+type State<P> = IterState<P, (), (), (), (), f64>;
 
-impl<O, S: Solver<O, State>> Solver<O, State> for Interruptible<'_, S> {
+impl<O, P: Clone, S: Solver<O, State<P>>> Solver<O, State<P>> for Interruptible<'_, S> {
     fn name(&self) -> &str {
         self.inner.name()
     }
 
-    fn init(&mut self, problem: &mut Counted<O>, state: State) -> Result<(State, Option<KV>), Error> {
+    fn init(&mut self, problem: &mut Counted<O>, state: State<P>) -> Result<(State<P>, Option<KV>), Error> {
         self.inner.init(problem, state)
     }
 
-    fn next_iter(&mut self, problem: &mut Counted<O>, state: State) -> Result<(State, Option<KV>), Error> {
+    fn next_iter(
+        &mut self,
+        problem: &mut Counted<O>,
+        state: State<P>,
+    ) -> Result<(State<P>, Option<KV>), Error> {
         self.inner.next_iter(problem, state)
     }
 
-    fn terminate(&mut self, state: &State) -> TerminationStatus {
+    fn terminate(&mut self, state: &State<P>) -> TerminationStatus {
         if self.stop.load(Ordering::Relaxed) {
             return TerminationStatus::Terminated(TerminationReason::Interrupt);
         }
@@ -182,7 +188,7 @@ mod tests {
     #[test]
     fn worse_points_are_accepted_with_metropolis_probability() {
         use rand_core_09::RngCore;
-        let mut numbers = Metropolis(RefCell::new(Random::new(3, 0)));
+        let mut numbers = Metropolis(Random::new(3, 0));
         for delta_by_t in [0.0f64, 0.1, 0.7, 2.0, 5.0] {
             let accepts =
                 |bits: u64| 1.0 / (1.0 + delta_by_t.exp()) > (bits >> 11) as f64 / (1u64 << 53) as f64;

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::bucket::BucketReplay;
 use crate::expect::{BumpPoint, Expectation, Expected, Scratch};
+use crate::held_out::equal_share;
 use crate::limits::{Kept, Limits};
 use crate::objective::Objective;
 use crate::random::Random;
@@ -38,8 +39,8 @@ enum Model<'w> {
 
 /// A point with its score.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Evaluated {
-    pub(crate) point: Point,
+pub(crate) struct Evaluated<P = Point> {
+    pub(crate) point: P,
     pub(crate) expected: Expected,
     /// The objective's value.
     pub(crate) value: f64,
@@ -74,9 +75,7 @@ impl<'w> Problem<'w> {
     }
 
     pub(crate) fn bucket(workload: &'w Workload, limits: Limits, objective: Objective) -> Self {
-        // One window is enough for what does not look at windows.
-        let one = Expectation::with_windows(workload, &[std::num::NonZeroU64::MIN]);
-        let baseline = one.ratio(limits.size_max, &mut one.scratch());
+        let baseline = equal_share(workload, limits.size_max);
         let model = Model::Bucket(BucketReplay::new(workload));
         Self {
             space: Space::bucket(workload),
@@ -85,13 +84,6 @@ impl<'w> Problem<'w> {
             model,
             seconds: seconds(workload),
             baseline,
-        }
-    }
-
-    pub(crate) fn scratch(&self) -> Option<Scratch> {
-        match &self.model {
-            Model::Bump(expectation) => Some(expectation.scratch()),
-            Model::Bucket(_) => None,
         }
     }
 
@@ -109,51 +101,56 @@ impl<'w> Problem<'w> {
         Kept { size, traces_per_second: traces / self.seconds, bytes_per_second: bytes / self.seconds }
     }
 
-    /// What a point keeps, without its score.
-    pub(crate) fn kept(&self, point: &Point, scratch: &mut Option<Scratch>) -> Kept {
-        match (&self.model, scratch) {
-            (Model::Bump(expectation), Some(scratch)) => {
-                let bump = self.bump_point(point);
-                let (size, traces) = expectation.bump_size(|_| bump, scratch);
+    /// What points keep, without their score: key `k` has the parameters of `points[slot(k)]`.
+    pub(crate) fn kept_by(
+        &self,
+        space: &Space,
+        points: &[Point],
+        slot: impl Fn(usize) -> usize,
+        scratch: &mut ProblemScratch,
+    ) -> Kept {
+        match &self.model {
+            Model::Bump(expectation) => {
+                let (bump, memory) = scratch.bump(space, points, expectation);
+                let (size, traces) = expectation.bump_size(|key| bump[slot(key)], memory);
                 self.kept_of(size, traces, size * expectation.bytes())
             }
-            (Model::Bucket(replay), _) => {
-                let bucket = bucket_of(&self.space.parameters(point));
-                let size = replay.size(|_| &bucket);
+            Model::Bucket(replay) => {
+                let buckets = scratch.buckets(space, points);
+                let size = replay.size(|key| &buckets[slot(key)]);
                 let share = size.bytes as f64 / replay.bytes().max(1) as f64;
                 self.kept_of(share, size.traces as f64, size.bytes as f64)
             }
-            (Model::Bump(_), None) => Kept::default(),
         }
     }
 
-    /// The score of a point.
-    pub(crate) fn evaluate(&self, point: &Point, scratch: &mut Option<Scratch>) -> Evaluated {
-        let expected = match (&self.model, scratch) {
-            (Model::Bump(expectation), Some(scratch)) => {
-                let bump = self.bump_point(point);
-                expectation.bump(|_| bump, scratch)
+    /// The score of points: key `k` has the parameters of `points[slot(k)]`.
+    pub(crate) fn expected_by(
+        &self,
+        space: &Space,
+        points: &[Point],
+        slot: impl Fn(usize) -> usize,
+        scratch: &mut ProblemScratch,
+    ) -> Expected {
+        match &self.model {
+            Model::Bump(expectation) => {
+                let (bump, memory) = scratch.bump(space, points, expectation);
+                expectation.bump(|key| bump[slot(key)], memory)
             }
-            (Model::Bucket(replay), _) => {
-                let bucket = bucket_of(&self.space.parameters(point));
-                Expected::certain(&replay.score(|_| &bucket))
+            Model::Bucket(replay) => {
+                let buckets = scratch.buckets(space, points);
+                Expected::certain(&replay.score(|key| &buckets[slot(key)]))
             }
-            (Model::Bump(_), None) => Expected::default(),
-        };
-        Evaluated { point: *point, expected, value: self.value(&expected) }
+        }
     }
 
-    fn bump_point(&self, point: &Point) -> BumpPoint {
-        match self.space.parameters(point) {
-            Parameters::Bump { lambda, min, .. } => {
-                BumpPoint { lambda, minimum: min, window: self.space.window(point) }
-            }
-            Parameters::Bucket { .. } => BumpPoint { lambda: 0.0, minimum: 0.0, window: 0 },
-        }
+    /// What a point keeps, without its score.
+    pub(crate) fn kept(&self, point: &Point, scratch: &mut ProblemScratch) -> Kept {
+        self.kept_by(&self.space, std::slice::from_ref(point), |_| 0, scratch)
     }
 
     /// A random point within the limits; `None` if none was found.
-    pub(crate) fn feasible(&self, random: &mut Random, scratch: &mut Option<Scratch>) -> Option<Point> {
+    pub(crate) fn feasible(&self, random: &mut Random, scratch: &mut ProblemScratch) -> Option<Point> {
         let extremes = self.space.extremes();
         let mut last_draws = Vec::new();
         for _ in 0..DRAWS {
@@ -187,7 +184,7 @@ impl<'w> Problem<'w> {
     }
 
     /// The point that violates the limits least, and why nothing satisfies them.
-    pub(crate) fn infeasible(&self, scratch: &mut Option<Scratch>) -> (Evaluated, String) {
+    pub(crate) fn infeasible(&self, scratch: &mut ProblemScratch) -> (Evaluated, String) {
         let mut nearest: Option<(f64, Point, Kept)> = None;
         let mut some_keep_little_enough = false;
         for point in self.space.extremes().into_iter().flat_map(|(least, most)| [least, most]) {
@@ -232,13 +229,75 @@ impl<'w> Problem<'w> {
     }
 }
 
-/// The bucket that these parameters make.
-pub(crate) fn bucket_of(parameters: &Parameters) -> TokenBucket {
-    let (capacity, rate) = match *parameters {
-        Parameters::Bucket { capacity, rate } => (capacity, rate),
-        Parameters::Bump { .. } => (1.0, 1.0),
-    };
-    TokenBucket::new(capacity, rate).expect("the space's bounds are valid parameters")
+/// Somewhere to walk: points with neighbours, some of them forbidden, each with a score.
+pub(crate) trait Landscape: Sync {
+    /// A place.
+    type Point: Clone;
+    /// Working memory of one thread.
+    type Scratch;
+
+    /// Memory for the other functions.
+    fn scratch(&self) -> Self::Scratch;
+
+    /// Whether a point is within the limits.
+    fn allows(&self, point: &Self::Point, scratch: &mut Self::Scratch) -> bool;
+
+    /// A random neighbour. `scale` is the typical length of a step, as a share of an axis.
+    fn step(&self, from: &Self::Point, scale: f64, random: &mut Random) -> Self::Point;
+
+    /// The score of a point.
+    fn evaluate(&self, point: &Self::Point, scratch: &mut Self::Scratch) -> Evaluated<Self::Point>;
+}
+
+/// The same parameters for every key.
+impl Landscape for Problem<'_> {
+    type Point = Point;
+    type Scratch = ProblemScratch;
+
+    fn scratch(&self) -> ProblemScratch {
+        ProblemScratch::default()
+    }
+
+    fn allows(&self, point: &Point, scratch: &mut ProblemScratch) -> bool {
+        self.limits.hold(&self.kept(point, scratch))
+    }
+
+    fn step(&self, from: &Point, scale: f64, random: &mut Random) -> Point {
+        self.space.step(from, scale, random)
+    }
+
+    fn evaluate(&self, point: &Point, scratch: &mut ProblemScratch) -> Evaluated {
+        let expected = self.expected_by(&self.space, std::slice::from_ref(point), |_| 0, scratch);
+        Evaluated { point: *point, expected, value: self.value(&expected) }
+    }
+}
+
+/// Working memory of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct ProblemScratch {
+    /// Made when it is first needed.
+    memory: Option<Scratch>,
+    bump: Vec<BumpPoint>,
+    buckets: Vec<TokenBucket>,
+}
+
+impl ProblemScratch {
+    fn bump(
+        &mut self,
+        space: &Space,
+        points: &[Point],
+        expectation: &Expectation,
+    ) -> (&[BumpPoint], &mut Scratch) {
+        self.bump.clear();
+        self.bump.extend(points.iter().map(|point| space.bump_point(point)));
+        (&self.bump, self.memory.get_or_insert_with(|| expectation.scratch()))
+    }
+
+    fn buckets(&mut self, space: &Space, points: &[Point]) -> &[TokenBucket] {
+        self.buckets.clear();
+        self.buckets.extend(points.iter().map(|point| space.token_bucket(point)));
+        &self.buckets
+    }
 }
 
 /// How long a workload is, for rates: at least a second.
@@ -247,54 +306,72 @@ fn seconds(workload: &Workload) -> f64 {
 }
 
 /// What a search has seen.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Archive {
-    pub(crate) best: Option<Evaluated>,
+#[derive(Clone, Debug)]
+pub(crate) struct Archive<P = Point> {
+    pub(crate) best: Option<Evaluated<P>>,
     /// How many points were scored.
     pub(crate) evaluations: u64,
     /// At which evaluations the best became better, and how good it was then.
     pub(crate) convergence: Vec<(u64, f64)>,
     /// No other point is smaller and has a better objective.
-    pub(crate) by_objective: Front,
+    pub(crate) by_objective: Front<P>,
     /// No other point is smaller and finds more call trees.
-    pub(crate) by_call_trees: Front,
+    pub(crate) by_call_trees: Front<P>,
 }
 
-impl Archive {
-    pub(crate) fn add(&mut self, evaluated: Evaluated) {
+impl<P> Default for Archive<P> {
+    fn default() -> Self {
+        Self {
+            best: None,
+            evaluations: 0,
+            convergence: Vec::new(),
+            by_objective: Front::default(),
+            by_call_trees: Front::default(),
+        }
+    }
+}
+
+impl<P: Clone> Archive<P> {
+    pub(crate) fn add(&mut self, evaluated: Evaluated<P>) {
         self.evaluations += 1;
         if self.best.as_ref().is_none_or(|best| evaluated.value.total_cmp(&best.value).is_lt()) {
-            self.best = Some(evaluated);
+            self.best = Some(evaluated.clone());
             self.convergence.push((self.evaluations, evaluated.value));
         }
-        self.by_objective.add(evaluated, evaluated.value);
-        self.by_call_trees.add(evaluated, -evaluated.expected.call_trees);
+        self.by_objective.add(&evaluated, evaluated.value);
+        self.by_call_trees.add(&evaluated, -evaluated.expected.call_trees);
     }
 
     /// Takes in another search's fronts.
     pub(crate) fn merge_fronts(&mut self, other: &Self) {
-        for &(evaluated, bad) in &other.by_objective.points {
-            self.by_objective.add(evaluated, bad);
+        for (evaluated, bad) in &other.by_objective.points {
+            self.by_objective.add(evaluated, *bad);
         }
-        for &(evaluated, bad) in &other.by_call_trees.points {
-            self.by_call_trees.add(evaluated, bad);
+        for (evaluated, bad) in &other.by_call_trees.points {
+            self.by_call_trees.add(evaluated, *bad);
         }
     }
 }
 
 /// Points of which none is both smaller and better than another; ascending in size.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Front {
+#[derive(Clone, Debug)]
+pub(crate) struct Front<P = Point> {
     /// With what is to be small besides the size.
-    points: Vec<(Evaluated, f64)>,
+    points: Vec<(Evaluated<P>, f64)>,
 }
 
-impl Front {
-    pub(crate) fn points(&self) -> impl Iterator<Item = &Evaluated> {
+impl<P> Default for Front<P> {
+    fn default() -> Self {
+        Self { points: Vec::new() }
+    }
+}
+
+impl<P: Clone> Front<P> {
+    pub(crate) fn points(&self) -> impl Iterator<Item = &Evaluated<P>> {
         self.points.iter().map(|(evaluated, _)| evaluated)
     }
 
-    fn add(&mut self, evaluated: Evaluated, bad: f64) {
+    fn add(&mut self, evaluated: &Evaluated<P>, bad: f64) {
         let size = evaluated.expected.tfcr;
         let place = self.points.partition_point(|(other, _)| other.expected.tfcr < size);
         let not_larger = place.checked_sub(1).map(|before| self.points[before].1);
@@ -305,7 +382,7 @@ impl Front {
             return;
         }
         let worse = self.points[place..].iter().take_while(|(_, other)| *other >= bad).count();
-        self.points.splice(place..place + worse, [(evaluated, bad)]);
+        self.points.splice(place..place + worse, [(evaluated.clone(), bad)]);
         if self.points.len() > FRONT_MAX {
             self.thin();
         }
@@ -313,7 +390,7 @@ impl Front {
 
     /// Drops the point whose neighbours lie closest to each other in size.
     fn thin(&mut self) {
-        let log_size = |point: &(Evaluated, f64)| point.0.expected.tfcr.max(f64::MIN_POSITIVE).ln();
+        let log_size = |point: &(Evaluated<P>, f64)| point.0.expected.tfcr.max(f64::MIN_POSITIVE).ln();
         let gap = |place: usize| log_size(&self.points[place + 1]) - log_size(&self.points[place - 1]);
         let inner = 1..self.points.len() - 1;
         if let Some(place) = inner.min_by(|&a, &b| gap(a).total_cmp(&gap(b))) {
@@ -337,7 +414,7 @@ mod tests {
         for (size, value) in
             [(5.0, 5.0), (3.0, 7.0), (4.0, 8.0), (2.0, 9.0), (3.0, 6.0), (6.0, 5.0), (3.5, 4.0)]
         {
-            front.add(point(size, value), value);
+            front.add(&point(size, value), value);
         }
         let points: Vec<_> = front.points().map(|p| (p.expected.tfcr, p.value)).collect();
         assert_eq!(points, [(2.0, 9.0), (3.0, 6.0), (3.5, 4.0)]);
@@ -348,7 +425,7 @@ mod tests {
         let mut front = Front::default();
         for n in 0..1000 {
             let n = f64::from(n);
-            front.add(point(1.0 + n, 1000.0 - n), 1000.0 - n);
+            front.add(&point(1.0 + n, 1000.0 - n), 1000.0 - n);
         }
         let sizes: Vec<_> = front.points().map(|p| p.expected.tfcr).collect();
         assert_eq!((sizes.len(), sizes[0], sizes[sizes.len() - 1]), (FRONT_MAX, 1.0, 1000.0));

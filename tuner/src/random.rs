@@ -24,6 +24,11 @@ impl Random {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// A whole number below `end`, which is above 0.
+    pub(crate) fn below(&mut self, end: u32) -> u32 {
+        (self.uniform() * f64::from(end)) as u32
+    }
+
     /// Cauchy's distribution, centred at 0 with scale 1: mostly small steps, now and then a long one.
     pub(crate) fn cauchy(&mut self) -> f64 {
         (std::f64::consts::PI * (self.uniform() - 0.5)).tan()

@@ -8,8 +8,12 @@ use std::num::NonZeroU64;
 use astracer_samplers::{Bump, Config, ConfigError, Nanos, Probability, TokenBucket};
 use serde::Serialize;
 
+use crate::expect::BumpPoint;
 use crate::random::Random;
 use crate::workload::Workload;
+
+/// A bucket fills within this time, seconds: half a year. Much longer ones the sampler refuses.
+const FILL_SECONDS_MAX: f64 = 1.5e7;
 
 /// Which sampler is tuned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -54,6 +58,24 @@ pub enum Parameters {
     },
 }
 
+/// Bump with these parameters; those of another sampler make none.
+pub(crate) fn bump_of(parameters: &Parameters) -> Result<Bump, ConfigError> {
+    let (lambda, min, window_s) = match *parameters {
+        Parameters::Bump { lambda, min, window_s } => (lambda, min, window_s),
+        Parameters::Bucket { .. } => (f64::NAN, 0.0, 0.0),
+    };
+    let min = Probability::new(min).unwrap_or(Probability::ONE);
+    Bump::new(lambda, min, Nanos::new((window_s * 1e9).round() as u64))
+}
+
+/// The bucket with these parameters; those of another sampler make none.
+pub(crate) fn bucket_of(parameters: &Parameters) -> Result<TokenBucket, ConfigError> {
+    match *parameters {
+        Parameters::Bucket { capacity, rate } => TokenBucket::new(capacity, rate),
+        Parameters::Bump { .. } => TokenBucket::new(f64::NAN, f64::NAN),
+    }
+}
+
 impl Parameters {
     /// The sampler with these parameters for every key.
     ///
@@ -61,17 +83,11 @@ impl Parameters {
     ///
     /// If the sampler does not allow them; those that a search returns are allowed.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        Ok(match *self {
-            Self::Bump { lambda, min, window_s } => bump(lambda, min, window_s)?.into(),
-            Self::Bucket { capacity, rate } => TokenBucket::new(capacity, rate)?.into(),
-        })
+        match self {
+            Self::Bump { .. } => bump_of(self).map(Config::from),
+            Self::Bucket { .. } => bucket_of(self).map(Config::from),
+        }
     }
-}
-
-/// Bump's parameters from plain numbers.
-pub(crate) fn bump(lambda: f64, min: f64, window_s: f64) -> Result<Bump, ConfigError> {
-    let min = Probability::new(min).unwrap_or(Probability::ONE);
-    Bump::new(lambda, min, Nanos::new((window_s * 1e9).round() as u64))
 }
 
 /// A point of the search: as many coordinates as there are parameters, the rest are 0.
@@ -123,10 +139,8 @@ impl Space {
     pub(crate) fn bucket(workload: &Workload) -> Self {
         let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(0.1);
         let calls = most_calls(workload).max(1.0);
-        Self::Bucket {
-            capacity: Axis::new(1.0, calls),
-            rate: Axis::new(0.1 / seconds, 10.0 * calls / seconds),
-        }
+        let slowest = (0.1 / seconds).max(calls / FILL_SECONDS_MAX);
+        Self::Bucket { capacity: Axis::new(1.0, calls), rate: Axis::new(slowest, 10.0 * calls / seconds) }
     }
 
     pub(crate) fn dimensions(&self) -> usize {
@@ -159,6 +173,43 @@ impl Space {
         }
     }
 
+    /// A point of bump. The bucket's space has none: it is never asked.
+    pub(crate) fn bump_point(&self, point: &Point) -> BumpPoint {
+        match self.parameters(point) {
+            Parameters::Bump { lambda, min, .. } => {
+                BumpPoint { lambda, minimum: min, window: self.window(point) }
+            }
+            Parameters::Bucket { .. } => BumpPoint { lambda: 0.0, minimum: 0.0, window: 0 },
+        }
+    }
+
+    /// A point of the bucket. Bump's space has none: it is never asked.
+    pub(crate) fn token_bucket(&self, point: &Point) -> TokenBucket {
+        bucket_of(&self.parameters(point)).expect("the space's bounds are valid parameters")
+    }
+
+    /// The same with a minimum up to 1: for single roots, of which more than the whole's share may be kept.
+    pub(crate) fn for_roots(&self) -> Self {
+        match self.clone() {
+            Self::Bump { lambda, min, windows_ns } => {
+                Self::Bump { lambda, min: Axis::new(min.min, 1.0), windows_ns }
+            }
+            bucket @ Self::Bucket { .. } => bucket,
+        }
+    }
+
+    /// The point of [`for_roots`](Self::for_roots) with the same parameters.
+    pub(crate) fn root_point(&self, point: &Point) -> Point {
+        match (self, self.for_roots()) {
+            (Self::Bump { min, .. }, Self::Bump { min: of_roots, .. }) => {
+                let mut same = *point;
+                same[1] *= (min.max / min.min).ln() / (of_roots.max / of_roots.min).ln();
+                same
+            }
+            _ => *point,
+        }
+    }
+
     /// Anywhere.
     pub(crate) fn random(&self, random: &mut Random) -> Point {
         let mut point = [0.0; 3];
@@ -170,7 +221,7 @@ impl Space {
     /// share of the axis.
     pub(crate) fn step(&self, from: &Point, scale: f64, random: &mut Random) -> Point {
         let dimensions = self.dimensions();
-        let always = (random.uniform() * dimensions as f64) as usize;
+        let always = random.below(dimensions as u32) as usize;
         let mut point = *from;
         for (axis, coordinate) in point[..dimensions].iter_mut().enumerate() {
             if axis == always || random.uniform() < 0.5 {

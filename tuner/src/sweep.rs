@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use crate::problem::{Archive, Problem};
+use crate::problem::{Archive, Landscape, Problem};
 use crate::random::Random;
 use crate::space::Point;
 

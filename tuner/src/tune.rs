@@ -1,29 +1,43 @@
 //! Finds a sampler's parameters for a recorded workload.
 
+mod file;
+mod watch;
+
 use std::num::NonZeroU64;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use astracer_samplers::{Config, ConfigError, PerKey};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::anneal::{Schedule, anneal};
-use crate::contender::Contender;
-use crate::evaluate::Evaluator;
 use crate::expect::{Expectation, Expected};
+use crate::held_out::{HeldOut, Replayed};
 use crate::limits::Limits;
 use crate::objective::Objective;
-use crate::problem::{Archive, Evaluated, FrontPoint, Problem};
+use crate::per_root::{Found, PerRoot};
+use crate::problem::{Archive, Evaluated, FrontPoint, Landscape, Problem};
 use crate::random::Random;
-use crate::space::{Parameters, Tunable};
-use crate::statistics::MeanSd;
+use crate::space::{self, Parameters, Tunable};
 use crate::sweep::{grid_search, random_search};
 use crate::workload::Workload;
+use watch::Watch;
 
-/// Streams of random numbers for the searches that are compared with; starts have the streams from 0.
+/// Where annealing over common parameters begins: as hot as to leave a valley, with steps of a fifth of an axis.
+const HOT: f64 = 0.5;
+const STEP_HOT: f64 = 0.2;
+/// Where annealing over single roots begins, near a good point already.
+const HOT_PER_ROOT: f64 = 0.02;
+const STEP_PER_ROOT: f64 = 0.1;
+/// Streams of random numbers for the other searches; starts have the streams from 0.
 const RANDOM_STREAM: u64 = 1 << 32;
 const GRID_STREAM: u64 = 1 << 33;
+const PER_ROOT_STREAM: u64 = 1 << 34;
+/// Single roots are tried on this share of the time, and looked at on the rest.
+const TRIAL_SHARE: f64 = 0.5;
+/// Starts for what is only compared with.
+const STARTS_COMPARED: u32 = 2;
 
 /// What to search for, and for how long.
 #[derive(Clone, Debug)]
@@ -50,6 +64,13 @@ pub struct Options {
     pub compare: bool,
     /// Replays that the result is checked with (seeds 1 to this); 0 for none.
     pub replays: u64,
+    /// Whether to look for parameters of single roots. They are used only if they are better on the second half of the
+    /// time after tuning on the first.
+    pub per_root: bool,
+    /// Proposals that the search over single roots scores.
+    pub per_root_iterations: u64,
+    /// Tunes on this first share of the time, and looks at the result on the rest.
+    pub split: Option<f64>,
 }
 
 impl Default for Options {
@@ -66,6 +87,9 @@ impl Default for Options {
             time_max: None,
             compare: true,
             replays: 20,
+            per_root: false,
+            per_root_iterations: 8000,
+            split: None,
         }
     }
 }
@@ -85,7 +109,7 @@ pub struct Progress {
 
 /// A part of tuning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Summing up the workload.
     Summing,
@@ -93,6 +117,8 @@ pub enum Stage {
     Annealing,
     /// Random search and grid.
     Comparing,
+    /// Searching over single roots.
+    PerRoot,
     /// Replaying what was found.
     Replaying,
 }
@@ -106,6 +132,8 @@ pub struct Tuning {
     pub parameters: Parameters,
     /// Parameters of single roots that differ.
     pub per_root: Vec<RootParameters>,
+    /// Whether single roots are worth it; `None` if that was not asked for.
+    pub per_root_trial: Option<PerRootTrial>,
     /// What the parameters keep: in expectation for bump, exactly for the bucket.
     pub score: Expected,
     /// The same by replay, with the samplers themselves.
@@ -138,8 +166,33 @@ pub struct Tuning {
     pub front: Vec<FrontPoint>,
     /// Most call trees by size, of all points scored.
     pub front_call_trees: Vec<FrontPoint>,
+    /// On the rest of the time, if it was split.
+    pub held_out: Option<HeldOut>,
     /// What a person should know.
     pub warnings: Vec<String>,
+}
+
+impl Tuning {
+    /// The sampler that was found.
+    ///
+    /// # Errors
+    ///
+    /// None for the results of [`tune`]; parameters that were changed since may be impossible.
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        let roots = self.per_root.iter().map(|root| (root.key.as_str(), root.parameters));
+        config(&self.parameters, roots)
+    }
+}
+
+/// Parameters of single roots against common ones, both tuned on the first part of the time and replayed on the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PerRootTrial {
+    /// With common parameters.
+    pub common: Replayed,
+    /// With those of single roots.
+    pub per_root: Replayed,
+    /// Whether single roots were better, and did not keep more.
+    pub better: bool,
 }
 
 /// Parameters of one root.
@@ -164,21 +217,6 @@ pub struct Search {
     pub convergence: Vec<(u64, f64)>,
 }
 
-/// Means over several replays.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Replayed {
-    /// How many replays.
-    pub replays: u64,
-    /// Mean and standard deviation of dist/entropy.
-    pub dist_over_entropy: MeanSd,
-    /// Of the share of bytes.
-    pub tfcr: MeanSd,
-    /// Of the call trees found.
-    pub call_trees: MeanSd,
-    /// Of the traces kept.
-    pub traces: MeanSd,
-}
-
 /// Finds parameters.
 ///
 /// The result depends on the workload and the options only, not on the number of threads; unless `stop` became true
@@ -190,49 +228,46 @@ pub fn tune(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Tuning {
     let began = Instant::now();
-    progress(Progress { stage: Stage::Summing, evaluations: 0, evaluations_max: 0, best: None });
-    let problem = problem(workload, options);
-    let (archives, watch) = run_starts(&problem, options, began, stop, progress);
+    let run = Run {
+        options,
+        stop,
+        watch: Watch::new(progress),
+        deadline: options.time_max.map(|time| began + time),
+    };
+    run.watch.begin(Stage::Summing, 0);
+    let parts = options.split.map(|share| workload.split(share));
+    let (train, rest) = match &parts {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (workload, None),
+    };
+    let problem = problem(train, options);
+    let archives = run.starts(&problem, options.starts);
     let evaluations: u64 = archives.iter().flatten().map(|archive| archive.evaluations).sum();
-    let mut compared = Vec::new();
-    if options.compare && evaluations > 0 {
-        watch.begin(Stage::Comparing, 2 * evaluations);
-        let done = || watch.evaluated(None);
-        let random = random_search(&problem, evaluations, stream(options.seed, RANDOM_STREAM), stop, &done);
-        let grid = grid_search(&problem, evaluations, stream(options.seed, GRID_STREAM), stop, &done);
-        compared = vec![("random", random), ("grid", grid)];
-    }
+    let compared = run.compare(&problem, evaluations);
     let mut all = Archive::default();
     for archive in archives.iter().flatten().chain(compared.iter().map(|(_, archive)| archive)) {
         all.merge_fronts(archive);
     }
-    let mut finalists: Vec<Evaluated> =
-        archives.iter().flatten().filter_map(|archive| archive.best).collect();
-    finalists.sort_by(|a, b| a.value.total_cmp(&b.value));
-    let (best, infeasible) = match finalists.first() {
-        Some(best) => (*best, None),
+    let (best, infeasible) = match best_of(&archives) {
+        Some(best) => (best, None),
         None => {
             let (nearest, reason) = problem.infeasible(&mut problem.scratch());
             (nearest, Some(reason))
         }
     };
-    let parameters = problem.space.parameters(&best.point);
-    let replayed = (options.replays > 0 && !stop.load(Ordering::Relaxed)).then(|| {
-        watch.begin(Stage::Replaying, options.replays);
-        replay(workload, &parameters, options.replays, &|| watch.evaluated(None))
-    });
     let search = |method: &'static str, archive: &Archive| Search {
         method,
         evaluations: archive.evaluations,
         best: archive.best.as_ref().map(|best| problem.front_point(best)),
         convergence: archive.convergence.clone(),
     };
-    Tuning {
+    let mut tuning = Tuning {
         sampler: options.sampler,
-        parameters,
+        parameters: problem.space.parameters(&best.point),
         per_root: Vec::new(),
+        per_root_trial: None,
         score: best.expected,
-        replayed,
+        replayed: None,
         baseline: *problem.baseline(),
         objective: options.objective.to_string(),
         value: best.value,
@@ -241,19 +276,229 @@ pub fn tune(
         infeasible,
         seed: options.seed,
         evaluations,
-        seconds: began.elapsed().as_secs_f64(),
-        interrupted: stop.load(Ordering::Relaxed),
+        seconds: 0.0,
+        interrupted: false,
         starts: archives.iter().flatten().map(|archive| search("annealing", archive)).collect(),
         compared: compared.iter().map(|(method, archive)| search(method, archive)).collect(),
         front: all.by_objective.points().map(|point| problem.front_point(point)).collect(),
         front_call_trees: all.by_call_trees.points().map(|point| problem.front_point(point)).collect(),
+        held_out: None,
         warnings: Vec::new(),
+    };
+    if tuning.feasible {
+        if options.per_root {
+            run.use_single_roots(train, &problem, &best, &mut tuning);
+        }
+        run.check(train, rest, &mut tuning);
     }
+    tuning.seconds = began.elapsed().as_secs_f64();
+    tuning.interrupted = run.stopped();
+    tuning
+}
+
+/// What stays the same over one call of [`tune`].
+struct Run<'a> {
+    options: &'a Options,
+    stop: &'a AtomicBool,
+    watch: Watch<'a>,
+    deadline: Option<Instant>,
+}
+
+impl Run<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Anneals common parameters. `None` for each start that found nothing within the limits.
+    fn starts(&self, problem: &Problem<'_>, starts: u32) -> Vec<Option<Archive>> {
+        let options = self.options;
+        self.watch.begin(Stage::Annealing, u64::from(starts) * (options.iterations + 1));
+        let schedule = Schedule {
+            hot: HOT,
+            step_hot: STEP_HOT,
+            iterations: options.iterations,
+            stall: options.stall,
+            deadline: self.deadline,
+        };
+        let start = |start: u32| {
+            let mut random = Random::new(options.seed, u64::from(start));
+            let point = problem.feasible(&mut random, &mut problem.scratch())?;
+            let done = |archive: &Archive| self.watch.evaluated(archive.best.as_ref().map(|best| best.value));
+            Some(anneal(problem, point, schedule, random, self.stop, &done))
+        };
+        (0..starts.max(1)).into_par_iter().map(start).collect()
+    }
+
+    /// Searches in other ways, with as many evaluations.
+    fn compare(&self, problem: &Problem<'_>, evaluations: u64) -> Vec<(&'static str, Archive)> {
+        if !self.options.compare || evaluations == 0 {
+            return Vec::new();
+        }
+        self.watch.begin(Stage::Comparing, 2 * evaluations);
+        let done = || self.watch.evaluated(None);
+        let seed = self.options.seed;
+        let random = random_search(problem, evaluations, stream(seed, RANDOM_STREAM), self.stop, &done);
+        let grid = grid_search(problem, evaluations, stream(seed, GRID_STREAM), self.stop, &done);
+        vec![("random", random), ("grid", grid)]
+    }
+
+    fn single_roots(&self, workload: &Workload, problem: &Problem<'_>, common: &Evaluated) -> Option<Found> {
+        let iterations = self.options.per_root_iterations;
+        let schedule = Schedule {
+            hot: HOT_PER_ROOT,
+            step_hot: STEP_PER_ROOT,
+            iterations,
+            stall: iterations,
+            deadline: self.deadline,
+        };
+        self.watch.begin(Stage::PerRoot, 2 * iterations);
+        let seed = stream(self.options.seed, PER_ROOT_STREAM);
+        let done = || self.watch.evaluated(None);
+        PerRoot::new(problem, workload).search(&common.point, schedule, seed, self.stop, &done)
+    }
+
+    /// Tries single roots on a part of the time; if they are worth it, looks for them on all of it.
+    fn use_single_roots(
+        &self,
+        train: &Workload,
+        problem: &Problem<'_>,
+        best: &Evaluated,
+        tuning: &mut Tuning,
+    ) {
+        let Some(trial) = self.try_single_roots(train) else {
+            let reason = "single roots: not tried, the first half of the time has too few traces of each, or cannot \
+                          meet the limits";
+            tuning.warnings.push(reason.to_owned());
+            return;
+        };
+        tuning.per_root_trial = Some(trial);
+        let (common, single) = (trial.common.dist_over_entropy.mean, trial.per_root.dist_over_entropy.mean);
+        if !trial.better {
+            tuning.warnings.push(format!(
+                "single roots: tuned on the first half, dist/entropy on the second is {single:.3} with parameters \
+                 of their own and {common:.3} with common ones, at {:.2} % and {:.2} % of the bytes; common ones are \
+                 used",
+                trial.per_root.tfcr.mean * 1e2,
+                trial.common.tfcr.mean * 1e2,
+            ));
+            return;
+        }
+        if let Some(found) =
+            self.single_roots(train, problem, best).filter(|found| found.best.value < best.value)
+        {
+            tuning.evaluations += found.evaluations;
+            tuning.score = found.best.expected;
+            tuning.value = found.best.value;
+            tuning.parameters = found.common;
+            tuning.per_root = named(train, &found).collect();
+        }
+    }
+
+    fn try_single_roots(&self, train: &Workload) -> Option<PerRootTrial> {
+        let (first, rest) = train.split(TRIAL_SHARE);
+        let problem = problem(&first, self.options);
+        let best = best_of(&self.starts(&problem, STARTS_COMPARED))?;
+        let found = self.single_roots(&first, &problem, &best)?;
+        let replays = self.options.replays.max(1);
+        let common = config(&problem.space.parameters(&best.point), []).ok()?;
+        let roots: Vec<_> = named(&first, &found).collect();
+        let roots = roots.iter().map(|root| (root.key.as_str(), root.parameters));
+        let single = config(&found.common, roots).ok()?;
+        self.watch.begin(Stage::Replaying, 2 * replays);
+        let done = || self.watch.evaluated(None);
+        let common = Replayed::new(&rest, &common, replays, &done);
+        let per_root = Replayed::new(&rest, &single, replays, &done);
+        let size_max = common.tfcr.mean.max(self.options.limits.size_max);
+        let better =
+            per_root.dist_over_entropy.mean < common.dist_over_entropy.mean && per_root.tfcr.mean <= size_max;
+        Some(PerRootTrial { common, per_root, better })
+    }
+
+    /// Replays what was found: on what it was tuned on, and on the rest.
+    fn check(&self, train: &Workload, rest: Option<&Workload>, tuning: &mut Tuning) {
+        let replays = self.options.replays;
+        let Ok(found) = tuning.config() else { return };
+        if replays > 0 && !self.stopped() {
+            self.watch.begin(Stage::Replaying, replays);
+            tuning.replayed = Some(Replayed::new(train, &found, replays, &|| self.watch.evaluated(None)));
+        }
+        let Some(rest) = rest.filter(|rest| !rest.arrivals().is_empty() && !self.stopped()) else { return };
+        let there = problem(rest, self.options);
+        let best = best_of(&self.starts(&there, STARTS_COMPARED));
+        let best = best.and_then(|best| config(&there.space.parameters(&best.point), []).ok());
+        let held_out = HeldOut::new("the rest of the time", rest, &found, best.as_ref(), replays.max(1));
+        tuning.warnings.extend(held_out.warnings(self.options.limits.size_max));
+        tuning.held_out = Some(held_out);
+    }
+}
+
+/// Replays what was found on another recording, next to what tuning there would reach.
+pub fn validate(
+    tuning: &Tuning,
+    name: &str,
+    other: &Workload,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Option<HeldOut> {
+    let found = tuning.config().ok()?;
+    let there = Options {
+        starts: STARTS_COMPARED,
+        compare: false,
+        per_root: false,
+        replays: 0,
+        split: None,
+        ..options.clone()
+    };
+    let there = tune(other, &there, stop, &|_| ());
+    let there = if there.feasible { there.config().ok() } else { None };
+    Some(HeldOut::new(name, other, &found, there.as_ref(), options.replays.max(1)))
 }
 
 /// Another seed for another purpose.
 fn stream(seed: u64, stream: u64) -> u64 {
     Random::new(seed, stream).bits()
+}
+
+fn best_of(archives: &[Option<Archive>]) -> Option<Evaluated> {
+    let bests = archives.iter().flatten().filter_map(|archive| archive.best);
+    bests.min_by(|a, b| a.value.total_cmp(&b.value))
+}
+
+fn named<'w>(workload: &'w Workload, found: &'w Found) -> impl Iterator<Item = RootParameters> {
+    let names: Vec<&str> = workload.keys().names().collect();
+    found
+        .roots
+        .iter()
+        .map(move |&(key, parameters)| RootParameters { key: names[key].to_owned(), parameters })
+}
+
+/// The sampler with these parameters, and others for some keys.
+fn config<'k>(
+    common: &Parameters,
+    roots: impl IntoIterator<Item = (&'k str, Parameters)>,
+) -> Result<Config, ConfigError> {
+    match common {
+        Parameters::Bump { .. } => {
+            let roots = roots.into_iter();
+            per_key(space::bump_of(common)?, roots.map(|(key, own)| Ok((key, space::bump_of(&own)?))))
+                .map(Config::Bump)
+        }
+        Parameters::Bucket { .. } => {
+            let roots = roots.into_iter();
+            per_key(space::bucket_of(common)?, roots.map(|(key, own)| Ok((key, space::bucket_of(&own)?))))
+                .map(Config::TokenBucket)
+        }
+    }
+}
+
+fn per_key<'k, P>(
+    common: P,
+    mut roots: impl Iterator<Item = Result<(&'k str, P), ConfigError>>,
+) -> Result<PerKey<P>, ConfigError> {
+    roots.try_fold(PerKey::new(common), |all, root| {
+        let (key, own) = root?;
+        Ok(all.with_override(key, own))
+    })
 }
 
 fn problem<'w>(workload: &'w Workload, options: &Options) -> Problem<'w> {
@@ -272,83 +517,6 @@ fn problem<'w>(workload: &'w Workload, options: &Options) -> Problem<'w> {
             Problem::bump(workload, expectation, options.limits, options.objective.clone())
         }
         Tunable::Bucket => Problem::bucket(workload, options.limits, options.objective.clone()),
-    }
-}
-
-fn run_starts<'p>(
-    problem: &Problem<'_>,
-    options: &Options,
-    began: Instant,
-    stop: &AtomicBool,
-    progress: &'p (dyn Fn(Progress) + Sync),
-) -> (Vec<Option<Archive>>, Watch<'p>) {
-    let watch = Watch::new(progress);
-    watch.begin(Stage::Annealing, u64::from(options.starts) * (options.iterations + 1));
-    let schedule = Schedule {
-        iterations: options.iterations,
-        stall: options.stall,
-        deadline: options.time_max.map(|time| began + time),
-    };
-    let start = |start: u32| {
-        let random = Random::new(options.seed, u64::from(start));
-        anneal(problem, schedule, random, stop, &|archive| watch.evaluated(archive.best.as_ref()))
-    };
-    ((0..options.starts.max(1)).into_par_iter().map(start).collect(), watch)
-}
-
-fn replay(workload: &Workload, parameters: &Parameters, replays: u64, done: &(dyn Fn() + Sync)) -> Replayed {
-    let evaluator = Evaluator::new(workload);
-    let config = Contender::from(parameters.config().expect("a search returns valid parameters"));
-    let score = |seed: u64| {
-        let score = evaluator.score(&config, seed);
-        done();
-        score
-    };
-    let scores: Vec<_> = (1..=replays).into_par_iter().map(score).collect();
-    Replayed {
-        replays,
-        dist_over_entropy: MeanSd::of(scores.iter().map(|score| score.dist_over_entropy)),
-        tfcr: MeanSd::of(scores.iter().map(|score| score.tfcr)),
-        call_trees: MeanSd::of(scores.iter().map(|score| score.call_trees as f64)),
-        traces: MeanSd::of(scores.iter().map(|score| score.traces as f64)),
-    }
-}
-
-/// Counts evaluations of all threads and tells the caller.
-struct Watch<'p> {
-    progress: &'p (dyn Fn(Progress) + Sync),
-    evaluations: AtomicU64,
-    stage: Mutex<(Stage, u64, Option<f64>)>,
-}
-
-/// The caller is told after so many evaluations.
-const TELL_EVERY: u64 = 16;
-
-impl<'p> Watch<'p> {
-    fn new(progress: &'p (dyn Fn(Progress) + Sync)) -> Self {
-        Self { progress, evaluations: AtomicU64::new(0), stage: Mutex::new((Stage::Summing, 0, None)) }
-    }
-
-    fn begin(&self, stage: Stage, evaluations_max: u64) {
-        self.evaluations.store(0, Ordering::Relaxed);
-        if let Ok(mut state) = self.stage.lock() {
-            (state.0, state.1) = (stage, evaluations_max);
-            (self.progress)(Progress { stage, evaluations: 0, evaluations_max, best: state.2 });
-        }
-    }
-
-    fn evaluated(&self, best: Option<&Evaluated>) {
-        let evaluations = self.evaluations.fetch_add(1, Ordering::Relaxed) + 1;
-        if !evaluations.is_multiple_of(TELL_EVERY) {
-            return;
-        }
-        if let Ok(mut state) = self.stage.lock() {
-            if let Some(best) = best {
-                state.2 = Some(state.2.map_or(best.value, |old| old.min(best.value)));
-            }
-            let (stage, evaluations_max, best) = *state;
-            (self.progress)(Progress { stage, evaluations, evaluations_max, best });
-        }
     }
 }
 

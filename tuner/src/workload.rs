@@ -1,5 +1,7 @@
 //! A recorded workload: what a replay needs of each trace, and no more.
 
+mod part;
+
 use std::borrow::Cow;
 
 use astracer_model::intern::{Interner, Symbol};

@@ -85,13 +85,14 @@ fn stage(stage: Stage) -> &'static str {
         Stage::Summing => "summing up",
         Stage::Annealing => "annealing",
         Stage::Comparing => "comparing with random search and grid",
+        Stage::PerRoot => "trying single roots",
         Stage::Replaying => "checking by replay",
     }
 }
 
 /// The sampler found, as the text form of `--sampler`.
 fn sampler(tuning: &Tuning) -> Result<astracer_samplers::Config, Failure> {
-    tuning.parameters.config().map_err(|error| Failure::Job(error.to_string()))
+    tuning.config().map_err(|error| Failure::Job(error.to_string()))
 }
 
 fn write_file(args: &Tune, input: &Input, tuning: &Tuning) -> Result<(), Failure> {
@@ -127,8 +128,7 @@ fn render(args: &Tune, tuning: &Tuning) -> String {
         output::plural(tuning.evaluations, "evaluation"),
         tuning.seconds,
     );
-    let found =
-        tuning.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
+    let found = tuning.config().map_or_else(|error| error.to_string(), |config| config.to_string());
     let baseline = format!("ratio:{} (an equal share of everything)", tuning.limits.size_max);
     let rows = [(found, &tuning.score), (baseline, &tuning.baseline)].map(|(name, score)| {
         let cells = vec![

@@ -116,3 +116,77 @@ fn an_empty_workload_has_no_parameters() {
     assert!(!tuning.feasible);
     assert!(!run(&synthetic(0, 1), &quick(Tunable::Bucket)).feasible);
 }
+
+/// One root's durations say nothing new, the other's vary much: common parameters cannot give them different shares.
+#[test]
+fn single_roots_get_their_own_where_that_is_better_elsewhere_too() {
+    let workload = synthetic(4000, 6);
+    let options = Options {
+        per_root: true,
+        per_root_iterations: 400,
+        replays: 5,
+        compare: false,
+        ..quick(Tunable::Bump)
+    };
+    let tuning = run(&workload, &options);
+    let trial = tuning.per_root_trial.expect("there are two roots");
+    assert_eq!(trial.better, !tuning.per_root.is_empty());
+    let config = tuning.config().expect("valid parameters").to_string();
+    if trial.better {
+        let common = run(&workload, &Options { per_root: false, ..options });
+        assert!(tuning.value < common.value, "{} {}", tuning.value, common.value);
+        assert!(config.contains("\"busy\":"), "{config}");
+    } else {
+        assert!(
+            tuning.warnings.iter().any(|warning| warning.contains("single roots")),
+            "{:?}",
+            tuning.warnings
+        );
+    }
+}
+
+#[test]
+fn a_split_is_tuned_on_its_first_part_and_looked_at_on_the_rest() {
+    let workload = synthetic(2000, 7);
+    let options = Options { split: Some(0.6), replays: 5, compare: false, ..quick(Tunable::Bump) };
+    let tuning = run(&workload, &options);
+    let held_out = tuning.held_out.as_ref().expect("a split has a rest");
+    let (first, rest) = workload.split(0.6);
+    assert_eq!(held_out.traces, rest.arrivals().len() as u64);
+    let alone = run(&first, &Options { split: None, ..options.clone() });
+    assert_eq!(tuning.parameters, alone.parameters);
+    // The same as validating on the rest by hand.
+    let again = validate(&alone, "the rest of the time", &rest, &options, &AtomicBool::new(false));
+    assert_eq!(again.as_ref(), Some(held_out));
+    assert!(held_out.tuned_there.is_some());
+}
+
+#[test]
+fn the_file_says_what_was_found() {
+    use crate::key::KeyRule;
+    use astracer_samplers::Template;
+    use astracer_samplers::parameters::Parameters as File;
+    let workload = synthetic(1000, 1);
+    for sampler in [Tunable::Bump, Tunable::Bucket] {
+        let mut tuning = run(&workload, &Options { replays: 3, ..quick(sampler) });
+        let own = RootParameters { key: "quiet".to_owned(), parameters: tuning.parameters };
+        tuning.per_root.push(own);
+        let key = KeyRule::NameAnd(vec!["http.route".to_owned()]);
+        let file = tuning.file("a.tar.xz", &key, &Template::default()).expect("a file");
+        let text = file.to_string();
+        let back: File = text.parse().expect("what was written is read");
+        assert_eq!(
+            (Ok(back.config), &back.attributes[..]),
+            (tuning.config(), &["http.route".to_owned()][..])
+        );
+        for part in
+            ["# Made by `astracer tune` from a.tar.xz", "seed 1.", "Replayed 3 times", ".root.\"quiet\"]"]
+        {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(tuning.file("", &KeyRule::Tree, &Template::default()).is_err());
+        assert!(tuning.file("", &KeyRule::Name, &Template::default().hex(Some(4))).is_err());
+        tuning.feasible = false;
+        assert!(tuning.file("", &KeyRule::Name, &Template::RAW).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! Which key serves: name, name and attributes, or the whole call tree.
+
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+
+use crate::key::KeyRule;
+use crate::tune::{Options, Progress, Tuning, tune};
+use crate::workload::Workload;
+
+/// A more complicated key must be better by this share to be advised.
+const GAIN_MIN: f64 = 0.1;
+/// What a first look at each key takes.
+const STARTS: u32 = 2;
+const ITERATIONS: u64 = 500;
+
+/// What each key reaches, and which one to use.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyChoice {
+    /// In the order given.
+    pub keys: Vec<KeyRow>,
+    /// The advised one, as a place in `keys`; `None` if none is feasible.
+    pub advised: Option<usize>,
+    /// Why, in a sentence or two.
+    pub because: String,
+}
+
+/// What one key reaches.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyRow {
+    /// The rule.
+    pub key: String,
+    /// How many keys it makes.
+    pub keys: u64,
+    /// Whether a service knows this key when a trace begins.
+    pub known_at_start: bool,
+    /// Whether the limits can be met.
+    pub feasible: bool,
+    /// The objective.
+    pub value: f64,
+    /// dist/entropy.
+    pub dist_over_entropy: f64,
+    /// dist/entropy of an equal share of everything, as large as the limits allow.
+    pub baseline: f64,
+    /// Share of the bytes.
+    pub size: f64,
+}
+
+/// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest first.
+pub fn choose_key(
+    candidates: &[(KeyRule, &Workload)],
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> KeyChoice {
+    let options = Options {
+        starts: STARTS,
+        iterations: ITERATIONS,
+        compare: false,
+        per_root: false,
+        replays: 0,
+        split: None,
+        ..options.clone()
+    };
+    let look = |(rule, workload): &(KeyRule, &Workload)| {
+        KeyRow::new(rule, workload, &tune(workload, &options, stop, progress))
+    };
+    let keys: Vec<KeyRow> = candidates.iter().map(look).collect();
+    let advised = advise(&keys);
+    KeyChoice { because: because(&keys, advised), keys, advised }
+}
+
+impl KeyRow {
+    fn new(rule: &KeyRule, workload: &Workload, tuning: &Tuning) -> Self {
+        let mut seen = vec![false; workload.keys().len()];
+        workload.arrivals().iter().for_each(|arrival| seen[arrival.key as usize] = true);
+        Self {
+            key: rule.to_string(),
+            keys: seen.into_iter().filter(|&seen| seen).count() as u64,
+            known_at_start: *rule != KeyRule::Tree,
+            feasible: tuning.feasible,
+            value: tuning.value,
+            dist_over_entropy: tuning.score.dist_over_entropy,
+            baseline: tuning.baseline.dist_over_entropy,
+            size: tuning.score.tfcr,
+        }
+    }
+}
+
+/// The first usable key, unless a later one is better by [`GAIN_MIN`].
+fn advise(keys: &[KeyRow]) -> Option<usize> {
+    let usable = keys.iter().enumerate().filter(|(_, row)| row.feasible && row.known_at_start);
+    usable.fold(None, |best: Option<usize>, (place, row)| match best {
+        Some(best) if row.value > keys[best].value * (1.0 - GAIN_MIN) => Some(best),
+        _ => Some(place),
+    })
+}
+
+fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
+    let Some(advised) = advised.map(|advised| &keys[advised]) else {
+        return "no key that is known when a trace begins can meet the limits".to_owned();
+    };
+    let mut text = format!("{} reaches {:.3}", advised.key, advised.dist_over_entropy);
+    for row in keys.iter().filter(|row| row.key != advised.key && row.feasible) {
+        text += &format!(", {} {:.3}", row.key, row.dist_over_entropy);
+    }
+    text += &format!("; an equal share of the same size {:.3}", advised.baseline);
+    if advised.dist_over_entropy >= advised.baseline {
+        text += &format!(
+            ". With the key {} the sampler is worse than an equal share: it cannot tell",
+            advised.key
+        );
+        text += " the traces apart that matter. Choose attributes that do";
+    }
+    if let Some(tree) = keys.iter().find(|row| !row.known_at_start && row.feasible)
+        && tree.value < advised.value * (1.0 - GAIN_MIN)
+    {
+        text += ". The call tree, not known when a trace begins, shows what a better key could gain";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(key: &str, feasible: bool, value: f64) -> KeyRow {
+        KeyRow {
+            key: key.into(),
+            keys: 1,
+            known_at_start: key != "tree",
+            feasible,
+            value,
+            dist_over_entropy: value,
+            baseline: 20.0,
+            size: 0.1,
+        }
+    }
+
+    #[track_caller]
+    fn check(rows: &[KeyRow], advised: Option<usize>, says: &str) {
+        assert_eq!(advise(rows), advised);
+        let text = because(rows, advised);
+        assert!(text.contains(says), "{text}");
+    }
+
+    #[test]
+    fn the_simplest_key_serves_unless_another_is_clearly_better() {
+        let name = || row("name", true, 10.0);
+        check(&[name(), row("name+a", true, 9.5)], Some(0), "name reaches 10.000, name+a 9.500");
+        check(&[name(), row("name+a", true, 8.0)], Some(1), "name+a reaches 8.000");
+        check(&[name(), row("name+a", false, 1.0)], Some(0), "equal share of the same size 20");
+        check(&[name(), row("tree", true, 1.0)], Some(0), "call tree");
+        check(&[row("name", true, 30.0), row("tree", true, 29.0)], Some(0), "worse than an equal share");
+        check(&[row("name", false, 1.0), row("tree", true, 1.0)], None, "no key");
+        check(&[row("name", false, 1.0), row("name+a", true, 9.0)], Some(1), "name+a");
+    }
+}

@@ -1,0 +1,78 @@
+//! The parameters file of a tuning, with what a person should know as comments.
+
+use astracer_samplers::Template;
+use astracer_samplers::parameters::{KeyNames, Parameters};
+
+use super::Tuning;
+use crate::held_out::Replayed;
+use crate::key::KeyRule;
+
+impl Tuning {
+    /// The file that a service loads. `workload` says what was tuned on; keys were made by `key`, from names folded by
+    /// `names`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, if no service can use the parameters: nothing was feasible, or the key is not known when a trace
+    /// begins, or names were folded by rules that a parameters file cannot say.
+    pub fn file(&self, workload: &str, key: &KeyRule, names: &Template) -> Result<Parameters, String> {
+        if !self.feasible {
+            return Err("nothing within the limits was found, so there are no parameters to write".to_owned());
+        }
+        if *key == KeyRule::Tree {
+            return Err("a call tree is not known when a trace begins: no service can use parameters by it"
+                .to_owned());
+        }
+        let names = match *names {
+            Template::RAW => KeyNames::Raw,
+            names if names == Template::default() => KeyNames::Template,
+            _ => {
+                return Err(
+                    "a service folds names by the default rules or not at all; tune with one of these".into(),
+                );
+            }
+        };
+        let config = self.config().map_err(|error| error.to_string())?;
+        let attributes = key.attributes().to_vec();
+        Ok(Parameters { config, names, attributes, comments: self.comments(workload) })
+    }
+
+    fn comments(&self, workload: &str) -> Vec<String> {
+        let score = &self.score;
+        let mut comments = vec![
+            format!(
+                "Made by `astracer tune` from {workload}, for the least {}, with seed {}.",
+                self.objective, self.seed
+            ),
+            format!(
+                "Expected: dist/entropy {:.3} (an equal share of {:.2} % of the bytes has {:.3}), {:.2} % of the \
+                 bytes, {:.1} of {} functions, {:.1} of {} call trees.",
+                score.dist_over_entropy,
+                self.limits.size_max * 1e2,
+                self.baseline.dist_over_entropy,
+                score.tfcr * 1e2,
+                score.functions,
+                score.functions_all,
+                score.call_trees,
+                score.call_trees_all,
+            ),
+        ];
+        let replayed = |where_: &str, replayed: &Replayed| {
+            let Replayed { replays, dist_over_entropy: ratio, tfcr, .. } = replayed;
+            let (mean, sd) = (ratio.mean, ratio.sd);
+            let size = tfcr.mean * 1e2;
+            format!(
+                "Replayed {replays} times{where_}: dist/entropy {mean:.3} (sd {sd:.3}), {size:.2} % of the bytes."
+            )
+        };
+        comments.extend(self.replayed.as_ref().map(|here| replayed("", here)));
+        comments.extend(
+            self.held_out.as_ref().map(|there| replayed(&format!(" on {}", there.name), &there.replayed)),
+        );
+        if self.interrupted {
+            comments.push("Interrupted: the best until then.".to_owned());
+        }
+        comments.extend(self.warnings.iter().map(|warning| format!("Warning: {warning}.")));
+        comments
+    }
+}

@@ -1,0 +1,140 @@
+//! A part of a workload in time: to tune on one and look at another.
+
+use std::ops::Range;
+
+use super::{Function, Workload};
+use crate::statistics::MeanSd;
+
+impl Workload {
+    /// The arrivals with these indices as a workload of their own: its functions have the means of these traces, its
+    /// clock begins with the first of them. Keys keep their numbers.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let end = range.end.min(self.arrivals.len());
+        let range = range.start.min(end)..end;
+        let mut arrivals = self.arrivals[range.clone()].to_vec();
+        let at_ns = arrivals.first().map_or(0, |first| first.at_ns);
+        let first_call = arrivals.first().map_or(0, |first| first.first_call);
+        let mut call_trees = vec![None; self.call_trees as usize];
+        let mut call_tree_count = 0;
+        for arrival in &mut arrivals {
+            arrival.at_ns -= at_ns;
+            arrival.first_call -= first_call;
+            arrival.call_tree = *call_trees[arrival.call_tree as usize].get_or_insert_with(|| {
+                call_tree_count += 1;
+                call_tree_count - 1
+            });
+        }
+        let end_call = self.arrivals.get(range.end).map_or(self.calls.len(), |next| next.first_call as usize);
+        let mut calls =
+            if range.is_empty() { Vec::new() } else { self.calls[first_call as usize..end_call].to_vec() };
+
+        let mut sums = vec![(0u64, 0.0, 0.0); self.functions.len()];
+        for entry in &calls {
+            let (count, deviation, squared) = &mut sums[entry.function as usize];
+            *count += u64::from(entry.count);
+            *deviation += entry.deviation;
+            *squared += entry.deviation_squared;
+        }
+        let shift = |&(count, deviation, _): &(u64, f64, f64)| {
+            if count == 0 { 0.0 } else { deviation / count as f64 }
+        };
+        let shifts: Vec<f64> = sums.iter().map(shift).collect();
+        for entry in &mut calls {
+            let (count, shift) = (f64::from(entry.count), shifts[entry.function as usize]);
+            entry.deviation_squared =
+                (entry.deviation_squared - 2.0 * shift * entry.deviation + count * shift * shift).max(0.0);
+            entry.deviation -= count * shift;
+        }
+        let functions = self.functions.iter().zip(&sums).zip(&shifts).map(|((whole, sum), shift)| {
+            let duration_ms = match sum.0 {
+                0 => MeanSd::default(),
+                count => MeanSd {
+                    mean: whole.duration_ms.mean + shift,
+                    sd: (sum.2 / count as f64 - shift * shift).max(0.0).sqrt(),
+                },
+            };
+            Function { name: whole.name.clone(), count: sum.0, duration_ms }
+        });
+        Self {
+            functions: functions.collect(),
+            keys: self.keys.clone(),
+            call_trees: call_tree_count,
+            start: astracer_model::UnixNanos(self.start.0.saturating_add(at_ns)),
+            arrivals,
+            trace_ids: self.trace_ids[range].to_vec(),
+            calls,
+        }
+    }
+
+    /// The arrivals before and from this share of the time from the first to the last.
+    pub fn split(&self, share: f64) -> (Self, Self) {
+        let last = self.arrivals.last().map_or(0, |last| last.at_ns);
+        let at_ns = (last as f64 * share.clamp(0.0, 1.0)) as u64;
+        let middle = self.arrivals.partition_point(|arrival| arrival.at_ns < at_ns);
+        (self.part(0..middle), self.part(middle..self.arrivals.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Workload;
+    use crate::score::{Reference, Tally};
+    use crate::testing::synthetic;
+
+    #[track_caller]
+    fn close(found: f64, expected: f64) {
+        assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1e-3), "{found}, should be {expected}");
+    }
+
+    /// Keeping a part scores, against the whole, what the part's own functions say.
+    #[test]
+    fn a_part_has_the_means_of_its_traces() {
+        let whole = synthetic(1000, 3);
+        let range = 300..650;
+        let part = whole.part(range.clone());
+        for (function, of_part) in part.functions().iter().enumerate() {
+            let of_whole = &whole.functions()[function];
+            let (mut count, mut sum) = (0.0, 0.0);
+            for calls in
+                range.clone().flat_map(|n| whole.calls(n)).filter(|calls| calls.function as usize == function)
+            {
+                count += f64::from(calls.count);
+                sum += calls.deviation + f64::from(calls.count) * of_whole.duration_ms.mean;
+            }
+            close(of_part.count as f64, count);
+            if count > 0.0 {
+                close(of_part.duration_ms.mean, sum / count);
+            }
+        }
+        // All of it is at distance 0 from itself, which it is only if sd and deviations belong together.
+        let reference = Reference::new(&part);
+        let mut tally = Tally::new(&part, &reference);
+        (0..part.arrivals().len()).for_each(|arrival| tally.keep(arrival));
+        let score = tally.score();
+        assert_eq!((score.traces, score.ss_ms, score.tfcr), (350, 0.0, 1.0));
+        assert_eq!(score.call_trees, u64::from(part.call_trees()));
+        for (n, arrival) in part.arrivals().iter().enumerate() {
+            let same = &whole.arrivals()[300 + n];
+            assert_eq!(arrival.at_ns, same.at_ns - whole.arrivals()[300].at_ns);
+            assert_eq!((part.key(arrival), arrival.bytes), (whole.key(same), same.bytes));
+            assert_eq!(part.trace_id(n), whole.trace_id(300 + n));
+            assert_eq!(part.calls(n).len(), whole.calls(300 + n).len());
+        }
+    }
+
+    #[test]
+    fn a_split_loses_nothing() {
+        let whole = synthetic(500, 4);
+        for share in [0.0, 0.3, 0.5, 1.0] {
+            let (first, rest) = whole.split(share);
+            assert_eq!(first.arrivals().len() + rest.arrivals().len(), 500);
+            assert!(rest.arrivals().first().is_none_or(|first| first.at_ns == 0));
+        }
+        let all: Workload = whole.part(0..usize::MAX);
+        for (of_all, of_whole) in all.functions().iter().zip(whole.functions()) {
+            close(of_all.duration_ms.mean, of_whole.duration_ms.mean);
+            close(of_all.duration_ms.sd, of_whole.duration_ms.sd);
+        }
+        assert_eq!(whole.part(700..800).arrivals().len(), 0);
+    }
+}
