@@ -104,3 +104,38 @@ fn guarded(f: impl FnOnce() -> OTelSdkResult) -> OTelSdkResult {
         Err(OTelSdkError::InternalFailure(format!("the exporter panicked: {text}")))
     })
 }
+
+#[cfg(all(test, feature = "enabled"))]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{Astracer, Presence};
+
+    /// Says whether its thread has a scoped subscriber of its own, so that a global one does not hear it.
+    #[derive(Clone, Debug, Default)]
+    struct Listens(Arc<Mutex<Vec<bool>>>);
+
+    impl SpanExporter for Listens {
+        async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+            let none =
+                dispatcher::get_default(|dispatch| dispatch.is::<tracing_core::subscriber::NoSubscriber>());
+            self.0.lock().unwrap().push(none);
+            Ok(())
+        }
+    }
+
+    /// A global subscriber, as services have: this binary has no other test that needs one.
+    #[test]
+    fn what_the_exporter_traces_does_not_come_back() {
+        use tracing_subscriber::layer::SubscriberExt as _;
+        let exporter = Listens::default();
+        let builder = Astracer::builder().presence(Presence::Shared).sampler("always".parse().unwrap());
+        let astracer = builder.exporter(exporter.clone()).build().unwrap();
+        let subscriber = tracing_subscriber::registry().with(astracer.layer);
+        dispatcher::set_global_default(Dispatch::new(subscriber)).unwrap();
+        tracing::info_span!("root").in_scope(|| ());
+        astracer.handle.flush(Duration::from_secs(60)).unwrap();
+        assert_eq!(*exporter.0.lock().unwrap(), [true]);
+    }
+}

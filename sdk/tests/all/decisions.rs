@@ -5,7 +5,7 @@ use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing::info_span;
 
 use crate::support::{draw, one, world};
-use astracer_sdk::{ContextMode, Presence};
+use astracer_sdk::{ContextMode, Parents, Presence};
 
 fn remote(sampled: bool) -> Context {
     let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
@@ -97,4 +97,29 @@ fn weights_are_written_where_they_are_true() {
         });
         assert_eq!(one(&spans, "root").span_context.trace_state().header(), state, "{sampler}");
     }
+}
+
+/// At the edge the caller's flag does not count, and its threshold is not passed on as ours; a parent in this process was
+/// decided about here, and counts.
+#[test]
+fn an_edge_service_asks_its_own_sampler() {
+    let world = world(|builder| builder.sampler("every:2".parse().unwrap()).parents(Parents::Ask));
+    let state = TraceState::from_key_value([("ot", "th:8;rv:00000000000001"), ("vendor", "x")]).unwrap();
+    let id = TraceId::from(77u128);
+    let parent = SpanContext::new(id, SpanId::from(5u64), TraceFlags::NOT_SAMPLED, true, state);
+    let spans = world.run(|| {
+        for _ in 0..2 {
+            let _remote = Context::new().with_remote_span_context(parent.clone()).attach();
+            info_span!("root").in_scope(|| ());
+        }
+        let local = SpanContext::new(id, SpanId::from(6u64), TraceFlags::SAMPLED, false, TraceState::NONE);
+        let _local = Context::new().with_remote_span_context(local).attach();
+        info_span!("below the API's").in_scope(|| ());
+    });
+    let root = one(&spans, "root");
+    assert_eq!((root.span_context.trace_id(), root.parent_span_id), (id, SpanId::from(5u64)));
+    assert_eq!(root.span_context.trace_state().header(), "ot=rv:00000000000001,vendor=x");
+    one(&spans, "below the API's");
+    let stats = world.handle.stats();
+    assert_eq!((stats.roots_kept, stats.roots_dropped, stats.parents_kept), (1, 1, 1));
 }

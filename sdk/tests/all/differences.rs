@@ -78,3 +78,15 @@ fn limits_are_counted_on_span_and_event() {
     assert_eq!(root.events.events[0].dropped_attributes_count, 1);
     assert_eq!((root.links.links.len(), root.links.dropped_count), (1, 1));
 }
+
+#[test]
+fn ok_is_final() {
+    let spans = world(|builder| builder).run(|| {
+        let root = info_span!("root", otel.status_code = "OK", otel.status_description = Empty);
+        root.in_scope(|| {
+            root.record("otel.status_description", "too late");
+            tracing::error!(error = "neither");
+        });
+    });
+    assert_eq!(one(&spans, "root").status, opentelemetry::trace::Status::Ok);
+}

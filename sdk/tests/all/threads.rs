@@ -208,8 +208,9 @@ fn fields_whose_formatting_traces_do_not_deadlock() {
     let root = one(&spans, "root");
     let pairs: Vec<_> = root.attributes.iter().map(|pair| (pair.key.as_str(), pair.value.as_str())).collect();
     assert_eq!(pairs, [("first", "chatty".into()), ("late", "chatty".into())]);
-    // Inside of a new span or an event `tracing` itself is deaf; inside of `record` it is not.
-    assert_eq!(spans.iter().filter(|span| span.name == "formatting").count(), 1);
+    // How much of what the formatting traces arrives is for `tracing` to say: it is deaf inside of most calls.
+    let event = root.events.events.iter().find(|event| event.name == "an event");
+    assert!(event.is_some_and(|event| event.attributes.iter().any(|pair| pair.value.as_str() == "chatty")));
 }
 
 /// A panic in the caller's formatting code is the caller's; the layer goes on.
