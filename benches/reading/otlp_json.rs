@@ -3,23 +3,18 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::sync::Arc;
-use std::time::Duration;
 
-use astracer_model::problem::Problem;
-use astracer_model::sink::{Record, Sink};
-use astracer_model::source::Limits;
-use astracer_model::{Format, Span};
+use astracer_model::Format;
 use criterion::{Criterion, Throughput, criterion_group};
 use serde::Deserialize;
 
+use crate::{BYTES, ours};
+
 criterion_group! {
     name = benches;
-    config = Criterion::default().sample_size(15).measurement_time(Duration::from_secs(4));
+    config = crate::settings();
     targets = reading
 }
-
-const BYTES: usize = 20 << 20;
 
 fn reading(criterion: &mut Criterion) {
     for (name, spans_per_request) in
@@ -27,19 +22,13 @@ fn reading(criterion: &mut Criterion) {
     {
         let text = requests(spans_per_request);
         let spans = text.matches("\"spanId\"").count() as u64;
-        assert_eq!((ours(&text), serde(&text)), (spans, spans));
+        assert_eq!((ours(Format::OtlpJson, &text), serde(&text)), (spans, spans));
         let mut group = criterion.benchmark_group(format!("read OTLP JSON, {name}"));
         group.throughput(Throughput::Bytes(text.len() as u64));
-        group.bench_function("astracer", |bencher| bencher.iter(|| ours(black_box(&text))));
+        group.bench_function("astracer", |bencher| bencher.iter(|| ours(Format::OtlpJson, black_box(&text))));
         group.bench_function("serde_json, borrowed", |bencher| bencher.iter(|| serde(black_box(&text))));
         group.finish();
     }
-}
-
-fn ours(text: &str) -> u64 {
-    let mut count = Count::default();
-    Format::OtlpJson.read(&mut text.as_bytes(), &Arc::from("f"), &Limits::default(), &mut count);
-    count.spans
 }
 
 fn serde(text: &str) -> u64 {
@@ -52,26 +41,6 @@ fn serde(text: &str) -> u64 {
         count as u64
     };
     text.lines().map(count).sum()
-}
-
-#[derive(Default)]
-struct Count {
-    spans: u64,
-}
-
-impl Sink for Count {
-    fn span(&mut self, span: Span<'_>, record: Record<'_>) {
-        black_box((&span, &record));
-        self.spans += 1;
-    }
-
-    fn problem(&mut self, problem: Problem) {
-        panic!("{problem}");
-    }
-
-    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
-        panic!("{file}: {reason}");
-    }
 }
 
 #[derive(Deserialize)]
