@@ -115,7 +115,7 @@ pub(crate) struct Inspect {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The column to sort by: name, count, mean, sd, median, p75, p95, max.
+    /// The column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees, spans, max/s.
     #[arg(long, value_name = "COLUMN", default_value = "count")]
     pub(crate) sort: Column,
 

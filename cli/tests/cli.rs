@@ -108,6 +108,12 @@ fn inspect_sorts_by_any_column_and_cuts() {
     assert_eq!(json["functions"][0]["name"], "read(*)");
     assert_eq!(json["functions"][1]["max_ms"], 4.0);
     assert_eq!(json["workload"]["files"][0]["format"], "htrace");
+    let path = workload("hdfs_raw_roots.tar.xz");
+    for (column, first) in [("trees", "DFSOutputStream#close"), ("traces", "DFSOutputStream#writeChunk")] {
+        let json = success(&run(&["inspect", &path, "--sort", column, "--json"]));
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["roots"][0]["name"], first, "{column}");
+    }
 }
 
 #[test]

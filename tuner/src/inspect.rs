@@ -102,6 +102,12 @@ pub enum Column {
     P95,
     /// Longest duration (functions; roots are sorted by mean).
     Max,
+    /// Call trees (roots; functions are sorted by count).
+    Trees,
+    /// Spans of the traces (roots; functions are sorted by count).
+    Spans,
+    /// Most arrivals within a second (roots; functions are sorted by count).
+    Rate,
 }
 
 impl Column {
@@ -109,12 +115,17 @@ impl Column {
     pub const ALL: &'static [(&'static str, Self)] = &[
         ("name", Self::Name),
         ("count", Self::Count),
+        ("traces", Self::Count),
+        ("share", Self::Count),
         ("mean", Self::Mean),
         ("sd", Self::Sd),
         ("median", Self::Median),
         ("p75", Self::P75),
         ("p95", Self::P95),
         ("max", Self::Max),
+        ("trees", Self::Trees),
+        ("spans", Self::Spans),
+        ("max/s", Self::Rate),
     ];
 }
 
@@ -156,7 +167,7 @@ impl Inspection {
     pub fn sort(&mut self, column: Column) {
         let number = |f: &FunctionRow| match column {
             Column::Name => 0.0,
-            Column::Count => f.count as f64,
+            Column::Count | Column::Trees | Column::Spans | Column::Rate => f.count as f64,
             Column::Mean => f.mean_ms,
             Column::Sd => f.sd_ms,
             Column::Median => f.median_ms,
@@ -169,6 +180,9 @@ impl Inspection {
             Column::Name => 0.0,
             Column::Count => r.traces as f64,
             Column::Sd => r.sd_ms,
+            Column::Trees => r.call_trees as f64,
+            Column::Spans => r.spans as f64,
+            Column::Rate => r.traces_per_second_max as f64,
             Column::Mean | Column::Median | Column::P75 | Column::P95 | Column::Max => r.mean_ms,
         };
         self.roots.sort_by(|a, b| number(b).total_cmp(&number(a)).then_with(|| a.name.cmp(&b.name)));

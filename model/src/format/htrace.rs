@@ -8,7 +8,7 @@
 //! | HTrace 4 | HTrace 3 | HTrace 2 and 3.0 | here |
 //! |---|---|---|---|
 //! | `a`, 128 bits | `i`, `s` | `TraceID`, `SpanID`, signed decimals | ids: of `a` the high half is the trace's, the low half the span's |
-//! | `p`, a list | `p` | `ParentID`, [`0x74ace`](ROOT_PARENT) for none | parents; in HTrace 4 one of another trace is a link |
+//! | `p`, a list | `p` | `ParentID`, `0x74ace` for none | parents; in HTrace 4 one of another trace is a link |
 //! | `b`, `e` in milliseconds | `b`, `e` | `Start`, `Stop` | start and end, unknown if missing or 0 |
 //! | `d` | `d` | `Description` | name |
 //! | `r`, the tracer | `r`, the process | | `service.name` of the resource |
