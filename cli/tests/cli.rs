@@ -107,7 +107,7 @@ fn inspect_sorts_by_any_column_and_cuts() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["functions"][0]["name"], "read(*)");
     assert_eq!(json["functions"][1]["max_ms"], 4.0);
-    assert_eq!(json["workload"]["files"][0]["format"], "htrace");
+    assert_eq!(json["input"]["files"][0]["format"], "htrace");
     let path = workload("hdfs_raw_roots.tar.xz");
     for (column, first) in [("trees", "DFSOutputStream#close"), ("traces", "DFSOutputStream#writeChunk")] {
         let json = success(&run(&["inspect", &path, "--sort", column, "--json"]));

@@ -13,7 +13,7 @@ use crate::output;
 
 #[derive(Serialize)]
 struct Report<'a> {
-    workload: &'a Input,
+    input: &'a Input,
     #[serde(flatten)]
     inspection: Inspection,
 }
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Inspect, stop: &AtomicBool) -> Result<(), Failure> {
         inspection.functions.truncate(args.top);
     }
     if args.json {
-        return output::print_json(&Report { workload: &loaded.input, inspection });
+        return output::print_json(&Report { input: &loaded.input, inspection });
     }
     let mut text = loaded.input.heading();
     let _ = writeln!(
