@@ -243,6 +243,17 @@ fn a_cut_archive_gives_the_spans_before_the_cut() {
         assert_eq!(collected.kinds(), vec![ProblemKind::Truncated; problems], "cut to {cut}");
         assert_eq!(collected.spans.len(), spans, "cut to {cut}");
     }
+    // Inside a compressed file: that the archive ends there is said once.
+    let packed = gz(&(0..2000u32)
+        .map(|n| line(&format!("{:x}", n.wrapping_mul(0x9e37_79b9))))
+        .collect::<String>()
+        .into_bytes());
+    let archive = [first.clone(), file("b.gz", &packed)].concat();
+    let (collected, _) = read_bytes("a.tar", &archive[..archive.len() - 1024]);
+    let ends: Vec<_> = collected.problems.iter().filter(|problem| problem.place.line == 0).collect();
+    assert_eq!(ends.len(), 1, "{ends:?}");
+    assert_eq!(ends[0].detail, "the archive ends inside this file");
+    assert_eq!(*ends[0].place.file, *"a.tar/b.gz");
     // Inside a file that nobody reads.
     let archive = [first, file("a.log", &[b'x'; 200_000])].concat();
     let (collected, _) = read_bytes("a.tar", &archive[..archive.len() - 1000]);

@@ -79,6 +79,7 @@ fn other_files_get_a_reason() {
         ),
         // Letters that HTrace uses too, with values that it does not.
         (r#"{"a":1,"b":2,"d":"x","p":[]}"#, "JSON, but not of traces (keys a, b, d)"),
+        (r#"{"a":"short","b":2,"d":"x"}"#, "JSON, but not of traces (keys a, b, d)"),
         // A structured log.
         (r#"{"traceId":"00ff","id":"12","msg":"x"}"#, "JSON, but not of traces (keys traceId, id, msg)"),
         (r#"{"resourceLogs":[{"scopeLogs":[]}]}"#, "OTLP logs or metrics, without spans"),
