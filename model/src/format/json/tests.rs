@@ -6,8 +6,11 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::documents::{Pieces, read_pieces};
 use super::*;
+use crate::format::otlp::testing::cases;
 use crate::problem::Problem;
 use crate::sink::{Record, Sink};
 use crate::source::Limits;
@@ -496,5 +499,105 @@ fn strings_with_escapes() {
         ("\"\\", 2),
     ] {
         assert_eq!(value(bad, Cursor::string), Err(at), "{bad}");
+    }
+}
+
+/// Any value, read with every means that the cursor has for one.
+fn tree(cursor: &mut Cursor<'_>) -> Result<serde_json::Value, Fault> {
+    let start = cursor.clone();
+    Ok(match cursor.peek() {
+        Some(b'{') => {
+            let mut members = serde_json::Map::new();
+            cursor.object(|cursor, key| {
+                members.insert(key.into_owned(), tree(cursor)?);
+                Ok(())
+            })?;
+            members.into()
+        }
+        Some(b'[') => {
+            let mut items = Vec::new();
+            cursor.list(|cursor| {
+                items.push(tree(cursor)?);
+                Ok(())
+            })?;
+            items.into()
+        }
+        _ => match cursor.scalar()? {
+            Scalar::Null => serde_json::Value::Null,
+            Scalar::Bool(value) => value.into(),
+            Scalar::String(text) => text.into(),
+            // What is whole comes out of the cursor as it does out of serde_json; fractions and giants are floats.
+            Scalar::Number(digits) if digits.contains(['.', 'e', 'E']) => start.clone().f64()?.into(),
+            Scalar::Number(digits) if digits.starts_with('-') && digits != "-0" => start
+                .clone()
+                .i64()
+                .map_or_else(|_| start.clone().f64().map(Into::into), |value| Ok(value.into()))?,
+            Scalar::Number("-0") => (-0.0).into(),
+            Scalar::Number(_) => start
+                .clone()
+                .u64()
+                .map_or_else(|_| start.clone().f64().map(Into::into), |value| Ok(value.into()))?,
+        },
+    })
+}
+
+/// The value with its floats rounded: serde_json reads them quickly rather than to the last bit.
+fn rounded(value: serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::Number(number) if number.is_f64() => {
+            format!("{:.12e}", number.as_f64().unwrap_or_default()).into()
+        }
+        serde_json::Value::Array(items) => items.into_iter().map(rounded).collect(),
+        serde_json::Value::Object(members) => {
+            members.into_iter().map(|(key, value)| (key, rounded(value))).collect()
+        }
+        other => other,
+    }
+}
+
+fn json() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i64>().prop_map(Into::into),
+        any::<u64>().prop_map(Into::into),
+        any::<f64>().prop_map(Into::into),
+        any::<Vec<char>>().prop_map(|chars| String::from_iter(chars).into()),
+    ];
+    leaf.prop_recursive(4, 30, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Into::into),
+            prop::collection::vec((any::<Vec<char>>(), inner), 0..5).prop_map(|members| {
+                members.into_iter().map(|(key, value)| (String::from_iter(key), value)).collect()
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    /// serde_json is the judge of what is JSON and what it means, also of text with a few bytes changed.
+    #[test]
+    fn what_is_json_is_decided_as_by_serde_json(
+        value in json(),
+        pretty in any::<bool>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(&b"{}[]\",:0-.eEtnu\\ \n\x01x"[..])), 0..3),
+    ) {
+        let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) };
+        let mut bytes = text.expect("values can be written").into_bytes();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let Ok(text) = String::from_utf8(bytes) else { return Ok(()) };
+        let mut cursor = Cursor::new(&text, 0, 100);
+        let ours = tree(&mut cursor).ok().filter(|_| cursor.peek().is_none());
+        prop_assert_eq!(ours.clone().map(rounded), serde_json::from_str(&text).ok().map(rounded));
+        // Stepping over a value ends where reading it does.
+        if ours.is_some() {
+            let mut over = Cursor::new(&text, 0, 100);
+            prop_assert_eq!(over.skip().map(str::trim), Ok(text.trim()));
+        }
     }
 }
