@@ -139,6 +139,12 @@ fn one_document_over_many_lines() {
 }
 
 #[test]
+fn a_line_may_end_with_a_brace_and_not_be_a_document() {
+    check("{\"a\":{}\n,\"units\":[{\"n\":\"a\"}\n,{\"n\":\"b\"}\n]}\n", "2:18 a\n3:29 b");
+    check("{\"wrap\":{\"units\":[{\"n\":\"a\"}]}\n\n}{\"units\":[{\"n\":\"b\"}]}", "1:18 a\n3:42 b");
+}
+
+#[test]
 fn documents_with_nothing_in_between() {
     check(
         "{\"units\":[{\"n\":\"a\"}]}{\"units\":[{\"n\":\"b\"}]} {\"units\":[{\"n\":\"c\"}]}",

@@ -183,6 +183,20 @@ fn a_large_trace_takes_several_lines() {
 }
 
 #[test]
+fn spans_of_equal_resources_that_follow_each_other_are_one_group() {
+    let spans = ["a", "b", "b", "a"].map(|service| Span {
+        span_id: SpanId(1),
+        resource: Arc::new(Resource::service(service)),
+        ..Span::default()
+    });
+    let text = write(&spans);
+    let services: Vec<_> =
+        text.matches(r#""stringValue":"a""#).chain(text.matches(r#""stringValue":"b""#)).collect();
+    assert_eq!(services.len(), 3, "{text}");
+    read(text).assert_spans(&spans);
+}
+
+#[test]
 fn the_example_of_the_specification() {
     let kept = sample("otel_proto_trace.json");
     assert_eq!(kept.problems, [""; 0]);
