@@ -11,11 +11,8 @@ use crate::ids::{SpanId, TraceId};
 use crate::span::{Link, Span};
 use crate::value::{Attribute, Value};
 
-mod known;
 #[cfg(test)]
 pub(super) mod testing;
-
-pub(super) use known::Known;
 
 /// Marks a link as a further parent.
 pub(super) const PARENT_KEY: &str = "astracer.parent";

@@ -13,7 +13,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use super::json::{Cursor, Fault, Layout, Out, read_units};
-use super::otlp::Known;
+use super::reuse::Reuse;
 use crate::sink::Sink;
 use crate::source::Limits;
 use crate::span::{Resource, Scope};
@@ -65,8 +65,8 @@ const SPANS: &[&str] = &["spans"];
 /// URLs mostly do. So each object is walked twice: first for all but its spans, as far as needed, then for the spans.
 #[derive(Default)]
 struct Units {
-    resources: Known<Resource>,
-    scopes: Known<Scope>,
+    resources: Reuse<Resource>,
+    scopes: Reuse<Scope>,
     schema_ahead: SchemaAhead,
 }
 

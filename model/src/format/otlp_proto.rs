@@ -14,7 +14,7 @@
 use std::io::{self, BufRead};
 use std::sync::Arc;
 
-use super::otlp::Known;
+use super::reuse::Reuse;
 use super::window::Window;
 use crate::problem::{Place, Problem, ProblemKind};
 use crate::sink::{Record, Sink};
@@ -45,8 +45,8 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
             place,
             limits,
             unit_byte: 0,
-            resources: Known::default(),
-            scopes: Known::default(),
+            resources: Reuse::default(),
+            scopes: Reuse::default(),
         },
     };
     // What breaks off has been reported.
@@ -270,26 +270,28 @@ struct Units<'r> {
     limits: &'r Limits,
     /// Where in the file the current unit starts.
     unit_byte: u64,
-    resources: Known<Resource>,
-    scopes: Known<Scope>,
+    resources: Reuse<Resource>,
+    scopes: Reuse<Scope>,
 }
 
 impl Units<'_> {
     /// Reads the spans of a resource; true if the sink wants no more.
     fn resource_spans(&mut self, unit: Bytes<'_>) -> bool {
         let head = Head::of(unit);
-        let resource = self.resources.get_or_make(head.schema_url, head.subject.bytes, || {
-            message::resource(&head, self.limits.nesting_max)
-        });
+        let resource =
+            self.resources.try_get_or_make(&[head.schema_url.as_bytes(), head.subject.bytes], || {
+                message::resource(&head, self.limits.nesting_max)
+            });
         let resource = resource.unwrap_or_else(|fault| {
             self.fault(fault);
             Arc::default()
         });
         let result = self.groups(unit, |this, scope_spans| {
             let head = Head::of(scope_spans);
-            let scope = this.scopes.get_or_make(head.schema_url, head.subject.bytes, || {
-                message::scope(&head, this.limits.nesting_max)
-            });
+            let scope =
+                this.scopes.try_get_or_make(&[head.schema_url.as_bytes(), head.subject.bytes], || {
+                    message::scope(&head, this.limits.nesting_max)
+                });
             let scope = scope.unwrap_or_else(|fault| {
                 this.fault(fault);
                 Arc::default()

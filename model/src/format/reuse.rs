@@ -1,31 +1,31 @@
-//! Resources and scopes that are made once for equal text, so that a million spans share a handful.
+//! Resources and scopes that are made once for equal text or bytes, so that a million spans share a handful.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
-/// Bytes of text that are remembered. When they are used up, everything is forgotten and made anew.
-const TEXT_BYTES_MAX: usize = 4 << 20;
+/// Bytes that are remembered. When they are used up, everything is forgotten and made anew.
+const BYTES_MAX: usize = 4 << 20;
 
-/// Remembers what was made from which text.
+/// Remembers what was made from which text or bytes.
 #[derive(Debug)]
 pub(super) struct Reuse<T> {
-    made: HashMap<Box<str>, Arc<T>, RandomState>,
-    text_bytes: usize,
-    key: String,
+    made: HashMap<Box<[u8]>, Arc<T>, RandomState>,
+    bytes: usize,
+    key: Vec<u8>,
 }
 
 impl<T> Default for Reuse<T> {
     fn default() -> Self {
-        Self { made: HashMap::default(), text_bytes: 0, key: String::new() }
+        Self { made: HashMap::default(), bytes: 0, key: Vec::new() }
     }
 }
 
 impl<T> Reuse<T> {
-    /// What was made from these texts before, or what `make` makes of them now.
-    pub(super) fn get_or_make(&mut self, texts: &[&str], make: impl FnOnce() -> T) -> Arc<T> {
-        match self.try_get_or_make(texts, || Ok::<T, std::convert::Infallible>(make())) {
+    /// What was made from these parts before, or what `make` makes of them now.
+    pub(super) fn get_or_make(&mut self, parts: &[impl AsRef<[u8]>], make: impl FnOnce() -> T) -> Arc<T> {
+        match self.try_get_or_make(parts, || Ok::<T, std::convert::Infallible>(make())) {
             Ok(made) => made,
             Err(never) => match never {},
         }
@@ -34,26 +34,26 @@ impl<T> Reuse<T> {
     /// The same for what may fail to be made.
     pub(super) fn try_get_or_make<E>(
         &mut self,
-        texts: &[&str],
+        parts: &[impl AsRef<[u8]>],
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
         self.key.clear();
-        for text in texts {
+        for part in parts.iter().map(AsRef::as_ref) {
             // A length in front keeps ("ab", "c") and ("a", "bc") apart.
-            self.key.extend(text.len().to_le_bytes().map(char::from));
-            self.key.push_str(text);
+            self.key.extend_from_slice(&part.len().to_le_bytes());
+            self.key.extend_from_slice(part);
         }
-        if let Some(made) = self.made.get(self.key.as_str()) {
+        if let Some(made) = self.made.get(self.key.as_slice()) {
             return Ok(Arc::clone(made));
         }
         let made = Arc::new(make()?);
-        if self.key.len() <= TEXT_BYTES_MAX {
-            self.text_bytes += self.key.len();
-            if self.text_bytes > TEXT_BYTES_MAX {
+        if self.key.len() <= BYTES_MAX {
+            self.bytes += self.key.len();
+            if self.bytes > BYTES_MAX {
                 self.made.clear();
-                self.text_bytes = self.key.len();
+                self.bytes = self.key.len();
             }
-            self.made.insert(self.key.as_str().into(), Arc::clone(&made));
+            self.made.insert(self.key.as_slice().into(), Arc::clone(&made));
         }
         Ok(made)
     }
@@ -81,13 +81,13 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut reuse = Reuse::default();
-        let text = "x".repeat(TEXT_BYTES_MAX / 4);
+        let text = "x".repeat(BYTES_MAX / 4);
         for number in 0..20 {
             reuse.get_or_make(&[&text, &number.to_string()], || number);
-            assert!(reuse.text_bytes <= TEXT_BYTES_MAX);
+            assert!(reuse.bytes <= BYTES_MAX);
             assert!(reuse.made.len() <= 4);
         }
-        let larger = "x".repeat(TEXT_BYTES_MAX + 1);
+        let larger = "x".repeat(BYTES_MAX + 1);
         reuse.get_or_make(&[&larger], || 1);
         assert_eq!(*reuse.get_or_make(&[&larger], || 2), 2);
     }

@@ -72,7 +72,7 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
             Id::Wide { low, .. } | Id::Narrow(low) => parents.push(SpanId(low)),
         }
     }
-    let resource = shared.resources.get_or_make(&[&tracer], || match &*tracer {
+    let resource = shared.resources.get_or_make(&[&*tracer], || match &*tracer {
         "" => Resource::default(),
         tracer => Resource::service(tracer),
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 
 use crate::format::json::{Cursor, Fault, Out, Why};
-use crate::format::otlp::Known;
+use crate::format::reuse::Reuse;
 
 /// The members of a group of spans beside the spans.
 pub(super) struct Head<'a> {
@@ -59,7 +59,7 @@ impl<'a> Head<'a> {
     /// The resource or scope. If it can't be read that is reported, and the spans get an empty one.
     pub(super) fn subject<T: Default>(
         &self,
-        known: &mut Known<T>,
+        reuse: &mut Reuse<T>,
         out: &mut Out<'_>,
         make: impl FnOnce(&mut Cursor<'_>, &str) -> Result<T, Fault>,
     ) -> Arc<T> {
@@ -67,8 +67,8 @@ impl<'a> Head<'a> {
             Some((start, text)) => (start.clone(), *text),
             None => (Cursor::new("null", 0, 0), "null"),
         };
-        let made = known
-            .get_or_make(&self.schema_url, text.as_bytes(), || make(&mut start.clone(), &self.schema_url));
+        let made =
+            reuse.try_get_or_make(&[&*self.schema_url, text], || make(&mut start.clone(), &self.schema_url));
         made.unwrap_or_else(|fault| {
             out.fault(&start, fault);
             Arc::default()
