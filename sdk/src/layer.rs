@@ -1,5 +1,6 @@
 //! The layer: what `tracing` tells it, and where it goes from there.
 
+mod ask;
 mod buffer;
 mod context;
 mod convert;
@@ -10,10 +11,14 @@ mod record;
 mod table;
 mod thread;
 
+#[cfg(feature = "bridge")]
+use std::any::TypeId;
 use std::sync::Arc;
 
 use opentelemetry::trace::{SpanContext, TraceContextExt};
 use opentelemetry::{Context as OtelContext, SpanId};
+#[cfg(feature = "bridge")]
+use tracing_core::Dispatch;
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
@@ -21,7 +26,12 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-pub(crate) use self::buffer::Parcel;
+pub(crate) use self::ask::Meta;
+#[cfg(feature = "bridge")]
+pub(crate) use self::ask::View;
+pub(crate) use self::buffer::{EventTime, Parcel};
+#[cfg(feature = "bridge")]
+pub(crate) use self::context::LiveSpan;
 pub(crate) use self::convert::Converter;
 pub(crate) use self::core::Core;
 pub(crate) use self::thread::number as thread_number;
@@ -30,6 +40,8 @@ use self::core::{Below, Plain, Surroundings};
 use self::fields::Fields;
 use self::table::Handle;
 use self::thread::{Entered, State};
+#[cfg(feature = "bridge")]
+use crate::bridge::Bridge;
 use crate::settings::{ContextMode, Presence};
 
 /// The layer for `tracing_subscriber`: put it on a `Registry`, with other layers as you like.
@@ -40,14 +52,20 @@ use crate::settings::{ContextMode, Presence};
 pub struct AstracerLayer {
     /// `None`: switched off.
     core: Option<Arc<Core>>,
+    #[cfg(feature = "bridge")]
+    bridge: Option<Arc<Bridge>>,
 }
 
 impl AstracerLayer {
     pub(crate) fn new(core: Option<Arc<Core>>) -> Self {
-        AstracerLayer { core }
+        AstracerLayer {
+            #[cfg(feature = "bridge")]
+            bridge: core.clone().map(|core| Arc::new(Bridge::new(core))),
+            core,
+        }
     }
 
-    fn core(&self) -> Option<&Core> {
+    pub(crate) fn core(&self) -> Option<&Core> {
         if cfg!(feature = "enabled") { self.core.as_deref() } else { None }
     }
 }
@@ -196,6 +214,24 @@ where
             drop(lane);
             core.end(&id);
         }
+    }
+
+    #[cfg(feature = "bridge")]
+    fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        if let Some(bridge) = &self.bridge {
+            bridge.register(dispatch);
+        }
+    }
+
+    // The trait's method is unsafe for what its callers do with the pointers; these point into what `self` owns, and
+    // are of the types asked for.
+    #[cfg(feature = "bridge")]
+    #[allow(unsafe_code)]
+    unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
+        if id == TypeId::of::<Self>() {
+            return Some((&raw const *self).cast());
+        }
+        self.bridge.as_ref()?.downcast_raw(id)
     }
 }
 

@@ -49,8 +49,12 @@
 //! # Features
 //!
 //! - `enabled` (default): without it, all of the API is there and does nothing.
+//! - `bridge`: spans of the layer answer tracing-opentelemetry's own `OpenTelemetrySpanExt` too, so that middleware that
+//!   calls it works as it is. Pulls in tracing-opentelemetry; one call costs about as much as making a stock span.
 //! - `parameters` (default): reads the tuner's parameters files.
 
+#[cfg(feature = "bridge")]
+mod bridge;
 mod builder;
 mod clock;
 mod config;
@@ -62,6 +66,7 @@ mod propagation;
 mod queue;
 mod sampler;
 mod settings;
+mod span_ext;
 mod stats;
 mod worker;
 
@@ -75,4 +80,5 @@ pub use layer::AstracerLayer;
 pub use propagation::Propagator;
 pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, Presence, SpanLimits};
+pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{Losses, Stats};

@@ -25,9 +25,7 @@ pub(crate) fn of_record(
     match mode {
         ContextMode::Off => None,
         ContextMode::Ids => Some(base.with_remote_span_context(context)),
-        ContextMode::Recording => {
-            Some(base.with_span(LiveSpan { slot: slot.clone(), index, context, limits: *limits }))
-        }
+        ContextMode::Recording => Some(base.with_span(LiveSpan::new(slot.clone(), index, context, *limits))),
     }
 }
 
@@ -52,7 +50,7 @@ pub(crate) fn of_dropped(
 
 /// A span of ours, as the OpenTelemetry API sees it.
 #[derive(Debug)]
-struct LiveSpan {
+pub(crate) struct LiveSpan {
     slot: Arc<Slot>,
     index: u32,
     context: SpanContext,
@@ -60,6 +58,10 @@ struct LiveSpan {
 }
 
 impl LiveSpan {
+    pub(crate) fn new(slot: Arc<Slot>, index: u32, context: SpanContext, limits: SpanLimits) -> Self {
+        LiveSpan { slot, index, context, limits }
+    }
+
     /// Nothing happens if the span has ended: a context may outlive it.
     fn with<T>(&self, f: impl FnOnce(&mut Open<'_>) -> T) -> Option<T> {
         let mut buffer = self.slot.lock();
@@ -75,7 +77,7 @@ impl Span for LiveSpan {
         attributes: Vec<KeyValue>,
     ) {
         let name = name.into();
-        self.with(|open| open.add_event(name, timestamp, attributes));
+        self.with(|open| open.add_event(name, EventTime::Date(timestamp), attributes));
     }
 
     fn span_context(&self) -> &SpanContext {
@@ -166,7 +168,7 @@ impl<'a> Open<'a> {
         Text { start, length: cut as u32 }
     }
 
-    pub(crate) fn add_event(&mut self, name: Cow<'static, str>, time: SystemTime, attributes: Vec<KeyValue>) {
+    pub(crate) fn add_event(&mut self, name: Cow<'static, str>, time: EventTime, attributes: Vec<KeyValue>) {
         let max = self.limits.events;
         if !self.record().events.admit(max) {
             return;
@@ -184,7 +186,7 @@ impl<'a> Open<'a> {
         self.buffer.events.push(Event {
             record: self.index,
             name,
-            time: EventTime::Date(time),
+            time,
             metadata: None,
             log: Default::default(),
             count,

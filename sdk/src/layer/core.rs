@@ -126,11 +126,8 @@ impl Core {
             let metadata = attributes.metadata();
             let name = fields.name.map_or(metadata.name(), |text| fields.memory.text(text));
             let mut memory = String::new();
-            // A parent's decision needs no key.
-            let key = match self.decider.honours(&around.parent) {
-                true => "",
-                false => self.decider.key_of(&Root::new(name, fields), &mut memory),
-            };
+            // A parent's decision needs no key; but the parent may still be replaced by one that needs it.
+            let key = self.decider.key_of(&Root::new(name, fields), &mut memory);
             let Some(slot) = self.pool.take() else {
                 self.counters.lose(Loss::OpenTraces, 1);
                 return;

@@ -16,6 +16,8 @@ mod off;
 #[cfg(feature = "enabled")]
 mod parity;
 #[cfg(feature = "enabled")]
+mod span_ext;
+#[cfg(feature = "enabled")]
 mod spans;
 #[cfg(feature = "enabled")]
 mod support;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use astracer_sdk::{
-    Astracer, Clock, ContextMode, Key, OnFault, Parents, Presence, Propagator, SpanLimits, Stats,
+    Astracer, Clock, ContextMode, Key, OnFault, OpenTelemetrySpanExt as _, Parents, Presence, Propagator,
+    SpanLimits, Stats, get_otel_context,
 };
-use opentelemetry::trace::{SpanKind, TraceContextExt as _};
+use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt as _};
 use opentelemetry::{Context, InstrumentationScope, TraceId};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -77,6 +78,16 @@ fn everything_can_be_called() {
         root.follows_from(info_span!(parent: None, "other"));
         info!("an event");
         assert!(!Context::current().has_active_span());
+        assert_eq!(root.set_parent(Context::new()), Ok(()));
+        root.add_link(SpanContext::NONE);
+        root.add_link_with_attributes(SpanContext::NONE, vec![]);
+        root.set_attribute("n", 2);
+        root.set_status(Status::Ok);
+        root.add_event("event", vec![]);
+        root.add_event_with_timestamp("event", SystemTime::UNIX_EPOCH, vec![]);
+        assert!(!root.context().has_active_span());
+        let dispatch = tracing::dispatcher::get_default(Dispatch::clone);
+        assert!(get_otel_context(&root.id().unwrap(), &dispatch).is_none());
     });
     let sampler = &astracer.sampler;
     let sampled = sampler.should_sample(None, TraceId::from(1u128), "x", &SpanKind::Internal, &[], &[]);

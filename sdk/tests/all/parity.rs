@@ -21,9 +21,9 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::support::{Collector, TIMEOUT};
 
-type Stock = OpenTelemetryLayer<Registry, opentelemetry_sdk::trace::SdkTracer>;
+pub(crate) type Stock = OpenTelemetryLayer<Registry, opentelemetry_sdk::trace::SdkTracer>;
 
-fn ours(change: impl FnOnce(Builder) -> Builder, body: fn()) -> Vec<SpanData> {
+pub(crate) fn ours(change: impl FnOnce(Builder) -> Builder, body: fn()) -> Vec<SpanData> {
     let collector = Collector::default();
     let builder = Astracer::builder().sampler("always".parse().unwrap()).exporter(collector.clone());
     let astracer = change(builder).build().unwrap();
@@ -32,7 +32,7 @@ fn ours(change: impl FnOnce(Builder) -> Builder, body: fn()) -> Vec<SpanData> {
     collector.spans()
 }
 
-fn stock(change: impl FnOnce(Stock) -> Stock, body: fn()) -> Vec<SpanData> {
+pub(crate) fn stock(change: impl FnOnce(Stock) -> Stock, body: fn()) -> Vec<SpanData> {
     let collector = Collector::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(collector.clone()).build();
     let layer = change(OpenTelemetryLayer::new(provider.tracer("stock")));
@@ -42,7 +42,7 @@ fn stock(change: impl FnOnce(Stock) -> Stock, body: fn()) -> Vec<SpanData> {
 }
 
 /// One line for each span, event and link, in an order that does not depend on when spans were exported.
-fn lines(spans: &[SpanData]) -> Vec<String> {
+pub(crate) fn lines(spans: &[SpanData]) -> Vec<String> {
     let name = |id: SpanId| {
         let known = spans.iter().find(|span| span.span_context.span_id() == id);
         known.map_or_else(|| format!("{id}"), |span| span.name.to_string())
@@ -61,7 +61,8 @@ fn lines(spans: &[SpanData]) -> Vec<String> {
             lines.push(format!("{own} event {at}: {}{}", event.name, attributes(&event.attributes)));
         }
         for (at, link) in span.links.links.iter().enumerate() {
-            lines.push(format!("{own} link {at}: {}", name(link.span_context.span_id())));
+            let to = name(link.span_context.span_id());
+            lines.push(format!("{own} link {at}: {to}{}", attributes(&link.attributes)));
         }
     }
     lines.sort();

@@ -1,0 +1,344 @@
+//! Calls of tracing-opentelemetry's own `OpenTelemetrySpanExt`, answered for spans of our layer: middleware that was
+//! written for the stock layer works with ours.
+//!
+//! The stock trait asks the subscriber for a type that is private to its crate, with functions that then look up two
+//! more types, and in the span's extensions the stock layer's data. So our layer holds a stock layer that is never put
+//! on a subscriber, and passes on what it is asked for and does not know. The look-up of the span leads here:
+//!
+//! ```text
+//! span.set_parent(..) -> stock trait -> Adapter::span_data(id) -> a span in a private registry, with stock data
+//!                             |                                    built for just this call
+//!                             +-- changes the data --> the look-up's result is dropped -> Teller: what was changed
+//!                                                                                         goes to our record
+//! ```
+//!
+//! Each call is complete in itself: nothing of the stock layer's lives longer, so there is one state of a span, ours,
+//! whoever asks first. A span that is decided about is shown as started, with a context that writes to our record; one
+//! that is not, as a builder. Nothing of this is on the way of spans that nobody asks about.
+
+use std::any::TypeId;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use opentelemetry::trace::{
+    Span, SpanBuilder, SpanContext, Status, TraceContextExt as _, TraceState, Tracer,
+};
+use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId, Value};
+use tracing_core::callsite::DefaultCallsite;
+use tracing_core::dispatcher::WeakDispatch;
+use tracing_core::field::Value as Field;
+use tracing_core::metadata::Kind;
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::{Dispatch, Event, Level, Metadata, Subscriber};
+use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_subscriber::layer::{Context as LayerContext, Layered, SubscriberExt as _};
+use tracing_subscriber::registry::{Extensions, ExtensionsMut, LookupSpan, SpanData};
+use tracing_subscriber::{Layer, Registry};
+
+use crate::layer::{Core, EventTime, LiveSpan, View};
+
+/// What the layer holds to answer the stock trait.
+pub(crate) struct Bridge {
+    adapter: Adapter,
+    /// Never sees a span: the stock trait finds its functions through it, and its tracer when a context is asked for.
+    asked: OpenTelemetryLayer<Adapter, Teller>,
+}
+
+impl fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bridge").finish_non_exhaustive()
+    }
+}
+
+impl Bridge {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        let asked = OpenTelemetryLayer::new(Teller { core: core.clone(), decides: true });
+        let stock = OpenTelemetryLayer::new(Teller { core: core.clone(), decides: false })
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_tracked_inactivity(false);
+        let adapter = Adapter {
+            core,
+            stock: Registry::default().with(Quiet(stock)),
+            dispatch: Mutex::new(Dispatch::none().downgrade()),
+        };
+        Bridge { adapter, asked }
+    }
+
+    /// The subscriber that the layer is on has become one.
+    pub(crate) fn register(&self, dispatch: &Dispatch) {
+        *self.adapter.dispatch.lock().unwrap_or_else(PoisonError::into_inner) = dispatch.downgrade();
+    }
+
+    /// What the layer does not know itself, and is asked for by its type.
+    pub(crate) fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
+        if id == TypeId::of::<Adapter>() {
+            return Some((&raw const self.adapter).cast());
+        }
+        // It answers with pointers to what lies inside of itself, for types that only its crate can name; they are
+        // valid as long as `self`, as those of any layer.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.asked.downcast_raw(id)
+        }
+    }
+}
+
+/// Where the stock trait looks spans up, by their ids in the true subscriber.
+struct Adapter {
+    core: Arc<Core>,
+    stock: Layered<Quiet, Registry>,
+    /// The true subscriber.
+    dispatch: Mutex<WeakDispatch>,
+}
+
+impl<'a> LookupSpan<'a> for Adapter {
+    type Data = Asked<'a>;
+
+    fn span_data(&'a self, id: &Id) -> Option<Asked<'a>> {
+        let dispatch = self.dispatch.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let dispatch = dispatch.unwrap_or_else(Dispatch::none);
+        let registry = dispatch.downcast_ref::<Registry>();
+        let metadata = registry.and_then(|registry| registry.span_data(id)).map(|data| data.metadata());
+        let (around, decided) = match self.core.view(id, metadata, &dispatch) {
+            View::Undecided(base) => (base.with_remote_span_context(untouched(id)), false),
+            View::Decided(context) => (context, true),
+        };
+        let guard = around.attach();
+        let made = with_attributes(id, |attributes| self.stock.new_span(attributes));
+        if decided {
+            start(&self.stock, &made);
+        }
+        drop(guard);
+        let registry = self.stock.downcast_ref::<Registry>()?;
+        Some(Asked { data: registry.span_data(&made)?, stock: &self.stock, decided })
+    }
+}
+
+/// The stock data of one span of ours, for one call of the stock trait.
+struct Asked<'a> {
+    data: <Registry as LookupSpan<'a>>::Data,
+    stock: &'a Layered<Quiet, Registry>,
+    decided: bool,
+}
+
+impl<'a> SpanData<'a> for Asked<'a> {
+    fn id(&self) -> Id {
+        self.data.id()
+    }
+
+    fn metadata(&self) -> &'static Metadata<'static> {
+        self.data.metadata()
+    }
+
+    fn parent(&self) -> Option<&Id> {
+        None
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        self.data.extensions()
+    }
+
+    fn extensions_mut(&self) -> ExtensionsMut<'_> {
+        self.data.extensions_mut()
+    }
+}
+
+impl Drop for Asked<'_> {
+    /// The call is over: what it changed in a builder goes to our record.
+    fn drop(&mut self) {
+        let id = self.data.id();
+        // A call that panicked has poisoned the data's lock.
+        if !self.decided && !std::thread::panicking() {
+            start(self.stock, &id);
+        }
+        self.stock.try_close(id);
+    }
+}
+
+/// Has the stock layer start a span: it gives the builder, or what became of it, to its tracer, the [`Teller`]. If it
+/// has started already, nothing happens.
+fn start(stock: &Layered<Quiet, Registry>, id: &Id) {
+    stock.record_follows_from(id, id);
+}
+
+/// A stock layer that builds and starts, and never ends a span: what it ends would be ours.
+struct Quiet(OpenTelemetryLayer<Registry, Teller>);
+
+impl Layer<Registry> for Quiet {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, Registry>) {
+        self.0.on_new_span(attributes, id, cx);
+    }
+
+    /// Not that it follows: see [`start`]. The registry itself must not be told that the span is entered, since it
+    /// would tell the thread's subscriber when it is left.
+    fn on_follows_from(&self, id: &Id, _: &Id, cx: LayerContext<'_, Registry>) {
+        self.0.on_enter(id, cx.clone());
+        self.0.on_exit(id, cx);
+    }
+}
+
+/// The tracer to which the stock layer gives what it built.
+#[derive(Clone, Debug)]
+struct Teller {
+    core: Arc<Core>,
+    /// Whether a span that is built is asked for its context, and so to be decided about.
+    decides: bool,
+}
+
+impl Tracer for Teller {
+    type Span = Shown;
+
+    fn build_with_context(&self, mut builder: SpanBuilder, parent: &Context) -> Shown {
+        let ids = parent.span().span_context().clone();
+        let mut attributes = builder.attributes.take().unwrap_or_default();
+        let Some(id) = take_id(&mut attributes) else { return Shown::Ids(ids) };
+        let core = &self.core;
+        if core.base_of_undecided(&id).is_some() {
+            if ids != untouched(&id) {
+                // It was undecided just now. If another thread has entered it meanwhile, that one came first.
+                let _ = core.set_parent(&id, None, parent.clone());
+            }
+            if self.decides {
+                core.decide(&id);
+            }
+        }
+        let (links, events) = (builder.links.unwrap_or_default(), builder.events.unwrap_or_default());
+        if !(attributes.is_empty() && links.is_empty() && events.is_empty()) {
+            core.change(&id, None, |open| {
+                attributes.into_iter().for_each(|attribute| open.set_attribute(attribute));
+                links.into_iter().for_each(|link| open.add_link(link.span_context, link.attributes));
+                for event in events {
+                    open.add_event(event.name, EventTime::Date(event.timestamp), event.attributes);
+                }
+            });
+        }
+        match core.live_span(&id) {
+            Some(live) => Shown::Live(live),
+            None => {
+                Shown::Ids(core.context_of(id.into_u64()).map_or(ids, |cx| cx.span().span_context().clone()))
+            }
+        }
+    }
+}
+
+/// A span of ours as the stock layer holds it.
+#[derive(Debug)]
+enum Shown {
+    /// One that is recorded, or may come to be.
+    Live(LiveSpan),
+    /// A dropped one.
+    Ids(SpanContext),
+}
+
+impl Span for Shown {
+    fn add_event_with_timestamp<T: Into<Cow<'static, str>>>(
+        &mut self,
+        name: T,
+        timestamp: SystemTime,
+        attributes: Vec<KeyValue>,
+    ) {
+        if let Shown::Live(span) = self {
+            span.add_event_with_timestamp(name, timestamp, attributes);
+        }
+    }
+
+    fn span_context(&self) -> &SpanContext {
+        match self {
+            Shown::Live(span) => span.span_context(),
+            Shown::Ids(ids) => ids,
+        }
+    }
+
+    fn is_recording(&self) -> bool {
+        matches!(self, Shown::Live(span) if span.is_recording())
+    }
+
+    fn set_attribute(&mut self, attribute: KeyValue) {
+        if let Shown::Live(span) = self {
+            span.set_attribute(attribute);
+        }
+    }
+
+    fn set_status(&mut self, status: Status) {
+        if let Shown::Live(span) = self {
+            span.set_status(status);
+        }
+    }
+
+    fn update_name<T: Into<Cow<'static, str>>>(&mut self, name: T) {
+        if let Shown::Live(span) = self {
+            span.update_name(name);
+        }
+    }
+
+    fn add_link(&mut self, to: SpanContext, attributes: Vec<KeyValue>) {
+        if let Shown::Live(span) = self {
+            span.add_link(to, attributes);
+        }
+    }
+
+    fn end_with_timestamp(&mut self, timestamp: SystemTime) {
+        if let Shown::Live(span) = self {
+            span.end_with_timestamp(timestamp);
+        }
+    }
+}
+
+/// The parent of a builder whose parent nobody has set: not a valid one, and of no use to anyone else.
+fn untouched(id: &Id) -> SpanContext {
+    let span_id = SpanId::from(id.into_u64());
+    SpanContext::new(TraceId::INVALID, span_id, TraceFlags::NOT_SAMPLED, false, TraceState::NONE)
+}
+
+/// The span's id in the true subscriber travels as an attribute: it is all that reaches the tracer whatever is called.
+const ID: &str = "astracer.id";
+
+static METADATA: Metadata<'static> = tracing_core::metadata! {
+    name: "astracer.asked",
+    target: module_path!(),
+    level: Level::INFO,
+    fields: &[ID],
+    callsite: &CALLSITE,
+    kind: Kind::SPAN
+};
+
+static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+
+fn with_attributes<T>(id: &Id, f: impl FnOnce(&Attributes<'_>) -> T) -> T {
+    let number = id.into_u64() as i64;
+    let values = [Some(&number as &dyn Field)];
+    f(&Attributes::new(&METADATA, &METADATA.fields().value_set_all(&values)))
+}
+
+fn take_id(attributes: &mut Vec<KeyValue>) -> Option<Id> {
+    let at = attributes.iter().position(|attribute| attribute.key.as_str() == ID)?;
+    match attributes.remove(at).value {
+        Value::I64(number) if number != 0 => Some(Id::from_u64(number as u64)),
+        _ => None,
+    }
+}
+
+/// Required of what spans are looked up in. It is nobody's subscriber.
+impl Subscriber for Adapter {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}

@@ -1,0 +1,147 @@
+//! What is asked about a span from outside of the layer's own callbacks: by the extension trait.
+
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt as _;
+use tracing_core::span::Id;
+use tracing_core::{Dispatch, Metadata};
+use tracing_subscriber::Registry;
+use tracing_subscriber::registry::LookupSpan as _;
+
+use super::buffer::{EventTime, Pending};
+#[cfg(feature = "bridge")]
+use super::context::LiveSpan;
+use super::context::Open;
+use super::core::Core;
+use super::table::Handle;
+use super::thread::{self, State};
+
+/// The parent of this span can no longer be set.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AlreadyStarted;
+
+/// What `tracing` says of a span.
+pub(crate) type Meta = Option<&'static Metadata<'static>>;
+
+/// How a span stands.
+#[cfg(feature = "bridge")]
+pub(crate) enum View {
+    /// It may still get another parent. With what its context is to be made from.
+    Undecided(Context),
+    /// With its context, or that of the dropped root above it.
+    Decided(Context),
+}
+
+impl Core {
+    /// Sets the parent of a local root that has not been decided about. What else is in the context, baggage, goes
+    /// with it.
+    pub(crate) fn set_parent(&self, id: &Id, metadata: Meta, parent: Context) -> Result<(), AlreadyStarted> {
+        let lane = self.table.find(id.into_u64()).ok_or(AlreadyStarted)?;
+        let Handle::Pending { slot } = self.settle(id, &lane, || metadata) else {
+            return Err(AlreadyStarted);
+        };
+        let slot = self.pool.slot(slot).ok_or(AlreadyStarted)?;
+        let pending = Pending { parent: parent.span().span_context().clone(), base: parent };
+        let mut buffer = slot.lock();
+        // The place may have become another trace's meanwhile.
+        if lane.handle() != (Handle::Pending { slot: slot.number }) {
+            return Err(AlreadyStarted);
+        }
+        let old = buffer.pending.replace(pending);
+        drop(buffer);
+        // Values of contexts are the user's, and so is what runs when they are dropped.
+        drop(old);
+        Ok(())
+    }
+
+    /// Changes a span that is recorded, or may come to be. It is not decided about for this.
+    pub(crate) fn change(&self, id: &Id, metadata: Meta, f: impl FnOnce(&mut Open<'_>)) {
+        let Some(lane) = self.table.find(id.into_u64()) else { return };
+        let handle = self.settle(id, &lane, || metadata);
+        self.with_record(id, handle, |buffer, index| {
+            let span_id = buffer.records[index as usize].span_id;
+            if let Some(mut open) = Open::of(buffer, index, span_id, &self.settings.limits) {
+                f(&mut open);
+            }
+        });
+    }
+
+    /// The time of an event that is added now.
+    pub(crate) fn event_time(&self) -> EventTime {
+        EventTime::Ticks(self.decider.clock().ticks())
+    }
+
+    /// The context of a span, for what it calls. A local root is decided about if it was not.
+    pub(crate) fn context_to_call(&self, id: &Id, metadata: Meta, dispatch: &Dispatch) -> Context {
+        let Some(lane) = self.table.find(id.into_u64()) else {
+            return self.context_around(id, dispatch).unwrap_or_default();
+        };
+        let handle = self.decided(id, &lane, || metadata);
+        let context = lane.context();
+        context.unwrap_or_else(|| {
+            // Contexts are switched off; the ids are asked for nevertheless.
+            let ids = self.with_record(id, handle, |buffer, index| {
+                buffer.span_context(buffer.records[index as usize].span_id)
+            });
+            ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
+        })
+    }
+
+    /// How a span stands, for who is going to ask more. A fresh local root gets a record for what is asked.
+    #[cfg(feature = "bridge")]
+    pub(crate) fn view(&self, id: &Id, metadata: Meta, dispatch: &Dispatch) -> View {
+        if let Some(lane) = self.table.find(id.into_u64()) {
+            self.settle(id, &lane, || metadata);
+        }
+        match self.base_of_undecided(id) {
+            Some(base) => View::Undecided(base),
+            None => View::Decided(self.context_to_call(id, metadata, dispatch)),
+        }
+    }
+
+    /// What the context of a local root that was not decided about, and has a record, will be made from.
+    #[cfg(feature = "bridge")]
+    pub(crate) fn base_of_undecided(&self, id: &Id) -> Option<Context> {
+        let lane = self.table.find(id.into_u64())?;
+        let Handle::Pending { slot } = lane.handle() else { return None };
+        let buffer = self.pool.slot(slot)?.lock();
+        if lane.handle() != (Handle::Pending { slot }) {
+            return None;
+        }
+        buffer.pending.as_ref().map(|pending| pending.base.clone())
+    }
+
+    /// Decides about a local root that has a record.
+    #[cfg(feature = "bridge")]
+    pub(crate) fn decide(&self, id: &Id) {
+        if let Some(lane) = self.table.find(id.into_u64()) {
+            self.decided(id, &lane, || None);
+        }
+    }
+
+    /// The span as the OpenTelemetry API sees it, if it has a record, whatever the context mode.
+    #[cfg(feature = "bridge")]
+    pub(crate) fn live_span(&self, id: &Id) -> Option<LiveSpan> {
+        let handle = self.table.find(id.into_u64())?.handle();
+        let (slot, _) = handle.place()?;
+        let context = self.with_record(id, handle, |buffer, index| {
+            (index, buffer.span_context(buffer.records[index as usize].span_id))
+        });
+        let (index, context) = context?;
+        Some(LiveSpan::new(self.pool.slot(slot)?.clone(), index, context, self.settings.limits))
+    }
+
+    /// The context of a span that we do not know: it lies below a dropped root, or a filter keeps it from us.
+    #[cold]
+    fn context_around(&self, id: &Id, dispatch: &Dispatch) -> Option<Context> {
+        match dispatch.downcast_ref::<Registry>() {
+            Some(registry) => {
+                let span = registry.span(id)?;
+                span.scope().skip(1).find_map(|ancestor| self.context_of(ancestor.id().into_u64()))
+            }
+            // A subscriber of another make: it is nearly always this thread that is below the dropped root.
+            None => {
+                matches!(thread::innermost(self.number), Some(State::Dropped { .. })).then(Context::current)
+            }
+        }
+    }
+}
