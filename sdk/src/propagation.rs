@@ -3,6 +3,10 @@
 use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
 use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 
+mod b3;
+
+use b3::{B3, Encoding};
+
 /// How context travels from process to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -11,6 +15,10 @@ pub enum Propagator {
     TraceContext,
     /// `baggage`: W3C Baggage.
     Baggage,
+    /// `b3`: B3 in one header, as Zipkin's libraries speak it. Several headers are read too.
+    B3,
+    /// `b3multi`: B3 in several headers. A single one is read too.
+    B3Multi,
 }
 
 impl Propagator {
@@ -26,7 +34,12 @@ impl Propagator {
             let propagator = match name {
                 "tracecontext" => Propagator::TraceContext,
                 "baggage" => Propagator::Baggage,
-                _ => return Err(format!("unknown propagator `{name}`: use tracecontext, baggage or none")),
+                "b3" => Propagator::B3,
+                "b3multi" => Propagator::B3Multi,
+                _ => {
+                    let known = "tracecontext, baggage, b3, b3multi or none";
+                    return Err(format!("unknown propagator `{name}`: use {known}"));
+                }
             };
             if !list.contains(&propagator) {
                 list.push(propagator);
@@ -41,6 +54,8 @@ impl Propagator {
             match propagator {
                 Propagator::TraceContext => Box::new(TraceContextPropagator::new()),
                 Propagator::Baggage => Box::new(BaggagePropagator::new()),
+                Propagator::B3 => Box::new(B3::new(Encoding::Single)),
+                Propagator::B3Multi => Box::new(B3::new(Encoding::Multi)),
             }
         };
         TextMapCompositePropagator::new(list.iter().map(make).collect())

@@ -58,8 +58,8 @@ fn what_cannot_be_used_is_refused_with_its_variable() {
     );
     check(&[("OTEL_SDK_DISABLED", "yes")], Err("OTEL_SDK_DISABLED: `yes` is neither true nor false"));
     check(
-        &[("OTEL_PROPAGATORS", "tracecontext,b3")],
-        Err("OTEL_PROPAGATORS: unknown propagator `b3`: use tracecontext, baggage or none"),
+        &[("OTEL_PROPAGATORS", "tracecontext,b4")],
+        Err("OTEL_PROPAGATORS: unknown propagator `b4`: use tracecontext, baggage, b3, b3multi or none"),
     );
     check(
         &[("OTEL_SPAN_EVENT_COUNT_LIMIT", "-1"), ("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")],

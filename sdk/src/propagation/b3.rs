@@ -1,0 +1,252 @@
+//! B3 propagation, as Zipkin's libraries speak it: one header `b3`, or several `X-B3-*`.
+//!
+//! After <https://github.com/openzipkin/b3-propagation> and the "B3 Requirements" of OpenTelemetry's propagators API.
+//! Either form is read, the single header first; the one that was asked for is written. The debug flag is passed on in
+//! the context, and a trace with it is sampled. The id of the caller's own parent is not passed on.
+//!
+//! OpenTelemetry's context can't say "not yet decided": a trace whose headers don't tell is taken for one that is not
+//! sampled, and headers that hold a decision without ids are not used.
+
+use opentelemetry::Context;
+use opentelemetry::propagation::text_map_propagator::FieldIter;
+use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
+
+const SINGLE: &str = "b3";
+const TRACE_ID: &str = "x-b3-traceid";
+const SPAN_ID: &str = "x-b3-spanid";
+const SAMPLED: &str = "x-b3-sampled";
+const FLAGS: &str = "x-b3-flags";
+
+/// Marks a context whose trace is to be kept whatever samplers say.
+#[derive(Clone, Copy, Debug)]
+struct Debug;
+
+/// How headers are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Single,
+    Multi,
+}
+
+/// Reads both forms of B3, and writes one.
+#[derive(Debug)]
+pub(crate) struct B3 {
+    encoding: Encoding,
+    fields: Vec<String>,
+}
+
+/// What is said of sampling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    Unknown,
+    Drop,
+    Keep,
+    Debug,
+}
+
+impl B3 {
+    pub(crate) fn new(encoding: Encoding) -> Self {
+        let fields: &[&str] = match encoding {
+            Encoding::Single => &[SINGLE],
+            Encoding::Multi => &[TRACE_ID, SPAN_ID, SAMPLED, FLAGS],
+        };
+        B3 { encoding, fields: fields.iter().map(|&field| field.to_owned()).collect() }
+    }
+}
+
+impl TextMapPropagator for B3 {
+    fn inject_context(&self, context: &Context, injector: &mut dyn Injector) {
+        let span = context.span();
+        let ids = span.span_context();
+        if !ids.is_valid() {
+            return;
+        }
+        let debug = context.get::<Debug>().is_some();
+        let sampled = if ids.is_sampled() { "1" } else { "0" };
+        match self.encoding {
+            Encoding::Single => {
+                let decision = if debug { "d" } else { sampled };
+                injector.set(SINGLE, format!("{}-{}-{decision}", ids.trace_id(), ids.span_id()));
+            }
+            Encoding::Multi => {
+                injector.set(TRACE_ID, ids.trace_id().to_string());
+                injector.set(SPAN_ID, ids.span_id().to_string());
+                // The debug flag implies that the trace is sampled, which then must not be said.
+                let (field, value) = if debug { (FLAGS, "1") } else { (SAMPLED, sampled) };
+                injector.set(field, value.to_owned());
+            }
+        }
+    }
+
+    fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
+        let Some((trace_id, span_id, decision)) = single(extractor).or_else(|| multi(extractor)) else {
+            return context.clone();
+        };
+        let flags = match decision {
+            Decision::Keep | Decision::Debug => TraceFlags::SAMPLED,
+            Decision::Unknown | Decision::Drop => TraceFlags::default(),
+        };
+        let parent = SpanContext::new(trace_id, span_id, flags, true, TraceState::default());
+        let context = context.with_remote_span_context(parent);
+        if decision == Decision::Debug { context.with_value(Debug) } else { context }
+    }
+
+    fn fields(&self) -> FieldIter<'_> {
+        FieldIter::new(&self.fields)
+    }
+}
+
+/// `{trace id}-{span id}[-{decision}[-{parent's id}]]`.
+fn single(extractor: &dyn Extractor) -> Option<(TraceId, SpanId, Decision)> {
+    let mut parts = extractor.get(SINGLE)?.split('-');
+    let (trace_id, span_id) = (trace_id(parts.next()?)?, span_id(parts.next()?)?);
+    let decision = match parts.next() {
+        None => Decision::Unknown,
+        Some("0") => Decision::Drop,
+        Some("1") => Decision::Keep,
+        Some("d") => Decision::Debug,
+        Some(_) => return None,
+    };
+    if let Some(parent) = parts.next() {
+        self::span_id(parent)?;
+    }
+    parts.next().is_none().then_some((trace_id, span_id, decision))
+}
+
+fn multi(extractor: &dyn Extractor) -> Option<(TraceId, SpanId, Decision)> {
+    let (trace_id, span_id) = (trace_id(extractor.get(TRACE_ID)?)?, span_id(extractor.get(SPAN_ID)?)?);
+    let decision = match (extractor.get(FLAGS), extractor.get(SAMPLED)) {
+        (Some("1"), _) => Decision::Debug,
+        // Old libraries write words.
+        (_, Some("1" | "true")) => Decision::Keep,
+        (_, Some("0" | "false")) => Decision::Drop,
+        (_, Some(_)) => return None,
+        (_, None) => Decision::Unknown,
+    };
+    Some((trace_id, span_id, decision))
+}
+
+/// An id of 128 bits, or of 64, which are its low ones.
+fn trace_id(digits: &str) -> Option<TraceId> {
+    let id =
+        if digits.len() == 16 || digits.len() == 32 { TraceId::from(hex(digits)?) } else { return None };
+    (id != TraceId::INVALID).then_some(id)
+}
+
+fn span_id(digits: &str) -> Option<SpanId> {
+    let id = if digits.len() == 16 { SpanId::from(hex(digits)? as u64) } else { return None };
+    (id != SpanId::INVALID).then_some(id)
+}
+
+fn hex(digits: &str) -> Option<u128> {
+    // `from_str_radix` takes a sign too.
+    let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if all { u128::from_str_radix(digits, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    type Headers = HashMap<String, String>;
+
+    // The ids of the examples of B3's own page.
+    const TRACE: &str = "80f198ee56343ba864fe8b2a57d3eff7";
+    const SPAN: &str = "e457b5a2e4d86bd1";
+    const PARENT: &str = "05e3ac9a4f6e3b90";
+
+    fn headers(list: &[(&str, &str)]) -> Headers {
+        list.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// What is read from headers, and written for a child of it: `b3` and then `X-B3-*`.
+    fn pass_on(list: &[(&str, &str)]) -> Option<(SpanContext, String, Headers)> {
+        let context = B3::new(Encoding::Multi).extract_with_context(&Context::new(), &headers(list));
+        let ids = context.span().span_context().clone();
+        let (mut one, mut many) = (Headers::new(), Headers::new());
+        B3::new(Encoding::Single).inject_context(&context, &mut one);
+        B3::new(Encoding::Multi).inject_context(&context, &mut many);
+        if !ids.is_valid() {
+            assert!(one.is_empty() && many.is_empty());
+            return None;
+        }
+        assert!(ids.is_remote());
+        Some((ids, one.remove("b3").unwrap(), many))
+    }
+
+    #[track_caller]
+    fn check(list: &[(&str, &str)], decision: &str, multi: (&str, &str)) {
+        let (ids, one, many) = pass_on(list).unwrap();
+        assert_eq!((ids.trace_id().to_string(), ids.span_id().to_string()), (TRACE.into(), SPAN.into()));
+        assert_eq!(ids.is_sampled(), decision != "0");
+        assert_eq!(one, format!("{TRACE}-{SPAN}-{decision}"));
+        assert_eq!(many, headers(&[("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN), multi]));
+    }
+
+    #[test]
+    fn one_header_is_read() {
+        let kept = ("x-b3-sampled", "1");
+        check(&[("b3", &format!("{TRACE}-{SPAN}-1-{PARENT}"))], "1", kept);
+        check(&[("b3", &format!("{TRACE}-{SPAN}-1"))], "1", kept);
+        check(&[("b3", &format!("{TRACE}-{SPAN}-0"))], "0", ("x-b3-sampled", "0"));
+        check(&[("b3", &format!("{TRACE}-{SPAN}-d"))], "d", ("x-b3-flags", "1"));
+        // Nothing is said of sampling.
+        check(&[("b3", &format!("{TRACE}-{SPAN}"))], "0", ("x-b3-sampled", "0"));
+    }
+
+    #[test]
+    fn several_headers_are_read() {
+        let ids = [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN), ("x-b3-parentspanid", PARENT)];
+        let with = |more: &[(&'static str, &'static str)]| [&ids[..], more].concat();
+        let (kept, dropped) = (("x-b3-sampled", "1"), ("x-b3-sampled", "0"));
+        check(&with(&[kept]), "1", kept);
+        check(&with(&[("x-b3-sampled", "true")]), "1", kept);
+        check(&with(&[dropped]), "0", dropped);
+        check(&with(&[("x-b3-sampled", "false")]), "0", dropped);
+        check(&with(&[]), "0", dropped);
+        check(&with(&[("x-b3-flags", "1")]), "d", ("x-b3-flags", "1"));
+        check(&with(&[kept, ("x-b3-flags", "0")]), "1", kept);
+    }
+
+    #[test]
+    fn the_single_header_goes_before_the_others() {
+        let other = [("x-b3-traceid", "0123456789abcdef"), ("x-b3-spanid", PARENT), ("x-b3-sampled", "0")];
+        let one = format!("{TRACE}-{SPAN}-1");
+        check(&[&other[..], &[("b3", &one)]].concat(), "1", ("x-b3-sampled", "1"));
+        // A broken one is as good as none.
+        let (ids, ..) = pass_on(&[&other[..], &[("b3", "zzz")]].concat()).unwrap();
+        assert_eq!(ids.trace_id().to_string(), "00000000000000000123456789abcdef");
+    }
+
+    #[test]
+    fn what_is_broken_is_not_used() {
+        for value in [
+            "",
+            "0",
+            "d",
+            &format!("{TRACE}-{SPAN}-2"),
+            &format!("{TRACE}-{SPAN}-1-{PARENT}-"),
+            &format!("{TRACE}-{SPAN}-1-x"),
+            &format!("{TRACE}-{TRACE}-1"),
+            &format!("{}-{SPAN}-1", "0".repeat(32)),
+            &format!("{TRACE}-{}-1", "0".repeat(16)),
+            &format!("+{}-{SPAN}-1", &TRACE[1..]),
+            &format!("{}-{SPAN}-1", &TRACE[1..]),
+        ] {
+            assert_eq!(pass_on(&[("b3", value)]), None, "{value}");
+        }
+        assert_eq!(pass_on(&[("x-b3-traceid", TRACE), ("x-b3-sampled", "1")]), None);
+        let odd = [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN), ("x-b3-sampled", "yes")];
+        assert_eq!(pass_on(&odd), None);
+    }
+
+    #[test]
+    fn the_names_of_the_headers_are_told() {
+        let names = |encoding| B3::new(encoding).fields().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(names(Encoding::Single), ["b3"]);
+        assert_eq!(names(Encoding::Multi), ["x-b3-traceid", "x-b3-spanid", "x-b3-sampled", "x-b3-flags"]);
+    }
+}
