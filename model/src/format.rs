@@ -81,6 +81,7 @@ impl Format {
     pub fn writer<'w>(self, out: Box<dyn Write + 'w>) -> Option<Box<dyn TraceWriter + 'w>> {
         match self {
             Self::OtlpJson => Some(Box::new(otlp_json::Writer::new(out))),
+            Self::OtlpProto => Some(Box::new(otlp_proto::Writer::new(out))),
             Self::JaegerJson => Some(Box::new(jaeger_json::Writer::new(out))),
             Self::ZipkinJson => Some(Box::new(zipkin_json::Writer::new(out))),
             Self::HTrace => Some(Box::new(htrace::Writer::new(out))),

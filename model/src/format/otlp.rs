@@ -7,6 +7,9 @@
 //!   the attribute `astracer.parent` = true and no other.
 //! - The server's half of a shared id has the attribute `astracer.shared` = true, as its last.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use crate::ids::{SpanId, TraceId};
 use crate::span::{Link, Span};
 use crate::value::{Attribute, Value};
@@ -41,6 +44,29 @@ pub(super) fn unmark(span: &mut Span<'_>) {
 /// The parents of a span that are written as links.
 pub(super) fn linked_parents<'s>(span: &'s Span<'_>) -> impl Iterator<Item = SpanId> + 's {
     span.parents.iter().skip(1).copied()
+}
+
+/// Spans by what they share, in the order in which that comes first. Equal things that were made apart are the same
+/// if they follow each other; beyond that they are not compared.
+pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
+    spans: impl Iterator<Item = &'s Span<'a>>,
+    shared: impl Fn(&'s Span<'a>) -> &'s Arc<T>,
+) -> Vec<(&'s T, Vec<&'s Span<'a>>)> {
+    let mut groups: Vec<(&T, Vec<_>)> = Vec::new();
+    let mut by_address = HashMap::new();
+    let mut last = 0;
+    for span in spans {
+        let shared: &T = shared(span);
+        last = *by_address.entry(std::ptr::from_ref(shared)).or_insert_with(|| {
+            if groups.get(last).is_some_and(|(group, _)| *group == shared) {
+                return last;
+            }
+            groups.push((shared, Vec::new()));
+            groups.len() - 1
+        });
+        groups[last].1.push(span);
+    }
+    groups
 }
 
 fn is_parent(link: &Link<'_>, trace_id: TraceId) -> bool {

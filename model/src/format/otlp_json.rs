@@ -27,6 +27,7 @@ mod writer;
 
 use head::{Head, SchemaAhead};
 pub(super) use writer::Writer;
+pub use writer::write_request;
 
 const LAYOUT: Layout = Layout {
     lists: &["resourceSpans", "resource_spans", "batches"],

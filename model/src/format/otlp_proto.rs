@@ -8,6 +8,8 @@
 //! length: a broken one is stepped over, be it a span, the spans of a scope or those of a resource. Only a bare
 //! request whose own fields are broken gives no place to go on from.
 //!
+//! Written is each request behind its length as a varint.
+//!
 //! Places have no line. A span's further parents are links with the attribute `astracer.parent` = true; the
 //! server's half of an id that client and server share has the attribute `astracer.shared` = true.
 
@@ -26,10 +28,13 @@ mod size;
 #[cfg(test)]
 mod tests;
 mod wire;
+mod write;
 
 use message::Head;
 pub use size::otlp_size;
 use wire::{Bytes, Fault, Fields, LEN, Why, varint};
+pub(super) use write::Writer;
+pub use write::write_request;
 
 /// Bytes that are asked for at a time.
 const STEP_BYTES: usize = 128 << 10;

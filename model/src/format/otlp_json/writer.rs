@@ -1,12 +1,10 @@
 //! OTLP JSON lines: one export request a line, as the collector's file exporter writes them.
 
-use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
-use std::sync::Arc;
 
 use crate::format::TraceWriter;
 use crate::format::json::write::{Commas, base64, double, string};
-use crate::format::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
+use crate::format::otlp::{PARENT_KEY, SHARED_KEY, groups, linked_parents};
 use crate::ids::{SpanId, TraceId};
 use crate::span::{Event, Link, Resource, Scope, Span, SpanKind, Status};
 use crate::value::{Attribute, Value};
@@ -27,7 +25,7 @@ impl<'w> Writer<'w> {
 
 impl TraceWriter for Writer<'_> {
     fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()> {
-        spans.chunks(SPANS_PER_LINE_MAX).try_for_each(|spans| request(&mut self.out, spans))
+        spans.chunks(SPANS_PER_LINE_MAX).try_for_each(|spans| write_request(&mut self.out, spans))
     }
 
     fn finish(&mut self) -> io::Result<()> {
@@ -35,7 +33,12 @@ impl TraceWriter for Writer<'_> {
     }
 }
 
-fn request(out: &mut dyn Write, spans: &[Span<'_>]) -> io::Result<()> {
+/// Writes one export request as a line: the body of an OTLP/HTTP request, or a line of a recording.
+///
+/// # Errors
+///
+/// If `out` can't be written to. A vector always can.
+pub fn write_request(out: &mut dyn Write, spans: &[Span<'_>]) -> io::Result<()> {
     out.write_all(b"{\"resourceSpans\":[")?;
     let mut commas = Commas::default();
     for (resource, spans) in groups(spans.iter(), |span| &span.resource) {
@@ -63,29 +66,6 @@ fn request(out: &mut dyn Write, spans: &[Span<'_>]) -> io::Result<()> {
         out.write_all(b"}")?;
     }
     out.write_all(b"]}\n")
-}
-
-/// Spans by what they share, in the order in which that comes first. Equal things that were made apart are the same
-/// if they follow each other; beyond that they are not compared.
-fn groups<'s, 'a: 's, T: PartialEq + 's>(
-    spans: impl Iterator<Item = &'s Span<'a>>,
-    shared: impl Fn(&'s Span<'a>) -> &'s Arc<T>,
-) -> Vec<(&'s T, Vec<&'s Span<'a>>)> {
-    let mut groups: Vec<(&T, Vec<_>)> = Vec::new();
-    let mut by_address = HashMap::new();
-    let mut last = 0;
-    for span in spans {
-        let shared: &T = shared(span);
-        last = *by_address.entry(std::ptr::from_ref(shared)).or_insert_with(|| {
-            if groups.get(last).is_some_and(|(group, _)| *group == shared) {
-                return last;
-            }
-            groups.push((shared, Vec::new()));
-            groups.len() - 1
-        });
-        groups[last].1.push(span);
-    }
-    groups
 }
 
 fn resource_object(out: &mut dyn Write, resource: &Resource) -> io::Result<()> {

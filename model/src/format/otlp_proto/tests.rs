@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use prost::Message as _;
 
-use super::otlp_size;
+use super::{otlp_size, write_request};
 use crate::format::Format;
 use crate::format::otlp::testing::{Kept, cases, spans};
 use crate::ids::{SpanId, TraceId};
@@ -305,6 +305,40 @@ proptest! {
         }
     }
 
+    /// Byte for byte what prost writes, in the order of the fields' numbers.
+    #[test]
+    fn a_span_is_written_as_prost_writes_it(spans in spans()) {
+        for span in &spans {
+            let mut bytes = Vec::new();
+            write_request(&mut bytes, std::slice::from_ref(span));
+            prop_assert_eq!(bytes, request(std::slice::from_ref(span)).encode_to_vec());
+        }
+    }
+
+    #[test]
+    fn spans_written_come_back(spans in spans()) {
+        let mut bytes = Vec::new();
+        write_request(&mut bytes, &spans);
+        let message = proto::Request::decode(&bytes[..]).unwrap();
+        // Each resource and scope is there once: spans share them by address.
+        let scopes = message.resource_spans.iter().flat_map(|unit| &unit.scope_spans);
+        let mut pairs: Vec<_> =
+            spans.iter().map(|span| (Arc::as_ptr(&span.resource), Arc::as_ptr(&span.scope))).collect();
+        pairs.sort();
+        pairs.dedup();
+        prop_assert!(scopes.count() <= pairs.len());
+        read(&bytes).assert_spans(&spans);
+
+        let mut file = Vec::new();
+        let mut writer = Format::OtlpProto.writer(Box::new(&mut file)).unwrap();
+        for trace in spans.chunks(2) {
+            writer.trace(trace).unwrap();
+        }
+        writer.finish().unwrap();
+        drop(writer);
+        read(&file).assert_spans(&spans);
+    }
+
     #[test]
     fn any_spans_are_read_in_every_framing(spans in spans()) {
         read(request(&spans).encode_to_vec()).assert_spans(&spans);
@@ -334,6 +368,20 @@ proptest! {
 
 fn small(id: u64) -> Span<'static> {
     Span { trace_id: TraceId(7), span_id: SpanId(id), name: "n".into(), ..Span::default() }
+}
+
+/// Lengths of one, two, three and four bytes, of messages in each other.
+#[test]
+fn long_messages_get_long_lengths() {
+    for len in [100, 127, 128, 16_300, 16_400, 2_097_000, 2_097_200] {
+        let text = "x".repeat(len);
+        let inner = Value::Array(vec![Value::from(&*text)]);
+        let span =
+            Span { name: text.clone().into(), attributes: vec![Attribute::new("k", inner)], ..small(1) };
+        let mut bytes = Vec::new();
+        write_request(&mut bytes, std::slice::from_ref(&span));
+        assert!(bytes == request(&[span]).encode_to_vec(), "{len}");
+    }
 }
 
 #[test]
