@@ -1,0 +1,131 @@
+//! What became of spans, in numbers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::destination::Delivery;
+use crate::error::ErrorKind;
+
+/// Spans since the start. They are read one by one, so during an export they may disagree by what is under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Spans that arrived: the far end accepted them, or the file has them.
+    pub sent: u64,
+    /// Spans that the far end said it rejected, in requests that it otherwise accepted.
+    pub rejected: u64,
+    /// Spans that did not arrive, or of which that is not known.
+    pub lost: Lost,
+    /// Requests that were sent again.
+    pub retries: u64,
+}
+
+/// Lost spans by reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost([u64; ErrorKind::ALL.len()]);
+
+impl Default for Lost {
+    fn default() -> Self {
+        Lost([0; ErrorKind::ALL.len()])
+    }
+}
+
+impl Lost {
+    /// Spans lost for one reason.
+    pub fn of(&self, kind: ErrorKind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The reasons for which spans were lost, with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
+        ErrorKind::ALL.iter().map(|&kind| (kind, self.of(kind))).filter(|&(_, count)| count > 0)
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { sent, rejected, lost, .. } = self;
+        write!(f, "{sent} spans sent, {rejected} rejected, {} lost", lost.total())?;
+        for (index, (kind, count)) in lost.iter().enumerate() {
+            write!(f, "{}{kind} {count}", if index == 0 { " (" } else { ", " })?;
+        }
+        if lost.total() > 0 { f.write_str(")") } else { Ok(()) }
+    }
+}
+
+/// Counts on; clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Arc<Cells>);
+
+#[derive(Debug)]
+struct Cells {
+    sent: AtomicU64,
+    rejected: AtomicU64,
+    retries: AtomicU64,
+    lost: [AtomicU64; ErrorKind::ALL.len()],
+}
+
+impl Default for Cells {
+    fn default() -> Self {
+        Cells {
+            sent: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            lost: [const { AtomicU64::new(0) }; ErrorKind::ALL.len()],
+        }
+    }
+}
+
+impl Counter {
+    /// The counts as they stand.
+    pub fn read(&self) -> Counts {
+        let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Counts {
+            sent: read(&self.0.sent),
+            rejected: read(&self.0.rejected),
+            lost: Lost(self.0.lost.each_ref().map(read)),
+            retries: read(&self.0.retries),
+        }
+    }
+
+    pub(crate) fn deliver(&self, delivery: &Delivery) {
+        self.0.sent.fetch_add(delivery.accepted, Ordering::Relaxed);
+        self.0.rejected.fetch_add(delivery.rejected, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lose(&self, kind: ErrorKind, spans: usize) {
+        self.0.lost[kind as usize].fetch_add(spans as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_told_by_reason() {
+        let counter = Counter::default();
+        counter.deliver(&Delivery { accepted: 7, rejected: 2, ..Delivery::default() });
+        counter.lose(ErrorKind::TimedOut, 3);
+        counter.clone().lose(ErrorKind::Forbidden, 4);
+        let counts = counter.read();
+        assert_eq!((counts.sent, counts.rejected, counts.lost.total()), (7, 2, 7));
+        assert_eq!(counts.lost.of(ErrorKind::TimedOut), 3);
+        assert_eq!(counts.to_string(), "7 spans sent, 2 rejected, 7 lost (timed-out 3, forbidden 4)");
+        assert_eq!(Counts::default().to_string(), "0 spans sent, 0 rejected, 0 lost");
+    }
+
+    /// Counters are found by the number of the kind.
+    #[test]
+    fn kinds_are_numbered_as_listed() {
+        for (index, &kind) in ErrorKind::ALL.iter().enumerate() {
+            assert_eq!(kind as usize, index);
+        }
+    }
+}

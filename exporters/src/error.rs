@@ -1,0 +1,187 @@
+//! Errors that say what to do.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use opentelemetry_sdk::error::OTelSdkError;
+
+macro_rules! error_kinds {
+    ($($(#[$doc:meta])* $name:ident $slug:literal $says:literal $remedy:literal,)*) => {
+        /// What went wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ErrorKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// A stable name for machines.
+            pub fn slug(self) -> &'static str {
+                match self { $(Self::$name => $slug,)* }
+            }
+
+            /// A phrase for people.
+            pub fn describe(self) -> &'static str {
+                match self { $(Self::$name => $says,)* }
+            }
+
+            /// What to do about it.
+            pub fn remedy(self) -> &'static str {
+                match self { $(Self::$name => $remedy,)* }
+            }
+        }
+    };
+}
+
+error_kinds! {
+    /// The connection was refused.
+    NothingListens "nothing-listens" "nothing listens there"
+        "start the server, or correct host and port (OTLP: usually 4317 for gRPC and 4318 for HTTP; Zipkin: 9411)",
+    /// The host's name could not be resolved.
+    UnknownHost "unknown-host" "the host's name is not known"
+        "correct the name in the endpoint, or this machine's name service",
+    /// The connection could not be made, or broke before the answer.
+    ConnectionLost "connection-lost" "the connection could not be made or broke"
+        "look at the network between here and there, and into the server's log",
+    /// There was no answer in time.
+    TimedOut "timed-out" "no answer came in time"
+        "look whether the server is overloaded, or allow more time",
+    /// The server's certificate was not accepted.
+    UntrustedCertificate "untrusted-certificate" "the server's certificate is not trusted"
+        "name the file with the certificate of its authority (OTEL_EXPORTER_OTLP_CERTIFICATE for OTLP), and use a host \
+         name that the certificate is for",
+    /// The server asked for a client certificate, or refused ours.
+    ClientCertificate "client-certificate" "the server does not accept our client certificate"
+        "name the files with a certificate that the server trusts and its key (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE \
+         and OTEL_EXPORTER_OTLP_CLIENT_KEY for OTLP)",
+    /// TLS was spoken to a port that does not speak it.
+    PlainServer "plain-server" "TLS was spoken to a server that does not answer in TLS"
+        "write http:// in place of https:// in the endpoint, or use the server's TLS port",
+    /// Plain text was sent to a port that speaks TLS.
+    TlsServer "tls-server" "plain text was spoken to a server that wants TLS"
+        "write https:// in place of http:// in the endpoint",
+    /// HTTP/1.1 was spoken to a gRPC port.
+    GrpcPort "grpc-port" "HTTP was spoken to a gRPC port"
+        "use the protocol `grpc`, or the server's HTTP port (usually 4318)",
+    /// gRPC was spoken to an HTTP port.
+    HttpPort "http-port" "gRPC was spoken to a port that does not speak it"
+        "use the protocol `http/protobuf`, or the server's gRPC port (usually 4317)",
+    /// 404 or 405, or a gRPC service that is not there.
+    WrongPath "wrong-path" "the server knows no such path"
+        "correct the path: /v1/traces is appended to OTEL_EXPORTER_OTLP_ENDPOINT but not to \
+         OTEL_EXPORTER_OTLP_TRACES_ENDPOINT; Zipkin's is /api/v2/spans",
+    /// 400: the server could not read the request.
+    BadRequest "bad-request" "the server could not make sense of the request"
+        "look whether it is a server for this protocol and version",
+    /// 401.
+    Unauthenticated "unauthenticated" "the server wants to know who we are"
+        "set the header that it asks for (OTEL_EXPORTER_OTLP_HEADERS for OTLP)",
+    /// 403.
+    Forbidden "forbidden" "the server does not allow it"
+        "look whether the token may write traces, to this tenant",
+    /// 413, or a gRPC message over the server's limit; or one span larger than our own limit.
+    TooLarge "too-large" "the request is larger than the limit"
+        "send less at a time: lower the limit on requests' bytes here, or raise the server's",
+    /// 415.
+    UnsupportedMedia "unsupported-media" "the server does not take this encoding"
+        "use another protocol (http/protobuf, http/json) or no compression",
+    /// 429, or resources exhausted, and retries did not help.
+    Throttled "throttled" "the server asks for less"
+        "keep fewer traces, or raise the server's limit",
+    /// 502, 503, 504: not now, and retries did not help.
+    Unavailable "unavailable" "the server, or one behind it, is not available"
+        "wait until it is up; look into its log",
+    /// Other 5xx.
+    ServerFailed "server-failed" "the server failed"
+        "look into its log",
+    /// An answer that makes no sense.
+    UnexpectedAnswer "unexpected-answer" "the answer makes no sense"
+        "look whether the endpoint leads to a server for traces",
+    /// A file could not be written.
+    File "file" "the file could not be written"
+        "look whether the folder is there, may be written to, and its disk has room",
+    /// The limit on the bytes of all files is reached.
+    Full "full" "the limit on the size of all files is reached"
+        "raise the limit, remove files, or let the oldest be deleted",
+    /// Spans came after the shutdown, or it cut their export off.
+    ShutDown "shut-down" "the exporter is shut down"
+        "shut the exporter down after the last span",
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.slug())
+    }
+}
+
+/// Why spans could not be delivered: what, where, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportError {
+    kind: ErrorKind,
+    target: String,
+    detail: String,
+    remedy: Cow<'static, str>,
+    retry_after: Option<Duration>,
+}
+
+impl ExportError {
+    /// An error at `target` (an endpoint, a file); `detail` is what the system or the server said.
+    pub(crate) fn new(kind: ErrorKind, target: impl Into<String>, detail: impl Into<String>) -> Self {
+        let remedy = Cow::Borrowed(kind.remedy());
+        ExportError { kind, target: target.into(), detail: detail.into(), remedy, retry_after: None }
+    }
+
+    pub(crate) fn file(target: impl Into<String>, error: &std::io::Error) -> Self {
+        Self::new(ErrorKind::File, target, error.to_string())
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Where: an endpoint or a file.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// What the system or the server said.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> &str {
+        &self.remedy
+    }
+
+    /// How long the server asked to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.target, self.kind.describe())?;
+        if !self.detail.is_empty() {
+            write!(f, " ({})", self.detail)?;
+        }
+        write!(f, "; {}", self.remedy)
+    }
+}
+
+impl std::error::Error for ExportError {}
+
+impl From<ExportError> for OTelSdkError {
+    fn from(error: ExportError) -> Self {
+        match error.kind {
+            ErrorKind::ShutDown => OTelSdkError::AlreadyShutdown,
+            _ => OTelSdkError::InternalFailure(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Any destination as an exporter of OpenTelemetry's SDK.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use astracer_model::span::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+
+use crate::convert;
+use crate::counts::Counter;
+use crate::destination::Destination;
+
+/// Hands finished spans to a [`Destination`].
+///
+/// Spans carry the resource of the tracer provider; before that is known, one with a service name of
+/// `unknown_service`. An export waits for the destination, on the thread that polls it.
+#[derive(Debug)]
+pub struct Exporter<D> {
+    destination: D,
+    resource: Arc<Resource>,
+}
+
+impl<D: Destination> Exporter<D> {
+    /// An exporter to this destination.
+    pub fn new(destination: D) -> Self {
+        Exporter { destination, resource: Arc::new(Resource::service("unknown_service")) }
+    }
+
+    /// Where the spans go.
+    pub fn destination(&self) -> &D {
+        &self.destination
+    }
+
+    /// What became of the spans. The handle can be kept when the exporter is given away.
+    pub fn counter(&self) -> Counter {
+        self.destination.counter()
+    }
+}
+
+impl<D: Destination> SpanExporter for Exporter<D> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = convert::spans(&batch, &self.resource);
+        self.destination.send(&spans)?;
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        Ok(self.destination.shut_down(timeout)?)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(self.destination.flush()?)
+    }
+
+    fn set_resource(&mut self, resource: &opentelemetry_sdk::Resource) {
+        self.resource = Arc::new(convert::resource(resource));
+    }
+}

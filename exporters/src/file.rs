@@ -1,0 +1,357 @@
+//! Files of OTLP JSON lines, as the collector's file exporter writes them: what `astracer tune` reads.
+//!
+//! A folder holds `traces-00000001.jsonl` and so on. The last one is being written; it gives way to the next when it is
+//! large or old enough. A new process begins a new file, so what another left behind is never written to.
+//!
+//! # What a crash leaves
+//!
+//! Each call writes its lines with one write to the operating system, before it returns: what was sent survives the end
+//! of this process. What survives the end of the machine is a matter of [`Fsync`]. The line that was being written may
+//! be torn; the model's reader reports it and keeps what stands before. A write that fails is taken back by cutting the
+//! file to where it began, so that no torn line stands between whole ones; if even that fails, a new file is begun.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use astracer_model::Span;
+use astracer_model::format::otlp_json::write_request;
+
+use crate::clock::{Clock, SystemClock};
+use crate::counts::Counter;
+use crate::destination::{Delivery, Destination};
+use crate::error::{ErrorKind, ExportError};
+
+mod folder;
+mod open;
+
+use folder::Folder;
+use open::OpenFile;
+
+/// A line has no more spans than this, so that no reader has to hold a giant.
+const SPANS_PER_LINE_MAX: usize = 1 << 12;
+
+/// Memory for a line that is kept for the next one.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+/// How files are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// As they are.
+    #[default]
+    None,
+    /// With zstd, named `.jsonl.zst`. Each call's lines are a block that can be read without those behind it.
+    Zstd {
+        /// From 1 (fast) to 22 (small); 3 is zstd's own choice.
+        level: i32,
+    },
+}
+
+/// When files are written through to the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fsync {
+    /// Never: that is left to the operating system.
+    Never,
+    /// When a file is complete, and on [`flush`](Destination::flush) and shutdown: a crash of the machine may cost
+    /// what was written to the last file.
+    #[default]
+    Closing,
+    /// On each call: a crash of the machine costs nothing of what a call returned for. This is slow.
+    Each,
+}
+
+/// What to do when all files together have reached their limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// Delete the oldest files.
+    #[default]
+    DeleteOldest,
+    /// Keep what is there, and lose what comes as [`ErrorKind::Full`].
+    Refuse,
+}
+
+/// How to write files. Made by [`Files::builder`].
+#[derive(Clone, Debug)]
+pub struct FilesBuilder {
+    folder: PathBuf,
+    prefix: String,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Clone, Debug)]
+struct Settings {
+    rotate_bytes: u64,
+    rotate_age: Option<Duration>,
+    total_bytes_max: u64,
+    when_full: WhenFull,
+    fsync: Fsync,
+    compression: Compression,
+}
+
+impl FilesBuilder {
+    /// What names begin with, `traces` if it is not set. Files of the folder that are so named count to the total, and
+    /// are deleted when they are the oldest.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = prefix.to_owned();
+        self
+    }
+
+    /// The bytes of a file, as stored, 100 MiB if it is not set: a line that would make it larger goes to the next file.
+    /// A compressed file may be larger by the lines of one call.
+    pub fn rotate_bytes(mut self, bytes: u64) -> Self {
+        self.settings.rotate_bytes = bytes;
+        self
+    }
+
+    /// The age of a file at which the next write goes to a new one; without it, age is no reason.
+    pub fn rotate_age(mut self, age: Duration) -> Self {
+        self.settings.rotate_age = Some(age);
+        self
+    }
+
+    /// The bytes of all files together, as stored, 1 GiB if it is not set. They are never exceeded.
+    pub fn total_bytes_max(mut self, bytes: u64) -> Self {
+        self.settings.total_bytes_max = bytes;
+        self
+    }
+
+    /// What happens at that limit.
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.settings.when_full = when_full;
+        self
+    }
+
+    /// When files are written through to the disk.
+    pub fn fsync(mut self, fsync: Fsync) -> Self {
+        self.settings.fsync = fsync;
+        self
+    }
+
+    /// How files are stored.
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.settings.compression = compression;
+        self
+    }
+
+    /// The clock that files age by.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes the folder if it is not there, and looks what it holds. The first file is made by the first write.
+    ///
+    /// # Errors
+    ///
+    /// If the folder can't be made or read.
+    pub fn open(self) -> Result<Files, ExportError> {
+        let extension = match self.settings.compression {
+            Compression::None => "jsonl",
+            Compression::Zstd { .. } => "jsonl.zst",
+        };
+        let folder = Folder::open(self.folder, &self.prefix, extension)?;
+        let state =
+            State { folder, file: None, opened: SystemTime::UNIX_EPOCH, buffer: Vec::new(), ended: false };
+        Ok(Files {
+            state: Mutex::new(state),
+            settings: self.settings,
+            clock: self.clock,
+            counter: Counter::default(),
+        })
+    }
+}
+
+/// Writes spans to files of a folder.
+#[derive(Debug)]
+pub struct Files {
+    state: Mutex<State>,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    counter: Counter,
+}
+
+#[derive(Debug)]
+struct State {
+    folder: Folder,
+    file: Option<OpenFile>,
+    /// When `file` was begun.
+    opened: SystemTime,
+    buffer: Vec<u8>,
+    ended: bool,
+}
+
+impl Files {
+    /// Files in this folder.
+    pub fn builder(folder: impl AsRef<Path>) -> FilesBuilder {
+        FilesBuilder {
+            folder: folder.as_ref().to_owned(),
+            prefix: "traces".to_owned(),
+            settings: Settings {
+                rotate_bytes: 100 << 20,
+                rotate_age: None,
+                total_bytes_max: 1 << 30,
+                when_full: WhenFull::default(),
+                fsync: Fsync::default(),
+                compression: Compression::default(),
+            },
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// The bytes of all files, as stored.
+    pub fn total_bytes(&self) -> u64 {
+        self.lock().total_bytes()
+    }
+
+    /// Files that were deleted to make room.
+    pub fn files_deleted(&self) -> u64 {
+        self.lock().folder.deleted()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Destination for Files {
+    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        let mut result = Ok(Delivery::all(spans));
+        for spans in spans.chunks(SPANS_PER_LINE_MAX) {
+            match state.write(spans, &self.settings, now) {
+                Ok(()) => self.counter.deliver(&Delivery::all(spans)),
+                Err(error) => {
+                    self.counter.lose(error.kind(), spans.len());
+                    result = result.and(Err(error));
+                }
+            }
+        }
+        result
+    }
+
+    fn counter(&self) -> Counter {
+        self.counter.clone()
+    }
+
+    fn flush(&self) -> Result<(), ExportError> {
+        match &mut self.lock().file {
+            Some(file) if self.settings.fsync != Fsync::Never => file.sync(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Completes the last file. The timeout is not looked at: a disk can't be hurried.
+    fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
+        let mut state = self.lock();
+        state.ended = true;
+        state.close(&self.settings)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // There is nobody left to tell.
+        let _ = self.lock().close(&self.settings);
+    }
+}
+
+impl State {
+    fn total_bytes(&self) -> u64 {
+        self.folder.bytes() + self.file.as_ref().map_or(0, OpenFile::bytes)
+    }
+
+    /// Writes a line.
+    fn write(&mut self, spans: &[Span<'_>], settings: &Settings, now: SystemTime) -> Result<(), ExportError> {
+        if self.ended {
+            return Err(ExportError::new(ErrorKind::ShutDown, self.folder.target(), ""));
+        }
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        // A vector can always be written to.
+        let _: io::Result<()> = write_request(&mut self.buffer, spans);
+        let bytes = match settings.compression {
+            Compression::None => self.buffer.len() as u64,
+            Compression::Zstd { .. } => open::zstd_bound(self.buffer.len() as u64),
+        };
+        if self.is_over(bytes, settings, now) {
+            self.close(settings)?;
+        }
+        self.make_room(bytes, settings)?;
+        let State { folder, file, opened, buffer, .. } = self;
+        let file = match file {
+            Some(file) => file,
+            None => {
+                *opened = now;
+                file.insert(OpenFile::create(folder, settings.compression)?)
+            }
+        };
+        let written = file.write(buffer).and_then(|()| match settings.fsync {
+            Fsync::Each => file.sync(),
+            _ => Ok(()),
+        });
+        if written.is_err() && !file.is_sound() {
+            // What stands in it is good up to a torn end.
+            let broken = self.file.take().map_or(0, |file| file.bytes_on_disk());
+            self.folder.completed(broken);
+        }
+        written
+    }
+
+    /// True if the file is to give way before this many bytes.
+    fn is_over(&mut self, bytes: u64, settings: &Settings, now: SystemTime) -> bool {
+        let Some(file) = &self.file else { return false };
+        let too_large = match settings.compression {
+            Compression::None => file.bytes() + bytes > settings.rotate_bytes,
+            Compression::Zstd { .. } => file.bytes() >= settings.rotate_bytes,
+        };
+        // A clock that was set back starts the age anew.
+        let age = now.duration_since(self.opened).unwrap_or_else(|_| {
+            self.opened = now;
+            Duration::ZERO
+        });
+        file.bytes() > 0 && (too_large || settings.rotate_age.is_some_and(|limit| age >= limit))
+    }
+
+    /// Sees that there is room for this many bytes below the total.
+    fn make_room(&mut self, bytes: u64, settings: &Settings) -> Result<(), ExportError> {
+        let full = |state: &Self| {
+            let detail = format!(
+                "{} of at most {} bytes are used, and {bytes} more are needed",
+                state.total_bytes(),
+                settings.total_bytes_max
+            );
+            ExportError::new(ErrorKind::Full, state.folder.target(), detail)
+        };
+        let fits = |state: &Self| state.total_bytes() + bytes <= settings.total_bytes_max;
+        if fits(self) {
+            return Ok(());
+        }
+        if settings.when_full == WhenFull::Refuse || bytes > settings.total_bytes_max {
+            return Err(full(self));
+        }
+        while !fits(self) {
+            if !self.folder.delete_oldest()? {
+                // Only the file being written is left.
+                self.close(settings)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the file that is being written.
+    fn close(&mut self, settings: &Settings) -> Result<(), ExportError> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let (bytes, closed) = file.close(settings.fsync != Fsync::Never);
+        self.folder.completed(bytes);
+        if settings.fsync != Fsync::Never {
+            self.folder.sync();
+        }
+        closed
+    }
+}

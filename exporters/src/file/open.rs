@@ -1,0 +1,259 @@
+//! The file that is being written.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+
+use zstd::stream::write::Encoder;
+
+use super::Compression;
+use super::folder::Folder;
+use crate::error::ExportError;
+
+/// What a file can do; tests have one whose disk is full.
+pub(super) trait Disk: Write + Send {
+    /// Cuts the file to this length, at which the next write begins.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+    /// Writes through to the disk.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl Disk for File {
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)?;
+        self.seek(SeekFrom::Start(bytes)).map(drop)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// A file, and how many bytes it took.
+struct Counted {
+    disk: Box<dyn Disk>,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.disk.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.disk.flush()
+    }
+}
+
+enum Body {
+    Plain(Counted),
+    Zstd(Encoder<'static, Counted>),
+}
+
+/// A file that grows line by line.
+pub(super) struct OpenFile {
+    body: Body,
+    path: String,
+    /// Up to here it holds whole lines.
+    good_bytes: u64,
+    sound: bool,
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OpenFile { path, good_bytes, sound, .. } = self;
+        f.debug_struct("OpenFile")
+            .field("path", path)
+            .field("good_bytes", good_bytes)
+            .field("sound", sound)
+            .finish()
+    }
+}
+
+impl OpenFile {
+    /// Makes the folder's next file.
+    pub(super) fn create(folder: &mut Folder, compression: Compression) -> Result<Self, ExportError> {
+        let (file, path) = folder.create()?;
+        Self::on(Box::new(file), path.display().to_string(), compression)
+    }
+
+    fn on(disk: Box<dyn Disk>, path: String, compression: Compression) -> Result<Self, ExportError> {
+        let counted = Counted { disk, bytes: 0 };
+        let body = match compression {
+            Compression::None => Body::Plain(counted),
+            Compression::Zstd { level } => match Encoder::new(counted, level) {
+                Ok(encoder) => Body::Zstd(encoder),
+                Err(error) => return Err(ExportError::file(path, &error)),
+            },
+        };
+        Ok(OpenFile { body, path, good_bytes: 0, sound: true })
+    }
+
+    /// The bytes that were written well.
+    pub(super) fn bytes(&self) -> u64 {
+        self.good_bytes
+    }
+
+    /// All bytes, those of a torn end too.
+    pub(super) fn bytes_on_disk(&self) -> u64 {
+        match &self.body {
+            Body::Plain(counted) => counted.bytes,
+            Body::Zstd(encoder) => encoder.get_ref().bytes,
+        }
+    }
+
+    /// False if nothing may be written behind what stands there.
+    pub(super) fn is_sound(&self) -> bool {
+        self.sound
+    }
+
+    /// Appends lines, which then are the operating system's.
+    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), ExportError> {
+        let written = match &mut self.body {
+            Body::Plain(counted) => counted.write_all(lines),
+            Body::Zstd(encoder) => encoder.write_all(lines).and_then(|()| encoder.flush()),
+        };
+        match written {
+            Ok(()) => {
+                self.good_bytes = self.bytes_on_disk();
+                Ok(())
+            }
+            Err(error) => {
+                self.take_back();
+                Err(ExportError::file(&*self.path, &error))
+            }
+        }
+    }
+
+    /// Takes back what was written of lines that failed.
+    fn take_back(&mut self) {
+        self.sound = match &mut self.body {
+            Body::Plain(counted) => {
+                let cut = counted.disk.cut(self.good_bytes).is_ok();
+                if cut {
+                    counted.bytes = self.good_bytes;
+                }
+                cut
+            }
+            // The encoder has gone on, and the blocks behind would refer to the one that is missing.
+            Body::Zstd(_) => false,
+        };
+    }
+
+    /// Writes what was written so far through to the disk.
+    pub(super) fn sync(&mut self) -> Result<(), ExportError> {
+        let counted = match &mut self.body {
+            Body::Plain(counted) => counted,
+            Body::Zstd(encoder) => encoder.get_mut(),
+        };
+        counted.disk.sync().map_err(|error| ExportError::file(&*self.path, &error))
+    }
+
+    /// Completes the file; says how many bytes it has.
+    pub(super) fn close(self, sync: bool) -> (u64, Result<(), ExportError>) {
+        let before = self.bytes_on_disk();
+        let finished = match self.body {
+            Body::Plain(counted) => Ok(counted),
+            Body::Zstd(encoder) => encoder.finish(),
+        };
+        let (bytes, result) = match finished {
+            Ok(mut counted) => (counted.bytes, if sync { counted.disk.sync() } else { Ok(()) }),
+            Err(error) => (before, Err(error)),
+        };
+        (bytes, result.map_err(|error| ExportError::file(self.path, &error)))
+    }
+}
+
+/// The most that zstd can make of so many bytes: an eighth of a per cent more in each block, with the frame's own.
+pub(super) fn zstd_bound(bytes: u64) -> u64 {
+    bytes + (bytes >> 7) + 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A disk that takes only so much.
+    #[derive(Clone, Default)]
+    struct Small(Arc<Mutex<Vec<u8>>>, usize, bool);
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut held = self.0.lock().unwrap();
+            let room = self.1 - held.len();
+            if room == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let taken = bytes.len().min(room);
+            held.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Disk for Small {
+        fn cut(&mut self, bytes: u64) -> io::Result<()> {
+            if self.2 {
+                return Err(io::ErrorKind::Other.into());
+            }
+            self.0.lock().unwrap().truncate(bytes as usize);
+            Ok(())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_does_not_fit_is_taken_back() {
+        let disk = Small(Arc::default(), 10, false);
+        let mut file = OpenFile::on(Box::new(disk.clone()), "f".into(), Compression::None).unwrap();
+        file.write(b"first\n").unwrap();
+        let error = file.write(b"second\n").unwrap_err();
+        assert!(error.to_string().starts_with("f: the file could not be written ("), "{error}");
+        assert_eq!((file.is_sound(), file.bytes()), (true, 6));
+        file.write(b"3rd\n").unwrap();
+        assert_eq!(&*disk.0.lock().unwrap(), b"first\n3rd\n");
+    }
+
+    #[test]
+    fn what_cannot_be_taken_back_ends_the_file() {
+        let disk = Small(Arc::default(), 10, true);
+        let mut file = OpenFile::on(Box::new(disk.clone()), "f".into(), Compression::None).unwrap();
+        file.write(b"first\n").unwrap();
+        file.write(b"second\n").unwrap_err();
+        assert_eq!((file.is_sound(), file.bytes(), file.bytes_on_disk()), (false, 6, 10));
+    }
+
+    #[test]
+    fn zstd_makes_no_more_than_its_bound() {
+        // Noise, which does not compress: 64-bit xorshift, Marsaglia 2003.
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        })
+        .take(1 << 20)
+        .collect();
+        for bytes in [0, 1, 1000, 1 << 20] {
+            let disk = Small(Arc::default(), usize::MAX, false);
+            let compression = Compression::Zstd { level: 3 };
+            let mut file = OpenFile::on(Box::new(disk.clone()), "f".into(), compression).unwrap();
+            file.write(&noise[..bytes]).unwrap();
+            let (size, closed) = file.close(false);
+            closed.unwrap();
+            assert_eq!(size, disk.0.lock().unwrap().len() as u64);
+            assert!(size <= zstd_bound(bytes as u64), "{size}");
+        }
+    }
+}

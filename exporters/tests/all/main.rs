@@ -1,0 +1,4 @@
+//! The exporters from outside.
+
+mod files;
+mod sample;
