@@ -18,6 +18,18 @@ pub(crate) fn plain() {
     }
 }
 
+/// A trace of a hundred: 1 + 9 + 90.
+#[inline(never)]
+pub(crate) fn hundred() {
+    let _root = info_span!("root").entered();
+    for _ in 0..9 {
+        let _child = info_span!("child").entered();
+        for _ in 0..10 {
+            let _leaf = info_span!("leaf").entered();
+        }
+    }
+}
+
 /// A trace with two attributes on the root and one on each child.
 #[inline(never)]
 pub(crate) fn attributes() {

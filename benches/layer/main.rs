@@ -78,7 +78,9 @@ fn ratios(threads: u64, only: Option<&str>) {
         for (at, (_, (_, make))) in chosen.iter().enumerate() {
             let world = make();
             timed(&world, threads, TRACES / 4);
-            times[at].push(timed(&world, threads, TRACES).as_nanos() as f64 / (TRACES * SPANS) as f64);
+            let traces = TRACES * SPANS / world.spans;
+            let nanos = timed(&world, threads, traces).as_nanos() as f64;
+            times[at].push(nanos / (traces * world.spans) as f64);
             stats[at] = world.stats();
         }
     }
@@ -116,8 +118,8 @@ fn main() {
         let world = make();
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             bencher.iter_custom(|spans| {
-                let traces = spans.div_ceil(SPANS);
-                timed(&world, threads, traces).mul_f64(spans as f64 / (traces * SPANS) as f64)
+                let traces = spans.div_ceil(world.spans);
+                timed(&world, threads, traces).mul_f64(spans as f64 / (traces * world.spans) as f64)
             });
         });
     }

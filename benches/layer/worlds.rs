@@ -1,6 +1,6 @@
 //! What runs the traces: an idle layer, ours in its ways of living, and rivals at their best settings.
 
-use astracer_sdk::{Astracer, Builder, ContextMode, Handle, Presence};
+use astracer_sdk::{Astracer, Builder, ContextMode, Handle, Presence, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter};
@@ -8,7 +8,7 @@ use tracing::Dispatch;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry};
 
-use crate::bodies;
+use crate::bodies::{self, SPANS};
 
 /// A world lives while it is measured: `tracing` asks every subscriber that is alive about every callsite.
 pub(crate) struct World {
@@ -16,11 +16,19 @@ pub(crate) struct World {
     body: Box<dyn Fn(u64) + Send + Sync>,
     handle: Option<Handle>,
     provider: Option<SdkTracerProvider>,
+    /// Spans of a trace.
+    pub(crate) spans: u64,
 }
 
 impl World {
     fn of(dispatch: Dispatch, body: fn()) -> Self {
-        World { dispatch: Some(dispatch), body: Box::new(move |_| body()), handle: None, provider: None }
+        World {
+            dispatch: Some(dispatch),
+            body: Box::new(move |_| body()),
+            handle: None,
+            provider: None,
+            spans: SPANS,
+        }
     }
 
     /// So many traces.
@@ -94,6 +102,22 @@ fn stock(sampler: Sampler, body: fn()) -> World {
     world
 }
 
+/// The stock layer behind the gate, dropping everything.
+fn gated(presence: Presence, body: fn(), spans: u64) -> World {
+    let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
+    // The gate needs the context that the stock worlds do without.
+    let layer = tracing_opentelemetry::layer()
+        .with_tracer(provider.tracer("bench"))
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false);
+    let mut world = World::of(Dispatch::new(Registry::default().with(gate(layer, presence))), body);
+    world.provider = Some(provider);
+    world.spans = spans;
+    world
+}
+
 struct Nobody;
 
 impl fastrace::collector::Reporter for Nobody {
@@ -109,6 +133,7 @@ fn fastrace(sampled: bool) -> World {
         body: Box::new(move |trace| bodies::fastrace(trace, sampled)),
         handle: None,
         provider: None,
+        spans: SPANS,
     }
 }
 
@@ -142,6 +167,9 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("tracing-opentelemetry, dropping", || stock(Sampler::AlwaysOff, bodies::plain)),
     ("tracing-opentelemetry, keeping", || stock(Sampler::AlwaysOn, bodies::plain)),
     ("tracing-opentelemetry, keeping, attributes", || stock(Sampler::AlwaysOn, bodies::attributes)),
+    ("gate(stock), exclusive, dropping", || gated(Presence::Exclusive, bodies::plain, SPANS)),
+    ("gate(stock), exclusive, dropping, of 100", || gated(Presence::Exclusive, bodies::hundred, 100)),
+    ("gate(stock), shared, dropping", || gated(Presence::Shared, bodies::plain, SPANS)),
     ("fastrace, unsampled", || fastrace(false)),
     ("fastrace, sampled", || fastrace(true)),
 ];

@@ -11,7 +11,8 @@ pub enum Presence {
     /// A span below a dropped root does not exist, for anyone: one thread-local read refuses it. Events are not
     /// touched, but other layers no longer know which span they are in. A refused span carries nothing to other
     /// threads or tasks: spans that begin there begin traces of their own. And `tracing` asks before it tells of
-    /// parents, so a span with `parent: None` is refused as well.
+    /// parents, so a span with `parent: None` is refused as well. A filter on the layer itself (`with_filter`) makes
+    /// this mode shared: `tracing_subscriber` then asks the filter in the layer's place; one beside it does not.
     Exclusive,
 }
 

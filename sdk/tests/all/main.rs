@@ -11,6 +11,8 @@ mod decisions;
 #[cfg(feature = "enabled")]
 mod differences;
 #[cfg(feature = "enabled")]
+mod gated;
+#[cfg(feature = "enabled")]
 mod losses;
 mod off;
 #[cfg(feature = "enabled")]

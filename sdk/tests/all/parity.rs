@@ -141,9 +141,9 @@ fn doubles(n: i64) -> i64 {
     2 * n
 }
 
-type Row = (&'static str, fn());
+pub(crate) type Row = (&'static str, fn());
 
-const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[Row] = &[
     ("nested spans", || {
         let _a = info_span!("a").entered();
         let _b = info_span!("b").entered();

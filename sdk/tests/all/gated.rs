@@ -1,0 +1,287 @@
+//! The gate around tracing-opentelemetry's layer.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use astracer_sdk::{Gate, Presence, gate};
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState, TracerProvider as _};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, ShouldSample, SpanData};
+use tracing::dispatcher::with_default;
+use tracing::span::{Attributes, Id};
+use tracing::{Dispatch, info, info_span};
+use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context as LayerContext, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::parity::{ROWS, Stock, lines, stock};
+use crate::support::{Collector, draw, one, world};
+
+const BOTH: [Presence; 2] = [Presence::Shared, Presence::Exclusive];
+
+/// The names of the spans that a layer is told of.
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<Vec<&'static str>>>);
+
+impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Names {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: LayerContext<'_, S>) {
+        self.0.lock().unwrap().push(attributes.metadata().name());
+    }
+}
+
+impl Names {
+    fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// A gated stock layer, what it is told of, and what another layer beside it is told of.
+struct Gated {
+    dispatch: Dispatch,
+    collector: Collector,
+    inner: Names,
+    beside: Names,
+}
+
+impl Gated {
+    fn new(presence: Presence, sampler: impl ShouldSample + 'static) -> Self {
+        let collector = Collector::default();
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(sampler)
+            .with_simple_exporter(collector.clone())
+            .build();
+        let (inner, beside) = (Names::default(), Names::default());
+        // The layer that is told what the stock one is told is behind the gate with it.
+        let behind = tracing_opentelemetry::layer()
+            .with_tracer(provider.tracer("stock"))
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .and_then(inner.clone());
+        let subscriber = Registry::default().with(gate(behind, presence)).with(beside.clone());
+        Gated { dispatch: Dispatch::new(subscriber), collector, inner, beside }
+    }
+
+    fn run(&self, f: impl FnOnce()) -> Vec<SpanData> {
+        with_default(&self.dispatch, f);
+        self.collector.spans()
+    }
+}
+
+fn remote(sampled: bool) -> Context {
+    let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+    let parent = SpanContext::new(TraceId::from(77u128), SpanId::from(5u64), flags, true, TraceState::NONE);
+    Context::new().with_remote_span_context(parent)
+}
+
+fn current() -> SpanContext {
+    Context::current().span().span_context().clone()
+}
+
+fn tree() {
+    let _root = info_span!("root", n = 1).entered();
+    let _child = info_span!("child", n = 2).entered();
+    info!("an event");
+    info_span!("leaf").in_scope(|| ());
+}
+
+#[test]
+fn what_is_kept_is_as_without_a_gate() {
+    for presence in BOTH {
+        for (name, body) in ROWS {
+            let expected = lines(&stock(|layer| layer.with_threads(false), *body));
+            let collector = Collector::default();
+            let provider = SdkTracerProvider::builder().with_simple_exporter(collector.clone()).build();
+            let layer: Stock = OpenTelemetryLayer::new(provider.tracer("stock")).with_threads(false);
+            let layer: Gate<Stock> = gate(layer, presence);
+            with_default(&Dispatch::new(Registry::default().with(layer)), body);
+            assert_eq!(lines(&collector.spans()), expected, "{name}, {presence:?}");
+        }
+    }
+}
+
+#[test]
+fn below_a_dropped_root_the_layer_is_told_of_nothing() {
+    for (presence, beside) in
+        [(Presence::Shared, vec!["root", "child", "leaf"]), (Presence::Exclusive, vec!["root"])]
+    {
+        let gated = Gated::new(presence, Sampler::AlwaysOff);
+        for _ in 0..3 {
+            assert!(gated.run(tree).is_empty());
+            assert_eq!(gated.inner.take(), ["root"], "{presence:?}");
+            assert_eq!(gated.beside.take(), beside, "{presence:?}");
+        }
+    }
+}
+
+/// With our sampler: the second root is dropped, the third kept.
+#[test]
+fn each_root_is_for_the_sampler_to_keep_or_drop() {
+    for presence in BOTH {
+        let sampler = world(|builder| builder.sampler("every:2".parse().unwrap())).astracer.sampler.clone();
+        let gated = Gated::new(presence, sampler);
+        gated.run(|| (0..4).for_each(|_| tree()));
+        let kept = ["root", "child", "leaf"];
+        assert_eq!(gated.inner.take(), [&kept[..], &kept[..1], &kept, &kept[..1]].concat(), "{presence:?}");
+        assert_eq!(gated.collector.spans().len(), 6, "{presence:?}");
+    }
+}
+
+/// A sampler that drops some children: what is below them is dropped, and their brothers are not.
+#[derive(Clone, Debug)]
+struct Not(&'static str);
+
+impl ShouldSample for Not {
+    fn should_sample(
+        &self,
+        parent: Option<&Context>,
+        id: TraceId,
+        name: &str,
+        kind: &opentelemetry::trace::SpanKind,
+        attributes: &[opentelemetry::KeyValue],
+        links: &[opentelemetry::trace::Link],
+    ) -> opentelemetry_sdk::trace::SamplingResult {
+        let sampler = if name == self.0 { Sampler::AlwaysOff } else { Sampler::AlwaysOn };
+        sampler.should_sample(parent, id, name, kind, attributes, links)
+    }
+}
+
+#[test]
+fn a_sampler_may_drop_a_part_of_a_trace() {
+    for presence in BOTH {
+        let gated = Gated::new(presence, Not("child"));
+        let spans = gated.run(|| {
+            let _root = info_span!("root").entered();
+            info_span!("child").in_scope(|| info_span!("grandchild").in_scope(|| info!("an event")));
+            info_span!("brother").in_scope(|| ());
+        });
+        assert_eq!(draw(&spans), "root\n  brother\n", "{presence:?}");
+    }
+}
+
+#[test]
+fn the_extension_trait_works_through_the_gate() {
+    for presence in BOTH {
+        let gated = Gated::new(presence, Sampler::ParentBased(Box::new(Sampler::AlwaysOff)));
+        let spans = gated.run(|| {
+            let kept = info_span!("kept");
+            kept.set_parent(remote(true)).unwrap();
+            kept.in_scope(|| info_span!("child").set_attribute("n", 1));
+            let dropped = info_span!("dropped");
+            dropped.set_parent(remote(false)).unwrap();
+            dropped.in_scope(|| info_span!("child").set_attribute("n", 1));
+            assert_eq!(dropped.context().span().span_context().trace_id(), TraceId::from(77u128));
+        });
+        assert_eq!(draw(&spans), "kept\n  child n=1\n", "{presence:?}");
+        assert_eq!(one(&spans, "kept").parent_span_id, SpanId::from(5u64));
+    }
+}
+
+/// What is spawned below a dropped root is dropped too, and what it calls is told so.
+#[test]
+fn a_dropped_trace_stays_dropped_on_another_thread() {
+    let gated = Gated::new(Presence::Shared, Not("dropped"));
+    let spans = gated.run(|| {
+        let (child, outside) = info_span!("dropped").in_scope(|| (info_span!("child"), current()));
+        assert!(outside.is_valid() && !outside.is_sampled());
+        let work = || {
+            with_default(&gated.dispatch, || {
+                child.in_scope(|| {
+                    assert_eq!(current(), outside);
+                    info!("an event");
+                    info_span!("grandchild").in_scope(|| assert_eq!(current(), outside));
+                });
+                assert!(!current().is_valid());
+                info_span!("another").in_scope(|| ());
+            });
+        };
+        thread::scope(|scope| scope.spawn(work).join().unwrap());
+    });
+    assert_eq!(draw(&spans), "another\n");
+    assert_eq!(gated.inner.take(), ["dropped", "another"]);
+}
+
+#[test]
+fn a_kept_span_that_is_entered_below_a_dropped_root_is_itself() {
+    for presence in BOTH {
+        let gated = Gated::new(presence, Not("dropped"));
+        let spans = gated.run(|| {
+            let kept = info_span!("kept");
+            let _dropped = info_span!("dropped").entered();
+            kept.in_scope(|| info_span!("its child").in_scope(|| ()));
+            info_span!("below the dropped one").in_scope(|| ());
+        });
+        assert_eq!(draw(&spans), "kept\n  its child\n", "{presence:?}");
+    }
+}
+
+#[test]
+fn explicit_parents_and_attached_contexts_are_followed() {
+    let gated = Gated::new(Presence::Shared, Not("dropped"));
+    let spans = gated.run(|| {
+        let dropped = info_span!("dropped");
+        let child = dropped.in_scope(|| info_span!("child"));
+        info_span!(parent: &dropped, "below it").in_scope(|| ());
+        info_span!(parent: &child, "below its child").in_scope(|| ());
+        let _dropped = dropped.entered();
+        info_span!(parent: None, "alone").in_scope(|| ());
+        let _remote = remote(true).attach();
+        info_span!("of another trace").in_scope(|| ());
+    });
+    assert_eq!(draw(&spans), "alone\nof another trace\n");
+    assert_eq!(gated.inner.take(), ["dropped", "alone", "of another trace"]);
+}
+
+/// Entered twice, and left out of order.
+#[test]
+fn the_gate_is_open_again_when_the_dropped_root_is_left() {
+    for presence in BOTH {
+        let gated = Gated::new(presence, Not("dropped"));
+        let spans = gated.run(|| {
+            let (dropped, kept) = (info_span!("dropped"), info_span!("kept"));
+            dropped.in_scope(|| dropped.in_scope(|| ()));
+            let (a, b) = (dropped.enter(), kept.enter());
+            drop(a);
+            info_span!("child").in_scope(|| ());
+            drop(b);
+            info_span!("after").in_scope(|| ());
+        });
+        assert_eq!(draw(&spans), "after\nkept\n  child\n", "{presence:?}");
+    }
+}
+
+/// Documented: a filter on the gate is asked in its place, and lets spans be; the layer is still told of nothing.
+#[test]
+fn a_filter_on_the_gate_makes_it_shared_and_one_beside_it_does_not() {
+    let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
+    let layer = || OpenTelemetryLayer::new(provider.tracer("stock"));
+    let refused = |dispatch: Dispatch| {
+        with_default(&dispatch, || info_span!("dropped").in_scope(|| info_span!("child").is_disabled()))
+    };
+    let on = gate(layer(), Presence::Exclusive).with_filter(LevelFilter::INFO);
+    assert!(!refused(Dispatch::new(Registry::default().with(on))));
+    let beside = Registry::default().with(gate(layer(), Presence::Exclusive)).with(LevelFilter::INFO);
+    assert!(refused(Dispatch::new(beside)));
+}
+
+/// Without contexts the gate cannot know, and stays open.
+#[test]
+fn without_contexts_the_gate_is_open() {
+    let collector = Collector::default();
+    let provider = SdkTracerProvider::builder()
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
+        .with_simple_exporter(collector.clone())
+        .build();
+    let layer = OpenTelemetryLayer::new(provider.tracer("stock")).with_context_activation(false);
+    let layer = gate(layer, Presence::Exclusive);
+    with_default(&Dispatch::new(Registry::default().with(layer)), || {
+        // A context that says "dropped" is around, and is not the span's.
+        let _around = remote(false).attach();
+        let root = info_span!(parent: None, "root").entered();
+        info_span!(parent: &root, "child").in_scope(|| ());
+    });
+    assert_eq!(collector.spans().len(), 2);
+}
