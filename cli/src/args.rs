@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use astracer_model::Format;
+use astracer_model::source::{Limits, Options};
 use astracer_samplers::{Config, Template};
 use astracer_tuner::inspect::Column;
 use astracer_tuner::{KeyRule, Objective, Tunable};
@@ -34,7 +35,19 @@ pub(crate) enum Command {
     /// Find a sampler's parameters for a recording, and write the file that a service loads.
     #[command(after_help = TUNE_EXAMPLES)]
     Tune(Tune),
+    /// Write a recording in another format.
+    #[command(after_help = CONVERT_EXAMPLES)]
+    Convert(Convert),
 }
+
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  astracer convert run.tar.xz run.jsonl             OTLP JSON lines
+  astracer convert spans.json upload.json --to jaeger-json
+  curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > traces.jsonl
+
+What the new format can't hold is counted on standard error. Memory stays flat whatever
+the size, but for Jaeger's JSON, which has each trace in one piece.";
 
 const TUNE_EXAMPLES: &str = "\
 Examples:
@@ -78,14 +91,8 @@ pub(crate) struct Source {
     #[arg(required = true, value_name = "WORKLOAD")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto, jaeger-json,
-    /// zipkin-json, htrace, nezha-csv.
-    #[arg(long, value_name = "FORMAT", help_heading = "Reading")]
-    pub(crate) format: Option<Format>,
-
-    /// Fail if any part of the input can't be used, instead of going on with the rest.
-    #[arg(long, help_heading = "Reading")]
-    pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
 
     /// Whether to fold ids in names (`read(1073742055)` becomes `read(*)`), or to leave names raw.
     #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
@@ -95,10 +102,31 @@ pub(crate) struct Source {
     #[arg(long, value_name = "RULES", default_value = "digits=3,hex=8,uuid", value_parser = fold_rules)]
     #[arg(help_heading = "Reading")]
     pub(crate) fold: Template,
+}
+
+/// How to read files, whichever they are.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Reading {
+    /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto, jaeger-json,
+    /// zipkin-json, htrace, nezha-csv.
+    #[arg(long, value_name = "FORMAT", help_heading = "Reading")]
+    pub(crate) format: Option<Format>,
+
+    /// Fail if any part of the input can't be used, instead of going on with the rest.
+    #[arg(long, help_heading = "Reading")]
+    pub(crate) strict: bool,
 
     /// Stop reading when the input has expanded to this size (a bomb in an archive): bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
     pub(crate) expanded_max: u64,
+}
+
+impl Reading {
+    /// The same for the model's front door.
+    pub(crate) fn options(&self) -> Options {
+        let limits = Limits { expanded_bytes_max: self.expanded_max, ..Limits::default() };
+        Options { format: self.format, limits }
+    }
 }
 
 /// What becomes of names.
@@ -225,6 +253,40 @@ pub(crate) struct Tune {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Convert {
+    /// A file, folder or archive (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+
+    /// The file to write; - is standard output. A file of this name is replaced once everything is written.
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+
+    /// The format to write: otlp-json (lines), otlp-proto, jaeger-json, zipkin-json or htrace.
+    #[arg(long, value_name = "FORMAT", default_value_t = Format::OtlpJson, value_parser = written)]
+    pub(crate) to: Format,
+
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+
+    /// Print one JSON object on what was done, to standard output (to standard error if the traces go there).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads the name of a format that can be written.
+fn written(text: &str) -> Result<Format, String> {
+    let format: Format =
+        text.parse().map_err(|error: astracer_model::format::UnknownFormat| error.to_string())?;
+    let can = |format: &Format| format.writer(Box::new(std::io::sink())).is_some();
+    if can(&format) {
+        return Ok(format);
+    }
+    let names: Vec<_> = Format::ALL.iter().filter(|format| can(format)).map(|format| format.name()).collect();
+    Err(format!("'{text}' is read, not written; written are {}", names.join(", ")))
 }
 
 fn tunable(text: &str) -> Result<Tunable, String> {

@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use astracer_model::TraceId;
-use astracer_model::recording::{Intake, Keep, Recording};
-use astracer_model::source::{self, FileSummary, Limits, Options};
+use astracer_model::convert::Converted;
+use astracer_model::recording::{self, Intake, Keep, Recording};
+use astracer_model::source::{self, FileSummary};
+use astracer_model::{Problems, TraceId};
 use astracer_tuner::names::{Folded, NameFolding};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -18,7 +20,7 @@ use crate::failure::Failure;
 use crate::output;
 
 /// How many examples of each kind of problem are shown; `--json` has them too.
-const EXAMPLES: usize = 3;
+pub(crate) const EXAMPLES: usize = 3;
 /// How many skipped files are named.
 const SKIPPED_SHOWN: usize = 3;
 
@@ -65,7 +67,7 @@ struct ProblemCount {
 /// Reads a workload. `labels` are attributes that keys will be made of.
 pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Result<Loaded, Failure> {
     let folding = RefCell::new(NameFolding::new(args.fold));
-    let progress = reading_progress(args);
+    let progress = reading_progress(&args.paths);
     let keep = Keep { labels: labels.to_vec(), ..Keep::default() };
     let mut intake = Intake::new(keep)
         .examples(EXAMPLES)
@@ -74,8 +76,7 @@ pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Resul
     if args.names == Names::Template {
         intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
     }
-    let limits = Limits { expanded_bytes_max: args.expanded_max, ..Limits::default() };
-    let options = Options { format: args.format, limits };
+    let options = args.reading.options();
     let mut files = Vec::new();
     for path in &args.paths {
         let summary =
@@ -88,23 +89,9 @@ pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Resul
     }
     let recording = intake.finish();
     let folded_names = (args.names == Names::Template).then(|| folding.borrow().folded());
-    let input = Input::new(args, files, &recording, folded_names);
-    let losses: Vec<_> = input.problems.iter().filter(|problem| problem.loses_data).collect();
-    if args.strict && !losses.is_empty() {
-        let named = losses.iter().map(|loss| {
-            let example = loss.examples.first().map_or("", |example| example);
-            format!("{}: {example}\n", loss.describe)
-        });
-        return Err(Failure::Job(format!("{}without --strict the rest is used", named.collect::<String>())));
-    }
-    if recording.trace_count() == 0 {
-        let reason = recording
-            .problems()
-            .examples()
-            .first()
-            .map_or_else(String::new, |problem| format!("\nfirst problem: {problem}"));
-        return Err(Failure::Job(format!("no spans in {}{reason}", input.paths.join(", "))));
-    }
+    let (skipped, skipped_count) = recording.skipped();
+    let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
+    input.check(args.reading.strict, recording.trace_count() == 0)?;
     Ok(Loaded { recording, input })
 }
 
@@ -120,15 +107,20 @@ impl File {
 }
 
 impl Input {
-    fn new(args: &Source, files: Vec<File>, recording: &Recording, folded_names: Option<Folded>) -> Self {
-        let (skipped, skipped_count) = recording.skipped();
-        let problems = recording.problems().counts().map(|(kind, count)| ProblemCount {
+    fn new(
+        paths: &[PathBuf],
+        files: Vec<File>,
+        problems: &Problems,
+        skipped: &[recording::Skipped],
+        skipped_count: u64,
+        folded_names: Option<Folded>,
+    ) -> Self {
+        let counts = problems.counts().map(|(kind, count)| ProblemCount {
             kind: kind.slug(),
             describe: kind.describe(),
             count,
             loses_data: kind.loses_data(),
-            examples: recording
-                .problems()
+            examples: problems
                 .examples()
                 .iter()
                 .filter(|problem| problem.kind == kind)
@@ -136,16 +128,47 @@ impl Input {
                 .collect(),
         });
         Self {
-            paths: args.paths.iter().map(|path| path.display().to_string()).collect(),
+            paths: paths.iter().map(|path| path.display().to_string()).collect(),
             files,
             skipped: skipped
                 .iter()
                 .map(|skipped| Skipped { file: skipped.file.to_string(), reason: skipped.reason.clone() })
                 .collect(),
             skipped_count,
-            problems: problems.collect(),
+            problems: counts.collect(),
             folded_names,
         }
+    }
+
+    /// What a conversion read, and what was wrong with it.
+    pub(crate) fn of_conversion(path: &PathBuf, files: &[FileSummary], converted: &Converted) -> Self {
+        Self::new(
+            std::slice::from_ref(path),
+            files.iter().map(File::new).collect(),
+            &converted.problems,
+            &converted.skipped,
+            converted.skipped_count,
+            None,
+        )
+    }
+
+    /// Fails if there are no spans, or if parts could not be used and the user asked for all.
+    pub(crate) fn check(&self, strict: bool, no_spans: bool) -> Result<(), Failure> {
+        let example = |problem: &ProblemCount| {
+            let example = problem.examples.first().map_or("", |example| example);
+            format!("{}: {example}", problem.describe)
+        };
+        let losses: Vec<_> = self.problems.iter().filter(|problem| problem.loses_data).map(example).collect();
+        if strict && !losses.is_empty() {
+            return Err(Failure::Job(format!("{}\nwithout --strict the rest is used", losses.join("\n"))));
+        }
+        if no_spans {
+            let first = self.problems.first();
+            let reason =
+                first.map_or_else(String::new, |problem| format!("\nfirst problem: {}", example(problem)));
+            return Err(Failure::Job(format!("no spans in {}{reason}", self.paths.join(", "))));
+        }
+        Ok(())
     }
 
     /// What the user asked for.
@@ -216,11 +239,11 @@ pub(crate) fn utc(unix_ns: u64) -> String {
 }
 
 /// A bar over the bytes to read; hidden when standard error is no terminal.
-fn reading_progress(args: &Source) -> ProgressBar {
+pub(crate) fn reading_progress(paths: &[PathBuf]) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let sizes: Option<Vec<u64>> = args.paths.iter().map(|path| source::stored_size(path)).collect();
+    let sizes: Option<Vec<u64>> = paths.iter().map(|path| source::stored_size(path)).collect();
     let (bar, template) = match sizes {
         Some(sizes) => (ProgressBar::new(sizes.iter().sum()), "reading {bar:30} {bytes}/{total_bytes} {eta}"),
         None => (ProgressBar::new_spinner(), "reading {spinner} {bytes}"),

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         args::Command::Inspect(args) => command::inspect::run(args, &stop),
         args::Command::Evaluate(args) => command::evaluate::run(args, &stop),
         args::Command::Tune(args) => command::tune::run(args, &stop),
+        args::Command::Convert(args) => command::convert::run(args, &stop),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -20,10 +20,13 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes one JSON object to standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let mut text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::Job(format!("can't make JSON: {error}")))?;
-    text.push('\n');
-    print(&text)
+    print(&json(value)?)
+}
+
+/// One JSON object with a line's end behind it.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|text| text + "\n").map_err(|error| Failure::Job(format!("can't make JSON: {error}")))
 }
 
 /// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit;

@@ -7,6 +7,9 @@ use std::process::{Command, Output, Stdio};
 use astracer_samplers::parameters::Parameters;
 use serde_json::Value;
 
+#[path = "cli/convert.rs"]
+mod convert;
+
 /// Two traces: one with a child, one whose root lasts 8 ms.
 const TWO_TRACES: &str = r#"{"a":"00000000000000010000000000000011","b":1000,"e":1010,"d":"read(1001)","r":"s","p":[]}
 {"a":"00000000000000010000000000000012","b":1002,"e":1006,"d":"send","r":"s","p":["00000000000000010000000000000011"]}

@@ -15,6 +15,7 @@ mod drawn;
 pub mod htrace;
 pub mod jaeger_json;
 mod json;
+pub mod loss;
 mod micros;
 pub mod nezha_csv;
 mod otel_tags;
@@ -86,6 +87,17 @@ impl Format {
             Self::ZipkinJson => Some(Box::new(zipkin_json::Writer::new(out))),
             Self::HTrace => Some(Box::new(htrace::Writer::new(out))),
             _ => None,
+        }
+    }
+
+    /// Names what this format can't hold of a span; nothing for a format that is only read.
+    fn losses(self, span: &Span<'_>, found: &mut loss::Found) {
+        match self {
+            Self::JaegerJson => jaeger_json::losses(span, found),
+            Self::ZipkinJson => zipkin_json::losses(span, found),
+            Self::HTrace => htrace::losses(span, found),
+            Self::OtlpJson | Self::OtlpProto => otlp::losses(span, found),
+            Self::NezhaCsv => {}
         }
     }
 }

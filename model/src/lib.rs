@@ -16,6 +16,7 @@
 //! byte and reason, and the records around it still come. Readers stream: what they hold at a time is one buffer
 //! and the largest single record, not the file.
 
+pub mod convert;
 pub mod format;
 pub mod ids;
 pub mod intern;

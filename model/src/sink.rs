@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::format::Format;
 use crate::problem::{Place, Problem};
 use crate::span::Span;
 
@@ -9,6 +10,11 @@ use crate::span::Span;
 pub trait Sink {
     /// One span, with the record that it came from.
     fn span(&mut self, span: Span<'_>, record: Record<'_>);
+
+    /// What follows comes from this file, which is of this format.
+    fn file(&mut self, file: &Arc<str>, format: Format) {
+        let _ = (file, format);
+    }
 
     /// Something that was wrong; the reader goes on behind it.
     fn problem(&mut self, problem: Problem);

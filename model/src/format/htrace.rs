@@ -28,9 +28,11 @@ use super::json::{Layout, read_units};
 use crate::sink::Sink;
 use crate::source::Limits;
 
+mod loss;
 mod span;
 mod write;
 
+pub(super) use loss::losses;
 pub(super) use write::Writer;
 pub use write::write_span;
 

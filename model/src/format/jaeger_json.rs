@@ -34,6 +34,7 @@ use crate::sink::Sink;
 use crate::source::Limits;
 
 mod id;
+mod loss;
 mod span;
 mod tag;
 #[cfg(test)]
@@ -41,6 +42,7 @@ mod tests;
 mod trace;
 mod write;
 
+pub(super) use loss::losses;
 pub(super) use write::Writer;
 
 /// The log field that is an event's name.

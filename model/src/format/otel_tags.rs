@@ -25,6 +25,24 @@ pub(super) const TRACE_STATE: &str = "w3c.tracestate";
 pub(super) const KIND: &str = "span.kind";
 pub(super) const ERROR: &str = "error";
 
+/// True for the names of tags that [`lift`] makes fields of.
+pub(super) fn is_reserved(key: &str) -> bool {
+    let names = [
+        SCOPE_NAME,
+        SCOPE_VERSION,
+        LIBRARY_NAME,
+        LIBRARY_VERSION,
+        STATUS_CODE,
+        STATUS_DESCRIPTION,
+        DROPPED_ATTRIBUTES,
+        DROPPED_EVENTS,
+        DROPPED_LINKS,
+        TRACE_STATE,
+        KIND,
+    ];
+    matches!(key.as_bytes().first(), Some(b'o' | b'w' | b's')) && names.contains(&key)
+}
+
 /// The word for a status in [`STATUS_CODE`].
 pub(super) fn status_word(status: Status) -> Option<&'static str> {
     match status {

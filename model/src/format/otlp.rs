@@ -10,8 +10,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::loss::{Found, Loss};
 use crate::ids::{SpanId, TraceId};
 use crate::span::{Link, Span};
+use crate::time::UnixNanos;
 use crate::value::{Attribute, Value};
 
 #[cfg(test)]
@@ -22,6 +24,12 @@ pub(super) const PARENT_KEY: &str = "astracer.parent";
 
 /// Marks the server's half of a shared id.
 pub(super) const SHARED_KEY: &str = "astracer.shared";
+
+/// What OTLP can't hold: the first instant of 1970, which there means none.
+pub(super) fn losses(span: &Span<'_>, found: &mut Found) {
+    found.add_if(Loss::Start, span.start == Some(UnixNanos(0)));
+    found.add_if(Loss::End, span.end == Some(UnixNanos(0)));
+}
 
 /// Takes the marks off a span as read: turns marked links into parents and the attribute into the field.
 pub(super) fn unmark(span: &mut Span<'_>) {

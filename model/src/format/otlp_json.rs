@@ -19,13 +19,16 @@ use crate::source::Limits;
 use crate::span::{Resource, Scope};
 
 mod head;
+mod request;
 mod span;
 #[cfg(test)]
 mod tests;
+mod text;
 mod value;
 mod writer;
 
 use head::{Head, SchemaAhead};
+pub use request::Request;
 pub(super) use writer::Writer;
 pub use writer::write_request;
 

@@ -36,11 +36,13 @@ use crate::source::Limits;
 mod annotation;
 mod endpoint;
 mod link;
+mod loss;
 mod span;
 #[cfg(test)]
 mod tests;
 mod write;
 
+pub(super) use loss::losses;
 pub(super) use write::Writer;
 pub use write::write_span;
 

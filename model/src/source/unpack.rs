@@ -108,6 +108,7 @@ impl<'a> Unpack<'a> {
             Ok(format) => {
                 let mut quiet = Quiet::new(input);
                 self.tap.spans = 0;
+                self.tap.sink.file(name, format);
                 format.read(&mut quiet, name, &self.options.limits, &mut self.tap);
                 let error = quiet.into_error();
                 let summary = FileSummary {

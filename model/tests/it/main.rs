@@ -1,6 +1,7 @@
 //! Reading real and hostile files through the public interface.
 
 mod collected;
+mod convert;
 mod htrace;
 mod jaeger_json;
 mod nezha_csv;

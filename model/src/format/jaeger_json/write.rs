@@ -174,7 +174,7 @@ fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
     put(out, "]");
 }
 
-fn is_child_of(link: &Link<'_>) -> bool {
+pub(super) fn is_child_of(link: &Link<'_>) -> bool {
     lookup(&link.attributes, REF_TYPE).and_then(Value::as_str) == Some(REF_TYPE_CHILD_OF)
 }
 
@@ -249,7 +249,7 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
 }
 
 /// The attribute that holds Jaeger's own flags, and the flags.
-fn kept_flags(span: &Span<'_>) -> Option<(usize, u32)> {
+pub(super) fn kept_flags(span: &Span<'_>) -> Option<(usize, u32)> {
     let index = span.attributes.iter().position(|attribute| attribute.key == FLAGS)?;
     match span.attributes[index].value {
         Value::Int(flags) => u32::try_from(flags).ok().map(|flags| (index, flags)),
@@ -258,7 +258,7 @@ fn kept_flags(span: &Span<'_>) -> Option<(usize, u32)> {
 }
 
 /// The attribute that holds Jaeger's own warnings, and the warnings.
-fn kept_warnings<'s>(span: &'s Span<'_>) -> Option<(usize, &'s [Value<'s>])> {
+pub(super) fn kept_warnings<'s>(span: &'s Span<'_>) -> Option<(usize, &'s [Value<'s>])> {
     let index = span.attributes.iter().position(|attribute| attribute.key == WARNINGS)?;
     match &span.attributes[index].value {
         Value::Array(items) if items.iter().all(|item| item.as_str().is_some()) => Some((index, items)),

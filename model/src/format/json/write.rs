@@ -52,7 +52,9 @@ pub(crate) struct Commas(bool);
 
 impl Commas {
     /// Writes a comma but before the first.
-    pub(crate) fn next(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        if std::mem::replace(&mut self.0, true) { out.write_all(b",") } else { Ok(()) }
+    pub(crate) fn next(&mut self, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.0, true) {
+            out.push(b',');
+        }
     }
 }

@@ -209,6 +209,14 @@ pub(super) fn is_local(attribute: &Attribute<'_>) -> bool {
     }
 }
 
+/// True if an attribute of a span is the number of its peer's port, which is one again when it is read.
+pub(super) fn is_peer_port(attribute: &Attribute<'_>, remote: u16) -> bool {
+    attribute.key == PEER_PORT
+        && matches!(attribute.value, Value::Int(_))
+        && remote != 0
+        && port(&attribute.value) == Some(remote)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IpVersion {
     V4,

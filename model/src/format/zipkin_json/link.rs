@@ -38,6 +38,11 @@ fn parse(text: &str) -> Option<Link<'static>> {
     })
 }
 
+/// True for the name of a tag that may be a link.
+pub(super) fn is_key(key: &str) -> bool {
+    key.strip_prefix(PREFIX).is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 /// The name and the text of the tag for a link.
 pub(super) fn write(index: usize, link: &Link<'_>) -> (String, String) {
     let mut attributes = Vec::new();

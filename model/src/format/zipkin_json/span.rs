@@ -118,16 +118,19 @@ fn tags<'a>(cursor: &mut Cursor<'a>, attributes: &mut Vec<Attribute<'a>>) -> Res
     Ok(())
 }
 
+/// True for the name of an attribute that is taken for a resource's.
+pub(super) fn tells_of_resource(key: &str) -> bool {
+    key.split_once('.').is_some_and(|(first, _)| RESOURCE_NAMESPACES.contains(&first))
+}
+
 /// Makes the resource from the local endpoint and those tags that tell of a resource.
 fn resource<'a>(
     local: Endpoint<'a>,
     attributes: &mut Vec<Attribute<'a>>,
     resources: &mut Reuse<Resource>,
 ) -> Arc<Resource> {
-    let tells = |attribute: &Attribute<'_>| {
-        attribute.value.as_str().is_some()
-            && attribute.key.split_once('.').is_some_and(|(first, _)| RESOURCE_NAMESPACES.contains(&first))
-    };
+    let tells =
+        |attribute: &Attribute<'_>| attribute.value.as_str().is_some() && tells_of_resource(&attribute.key);
     let told: Vec<_> = attributes.extract_if(.., |attribute| tells(attribute)).collect();
     let port = local.port.to_string();
     let mut texts = vec![&*local.service, &*local.ipv4, &*local.ipv6, &*port];

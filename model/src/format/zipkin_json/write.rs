@@ -7,6 +7,7 @@ use super::super::TraceWriter;
 use super::super::otel_tags::{self, status_word};
 use super::super::plain_json::{text_of, write_integer, write_string};
 use super::endpoint::{Endpoint, is_local};
+use super::loss::is_untrue_error;
 use super::{DEBUG, MORE_PARENTS, annotation, link};
 use crate::span::{Span, SpanKind, Status, lookup};
 use crate::time::UnixNanos;
@@ -194,9 +195,8 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
         tags.text(key, text);
     }
     for attribute in &span.attributes {
-        let untrue = attribute.key == otel_tags::ERROR && text_of(&attribute.value) == "false";
         let debug = attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_));
-        if !untrue && !debug {
+        if !is_untrue_error(attribute) && !debug {
             tags.text(&attribute.key, &text_of(&attribute.value));
         }
     }

@@ -1,0 +1,89 @@
+//! `astracer convert`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{Scratch, TWO_TRACES, failure, run, run_with_input, success, workload};
+
+#[test]
+fn traces_go_to_standard_output_and_notes_beside_it() {
+    let output = run_with_input(&["convert", "-", "-"], TWO_TRACES);
+    assert!(output.status.success());
+    let lines: Value = serde_json::from_slice(&output.stdout).expect("one line of OTLP JSON");
+    assert_eq!(lines["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().map(Vec::len), Some(3));
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(notes, "-: 1 file of htrace\nwrote 3 spans as otlp-json to -\n");
+}
+
+#[test]
+fn what_the_format_can_not_hold_is_counted() {
+    let zipkin = r#"[{"traceId":"1","id":"1","timestamp":1000001,"duration":5,"shared":true},
+        {"traceId":"1","id":"2","timestamp":1000000,"duration":1000}]"#;
+    let output = run_with_input(&["convert", "-", "-", "--to", "htrace"], zipkin);
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        notes.contains(
+            "not held by htrace: time cut to the format's unit (milliseconds or microseconds) (1 span)"
+        ),
+        "{notes}"
+    );
+    let target = Scratch::new("losses.json", "");
+    let json = success(&run_with_input(&["convert", "-", target.path(), "--to", "htrace", "--json"], zipkin));
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["spans"], 2);
+    assert_eq!(json["input"]["files"][0]["format"], "zipkin-json");
+    let losses: Vec<_> = json["losses"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|loss| (&loss["kind"], &loss["spans"]))
+        .collect();
+    assert_eq!(losses, [(&"time_precision".into(), &1.into()), (&"shared".into(), &1.into())]);
+    assert_eq!(fs::read_to_string(target.path()).expect("written").lines().count(), 2);
+}
+
+#[test]
+fn a_recording_keeps_its_figures_through_every_format() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    let figures = |path: &str| {
+        let json = success(&run(&["inspect", path, "--json"]));
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        ["traces", "spans", "call_trees", "start_unix_ns", "end_unix_ns", "functions"]
+            .map(|key| json[key].to_string())
+    };
+    let expected = figures(&path);
+    assert_eq!(expected[..2], ["30777", "72433"]);
+    for format in ["otlp-json", "jaeger-json", "htrace"] {
+        let target = Scratch::new(&format!("{format}.json"), "");
+        let output = run(&["convert", &path, target.path(), "--to", format]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(figures(target.path()) == expected, "{format}");
+    }
+}
+
+#[test]
+fn a_conversion_that_fails_leaves_the_file_alone() {
+    let target = Scratch::new("old.json", "as it was");
+    failure(&run_with_input(&["convert", "-", target.path()], "no traces"), 1, &["no traces in"]);
+    let broken = format!("{TWO_TRACES}{{\"a\":7}}\n");
+    let args = ["convert", "-", target.path(), "--strict"];
+    failure(&run_with_input(&args, &broken), 1, &["bad record", "without --strict the rest is used"]);
+    assert_eq!(fs::read_to_string(target.path()).expect("still there"), "as it was");
+    failure(&run(&["convert", target.path(), target.path()]), 1, &["overwritten while it is read"]);
+    failure(
+        &run(&["convert", &workload("README.md"), "/nowhere/x"]),
+        1,
+        &["/nowhere/x", "choose another OUT"],
+    );
+    failure(
+        &run(&["convert", "-", "-", "--to", "nezha-csv"]),
+        2,
+        &["is read, not written; written are otlp-json"],
+    );
+    let folder = std::path::Path::new(target.path()).parent().expect("a folder");
+    let left = fs::read_dir(folder).expect("readable").filter_map(Result::ok);
+    let left: Vec<_> =
+        left.filter(|entry| entry.file_name().to_string_lossy().contains("old.json.")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -1,0 +1,45 @@
+//! What HTrace 4 can't hold of a span.
+
+use std::collections::HashSet;
+
+use super::super::loss::{Found, Loss, has_details};
+use super::super::otel_tags;
+use crate::span::Span;
+use crate::time::UnixNanos;
+
+const MILLI_NS: u64 = 1_000_000;
+
+pub(in crate::format) fn losses(span: &Span<'_>, found: &mut Found) {
+    found.outside_of_otlp(span);
+    found.precision(span, MILLI_NS);
+    found.add_if(Loss::TraceId, span.trace_id.0 >> 64 != 0);
+    // The first millisecond of 1970 is written as no time.
+    let is_none = |time: Option<UnixNanos>| time.is_some_and(|time| time.0 < MILLI_NS);
+    found.add_if(Loss::Start, is_none(span.start));
+    found.add_if(Loss::End, is_none(span.end));
+    found.add_if(Loss::Flags, span.flags != 0);
+    found.add_if(Loss::Shared, span.shared);
+
+    let of_resource = span.resource.attributes.iter();
+    let (names, others): (Vec<_>, Vec<_>) =
+        of_resource.partition(|attribute| attribute.key == "service.name");
+    found.add_if(Loss::AttributeRepeated, names.len() > 1);
+    found.add_if(Loss::AttributeType, names.iter().any(|name| name.value.as_str().is_none()));
+    found.add_if(Loss::AttributeMoved, !others.is_empty() || !span.scope.attributes.is_empty());
+    let mut keys = HashSet::new();
+    for attribute in span.attributes.iter().chain(&span.scope.attributes).chain(others) {
+        found.add_if(Loss::AttributeType, attribute.value.as_str().is_none());
+        found.add_if(Loss::AttributeRepeated, !keys.insert(&*attribute.key));
+        found.add_if(Loss::ReservedName, otel_tags::is_reserved(&attribute.key));
+    }
+
+    let lost = |event: &crate::span::Event<'_>| !event.attributes.is_empty() || event.dropped_attributes != 0;
+    found.add_if(Loss::EventDetails, span.events.iter().any(lost));
+    for link in &span.links {
+        if link.trace_id.0 as u64 == span.trace_id.0 as u64 {
+            found.add(Loss::Link);
+        } else {
+            found.add_if(Loss::LinkDetails, has_details(link) || link.trace_id.0 >> 64 != 0);
+        }
+    }
+}
