@@ -19,7 +19,7 @@ use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use self::stack::Entered;
-use crate::settings::Presence;
+use crate::settings::{Presence, faces_outward};
 
 /// Puts a gate around tracing-opentelemetry's layer, with whatever sampler its tracer has.
 ///
@@ -44,7 +44,9 @@ use crate::settings::Presence;
 ///
 /// - A sampler is not asked about spans below one that it did not keep. One that would keep them nevertheless (a sampler
 ///   without a parent rule) makes no spans there.
-/// - Below such a span, `set_parent` has no effect in shared mode, and says so in exclusive mode.
+/// - Below such a span, only spans that are declared with a field `otel.kind`, as those of clients and servers are, have
+///   a context that the extension trait gives, and a parent that it sets. For all, `Context::current()` is right: it
+///   says that the trace is dropped.
 /// - The stock layer must keep OpenTelemetry's context current, as it does unless `with_context_activation(false)`
 ///   forbids it; the gate stays open otherwise.
 /// - A filter on the gate itself, `gate(..).with_filter(..)`, makes exclusive mode shared: `tracing_subscriber` then no
@@ -156,7 +158,7 @@ where
 
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         let interest = self.inner.register_callsite(metadata);
-        if self.presence == Presence::Exclusive && metadata.is_span() && interest.is_always() {
+        if self.presence.refuses(metadata) && interest.is_always() {
             return Interest::sometimes();
         }
         interest
@@ -178,7 +180,8 @@ where
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, S>) {
-        if !self.is_below(attributes, &cx) {
+        // What a client's span calls is to know that the trace is dropped, and a server's may be given a parent.
+        if faces_outward(attributes.metadata()) || !self.is_below(attributes, &cx) {
             return self.inner.on_new_span(attributes, id, cx);
         }
         self.has_unseen.store(true, Ordering::Relaxed);

@@ -42,7 +42,7 @@ use self::table::Handle;
 use self::thread::{Entered, State};
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
-use crate::settings::{ContextMode, Presence};
+use crate::settings::{ContextMode, Presence, faces_outward};
 
 /// The layer for `tracing_subscriber`: put it on a `Registry`, with other layers as you like.
 ///
@@ -76,9 +76,7 @@ where
 {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
-            Some(core) if core.settings.presence == Presence::Exclusive && metadata.is_span() => {
-                Interest::sometimes()
-            }
+            Some(core) if core.settings.presence.refuses(metadata) => Interest::sometimes(),
             _ => Interest::always(),
         }
     }
@@ -88,7 +86,7 @@ where
         let Some(core) = self.core() else { return true };
         if core.settings.presence == Presence::Shared
             || !thread::is_dropped(core.number)
-            || !metadata.is_span()
+            || !core.settings.presence.refuses(metadata)
         {
             return true;
         }
@@ -245,8 +243,11 @@ fn current(context: ContextMode) -> Option<(bool, SpanId)> {
 fn begin_contextual(core: &Core, attributes: &Attributes<'_>, id: &Id) {
     match thread::innermost(core.number) {
         Some(State::Dropped { context }) => match current(core.settings.context) {
-            // A context that someone attached in between may hold a parent from elsewhere.
-            Some((false, now)) if now != context && now != SpanId::INVALID => {
+            // A context that someone attached in between may hold a parent from elsewhere; and a server's span may
+            // be given one. If it is not, the parent is the dropped root.
+            Some((false, now))
+                if now != SpanId::INVALID && (now != context || faces_outward(attributes.metadata())) =>
+            {
                 begin_root(core, attributes, id)
             }
             _ => {}

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tracing_core::Metadata;
+
 /// How the layer lives with the other layers of its subscriber.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
@@ -13,7 +15,25 @@ pub enum Presence {
     /// threads or tasks: spans that begin there begin traces of their own. And `tracing` asks before it tells of
     /// parents, so a span with `parent: None` is refused as well. A filter on the layer itself (`with_filter`) makes
     /// this mode shared: `tracing_subscriber` then asks the filter in the layer's place; one beside it does not.
+    ///
+    /// Spans that are declared with a field `otel.kind` exist nevertheless: they are those of clients and servers, and
+    /// what they call is to know that the trace is dropped.
     Exclusive,
+}
+
+impl Presence {
+    /// Whether a span like this does not exist below a dropped root.
+    #[inline]
+    pub(crate) fn refuses(self, metadata: &Metadata<'_>) -> bool {
+        self == Presence::Exclusive && metadata.is_span() && !faces_outward(metadata)
+    }
+}
+
+/// Whether such spans speak with other processes, as those of clients and servers do.
+#[inline]
+pub(crate) fn faces_outward(metadata: &Metadata<'_>) -> bool {
+    let fields = metadata.fields();
+    !fields.is_empty() && fields.iter().any(|field| field.name() == "otel.kind")
 }
 
 /// What [`opentelemetry::Context::current`] is inside of our spans.

@@ -41,8 +41,8 @@ pub trait OpenTelemetrySpanExt: sealed::Sealed {
     /// honoured, unless [`Parents::Ask`](crate::Parents::Ask) says otherwise. What else is in the context, such as
     /// baggage, is current inside of the span.
     ///
-    /// To be called before the span is entered, and on local roots: a span that began inside of another one of ours
-    /// belongs to its trace.
+    /// To be called before the span is entered, and on local roots: a span that began inside of a recorded one belongs
+    /// to its trace. Below a dropped root, on spans that are declared with a field `otel.kind`.
     ///
     /// # Errors
     ///

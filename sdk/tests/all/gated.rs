@@ -285,3 +285,23 @@ fn without_contexts_the_gate_is_open() {
     });
     assert_eq!(collector.spans().len(), 2);
 }
+
+/// What a client's span calls learns that the trace is dropped, and a server's takes a parent from another process.
+#[test]
+fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
+    for presence in BOTH {
+        let gated = Gated::new(presence, Sampler::ParentBased(Box::new(Sampler::AlwaysOff)));
+        let spans = gated.run(|| {
+            let _root = info_span!("root").entered();
+            let client = info_span!("client", otel.kind = "client");
+            let ids = client.context().span().span_context().clone();
+            assert_eq!((ids.trace_id(), ids.is_sampled()), (current().trace_id(), false));
+            client.in_scope(|| info_span!("below").in_scope(|| ()));
+            let server = info_span!("server", otel.kind = "server");
+            server.set_parent(remote(true)).unwrap();
+            server.in_scope(|| info_span!("below").in_scope(|| ()));
+        });
+        assert_eq!(draw(&spans), "server\n  below\n", "{presence:?}");
+        assert_eq!(gated.inner.take(), ["root", "client", "server", "below"], "{presence:?}");
+    }
+}

@@ -1,12 +1,14 @@
 //! The extension trait, three ways: ours and the stock one on our layer, and the stock one on the stock layer. The same
 //! code runs with each, and what is exported is compared, as in `parity`.
 
+use astracer_sdk::Presence;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
 use tracing::{Span, info, info_span};
 
 use crate::parity::{lines, ours, stock};
+use crate::support::{draw, one, world};
 
 /// A parent in another process, with baggage.
 fn remote(sampled: bool) -> Context {
@@ -205,5 +207,33 @@ fn the_document_has_a_line_for_each_row() {
     let document = include_str!("../../../docs/tracing-layer.md");
     for (name, _) in OUR_TRAIT {
         assert!(document.contains(&format!("| {name} |")), "docs/tracing-layer.md has no line `{name}`");
+    }
+}
+
+/// Spans with a field `otel.kind` speak with other processes: these learn that the trace is dropped, and a parent from
+/// there is honoured. In exclusive mode such spans exist, and no others.
+#[test]
+fn below_a_dropped_root_clients_pass_the_decision_on_and_servers_take_one() {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    for presence in [Presence::Shared, Presence::Exclusive] {
+        let world = world(|builder| builder.sampler("never".parse().unwrap()).presence(presence));
+        let spans = world.run(|| {
+            let _root = info_span!("root").entered();
+            let root = current();
+            assert_eq!(info_span!("plain", n = 1).is_disabled(), presence == Presence::Exclusive);
+            let client = info_span!("client", otel.kind = "client");
+            let ids = client.context().span().span_context().clone();
+            assert_eq!((ids.trace_id(), ids.is_sampled()), (root.trace_id(), false));
+            client.in_scope(|| {
+                assert_eq!(current().trace_id(), root.trace_id());
+                assert_eq!(info_span!("below").is_disabled(), presence == Presence::Exclusive);
+            });
+            let server = info_span!("server", otel.kind = "server", n = 1);
+            server.set_parent(remote(true)).unwrap();
+            server.in_scope(|| info_span!("below").in_scope(|| ()));
+            assert_eq!(current(), root);
+        });
+        assert_eq!(draw(&spans), "server n=1\n  below\n", "{presence:?}");
+        assert_eq!(one(&spans, "server").span_context.trace_id(), TraceId::from(77u128));
     }
 }

@@ -2,6 +2,7 @@
 
 mod independent;
 mod metrics_example;
+mod middleware;
 mod recordings;
 
 use std::path::{Path, PathBuf};

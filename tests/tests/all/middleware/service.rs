@@ -1,0 +1,128 @@
+//! The service, and the process that it runs in.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tracing::{Level, info, info_span};
+
+use super::telemetry::Telemetry;
+use super::{PAIRS, Pair, grpc};
+
+/// Says to this binary that it is the service: the pair, the layer and the sampler.
+const VARIABLE: &str = "ASTRACER_TEST_SERVICE";
+
+/// What the service says before its port, and before its spans. (The test harness talks too.)
+const PORT: &str = "astracer-test-port ";
+const SPANS: &str = "astracer-test-spans ";
+
+/// The service's process, from the outside.
+pub(crate) struct Process {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    pub(crate) port: u16,
+}
+
+impl Process {
+    pub(crate) fn start(pair: Pair, kind: super::Kind, sampler: &str) -> Self {
+        let binary = std::env::current_exe().expect("a test has a path");
+        let mut child = Command::new(binary)
+            .args(["--exact", "middleware::service::process"])
+            .env(VARIABLE, format!("{pair:?};{kind};{sampler}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this binary can be started");
+        let input = child.stdin.take().expect("piped");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let port = said(&mut output, PORT).parse().expect("a port");
+        Process { child, input, output, port }
+    }
+
+    /// Ends the service; what it exported.
+    pub(crate) fn finish(mut self) -> Vec<Value> {
+        drop(self.input);
+        let spans = said(&mut self.output, SPANS);
+        assert!(self.child.wait().expect("it was started").success());
+        match serde_json::from_str(&spans) {
+            Ok(Value::Array(spans)) => spans,
+            other => panic!("spans are an array: {other:?}"),
+        }
+    }
+}
+
+/// The rest of the line that holds this.
+fn said(output: &mut impl std::io::BufRead, what: &str) -> String {
+    let lines = output.lines().map(|line| line.expect("text"));
+    lines
+        .filter_map(|line| Some(line.split_once(what)?.1.to_owned()))
+        .next()
+        .expect("the service says it before it ends")
+}
+
+/// To the parent: not through the macros, whose output the test harness keeps for itself.
+fn say(what: &str, text: &str) {
+    let mut output = std::io::stdout();
+    writeln!(output, "{what}{text}").and_then(|()| output.flush()).expect("the parent listens");
+}
+
+/// The service itself, if this process was started to be it.
+#[test]
+fn process() {
+    let Ok(task) = std::env::var(VARIABLE) else { return };
+    let mut parts = task.splitn(3, ';');
+    let mut next = || parts.next().expect("three parts");
+    let (pair, kind, sampler) = (next(), next(), next());
+    let pair = PAIRS.into_iter().find(|known| format!("{known:?}") == pair).expect("a pair");
+    let telemetry = Telemetry::new(kind.parse().expect("a layer"), sampler);
+    tracing::dispatcher::with_default(&telemetry.dispatch, || serve(router(pair)));
+    say(SPANS, &Value::Array(telemetry.finish()).to_string());
+}
+
+/// Serves on a free port until the input ends. When this returns, nothing of the service is left.
+fn serve(router: Router) {
+    let (end, ended) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = end.send(());
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        say(PORT, &listener.local_addr().expect("it is bound").port().to_string());
+        tokio::spawn(async { axum::serve(listener, router).await });
+        let _ = ended.await;
+    });
+}
+
+fn router(pair: Pair) -> Router {
+    let http = || Router::new().route("/orders/{id}", get(order));
+    let rpc = || Router::new().route_service(grpc::PATH, tower::service_fn(grpc::serve));
+    match pair {
+        Pair::AxumTracingOpentelemetry => {
+            http().layer(axum_tracing_opentelemetry::middleware::OtelAxumLayer::default())
+        }
+        Pair::TowerOtelHttp => http().layer(tower_otel::trace::HttpLayer::server(Level::INFO)),
+        Pair::TonicTracingOpentelemetry => {
+            rpc().layer(tonic_tracing_opentelemetry::middleware::server::OtelGrpcLayer::default())
+        }
+        Pair::TowerOtelGrpc => rpc().layer(tower_otel::trace::GrpcLayer::server(Level::INFO)),
+    }
+}
+
+async fn order(Path(id): Path<String>) -> String {
+    look_up(&id)
+}
+
+/// What every service does with an order.
+pub(crate) fn look_up(id: &str) -> String {
+    let _span = info_span!("look up", id).entered();
+    info!(found = true, "looked up");
+    format!("order {id}")
+}

@@ -1,0 +1,210 @@
+//! A process's telemetry: ours, the stock layer's, or the stock layer's behind the gate.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use astracer_sdk::{Astracer, Handle, Presence, gate};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::{SpanId, TraceId};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{IdGenerator, SdkTracerProvider, SpanData, SpanExporter};
+use serde_json::{Value, json};
+use tracing::Dispatch;
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// Which layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Stock,
+    Ours,
+    OursExclusive,
+    Gated,
+    GatedExclusive,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl FromStr for Kind {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Kind::Stock, Kind::Ours, Kind::OursExclusive, Kind::Gated, Kind::GatedExclusive]
+            .into_iter()
+            .find(|kind| kind.to_string() == text)
+            .ok_or(())
+    }
+}
+
+/// Keeps what is exported.
+#[derive(Clone, Debug, Default)]
+struct Collector(Arc<Mutex<Vec<SpanData>>>);
+
+impl SpanExporter for Collector {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.lock().expect("no test panics here").extend(batch);
+        Ok(())
+    }
+}
+
+/// Ids in order, those of traces with high or low randomness: so that a ratio keeps all or none. Those of spans carry
+/// the process's number, so that two processes do not make the same.
+#[derive(Debug)]
+struct Ids {
+    next: AtomicU64,
+    randomness: u64,
+}
+
+impl IdGenerator for Ids {
+    fn new_trace_id(&self) -> TraceId {
+        let number = u128::from(self.next.fetch_add(1, Ordering::Relaxed));
+        TraceId::from((number << 64) | u128::from(self.randomness))
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        SpanId::from(u64::from(std::process::id()) << 32 | number)
+    }
+}
+
+pub(crate) struct Telemetry {
+    pub(crate) dispatch: Dispatch,
+    collector: Collector,
+    handle: Handle,
+    provider: Option<SdkTracerProvider>,
+}
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Telemetry {
+    /// `sampler`: a sampler, and `high` or `low` after it if the traces' randomness shall be that.
+    pub(crate) fn new(kind: Kind, sampler: &str) -> Self {
+        opentelemetry::global::set_text_map_propagator(
+            opentelemetry_sdk::propagation::TraceContextPropagator::new(),
+        );
+        let (sampler, randomness) = sampler.split_once(' ').unwrap_or((sampler, "high"));
+        let randomness = if randomness == "high" { 0xff_ffff_ffff_ffff } else { 1 };
+        let ids = || Ids { next: AtomicU64::new(1), randomness };
+        let presence = match kind {
+            Kind::OursExclusive | Kind::GatedExclusive => Presence::Exclusive,
+            _ => Presence::Shared,
+        };
+        let collector = Collector::default();
+        let astracer = Astracer::builder()
+            .sampler(sampler.parse().expect("a sampler"))
+            .presence(presence)
+            .with_threads(false)
+            .id_generator(ids())
+            .exporter(collector.clone())
+            .build()
+            .expect("a layer");
+        // What hyper and h2 trace of themselves is theirs.
+        let ours = env!("CARGO_CRATE_NAME");
+        let targets = Targets::new()
+            .with_target("otel", LevelFilter::TRACE)
+            .with_target("tower_otel", LevelFilter::TRACE)
+            .with_target(ours, LevelFilter::TRACE);
+        let provider = || {
+            SdkTracerProvider::builder()
+                .with_sampler(astracer.sampler.clone())
+                .with_id_generator(ids())
+                .with_simple_exporter(collector.clone())
+                .build()
+        };
+        let stock = |provider: &SdkTracerProvider| {
+            tracing_opentelemetry::layer().with_tracer(provider.tracer("stock")).with_threads(false)
+        };
+        let registry = Registry::default();
+        let (dispatch, provider) = match kind {
+            Kind::Ours | Kind::OursExclusive => {
+                (Dispatch::new(registry.with(astracer.layer.clone()).with(targets)), None)
+            }
+            Kind::Stock => {
+                let provider = provider();
+                (Dispatch::new(registry.with(stock(&provider)).with(targets)), Some(provider))
+            }
+            Kind::Gated | Kind::GatedExclusive => {
+                let provider = provider();
+                let gated = gate(stock(&provider), presence);
+                (Dispatch::new(registry.with(gated).with(targets)), Some(provider))
+            }
+        };
+        Telemetry { dispatch, collector, handle: astracer.handle, provider }
+    }
+
+    /// All that was exported.
+    pub(crate) fn finish(&self) -> Vec<Value> {
+        if let Some(provider) = &self.provider {
+            provider.shutdown().expect("a shutdown in time");
+        }
+        self.handle.shutdown(TIMEOUT).expect("a shutdown in time");
+        self.collector.0.lock().expect("no test panics here").iter().map(span).collect()
+    }
+}
+
+/// A span, to be passed from process to process.
+fn span(span: &SpanData) -> Value {
+    let pairs = |attributes: &[opentelemetry::KeyValue]| -> BTreeMap<String, String> {
+        attributes.iter().map(|pair| (pair.key.to_string(), pair.value.as_str().into_owned())).collect()
+    };
+    let events = span.events.events.iter().map(|event| json!([event.name, pairs(&event.attributes)]));
+    json!({
+        "trace": span.span_context.trace_id().to_string(),
+        "id": span.span_context.span_id().to_string(),
+        "state": span.span_context.trace_state().header(),
+        "parent": span.parent_span_id.to_string(),
+        "remote": span.parent_span_is_remote,
+        "name": span.name,
+        "kind": format!("{:?}", span.span_kind),
+        "status": format!("{:?}", span.status),
+        "attributes": pairs(&span.attributes),
+        "events": events.collect::<Vec<_>>(),
+    })
+}
+
+/// The same spans as if the service had listened on port 0.
+pub(crate) fn without_port(spans: Vec<Value>, port: u16) -> Vec<Value> {
+    let text = Value::Array(spans).to_string();
+    let text = text.replace(&format!(":{port}"), ":0").replace(&format!("\"{port}\""), "\"0\"");
+    match serde_json::from_str(&text) {
+        Ok(Value::Array(spans)) => spans,
+        other => panic!("it was an array: {other:?}"),
+    }
+}
+
+/// Attributes that differ from run to run.
+const VARIES: [&str; 6] = [
+    "busy_ns",
+    "idle_ns",
+    "http.request.header.traceparent",
+    "http.response.header.date",
+    "rpc.grpc.request.metadata.traceparent",
+    "rpc.grpc.response.metadata.date",
+];
+
+/// One line for each span, without ids and times, in an order that does not depend on when spans were exported.
+pub(crate) fn lines(spans: &[Value]) -> Vec<String> {
+    let mut lines: Vec<String> = spans
+        .iter()
+        .map(|span| {
+            let parent = spans.iter().find(|known| known["id"] == span["parent"]).map(|span| &span["name"]);
+            let mut attributes = span["attributes"].clone();
+            for key in VARIES {
+                attributes.as_object_mut().and_then(|attributes| attributes.get_mut(key)).map(Value::take);
+            }
+            let fields = [&span["name"], &span["kind"], &span["status"], &attributes, &span["events"]];
+            format!("{fields:?} in {parent:?}")
+        })
+        .collect();
+    lines.sort();
+    lines
+}
