@@ -2,8 +2,7 @@
 //!
 //! First a table of ratios to a registry with an idle layer, from rounds in which every world has its turn, so that the
 //! machine's moods fall on all alike; the median of the rounds. It counts the time that the service's thread was on a
-//! processor, where the system tells it (Linux), so that a busy machine disturbs it less. Then criterion's own
-//! measurements of the same worlds, in wall time. Arguments: `--ratios` prints the table only, `--only TEXT` chooses
+//! processor, so that a busy machine disturbs it less. Then criterion's own measurements of the same worlds. Arguments: `--ratios` prints the table only, `--only TEXT` chooses
 //! worlds, `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around, for callgrind.
 //!
 //! What the bench itself distorts: the loop does nothing else, so that caches and branch prediction are perfect; and at
@@ -16,34 +15,17 @@ mod bodies;
 mod worlds;
 
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion};
 
 use bodies::SPANS;
 use worlds::{WORLDS, World};
 
-/// A stop watch for this thread's time on a processor; wall time where the system does not tell.
-struct Watch {
-    cpu: Option<u64>,
-    wall: Instant,
-}
-
-impl Watch {
-    fn cpu() -> Option<u64> {
-        std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split(' ').next()?.parse().ok()
-    }
-
-    fn start() -> Self {
-        Watch { cpu: Self::cpu(), wall: Instant::now() }
-    }
-
-    fn time(&self) -> Duration {
-        match (self.cpu, Self::cpu()) {
-            (Some(start), Some(end)) => Duration::from_nanos(end - start),
-            _ => self.wall.elapsed(),
-        }
-    }
+/// This thread's time on a processor.
+fn cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The mean time of so many traces in each of `threads` threads at once.
@@ -52,9 +34,9 @@ fn timed(world: &World, threads: u64, traces: u64) -> Duration {
     std::thread::scope(|scope| {
         let work = || {
             barrier.wait();
-            let watch = Watch::start();
+            let start = cpu();
             world.run(traces);
-            watch.time()
+            cpu() - start
         };
         let handles: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let own = work();

@@ -1,10 +1,15 @@
 //! What runs the traces: an idle layer, ours in its ways of living, and rivals at their best settings.
 
+use std::cell::Cell;
+
 use astracer_sdk::{Astracer, Builder, ContextMode, Handle, Presence, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter};
-use tracing::Dispatch;
+use tracing::span::Id;
+use tracing::subscriber::Interest;
+use tracing::{Dispatch, Metadata};
+use tracing_subscriber::layer::Context;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry};
 
@@ -71,6 +76,29 @@ impl SpanExporter for Sink {
 struct Idle;
 
 impl<S: tracing::Subscriber> Layer<S> for Idle {}
+
+thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
+
+/// Refuses whatever is below a root, and does nothing else: cheaper no layer can be that drops every trace exclusively.
+struct Floor;
+
+impl<S: tracing::Subscriber> Layer<S> for Floor {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, _: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        !INSIDE.get()
+    }
+
+    fn on_enter(&self, _: &Id, _: Context<'_, S>) {
+        INSIDE.set(true);
+    }
+
+    fn on_exit(&self, _: &Id, _: Context<'_, S>) {
+        INSIDE.set(false);
+    }
+}
 
 fn ours(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> World {
     let builder = Astracer::builder()
@@ -144,6 +172,9 @@ pub(crate) type Make = fn() -> World;
 /// The first is what the others are compared with.
 pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("registry + idle layer", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::plain)),
+    ("a layer that only refuses", || {
+        World::of(Dispatch::new(Registry::default().with(Floor)), bodies::plain)
+    }),
     ("ours, exclusive, 1 %", || ours(ONE_PERCENT, bodies::plain, |b| b.presence(Presence::Exclusive))),
     ("ours, exclusive, 1 %, ids", || {
         ours(ONE_PERCENT, bodies::plain, |b| b.presence(Presence::Exclusive).context(ContextMode::Ids))

@@ -101,9 +101,7 @@ impl<'a> LookupSpan<'a> for Adapter {
     fn span_data(&'a self, id: &Id) -> Option<Asked<'a>> {
         let dispatch = self.dispatch.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         let dispatch = dispatch.unwrap_or_else(Dispatch::none);
-        let registry = dispatch.downcast_ref::<Registry>();
-        let metadata = registry.and_then(|registry| registry.span_data(id)).map(|data| data.metadata());
-        let (around, decided) = match self.core.view(id, metadata, &dispatch) {
+        let (around, decided) = match self.core.view(id, &dispatch) {
             View::Undecided(base) => (base.with_remote_span_context(untouched(id)), false),
             View::Decided(context) => (context, true),
         };
@@ -200,7 +198,7 @@ impl Tracer for Teller {
         if core.base_of_undecided(&id).is_some() {
             if ids != untouched(&id) {
                 // It was undecided just now. If another thread has entered it meanwhile, that one came first.
-                let _ = core.set_parent(&id, None, parent.clone());
+                let _ = core.set_parent(&id, parent.clone());
             }
             if self.decides {
                 core.decide(&id);
@@ -208,7 +206,7 @@ impl Tracer for Teller {
         }
         let (links, events) = (builder.links.unwrap_or_default(), builder.events.unwrap_or_default());
         if !(attributes.is_empty() && links.is_empty() && events.is_empty()) {
-            core.change(&id, None, |open| {
+            core.change(&id, |open| {
                 attributes.into_iter().for_each(|attribute| open.set_attribute(attribute));
                 links.into_iter().for_each(|link| open.add_link(link.span_context, link.attributes));
                 for event in events {

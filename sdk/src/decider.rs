@@ -7,6 +7,7 @@ use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler};
 use opentelemetry::TraceId;
 use opentelemetry::trace::{SpanContext, TraceState};
+use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
 use crate::key::{Key, Root};
@@ -83,18 +84,45 @@ impl Decider {
     ) -> Verdict {
         // A member that is not of the specification's grammar says nothing.
         let member = state.get("ot").and_then(|member| OtMember::parse(member).ok()).unwrap_or_default();
-        let of_id = || Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()));
-        let randomness = member.randomness.unwrap_or_else(of_id);
+        let randomness = member.randomness.unwrap_or_else(|| randomness(trace_id));
+        let decision = self.decide(key, randomness, began, counters);
+        Verdict { keep: decision.keep, trace_state: trace_state(state, member, &decision) }
+    }
+
+    /// Puts a local root without a parent to the sampler, by the name of its callsite alone.
+    pub(crate) fn ask_by_name(
+        &self,
+        metadata: &'static Metadata<'static>,
+        trace_id: TraceId,
+        began: Ticks,
+        counters: &Counters,
+    ) -> Verdict {
+        let decide = |key: &str| self.decide(key, randomness(trace_id), began, counters);
+        let decision = self.key.with_static(metadata, decide);
+        if decision.keep {
+            let trace_state = trace_state(&TraceState::NONE, OtMember::default(), &decision);
+            Verdict { keep: true, trace_state }
+        } else {
+            Verdict { keep: false, trace_state: TraceState::NONE }
+        }
+    }
+
+    #[inline]
+    fn decide(&self, key: &str, randomness: Randomness, began: Ticks, counters: &Counters) -> Decision {
         let now: Nanos = self.clock.since_origin(began);
         let decision = self.sampler.decide(&Request::new(key, randomness, now));
         counters.decided(decision.keep);
-        Verdict { keep: decision.keep, trace_state: trace_state(state, member, &decision) }
+        decision
     }
 
     /// The key of a root.
     pub(crate) fn key_of<'a>(&self, root: &Root<'a>, memory: &'a mut String) -> &'a str {
         self.key.of(root, memory)
     }
+}
+
+fn randomness(trace_id: TraceId) -> Randomness {
+    Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()))
 }
 
 /// The weight of a kept trace, where there is a true one; a threshold of the parent's is not ours and goes. A dropped

@@ -4,10 +4,12 @@
 //! set later (`otel.name` recorded after creation, `update_name`) changes the exported span, not the key.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
 use astracer_samplers::Template;
+use tracing_core::Metadata;
 
 /// What a local root's calls are counted by. The default is the template of its name.
 #[derive(Clone)]
@@ -15,6 +17,16 @@ pub struct Key {
     name: NamePart,
     attributes: Vec<Cow<'static, str>>,
     custom: Option<Arc<CustomKey>>,
+}
+
+/// How many callsites a thread remembers.
+const UNFOLDED_MAX: usize = 64;
+
+thread_local! {
+    /// Memory for templates of names.
+    static FOLDED: Cell<String> = const { Cell::new(String::new()) };
+    /// Callsites, by the addresses of their metadata, whose name is its own template.
+    static UNFOLDED: [Cell<Option<(usize, Template)>>; UNFOLDED_MAX] = const { [const { Cell::new(None) }; UNFOLDED_MAX] };
 }
 
 type CustomKey = dyn Fn(&Root<'_>, &mut String) + Send + Sync;
@@ -60,6 +72,32 @@ impl Key {
     /// Whether the key depends on nothing but the name.
     pub(crate) fn is_name_only(&self) -> bool {
         self.custom.is_none() && self.attributes.is_empty()
+    }
+
+    /// Lends the key of a root of this callsite, for a key of the name only.
+    #[inline]
+    pub(crate) fn with_static<T>(
+        &self,
+        metadata: &'static Metadata<'static>,
+        f: impl FnOnce(&str) -> T,
+    ) -> T {
+        let name = metadata.name();
+        let NamePart::Template(template) = self.name else { return f(name) };
+        // A name's template is mostly itself; then it is so forever.
+        let address = std::ptr::from_ref(metadata).addr();
+        let known = (address, template);
+        let place = address / align_of::<Metadata<'static>>() % UNFOLDED_MAX;
+        if UNFOLDED.try_with(|places| places[place].get() == Some(known)) == Ok(true) {
+            return f(name);
+        }
+        let mut memory = FOLDED.try_with(Cell::take).unwrap_or_default();
+        if template.fold(name, &mut memory) {
+            let result = f(&memory);
+            let _ = FOLDED.try_with(|folded| folded.set(memory));
+            return result;
+        }
+        let _ = UNFOLDED.try_with(|places| places[place].set(Some(known)));
+        f(name)
     }
 
     /// The key of `root`. `out` is memory to write it to where the name alone does not do.

@@ -5,6 +5,7 @@ mod buffer;
 mod context;
 mod convert;
 mod core;
+mod enter;
 mod fields;
 mod pool;
 mod record;
@@ -15,6 +16,7 @@ mod thread;
 use std::any::TypeId;
 use std::sync::Arc;
 
+use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, TraceContextExt};
 use opentelemetry::{Context as OtelContext, SpanId};
 #[cfg(feature = "bridge")]
@@ -26,7 +28,6 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-pub(crate) use self::ask::Meta;
 #[cfg(feature = "bridge")]
 pub(crate) use self::ask::View;
 pub(crate) use self::buffer::{EventTime, Parcel};
@@ -36,10 +37,11 @@ pub(crate) use self::convert::Converter;
 pub(crate) use self::core::Core;
 pub(crate) use self::thread::number as thread_number;
 
-use self::core::{Below, Plain, Surroundings};
+use self::core::{Base, Below, Plain, Surroundings};
+use self::enter::Entry;
 use self::fields::Fields;
 use self::table::Handle;
-use self::thread::{Entered, State};
+use self::thread::State;
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
 use crate::settings::{ContextMode, Presence, faces_outward};
@@ -105,53 +107,21 @@ where
 
     fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
         let Some(core) = self.core() else { return };
-        let number = id.into_u64();
-        let (state, context) = match core.table.find(number) {
-            None => unknown(core, id, &cx),
-            Some(lane) => match core.decided(id, &lane, || cx.metadata(id)) {
-                Handle::Record { slot, index } => {
-                    let context =
-                        if core.settings.context == ContextMode::Off { None } else { lane.context() };
-                    if core.settings.extras.inactivity {
-                        let now = core.decider.clock().ticks();
-                        core.with_record(id, Handle::Record { slot, index }, |buffer, index| {
-                            buffer.records[index as usize].activity.enter(now);
-                        });
-                    }
-                    (State::Recorded { slot, index, span_id: lane.span_id() }, context)
-                }
-                _ => dropped(lane.context()),
-            },
-        };
-        let guard = context.map(OtelContext::attach);
-        thread::push(Entered { layer: core.number, id: number, state, guard });
+        if let Entry::Unknown = core.enter(id) {
+            enter_unknown(core, id, &cx);
+        }
     }
 
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
-        let Some(core) = self.core() else { return };
-        let Some(entered) = thread::pop(core.number, id.into_u64()) else { return };
-        match entered.state {
-            State::Recorded { slot, index, .. } => {
-                let now = core.decider.clock().ticks();
-                if let Some(lane) = core.table.find(id.into_u64()) {
-                    lane.set_time(now);
-                }
-                if core.settings.extras.inactivity {
-                    core.with_record(id, Handle::Record { slot, index }, |buffer, index| {
-                        buffer.records[index as usize].activity.exit(now);
-                    });
-                }
-            }
-            State::Dropped { .. } => core.counters.refused(thread::take_refused()),
+        if let Some(core) = self.core() {
+            core.exit(id);
         }
-        // The guard goes last: what its context holds may be the user's, and trace.
-        drop(entered.guard);
     }
 
-    fn on_record(&self, id: &Id, values: &Record<'_>, cx: Context<'_, S>) {
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
         let Some(core) = self.core() else { return };
         let Some(lane) = core.table.find(id.into_u64()) else { return };
-        let handle = core.settle(id, &lane, || cx.metadata(id));
+        let handle = core.settle(id, lane);
         if handle.place().is_none() {
             return;
         }
@@ -164,11 +134,11 @@ where
         });
     }
 
-    fn on_follows_from(&self, id: &Id, follows: &Id, cx: Context<'_, S>) {
+    fn on_follows_from(&self, id: &Id, follows: &Id, _: Context<'_, S>) {
         let Some(core) = self.core() else { return };
-        let Some(to) = span_context(core, follows, &cx) else { return };
+        let Some(to) = span_context(core, follows) else { return };
         let Some(lane) = core.table.find(id.into_u64()) else { return };
-        let handle = core.settle(id, &lane, || cx.metadata(id));
+        let handle = core.settle(id, lane);
         core.with_record(id, handle, |buffer, index| {
             let span_id = buffer.records[index as usize].span_id;
             if let Some(mut open) = context::Open::of(buffer, index, span_id, &core.settings.limits) {
@@ -177,7 +147,7 @@ where
         });
     }
 
-    fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let Some(core) = self.core() else { return };
         let (id, handle) = if event.is_contextual() {
             match thread::innermost_id(core.number) {
@@ -189,7 +159,7 @@ where
         } else {
             let Some(id) = event.parent() else { return };
             let Some(lane) = core.table.find(id.into_u64()) else { return };
-            (id.clone(), core.settle(id, &lane, || cx.metadata(id)))
+            (id.clone(), core.settle(id, lane))
         };
         if handle.place().is_none() {
             return;
@@ -204,12 +174,8 @@ where
         });
     }
 
-    fn on_close(&self, id: Id, cx: Context<'_, S>) {
-        let Some(core) = self.core() else { return };
-        // A root that nobody entered has not been decided about.
-        if let Some(lane) = core.table.find(id.into_u64()) {
-            core.decided(&id, &lane, || cx.metadata(&id));
-            drop(lane);
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        if let Some(core) = self.core() {
             core.end(&id);
         }
     }
@@ -234,30 +200,53 @@ where
 }
 
 /// What is current, as far as a new span needs to know.
-fn current(context: ContextMode) -> Option<(bool, SpanId)> {
-    (context != ContextMode::Off).then(|| {
-        OtelContext::map_current(|cx| (cx.is_telemetry_suppressed(), cx.span().span_context().span_id()))
+struct Around {
+    suppressed: bool,
+    span_id: SpanId,
+    /// Whether there is baggage, which the span takes with it wherever it is entered.
+    loaded: bool,
+}
+
+fn around() -> Around {
+    OtelContext::map_current(|cx| Around {
+        suppressed: cx.is_telemetry_suppressed(),
+        span_id: cx.span().span_context().span_id(),
+        loaded: !cx.baggage().is_empty(),
     })
 }
 
+#[inline]
 fn begin_contextual(core: &Core, attributes: &Attributes<'_>, id: &Id) {
+    let off = core.settings.context == ContextMode::Off;
     match thread::innermost(core.number) {
-        Some(State::Dropped { context }) => match current(core.settings.context) {
-            // A context that someone attached in between may hold a parent from elsewhere; and a server's span may
-            // be given one. If it is not, the parent is the dropped root.
-            Some((false, now))
-                if now != SpanId::INVALID && (now != context || faces_outward(attributes.metadata())) =>
-            {
-                begin_root(core, attributes, id)
+        Some(State::Dropped { .. }) if off => {}
+        Some(State::Dropped { context }) => begin_below_dropped(core, attributes, id, context),
+        Some(State::Recorded { slot, span_id, .. }) => {
+            let below = Below { slot, span_id, base: Base::Current };
+            if off {
+                return core.begin_child(attributes, id, below);
             }
-            _ => {}
-        },
-        Some(State::Recorded { slot, span_id, .. }) => match current(core.settings.context) {
-            Some((true, _)) => {}
-            Some((false, now)) if now != span_id => begin_root(core, attributes, id),
-            _ => core.begin_child(attributes, id, Below { slot, span_id, base: None }),
-        },
+            match around() {
+                Around { suppressed: true, .. } => {}
+                around if around.span_id != span_id => begin_root(core, attributes, id),
+                Around { loaded: true, .. } => {
+                    let base = &OtelContext::current();
+                    core.begin_child(attributes, id, Below { base: Base::Of(base), ..below });
+                }
+                _ => core.begin_child(attributes, id, below),
+            }
+        }
         None => begin_root(core, attributes, id),
+    }
+}
+
+#[inline]
+fn begin_below_dropped(core: &Core, attributes: &Attributes<'_>, id: &Id, context: SpanId) {
+    let found = OtelContext::map_current(|cx| cx.span().span_context().span_id());
+    // A context that someone attached in between may hold a parent from elsewhere; and a server's span may be given one.
+    // If it is not, the parent is the dropped root.
+    if found != SpanId::INVALID && (found != context || faces_outward(attributes.metadata())) {
+        begin_root(core, attributes, id);
     }
 }
 
@@ -265,19 +254,18 @@ fn begin_root(core: &Core, attributes: &Attributes<'_>, id: &Id) {
     if core.is_closed() {
         return;
     }
-    let around = OtelContext::map_current(|cx| {
-        if cx.is_telemetry_suppressed() {
-            return None;
-        }
-        let parent = cx.span().span_context().clone();
-        let baggage = opentelemetry::baggage::BaggageExt::baggage(cx);
-        let plain = !parent.is_valid() && baggage.is_empty();
-        let base = if plain { OtelContext::new() } else { cx.clone() };
-        Some(Surroundings { parent, base, plain: plain.then_some(Plain::Current) })
+    let plain = OtelContext::map_current(|cx| {
+        !cx.has_active_span() && !cx.is_telemetry_suppressed() && cx.baggage().is_empty()
     });
-    if let Some(around) = around {
-        core.begin_root(attributes, id, around);
+    if plain {
+        return core.begin_plain_root(attributes, id, Plain::Current);
     }
+    let base = OtelContext::current();
+    if base.is_telemetry_suppressed() {
+        return;
+    }
+    let parent = base.span().span_context().clone();
+    core.begin_root(attributes, id, Surroundings { parent, base, plain: None });
 }
 
 /// A span with an explicit parent, or with none.
@@ -288,64 +276,36 @@ where
     let parent = attributes.parent().and_then(|parent| Some((parent, core.table.find(parent.into_u64())?)));
     match parent {
         Some((parent, lane)) => {
-            let handle = core.decided(parent, &lane, || cx.metadata(parent));
+            let handle = core.decided(parent, lane);
             if let Handle::Record { slot, .. } = handle {
-                let base = lane.context().unwrap_or_default();
-                core.begin_child(attributes, id, Below { slot, span_id: lane.span_id(), base: Some(&base) });
+                let kept = lane.kept_context();
+                let base = kept.as_ref().map_or(Base::Empty, Base::Of);
+                core.begin_child(attributes, id, Below { slot, span_id: lane.span_id(), base });
             }
         }
         // A parent that is there, and that we know nothing of, was dropped. One that is not was filtered away.
         None if attributes.parent().is_some_and(|parent| cx.span(parent).is_some()) => {}
         None if core.is_closed() || OtelContext::is_current_telemetry_suppressed() => {}
-        None => {
-            let around = Surroundings {
-                parent: SpanContext::NONE,
-                base: OtelContext::new(),
-                plain: Some(Plain::Empty),
-            };
-            core.begin_root(attributes, id, around);
-        }
+        None => core.begin_plain_root(attributes, id, Plain::Empty),
     }
 }
 
 /// The ids of a span that another one follows from. If it was not decided about yet, it is now.
-fn span_context<S>(core: &Core, id: &Id, cx: &Context<'_, S>) -> Option<SpanContext>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-{
+fn span_context(core: &Core, id: &Id) -> Option<SpanContext> {
     let lane = core.table.find(id.into_u64())?;
-    let handle = core.decided(id, &lane, || cx.metadata(id));
+    let handle = core.decided(id, lane);
     core.with_record(id, handle, |buffer, index| buffer.span_context(buffer.records[index as usize].span_id))
-}
-
-fn dropped(context: Option<OtelContext>) -> (State, Option<OtelContext>) {
-    let span_id = match &context {
-        Some(context) => context.span().span_context().span_id(),
-        None => OtelContext::map_current(|cx| cx.span().span_context().span_id()),
-    };
-    (State::Dropped { context: span_id }, context)
 }
 
 /// A span that is not in the table lies below a dropped root (or there was no room). On another thread than the root's,
 /// its context is not current yet.
-#[inline]
-fn unknown<S>(core: &Core, id: &Id, cx: &Context<'_, S>) -> (State, Option<OtelContext>)
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-{
-    if core.settings.context == ContextMode::Off {
-        return (State::Dropped { context: SpanId::INVALID }, None);
-    }
-    let inside = thread::innermost(core.number).is_some();
-    let context = if inside { None } else { context_of_ancestors(core, id, cx) };
-    dropped(context)
-}
-
 #[cold]
-fn context_of_ancestors<S>(core: &Core, id: &Id, cx: &Context<'_, S>) -> Option<OtelContext>
+fn enter_unknown<S>(core: &Core, id: &Id, cx: &Context<'_, S>)
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let span = cx.span(id)?;
-    span.scope().skip(1).find_map(|ancestor| core.context_of(ancestor.id().into_u64()))
+    let span = cx.span(id);
+    let above = |id: &Id| core.context_of(id.into_u64());
+    let context = span.and_then(|span| span.scope().skip(1).find_map(|ancestor| above(&ancestor.id())));
+    core.enter_dropped(id, context);
 }

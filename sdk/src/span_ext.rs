@@ -11,9 +11,9 @@ use opentelemetry::{Context, Key, KeyValue, Value};
 use tracing_core::Dispatch;
 use tracing_core::span::Id;
 use tracing_subscriber::Registry;
-use tracing_subscriber::registry::{LookupSpan as _, SpanData as _};
+use tracing_subscriber::registry::LookupSpan as _;
 
-use crate::layer::{AstracerLayer, Core, EventTime, Meta};
+use crate::layer::{AstracerLayer, Core, EventTime};
 
 /// OpenTelemetry's side of a [`tracing::Span`]: the methods of tracing-opentelemetry's trait of the same name, for
 /// spans of [`AstracerLayer`].
@@ -91,15 +91,15 @@ impl OpenTelemetrySpanExt for tracing::Span {
             let layer = dispatch.downcast_ref::<AstracerLayer>().ok_or(SetParentError::LayerNotFound)?;
             // Switched off, it accepts everything and does nothing.
             let Some(core) = layer.core() else { return Ok(()) };
-            core.set_parent(id, self.metadata(), parent).map_err(|_| SetParentError::AlreadyStarted)
+            core.set_parent(id, parent).map_err(|_| SetParentError::AlreadyStarted)
         });
         set.unwrap_or(Err(SetParentError::SpanDisabled))
     }
 
     fn add_link_with_attributes(&self, to: SpanContext, attributes: Vec<KeyValue>) {
         if to.is_valid() {
-            with_core(self, |core, id, metadata| {
-                core.change(id, metadata, |open| open.add_link(to, attributes));
+            with_core(self, |core, id| {
+                core.change(id, |open| open.add_link(to, attributes));
             });
         }
     }
@@ -107,26 +107,26 @@ impl OpenTelemetrySpanExt for tracing::Span {
     fn context(&self) -> Context {
         let context = self.with_subscriber(|(id, dispatch)| {
             let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
-            Some(core.context_to_call(id, self.metadata(), dispatch))
+            Some(core.context_to_call(id, dispatch))
         });
         context.flatten().unwrap_or_default()
     }
 
     fn set_attribute(&self, key: impl Into<Key>, value: impl Into<Value>) {
-        with_core(self, |core, id, metadata| {
+        with_core(self, |core, id| {
             let attribute = KeyValue::new(key, value);
-            core.change(id, metadata, |open| open.set_attribute(attribute));
+            core.change(id, |open| open.set_attribute(attribute));
         });
     }
 
     fn set_status(&self, status: Status) {
-        with_core(self, |core, id, metadata| core.change(id, metadata, |open| open.set_status(status)));
+        with_core(self, |core, id| core.change(id, |open| open.set_status(status)));
     }
 
     fn add_event(&self, name: impl Into<Cow<'static, str>>, attributes: Vec<KeyValue>) {
-        with_core(self, |core, id, metadata| {
+        with_core(self, |core, id| {
             let (name, now) = (name.into(), core.event_time());
-            core.change(id, metadata, |open| open.add_event(name, now, attributes));
+            core.change(id, |open| open.add_event(name, now, attributes));
         });
     }
 
@@ -136,17 +136,17 @@ impl OpenTelemetrySpanExt for tracing::Span {
         timestamp: SystemTime,
         attributes: Vec<KeyValue>,
     ) {
-        with_core(self, |core, id, metadata| {
+        with_core(self, |core, id| {
             let (name, time) = (name.into(), EventTime::Date(timestamp));
-            core.change(id, metadata, |open| open.add_event(name, time, attributes));
+            core.change(id, |open| open.add_event(name, time, attributes));
         });
     }
 }
 
-fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id, Meta)) {
+fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
     span.with_subscriber(|(id, dispatch)| {
         if let Some(core) = dispatch.downcast_ref::<AstracerLayer>().and_then(AstracerLayer::core) {
-            f(core, id, span.metadata());
+            f(core, id);
         }
     });
 }
@@ -158,8 +158,8 @@ fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id, Meta)) {
 /// switched on, or no `Registry` that knows the span. The extensions of the span must not be held.
 pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
-    let metadata = dispatch.downcast_ref::<Registry>()?.span_data(id)?.metadata();
-    Some(core.context_to_call(id, Some(metadata), dispatch))
+    dispatch.downcast_ref::<Registry>()?.span_data(id)?;
+    Some(core.context_to_call(id, dispatch))
 }
 
 /// Why [`OpenTelemetrySpanExt::set_parent`] did not set the parent. By the names of tracing-opentelemetry's.

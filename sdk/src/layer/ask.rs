@@ -2,8 +2,8 @@
 
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
+use tracing_core::Dispatch;
 use tracing_core::span::Id;
-use tracing_core::{Dispatch, Metadata};
 use tracing_subscriber::Registry;
 use tracing_subscriber::registry::LookupSpan as _;
 
@@ -19,9 +19,6 @@ use super::thread::{self, State};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AlreadyStarted;
 
-/// What `tracing` says of a span.
-pub(crate) type Meta = Option<&'static Metadata<'static>>;
-
 /// How a span stands.
 #[cfg(feature = "bridge")]
 pub(crate) enum View {
@@ -34,9 +31,9 @@ pub(crate) enum View {
 impl Core {
     /// Sets the parent of a local root that has not been decided about. What else is in the context, baggage, goes
     /// with it.
-    pub(crate) fn set_parent(&self, id: &Id, metadata: Meta, parent: Context) -> Result<(), AlreadyStarted> {
+    pub(crate) fn set_parent(&self, id: &Id, parent: Context) -> Result<(), AlreadyStarted> {
         let lane = self.table.find(id.into_u64()).ok_or(AlreadyStarted)?;
-        let Handle::Pending { slot } = self.settle(id, &lane, || metadata) else {
+        let Handle::Pending { slot } = self.settle(id, lane) else {
             return Err(AlreadyStarted);
         };
         let slot = self.pool.slot(slot).ok_or(AlreadyStarted)?;
@@ -46,6 +43,7 @@ impl Core {
         if lane.handle() != (Handle::Pending { slot: slot.number }) {
             return Err(AlreadyStarted);
         }
+        lane.set_origin(0);
         let old = buffer.pending.replace(pending);
         drop(buffer);
         // Values of contexts are the user's, and so is what runs when they are dropped.
@@ -54,9 +52,9 @@ impl Core {
     }
 
     /// Changes a span that is recorded, or may come to be. It is not decided about for this.
-    pub(crate) fn change(&self, id: &Id, metadata: Meta, f: impl FnOnce(&mut Open<'_>)) {
+    pub(crate) fn change(&self, id: &Id, f: impl FnOnce(&mut Open<'_>)) {
         let Some(lane) = self.table.find(id.into_u64()) else { return };
-        let handle = self.settle(id, &lane, || metadata);
+        let handle = self.settle(id, lane);
         self.with_record(id, handle, |buffer, index| {
             let span_id = buffer.records[index as usize].span_id;
             if let Some(mut open) = Open::of(buffer, index, span_id, &self.settings.limits) {
@@ -71,13 +69,12 @@ impl Core {
     }
 
     /// The context of a span, for what it calls. A local root is decided about if it was not.
-    pub(crate) fn context_to_call(&self, id: &Id, metadata: Meta, dispatch: &Dispatch) -> Context {
+    pub(crate) fn context_to_call(&self, id: &Id, dispatch: &Dispatch) -> Context {
         let Some(lane) = self.table.find(id.into_u64()) else {
             return self.context_around(id, dispatch).unwrap_or_default();
         };
-        let handle = self.decided(id, &lane, || metadata);
-        let context = lane.context();
-        context.unwrap_or_else(|| {
+        let handle = self.decided(id, lane);
+        self.context(lane, handle).unwrap_or_else(|| {
             // Contexts are switched off; the ids are asked for nevertheless.
             let ids = self.with_record(id, handle, |buffer, index| {
                 buffer.span_context(buffer.records[index as usize].span_id)
@@ -88,13 +85,13 @@ impl Core {
 
     /// How a span stands, for who is going to ask more. A fresh local root gets a record for what is asked.
     #[cfg(feature = "bridge")]
-    pub(crate) fn view(&self, id: &Id, metadata: Meta, dispatch: &Dispatch) -> View {
+    pub(crate) fn view(&self, id: &Id, dispatch: &Dispatch) -> View {
         if let Some(lane) = self.table.find(id.into_u64()) {
-            self.settle(id, &lane, || metadata);
+            self.settle(id, lane);
         }
         match self.base_of_undecided(id) {
             Some(base) => View::Undecided(base),
-            None => View::Decided(self.context_to_call(id, metadata, dispatch)),
+            None => View::Decided(self.context_to_call(id, dispatch)),
         }
     }
 
@@ -114,7 +111,7 @@ impl Core {
     #[cfg(feature = "bridge")]
     pub(crate) fn decide(&self, id: &Id) {
         if let Some(lane) = self.table.find(id.into_u64()) {
-            self.decided(id, &lane, || None);
+            self.decided(id, lane);
         }
     }
 

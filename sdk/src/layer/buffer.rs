@@ -320,6 +320,10 @@ impl Buffer {
         self.open == 0
     }
 
+    pub(crate) fn has_state(&self) -> bool {
+        self.trace_state != TraceState::NONE
+    }
+
     pub(crate) fn span_context(&self, span_id: SpanId) -> SpanContext {
         let state = self.trace_state.clone();
         SpanContext::new(self.trace_id, span_id, opentelemetry::TraceFlags::SAMPLED, false, state)

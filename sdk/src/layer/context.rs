@@ -8,44 +8,100 @@ use opentelemetry::trace::{Span, SpanContext, Status as OtelStatus, TraceContext
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
 
 use super::buffer::{Buffer, Event, EventName, EventTime, Link};
+use super::core::Core;
 use super::fields::{Name, Value};
 use super::pool::Slot;
 use super::record::{Record, Status, Text};
+use super::table::{Handle, Lane};
+use super::thread;
 use crate::settings::{ContextMode, SpanLimits};
 
-/// The context of a recorded span, with the values of `base`.
-pub(crate) fn of_record(
-    mode: ContextMode,
-    base: &Context,
-    context: SpanContext,
-    slot: &Arc<Slot>,
-    index: u32,
-    limits: &SpanLimits,
-) -> Option<Context> {
-    match mode {
-        ContextMode::Off => None,
-        ContextMode::Ids => Some(base.with_remote_span_context(context)),
-        ContextMode::Recording => Some(base.with_span(LiveSpan::new(slot.clone(), index, context, *limits))),
+impl Core {
+    /// The context to enter a span with, made now if it is not there yet. Only the context of a span that is entered
+    /// again is kept, so that one that is entered once has no lock to take and none to share.
+    #[inline]
+    pub(crate) fn context_to_enter(&self, lane: &Lane, handle: Handle) -> Option<Context> {
+        if self.settings.context == ContextMode::Off {
+            return None;
+        }
+        let again = lane.enter();
+        if let Some(kept) = lane.kept_context() {
+            return Some(kept);
+        }
+        let context = self.make_context(lane, handle)?;
+        if again {
+            drop(lane.keep_context(context.clone()));
+        }
+        Some(context)
+    }
+
+    /// The context of a span that was decided about, for others to hold. `None` if it has none.
+    pub(crate) fn context(&self, lane: &Lane, handle: Handle) -> Option<Context> {
+        if self.settings.context == ContextMode::Off {
+            return None;
+        }
+        lane.kept_context().or_else(|| {
+            let context = self.make_context(lane, handle)?;
+            drop(lane.keep_context(context.clone()));
+            Some(context)
+        })
+    }
+
+    /// The context of a span, if it has one.
+    pub(crate) fn context_of(&self, id: u64) -> Option<Context> {
+        let lane = self.table.find(id)?;
+        self.context(lane, lane.handle())
+    }
+
+    /// Makes the context of a record now, from this one, and keeps it.
+    pub(crate) fn keep_context(&self, lane: &Lane, handle: Handle, base: &Context) {
+        let context = self.make_context_from(lane, handle, base);
+        drop(context.and_then(|context| lane.keep_context(context)));
+    }
+
+    fn make_context(&self, lane: &Lane, handle: Handle) -> Option<Context> {
+        if lane.origin() == thread::number() {
+            Context::map_current(|base| self.make_context_from(lane, handle, base))
+        } else {
+            self.make_context_from(lane, handle, &Context::new())
+        }
+    }
+
+    fn make_context_from(&self, lane: &Lane, handle: Handle, base: &Context) -> Option<Context> {
+        let span_id = lane.span_id();
+        if span_id == SpanId::INVALID {
+            return None;
+        }
+        let Handle::Record { slot, index } = handle else {
+            return Some(of_dropped(base, lane.trace_id(), span_id, TraceState::NONE));
+        };
+        let slot = self.pool.slot(slot)?;
+        let state = if lane.has_state() { slot.lock().trace_state.clone() } else { TraceState::NONE };
+        let own = SpanContext::new(lane.trace_id(), span_id, TraceFlags::SAMPLED, false, state);
+        self.context_of_record(base, own, slot, index)
+    }
+
+    pub(crate) fn context_of_record(
+        &self,
+        base: &Context,
+        own: SpanContext,
+        slot: &Arc<Slot>,
+        index: u32,
+    ) -> Option<Context> {
+        match self.settings.context {
+            ContextMode::Off => None,
+            ContextMode::Ids => Some(base.with_remote_span_context(own)),
+            ContextMode::Recording => {
+                let limits = self.settings.limits;
+                Some(base.with_span(LiveSpan::new(slot.clone(), index, own, limits)))
+            }
+        }
     }
 }
 
 /// The context of a dropped local root: what it calls shall know that the trace is dropped.
-pub(crate) fn of_dropped(
-    mode: ContextMode,
-    base: &Context,
-    trace_id: TraceId,
-    span_id: SpanId,
-    state: TraceState,
-) -> Option<Context> {
-    (mode != ContextMode::Off).then(|| {
-        base.with_remote_span_context(SpanContext::new(
-            trace_id,
-            span_id,
-            TraceFlags::NOT_SAMPLED,
-            false,
-            state,
-        ))
-    })
+pub(crate) fn of_dropped(base: &Context, trace_id: TraceId, span_id: SpanId, state: TraceState) -> Context {
+    base.with_remote_span_context(SpanContext::new(trace_id, span_id, TraceFlags::NOT_SAMPLED, false, state))
 }
 
 /// A span of ours, as the OpenTelemetry API sees it.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{Context, SpanId};
 use opentelemetry_sdk::trace::IdGenerator;
@@ -15,7 +16,7 @@ use super::fields::{Fields, Visitor};
 use super::pool::Pool;
 use super::record::Record;
 use super::table::{Handle, Lane, Table};
-use super::thread::ThreadName;
+use super::thread::{self, ThreadName};
 use crate::clock::Ticks;
 use crate::decider::{Decider, Verdict};
 use crate::key::Root;
@@ -54,8 +55,17 @@ pub(crate) struct Surroundings {
 pub(crate) struct Below<'a> {
     pub(crate) slot: u32,
     pub(crate) span_id: SpanId,
-    /// What its context is made from, if not from the current one.
-    pub(crate) base: Option<&'a Context>,
+    pub(crate) base: Base<'a>,
+}
+
+/// What the context of a span below a record is made from, and when.
+pub(crate) enum Base<'a> {
+    /// When it is first entered: from the context that is current then.
+    Current,
+    /// When it is first entered: from an empty one.
+    Empty,
+    /// Now: from one that holds what the span is to take with it, wherever it is entered.
+    Of(&'a Context),
 }
 
 /// A base that need not be kept.
@@ -63,6 +73,16 @@ pub(crate) struct Below<'a> {
 pub(crate) enum Plain {
     Current,
     Empty,
+}
+
+impl Plain {
+    /// See [`Lane::origin`].
+    fn origin(self) -> u32 {
+        match self {
+            Plain::Current => thread::number(),
+            Plain::Empty => 0,
+        }
+    }
 }
 
 impl Core {
@@ -108,15 +128,19 @@ impl Core {
     /// A local root begins. Nothing is decided yet: its parent may still be set.
     pub(crate) fn begin_root(&self, attributes: &Attributes<'_>, id: &span::Id, around: Surroundings) {
         let now = self.ticks();
-        let has_fields = !attributes.fields().is_empty();
-        match around.plain {
-            Some(plain) if !has_fields && self.decider.key().is_name_only() => {
-                let fresh = Handle::Fresh { contextual: matches!(plain, Plain::Current) };
-                if self.table.insert(id.into_u64(), fresh, now).is_none() {
-                    self.counters.lose(Loss::OpenSpans, 1);
-                }
-            }
-            _ => self.begin_pending(attributes, id, now, around),
+        self.begin_pending(attributes, id, now, around);
+    }
+
+    /// As [`Core::begin_root`], where there is nothing around. What has no fields needs no record yet.
+    #[inline]
+    pub(crate) fn begin_plain_root(&self, attributes: &Attributes<'_>, id: &span::Id, plain: Plain) {
+        if !attributes.fields().is_empty() || !self.decider.key().is_name_only() {
+            let (parent, base) = (SpanContext::NONE, Context::new());
+            return self.begin_root(attributes, id, Surroundings { parent, base, plain: Some(plain) });
+        }
+        match self.table.insert(id.into_u64(), Handle::Fresh, self.ticks(), plain.origin()) {
+            Some(lane) => lane.set_metadata(attributes.metadata()),
+            None => self.counters.lose(Loss::OpenSpans, 1),
         }
     }
 
@@ -132,7 +156,9 @@ impl Core {
                 self.counters.lose(Loss::OpenTraces, 1);
                 return;
             };
-            if self.table.insert(id.into_u64(), Handle::Pending { slot: slot.number }, 0).is_none() {
+            let origin = around.plain.map_or(0, Plain::origin);
+            let pending = Handle::Pending { slot: slot.number };
+            if self.table.insert(id.into_u64(), pending, 0, origin).is_none() {
                 self.pool.release(slot.number);
                 self.counters.lose(Loss::OpenSpans, 1);
                 return;
@@ -180,7 +206,8 @@ impl Core {
     ) {
         let Some(slot) = self.pool.slot(slot) else { return };
         // Nobody else knows the id yet: the handle becomes that of the record when there is one.
-        let Some(lane) = self.table.insert(id.into_u64(), Handle::Dropped, 0) else {
+        let origin = if matches!(base, Base::Current) { thread::number() } else { 0 };
+        let Some(lane) = self.table.insert(id.into_u64(), Handle::Dropped, 0, origin) else {
             return self.counters.lose(Loss::OpenSpans, 1);
         };
         let span_id = self.ids.new_span_id();
@@ -200,42 +227,28 @@ impl Core {
         }
         let record = Record::new(id, span_id, parent, metadata, now);
         let index = self.fill(&mut buffer, record, fields);
-        let mode = self.settings.context;
-        let span_context = (mode != ContextMode::Off).then(|| buffer.span_context(span_id));
+        lane.set_ids(buffer.trace_id, span_id, buffer.has_state());
         drop(buffer);
         if let Some(mut parted) = parted {
             self.queue.push(&mut parted);
         }
-        lane.set_span_id(span_id);
-        if let Some(span_context) = span_context {
-            let limits = &self.settings.limits;
-            let make = |base: &Context| context::of_record(mode, base, span_context, slot, index, limits);
-            let context = match base {
-                Some(base) => make(base),
-                None => Context::map_current(make),
-            };
-            drop(lane.replace_context(context));
+        let handle = Handle::Record { slot: slot.number, index };
+        if let Base::Of(base) = base {
+            self.keep_context(lane, handle, base);
         }
-        lane.set_handle(Handle::Record { slot: slot.number, index });
+        lane.set_handle(handle);
     }
 
     // --- A local root is decided about.
 
-    /// The span's handle, once it is decided about. `metadata` is asked for if need be.
+    /// The span's handle, once it is decided about.
     #[inline]
-    pub(crate) fn decided(
-        &self,
-        id: &span::Id,
-        lane: &Lane,
-        metadata: impl FnOnce() -> Option<&'static Metadata<'static>>,
-    ) -> Handle {
+    pub(crate) fn decided(&self, id: &span::Id, lane: &Lane) -> Handle {
         match lane.handle() {
-            fresh @ Handle::Fresh { contextual } if lane.claim(fresh) => {
-                self.decide_fresh(id, lane, contextual, metadata());
-            }
-            Handle::Pending { slot } => self.decide_pending(lane, slot),
             handle @ (Handle::Record { .. } | Handle::Dropped) => return handle,
-            Handle::Fresh { .. } | Handle::Deciding => {}
+            Handle::Fresh if lane.claim(Handle::Fresh) => self.decide_fresh(id, lane),
+            Handle::Pending { slot } => self.decide_pending(lane, slot),
+            Handle::Fresh | Handle::Deciding => {}
         }
         loop {
             match lane.handle() {
@@ -246,32 +259,19 @@ impl Core {
         }
     }
 
-    fn decide_fresh(
-        &self,
-        id: &span::Id,
-        lane: &Lane,
-        contextual: bool,
-        metadata: Option<&'static Metadata<'static>>,
-    ) {
-        let Some(metadata) = metadata else { return lane.set_handle(Handle::Dropped) };
+    fn decide_fresh(&self, id: &span::Id, lane: &Lane) {
+        let Some(metadata) = lane.metadata() else { return lane.set_handle(Handle::Dropped) };
         let began = lane.time();
         lane.set_time(0);
         let trace_id = self.ids.new_trace_id();
-        let root = Root::new(metadata.name(), &());
-        let verdict = Fields::borrow(|fields| {
-            let key = self.decider.key_of(&root, &mut fields.memory.text);
-            self.decider.ask(key, trace_id, &TraceState::NONE, began, &self.counters)
-        });
-        let mode = self.settings.context;
-        let base = if contextual && mode != ContextMode::Off { Context::current() } else { Context::new() };
+        let verdict = self.decider.ask_by_name(metadata, trace_id, began, &self.counters);
         let slot = if verdict.keep && !self.is_closed() { self.pool.take() } else { None };
         let Some(slot) = slot else {
             if verdict.keep {
                 self.counters.lose(if self.is_closed() { Loss::ShutDown } else { Loss::OpenTraces }, 1);
             }
-            let span_id = if mode == ContextMode::Off { SpanId::INVALID } else { self.ids.new_span_id() };
-            if let Some(context) = context::of_dropped(mode, &base, trace_id, span_id, verdict.trace_state) {
-                drop(lane.replace_context(Some(context)));
+            if self.settings.context != ContextMode::Off {
+                lane.set_ids(trace_id, self.ids.new_span_id(), false);
             }
             return lane.set_handle(Handle::Dropped);
         };
@@ -281,14 +281,8 @@ impl Core {
         buffer.trace_state = verdict.trace_state;
         let record = Record::new(id, span_id, SpanId::INVALID, metadata, began);
         let index = self.fill(&mut buffer, record, None);
-        let span_context = (mode != ContextMode::Off).then(|| buffer.span_context(span_id));
+        lane.set_ids(trace_id, span_id, buffer.has_state());
         drop(buffer);
-        let limits = &self.settings.limits;
-        let context = span_context.and_then(|own| context::of_record(mode, &base, own, slot, index, limits));
-        if context.is_some() {
-            drop(lane.replace_context(context));
-        }
-        lane.set_span_id(span_id);
         lane.set_handle(Handle::Record { slot: slot.number, index });
     }
 
@@ -311,33 +305,38 @@ impl Core {
         } else {
             self.decider.ask(&buffer.key, trace_id, parent.trace_state(), began, &self.counters)
         };
-        let mode = self.settings.context;
-        let old = if keep && !self.is_closed() {
-            buffer.trace_id = trace_id;
-            buffer.trace_state = trace_state;
-            if let (Some(root), true) = (buffer.records.first_mut(), parent.is_valid()) {
-                root.parent = parent.span_id();
-                root.parent_is_remote = parent.is_remote();
-            }
-            let span_context = (mode != ContextMode::Off).then(|| buffer.span_context(span_id));
-            let limits = &self.settings.limits;
-            let context = span_context.and_then(|own| context::of_record(mode, base, own, slot, 0, limits));
-            let old = lane.replace_context(context);
-            lane.set_span_id(span_id);
-            lane.set_handle(Handle::Record { slot: number, index: 0 });
-            old
-        } else {
+        // A base without a parent or baggage need not be kept: see [`Surroundings`].
+        let plain = !parent.is_valid() && base.baggage().is_empty();
+        if !keep || self.is_closed() {
             if keep {
                 self.counters.lose(Loss::ShutDown, 1);
             }
+            let mut old = None;
+            if self.settings.context != ContextMode::Off {
+                lane.set_ids(trace_id, span_id, false);
+                if !plain || trace_state != TraceState::NONE {
+                    old = lane.keep_context(context::of_dropped(base, trace_id, span_id, trace_state));
+                }
+            }
             buffer.clear();
-            let old = lane.replace_context(context::of_dropped(mode, base, trace_id, span_id, trace_state));
             lane.set_handle(Handle::Dropped);
             drop(buffer);
             self.pool.release(number);
             drop((old, pending));
             return;
-        };
+        }
+        buffer.trace_id = trace_id;
+        buffer.trace_state = trace_state;
+        if let (Some(root), true) = (buffer.records.first_mut(), parent.is_valid()) {
+            root.parent = parent.span_id();
+            root.parent_is_remote = parent.is_remote();
+        }
+        lane.set_ids(trace_id, span_id, buffer.has_state());
+        let handle = Handle::Record { slot: number, index: 0 };
+        let own = (!plain).then(|| buffer.span_context(span_id));
+        let context = own.and_then(|own| self.context_of_record(base, own, slot, 0));
+        let old = context.and_then(|context| lane.keep_context(context));
+        lane.set_handle(handle);
         drop(buffer);
         // Values of contexts are the user's, and so is what runs when they are dropped.
         drop((old, pending));
@@ -359,24 +358,20 @@ impl Core {
     }
 
     /// A fresh root gets a record, to hold what is recorded before the decision.
-    pub(crate) fn settle(
-        &self,
-        id: &span::Id,
-        lane: &Lane,
-        metadata: impl FnOnce() -> Option<&'static Metadata<'static>>,
-    ) -> Handle {
+    pub(crate) fn settle(&self, id: &span::Id, lane: &Lane) -> Handle {
         let handle = lane.handle();
-        let Handle::Fresh { contextual } = handle else { return handle };
-        if !lane.claim(handle) {
-            return self.decided(id, lane, metadata);
+        if handle != Handle::Fresh {
+            return handle;
         }
-        let (Some(metadata), Some(slot)) = (metadata(), self.pool.take()) else {
+        if !lane.claim(handle) {
+            return self.decided(id, lane);
+        }
+        let (Some(metadata), Some(slot)) = (lane.metadata(), self.pool.take()) else {
             self.counters.lose(Loss::OpenTraces, 1);
             lane.set_handle(Handle::Dropped);
             return Handle::Dropped;
         };
-        let base = if contextual { Context::current() } else { Context::new() };
-        let pending = Pending { parent: SpanContext::NONE, base };
+        let pending = Pending { parent: SpanContext::NONE, base: Context::new() };
         let record = Record::new(id, self.ids.new_span_id(), SpanId::INVALID, metadata, lane.time());
         lane.set_time(0);
         let mut buffer = slot.lock();
@@ -390,19 +385,21 @@ impl Core {
         pending
     }
 
-    /// The context of a span, if it has one.
-    pub(crate) fn context_of(&self, id: u64) -> Option<Context> {
-        self.table.find(id)?.context()
-    }
-
     // --- A span ends.
 
     pub(crate) fn end(&self, id: &span::Id) {
-        let Some(removed) = self.table.remove(id.into_u64()) else { return };
-        let Handle::Record { slot, index } = removed.handle else { return };
+        // A root that nobody entered has not been decided about.
+        let decide = |lane: &Lane| _ = self.decided(id, lane);
+        let Some(removed) = self.table.remove(id.into_u64(), decide) else { return };
+        if let Handle::Record { slot, index } = removed.handle {
+            self.end_record(id, slot, index, removed.time);
+        }
+    }
+
+    fn end_record(&self, id: &span::Id, slot: u32, index: u32, last_exit: Ticks) {
         let Some(slot) = self.pool.slot(slot) else { return };
         // As in tracing-opentelemetry, a span ends when it is last left: what holds it longer does not work in it.
-        let end = if removed.time != 0 { removed.time } else { self.ticks() };
+        let end = if last_exit != 0 { last_exit } else { self.ticks() };
         let mut buffer = slot.lock();
         if buffer.close(index, id, end) {
             self.queue.push(&mut buffer);

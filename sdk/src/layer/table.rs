@@ -8,19 +8,20 @@
 //! span was handed to the reader's thread is seen there.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use opentelemetry::{Context, SpanId};
+use crossbeam_utils::atomic::AtomicCell;
+use opentelemetry::{Context, SpanId, TraceId};
+use tracing_core::Metadata;
 
 use crate::clock::Ticks;
 
 /// What is known of a span: in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handle {
-    /// A local root that was not yet entered, and of which there is nothing to know but its start. Its context is made
-    /// from the current one, or from an empty one.
-    Fresh { contextual: bool },
+    /// A local root that was not yet entered, and of which there is nothing to know but its start and its metadata.
+    Fresh,
     /// As `Fresh`, and a thread is about to decide.
     Deciding,
     /// A dropped local root.
@@ -33,31 +34,32 @@ pub(crate) enum Handle {
 
 impl Handle {
     /// Where the span's record lies.
+    #[inline]
     pub(crate) fn place(self) -> Option<(u32, u32)> {
         match self {
             Handle::Record { slot, index } => Some((slot, index)),
             Handle::Pending { slot } => Some((slot, 0)),
-            Handle::Fresh { .. } | Handle::Deciding | Handle::Dropped => None,
+            Handle::Fresh | Handle::Deciding | Handle::Dropped => None,
         }
     }
 
+    #[inline]
     fn pack(self) -> u64 {
         match self {
-            Handle::Fresh { contextual: false } => 1,
-            Handle::Fresh { contextual: true } => 2,
-            Handle::Deciding => 3,
-            Handle::Dropped => 4,
+            Handle::Fresh => 1,
+            Handle::Deciding => 2,
+            Handle::Dropped => 3,
             Handle::Pending { slot } => (u64::from(slot) + 1) << 32 | u64::from(u32::MAX),
             Handle::Record { slot, index } => (u64::from(slot) + 1) << 32 | u64::from(index),
         }
     }
 
+    #[inline]
     fn unpack(word: u64) -> Self {
         match word {
-            1 => Handle::Fresh { contextual: false },
-            2 => Handle::Fresh { contextual: true },
-            3 => Handle::Deciding,
-            0..=4 => Handle::Dropped,
+            1 => Handle::Fresh,
+            2 => Handle::Deciding,
+            0..=3 => Handle::Dropped,
             _ => match ((word >> 32).saturating_sub(1) as u32, word as u32) {
                 (slot, u32::MAX) => Handle::Pending { slot },
                 (slot, index) => Handle::Record { slot, index },
@@ -73,72 +75,145 @@ pub(crate) struct Lane {
     handle: AtomicU64,
     /// Of a fresh root its start, of a record its last exit (0: none).
     time: AtomicU64,
-    /// The span's id in the trace, so that no lock is needed to know it.
+    /// The span's id in the trace, so that no lock is needed to know it; 0: it has none.
     span_id: AtomicU64,
+    trace_id: [AtomicU64; 2],
+    /// Of a fresh root, so that the subscriber need not be asked.
+    metadata: AtomicCell<Option<&'static Metadata<'static>>>,
+    /// The number of the thread on which the span began, if its context is made from the one that is current there;
+    /// 0: it is made from an empty one.
+    origin: AtomicU32,
+    /// Whether it was entered, and whether the trace has a trace state.
+    entered: AtomicBool,
+    has_state: AtomicBool,
+    /// Whether there is one in `context`, so that it need not be locked to see that there is none.
+    has_context: AtomicBool,
     context: Mutex<Option<Context>>,
 }
 
 impl Lane {
+    #[inline]
+    fn begin(&self, handle: Handle, time: Ticks, origin: u32) {
+        self.time.store(time, Ordering::Relaxed);
+        self.span_id.store(0, Ordering::Relaxed);
+        self.origin.store(origin, Ordering::Relaxed);
+        self.entered.store(false, Ordering::Relaxed);
+        self.set_handle(handle);
+    }
+
+    #[inline]
+    fn end(&self) -> Removed {
+        Removed { handle: self.handle(), time: self.time(), _context: self.take_context() }
+    }
+
+    #[inline]
     pub(crate) fn handle(&self) -> Handle {
         Handle::unpack(self.handle.load(Ordering::Acquire))
     }
 
+    #[inline]
     pub(crate) fn set_handle(&self, handle: Handle) {
         self.handle.store(handle.pack(), Ordering::Release);
     }
 
     /// Whether this thread is the one that may decide about a fresh root.
+    #[inline]
     pub(crate) fn claim(&self, fresh: Handle) -> bool {
         let deciding = Handle::Deciding.pack();
         self.handle.compare_exchange(fresh.pack(), deciding, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    #[inline]
     pub(crate) fn time(&self) -> Ticks {
         self.time.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn set_time(&self, time: Ticks) {
         self.time.store(time, Ordering::Relaxed);
     }
 
+    #[inline]
+    pub(crate) fn metadata(&self) -> Option<&'static Metadata<'static>> {
+        self.metadata.load()
+    }
+
+    #[inline]
+    pub(crate) fn set_metadata(&self, metadata: &'static Metadata<'static>) {
+        self.metadata.store(Some(metadata));
+    }
+
+    #[inline]
     pub(crate) fn span_id(&self) -> SpanId {
         SpanId::from(self.span_id.load(Ordering::Relaxed))
     }
 
-    /// To be called before the handle says that there is a record.
-    pub(crate) fn set_span_id(&self, span_id: SpanId) {
+    #[inline]
+    pub(crate) fn trace_id(&self) -> TraceId {
+        let [high, low] = [0, 1].map(|half| u128::from(self.trace_id[half].load(Ordering::Relaxed)));
+        TraceId::from(high << 64 | low)
+    }
+
+    /// Whether the trace state is more than an empty one; it lies in the trace's memory.
+    #[inline]
+    pub(crate) fn has_state(&self) -> bool {
+        self.has_state.load(Ordering::Relaxed)
+    }
+
+    /// To be called before the handle says that the span was decided about.
+    #[inline]
+    pub(crate) fn set_ids(&self, trace_id: TraceId, span_id: SpanId, has_state: bool) {
+        let trace_id = u128::from_be_bytes(trace_id.to_bytes());
+        self.trace_id[0].store((trace_id >> 64) as u64, Ordering::Relaxed);
+        self.trace_id[1].store(trace_id as u64, Ordering::Relaxed);
+        self.has_state.store(has_state, Ordering::Relaxed);
         self.span_id.store(u64::from_be_bytes(span_id.to_bytes()), Ordering::Relaxed);
     }
 
-    pub(crate) fn context(&self) -> Option<Context> {
-        self.lock_context().clone()
+    #[inline]
+    pub(crate) fn origin(&self) -> u32 {
+        self.origin.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_origin(&self, origin: u32) {
+        self.origin.store(origin, Ordering::Relaxed);
+    }
+
+    /// Notes that the span is entered; says whether it was before.
+    #[inline]
+    pub(crate) fn enter(&self) -> bool {
+        let before = self.entered.load(Ordering::Relaxed);
+        if !before {
+            self.entered.store(true, Ordering::Relaxed);
+        }
+        before
+    }
+
+    /// The context that was made and kept, if one was.
+    #[inline]
+    pub(crate) fn kept_context(&self) -> Option<Context> {
+        if self.has_context.load(Ordering::Relaxed) { self.lock_context().clone() } else { None }
     }
 
     /// The context that was there before comes back, to be dropped where no lock is held.
     #[must_use]
-    pub(crate) fn replace_context(&self, context: Option<Context>) -> Option<Context> {
-        std::mem::replace(&mut *self.lock_context(), context)
+    pub(crate) fn keep_context(&self, context: Context) -> Option<Context> {
+        let before = self.lock_context().replace(context);
+        self.has_context.store(true, Ordering::Relaxed);
+        before
+    }
+
+    #[inline]
+    fn take_context(&self) -> Option<Context> {
+        if !self.has_context.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.has_context.store(false, Ordering::Relaxed);
+        self.lock_context().take()
     }
 
     fn lock_context(&self) -> MutexGuard<'_, Option<Context>> {
         self.context.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A lane, wherever it lies.
-pub(crate) enum LaneRef<'a> {
-    Near(&'a Lane),
-    Far(Arc<Lane>),
-}
-
-impl std::ops::Deref for LaneRef<'_> {
-    type Target = Lane;
-
-    fn deref(&self) -> &Lane {
-        match self {
-            LaneRef::Near(lane) => lane,
-            LaneRef::Far(lane) => lane,
-        }
     }
 }
 
@@ -153,10 +228,18 @@ struct Row([AtomicU64; ROW]);
 pub(crate) struct Table {
     rows: Box<[Row]>,
     lanes: Box<[Lane]>,
-    far: Mutex<HashMap<u64, Arc<Lane>>>,
+    far: Mutex<Far>,
     /// How many are in `far`, so that it need not be locked to see that it is empty.
     far_count: AtomicUsize,
-    far_max: usize,
+    /// Their lanes: made when they are first needed, and never moved.
+    far_lanes: Box<[OnceLock<Box<Lane>>]>,
+}
+
+/// The spans that found their row full.
+#[derive(Debug, Default)]
+struct Far {
+    places: HashMap<u64, usize>,
+    free: Vec<usize>,
 }
 
 impl Table {
@@ -168,12 +251,13 @@ impl Table {
             lanes: (0..rows * ROW).map(|_| Lane::default()).collect(),
             far: Mutex::default(),
             far_count: AtomicUsize::new(0),
-            far_max: rows * ROW,
+            far_lanes: (0..rows * ROW).map(|_| OnceLock::new()).collect(),
         }
     }
 
     /// The registry numbers the spans of a thread from 0 and uses the numbers again, so the low bits say the place in
     /// its thread's page, and bits from 38 on the thread: threads keep to rows of their own, and warm ones.
+    #[inline]
     fn row(&self, id: u64) -> usize {
         let spread = id.wrapping_add((id >> 38 & 0x1fff).wrapping_mul(0x9e37_79b9));
         spread as usize & (self.rows.len() - 1)
@@ -181,44 +265,50 @@ impl Table {
 
     /// Adds an id; `None` if there is no room.
     #[inline]
-    pub(crate) fn insert(&self, id: u64, handle: Handle, time: Ticks) -> Option<LaneRef<'_>> {
+    pub(crate) fn insert(&self, id: u64, handle: Handle, time: Ticks, origin: u32) -> Option<&Lane> {
         let row = self.row(id);
-        for place in 0..ROW {
-            let word = &self.rows[row].0[place];
+        for (place, word) in self.rows[row].0.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0
                 && word.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 let lane = &self.lanes[row * ROW + place];
-                lane.set_time(time);
-                lane.set_handle(handle);
-                return Some(LaneRef::Near(lane));
+                lane.begin(handle, time, origin);
+                return Some(lane);
             }
         }
-        self.insert_far(id, handle, time)
+        self.insert_far(id, handle, time, origin)
     }
 
     #[cold]
-    fn insert_far(&self, id: u64, handle: Handle, time: Ticks) -> Option<LaneRef<'_>> {
-        let lane = Arc::new(Lane::default());
-        lane.set_time(time);
-        lane.set_handle(handle);
+    fn insert_far(&self, id: u64, handle: Handle, time: Ticks, origin: u32) -> Option<&Lane> {
         let mut far = self.lock_far();
-        if far.len() >= self.far_max {
-            return None;
-        }
-        far.insert(id, lane.clone());
-        self.far_count.store(far.len(), Ordering::Release);
-        Some(LaneRef::Far(lane))
+        let place = match far.free.pop() {
+            Some(place) => place,
+            // None was ever given back that is not taken again: so many are taken.
+            None if far.places.len() < self.far_lanes.len() => far.places.len(),
+            None => return None,
+        };
+        let lane = self.far_lanes[place].get_or_init(Box::default);
+        lane.begin(handle, time, origin);
+        far.places.insert(id, place);
+        self.far_count.store(far.places.len(), Ordering::Release);
+        Some(lane)
     }
 
     #[inline]
-    pub(crate) fn find(&self, id: u64) -> Option<LaneRef<'_>> {
+    pub(crate) fn find(&self, id: u64) -> Option<&Lane> {
         let row = self.row(id);
         match self.place(row, id) {
-            Some(place) => Some(LaneRef::Near(&self.lanes[row * ROW + place])),
+            Some(place) => Some(&self.lanes[row * ROW + place]),
             None if self.far_count.load(Ordering::Acquire) == 0 => None,
-            None => self.lock_far().get(&id).cloned().map(LaneRef::Far),
+            None => self.find_far(id),
         }
+    }
+
+    #[cold]
+    fn find_far(&self, id: u64) -> Option<&Lane> {
+        let place = *self.lock_far().places.get(&id)?;
+        self.far_lanes[place].get().map(|lane| &**lane)
     }
 
     #[inline]
@@ -226,30 +316,36 @@ impl Table {
         self.rows[row].0.iter().position(|word| word.load(Ordering::Relaxed) == id)
     }
 
-    /// Removes an id, and its context.
+    /// Removes an id, and its context, after a last look at its lane.
     #[inline]
-    pub(crate) fn remove(&self, id: u64) -> Option<Removed> {
+    pub(crate) fn remove(&self, id: u64, last: impl FnOnce(&Lane)) -> Option<Removed> {
         let row = self.row(id);
         let Some(place) = self.place(row, id) else {
-            return if self.far_count.load(Ordering::Acquire) == 0 { None } else { self.remove_far(id) };
+            return if self.far_count.load(Ordering::Acquire) == 0 {
+                None
+            } else {
+                self.remove_far(id, last)
+            };
         };
         let lane = &self.lanes[row * ROW + place];
-        let removed =
-            Removed { handle: lane.handle(), time: lane.time(), _context: lane.replace_context(None) };
+        last(lane);
+        let removed = lane.end();
         self.rows[row].0[place].store(0, Ordering::Release);
         Some(removed)
     }
 
     #[cold]
-    fn remove_far(&self, id: u64) -> Option<Removed> {
+    fn remove_far(&self, id: u64, last: impl FnOnce(&Lane)) -> Option<Removed> {
+        last(self.find_far(id)?);
         let mut far = self.lock_far();
-        let lane = far.remove(&id)?;
-        self.far_count.store(far.len(), Ordering::Release);
-        drop(far);
-        Some(Removed { handle: lane.handle(), time: lane.time(), _context: lane.replace_context(None) })
+        let place = far.places.remove(&id)?;
+        let removed = self.far_lanes[place].get().map(|lane| lane.end());
+        far.free.push(place);
+        self.far_count.store(far.places.len(), Ordering::Release);
+        removed
     }
 
-    fn lock_far(&self) -> MutexGuard<'_, HashMap<u64, Arc<Lane>>> {
+    fn lock_far(&self) -> MutexGuard<'_, Far> {
         self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -273,8 +369,7 @@ mod tests {
     #[test]
     fn handles_survive_packing() {
         for handle in [
-            Handle::Fresh { contextual: false },
-            Handle::Fresh { contextual: true },
+            Handle::Fresh,
             Handle::Deciding,
             Handle::Dropped,
             record(0, 0),
@@ -291,26 +386,26 @@ mod tests {
     fn full_rows_overflow_into_the_map_and_the_map_is_bounded() {
         let table = Table::new(1);
         for id in 1..=16 {
-            assert!(table.insert(id, record(id as u32, 0), id).is_some(), "{id}");
+            assert!(table.insert(id, record(id as u32, 0), id, 0).is_some(), "{id}");
         }
-        assert!(table.insert(17, Handle::Dropped, 0).is_none());
+        assert!(table.insert(17, Handle::Dropped, 0, 0).is_none());
         for id in 1..=16 {
             let lane = table.find(id).unwrap();
             assert_eq!((lane.handle(), lane.time()), (record(id as u32, 0), id));
         }
         assert!(table.find(17).is_none());
         for id in 1..=16 {
-            assert_eq!(table.remove(id).unwrap().handle, record(id as u32, 0));
-            assert!(table.find(id).is_none() && table.remove(id).is_none(), "{id}");
+            assert_eq!(table.remove(id, |_| ()).unwrap().handle, record(id as u32, 0));
+            assert!(table.find(id).is_none() && table.remove(id, |_| ()).is_none(), "{id}");
         }
-        assert!(table.insert(17, Handle::Dropped, 0).is_some());
+        assert!(table.insert(17, Handle::Dropped, 0, 0).is_some());
     }
 
     #[test]
     fn one_thread_decides() {
         let table = Table::new(1);
-        let fresh = Handle::Fresh { contextual: false };
-        let lane = table.insert(5, fresh, 9).unwrap();
+        let fresh = Handle::Fresh;
+        let lane = table.insert(5, fresh, 9, 0).unwrap();
         assert!(lane.claim(fresh));
         assert!(!lane.claim(fresh));
         assert_eq!(lane.handle(), Handle::Deciding);

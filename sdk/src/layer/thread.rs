@@ -4,6 +4,7 @@
 //! layer. No code of the user's runs while the stack is borrowed: context guards are dropped by the caller.
 
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,8 +18,9 @@ pub(crate) struct Entered {
     /// The span's id in the subscriber.
     pub(crate) id: u64,
     pub(crate) state: State,
-    /// Keeps the span's context current.
-    pub(crate) guard: Option<ContextGuard>,
+    /// Keeps the span's context current. Dropped by whoever takes the entry out; not with a thread that ends inside of a
+    /// span, where OpenTelemetry's own thread-local may be gone, and its guards would panic.
+    pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
 }
 
 /// What the innermost span says about those that begin inside of it.
@@ -30,75 +32,65 @@ pub(crate) enum State {
     Recorded { slot: u32, index: u32, span_id: SpanId },
 }
 
-#[derive(Debug, Default)]
-struct Stack(Vec<Entered>);
-
-impl Drop for Stack {
-    /// A thread that ends inside of a span: OpenTelemetry's own thread-local may be gone, and its guards would panic.
-    fn drop(&mut self) {
-        for entered in self.0.drain(..) {
-            std::mem::forget(entered.guard);
-        }
-    }
-}
-
 thread_local! {
-    static STACK: RefCell<Stack> = const { RefCell::new(Stack(Vec::new())) };
-    /// The layer whose innermost span on this thread was dropped; 0 if it was not, or if a span of another
-    /// layer lies further in.
-    static DROPPED: Cell<u64> = const { Cell::new(0) };
+    static STACK: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    /// The layer of the innermost span of all, 0 outside of all; and what that span says.
+    static INNERMOST: Cell<(u64, State)> = const { Cell::new((0, State::Dropped { context: SpanId::INVALID })) };
     static REFUSED: Cell<u64> = const { Cell::new(0) };
     static NUMBER: Cell<u32> = const { Cell::new(0) };
     static NAME: RefCell<Option<ThreadName>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread is below a dropped root of the layer.
+/// Whether this thread is below a dropped root of the layer, and no span of another layer lies further in.
 #[inline]
 pub(crate) fn is_dropped(layer: u64) -> bool {
-    DROPPED.try_with(Cell::get).unwrap_or(0) == layer
+    let (innermost, state) = INNERMOST.get();
+    innermost == layer && matches!(state, State::Dropped { .. })
 }
 
 /// Counts a span that was refused.
 #[inline]
 pub(crate) fn refuse() {
-    let _ = REFUSED.try_with(|refused| refused.set(refused.get() + 1));
+    REFUSED.set(REFUSED.get() + 1);
 }
 
 /// How many spans were refused on this thread since this was last asked.
+#[inline]
 pub(crate) fn take_refused() -> u64 {
-    REFUSED.try_with(|refused| refused.replace(0)).unwrap_or(0)
+    REFUSED.replace(0)
+}
+
+/// Whether this thread is inside of a span of the layer.
+#[inline]
+pub(crate) fn is_inside(layer: u64) -> bool {
+    innermost(layer).is_some()
 }
 
 /// What the innermost span of the layer says.
 #[inline]
 pub(crate) fn innermost(layer: u64) -> Option<State> {
-    STACK.try_with(|stack| innermost_in(&stack.borrow().0, layer)).ok().flatten()
-}
-
-fn innermost_in(stack: &[Entered], layer: u64) -> Option<State> {
-    stack.iter().rev().find(|entered| entered.layer == layer).map(|entered| entered.state)
+    match INNERMOST.get() {
+        (0, _) => None,
+        (innermost, state) if innermost == layer => Some(state),
+        _ => innermost_id(layer).map(|(_, state)| state),
+    }
 }
 
 /// The id in the subscriber of the innermost span of the layer, and what it says.
 pub(crate) fn innermost_id(layer: u64) -> Option<(u64, State)> {
-    let find = |stack: &Stack| {
-        stack.0.iter().rev().find(|entered| entered.layer == layer).map(|entered| (entered.id, entered.state))
+    let find = |stack: &RefCell<Vec<Entered>>| {
+        let stack = stack.borrow();
+        stack.iter().rev().find(|entered| entered.layer == layer).map(|entered| (entered.id, entered.state))
     };
-    STACK.try_with(|stack| find(&stack.borrow())).ok().flatten()
+    STACK.try_with(find).ok().flatten()
 }
 
 #[inline]
 pub(crate) fn push(entered: Entered) {
-    let dropped = matches!(entered.state, State::Dropped { .. });
-    let layer = entered.layer;
-    let mut entered = Some(entered);
-    let pushed = STACK.try_with(|stack| stack.borrow_mut().0.extend(entered.take()));
-    if pushed.is_err() {
-        // The thread ends; see above.
-        std::mem::forget(entered);
-        return;
+    let innermost = (entered.layer, entered.state);
+    if STACK.try_with(|stack| stack.borrow_mut().push(entered)).is_ok() {
+        INNERMOST.set(innermost);
     }
-    let _ = DROPPED.try_with(|cell| cell.set(if dropped { layer } else { 0 }));
 }
 
 /// The span is left. Nearly always it is the innermost; spans may also be left out of order.
@@ -106,32 +98,36 @@ pub(crate) fn push(entered: Entered) {
 #[must_use]
 pub(crate) fn pop(layer: u64, id: u64) -> Option<Entered> {
     let popped = STACK.try_with(|stack| {
-        let stack = &mut stack.borrow_mut().0;
-        let at = stack.iter().rposition(|entered| entered.layer == layer && entered.id == id)?;
-        let entered = stack.remove(at);
-        // Whichever layer the innermost of all is of: for that layer it is the innermost too.
-        let dropped = match stack.last() {
-            Some(Entered { layer, state: State::Dropped { .. }, .. }) => *layer,
-            _ => 0,
+        let mut stack = stack.borrow_mut();
+        let entered = match stack.last() {
+            Some(last) if last.layer == layer && last.id == id => stack.pop()?,
+            _ => remove(&mut stack, layer, id)?,
         };
-        Some((entered, dropped))
+        INNERMOST.set(match stack.last() {
+            Some(last) => (last.layer, last.state),
+            None => (0, entered.state),
+        });
+        Some(entered)
     });
-    let (entered, dropped) = popped.ok().flatten()?;
-    let _ = DROPPED.try_with(|cell| cell.set(dropped));
-    Some(entered)
+    popped.ok().flatten()
+}
+
+#[cold]
+fn remove(stack: &mut Vec<Entered>, layer: u64, id: u64) -> Option<Entered> {
+    let at = stack.iter().rposition(|entered| entered.layer == layer && entered.id == id)?;
+    Some(stack.remove(at))
 }
 
 /// A small number of this thread's own; threads that live at the same time may share one.
 #[inline]
 pub(crate) fn number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    let number = NUMBER.try_with(Cell::get).unwrap_or(1);
+    let number = NUMBER.get();
     if number != 0 {
         return number;
     }
-    let number = NEXT.fetch_add(1, Ordering::Relaxed).max(1);
-    let _ = NUMBER.try_with(|cell| cell.set(number));
-    number
+    NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed).max(1));
+    NUMBER.get()
 }
 
 /// A thread, as OpenTelemetry's conventions name it.

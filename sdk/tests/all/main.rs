@@ -7,6 +7,8 @@ mod api;
 #[cfg(feature = "enabled")]
 mod configuration;
 #[cfg(feature = "enabled")]
+mod contexts;
+#[cfg(feature = "enabled")]
 mod decisions;
 #[cfg(feature = "enabled")]
 mod differences;

@@ -1,0 +1,84 @@
+//! A thread enters a span, and leaves it.
+
+use std::mem::ManuallyDrop;
+
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::{Context, SpanId};
+use tracing_core::span::Id;
+
+use super::core::Core;
+use super::table::{Handle, Lane};
+use super::thread::{self, Entered, State};
+use crate::settings::ContextMode;
+
+/// What became of entering a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Done,
+    /// It lies below a dropped root whose context is not current on this thread: see [`Core::enter_dropped`].
+    Unknown,
+}
+
+impl Core {
+    /// A thread enters a span. A local root is decided about.
+    pub(crate) fn enter(&self, id: &Id) -> Entry {
+        match self.table.find(id.into_u64()) {
+            Some(lane) => match self.decided(id, lane) {
+                Handle::Record { slot, index } => self.enter_record(id, lane, slot, index),
+                handle => self.enter_dropped(id, self.context_to_enter(lane, handle)),
+            },
+            // Below a dropped root.
+            None if thread::is_inside(self.number) || self.settings.context == ContextMode::Off => {
+                self.enter_dropped(id, None);
+            }
+            None => return Entry::Unknown,
+        }
+        Entry::Done
+    }
+
+    fn enter_record(&self, id: &Id, lane: &Lane, slot: u32, index: u32) {
+        let handle = Handle::Record { slot, index };
+        let guard = ManuallyDrop::new(self.context_to_enter(lane, handle).map(Context::attach));
+        if self.settings.extras.inactivity {
+            let now = self.decider.clock().ticks();
+            self.with_record(id, handle, |buffer, index| {
+                buffer.records[index as usize].activity.enter(now);
+            });
+        }
+        let state = State::Recorded { slot, index, span_id: lane.span_id() };
+        thread::push(Entered { layer: self.number, id: id.into_u64(), state, guard });
+    }
+
+    /// A thread enters a dropped root, or what lies below; `context` is to be current there, if not the one that is.
+    #[inline]
+    pub(crate) fn enter_dropped(&self, id: &Id, context: Option<Context>) {
+        let guard = ManuallyDrop::new(context.map(Context::attach));
+        let current = match self.settings.context {
+            ContextMode::Off => SpanId::INVALID,
+            _ => Context::map_current(|cx| cx.span().span_context().span_id()),
+        };
+        let state = State::Dropped { context: current };
+        thread::push(Entered { layer: self.number, id: id.into_u64(), state, guard });
+    }
+
+    /// A thread leaves a span.
+    pub(crate) fn exit(&self, id: &Id) {
+        let Some(entered) = thread::pop(self.number, id.into_u64()) else { return };
+        match entered.state {
+            State::Recorded { slot, index, .. } => {
+                let now = self.decider.clock().ticks();
+                if let Some(lane) = self.table.find(id.into_u64()) {
+                    lane.set_time(now);
+                }
+                if self.settings.extras.inactivity {
+                    self.with_record(id, Handle::Record { slot, index }, |buffer, index| {
+                        buffer.records[index as usize].activity.exit(now);
+                    });
+                }
+            }
+            State::Dropped { .. } => self.counters.refused(thread::take_refused()),
+        }
+        // The guard goes last: what its context holds may be the user's, and trace.
+        drop(ManuallyDrop::into_inner(entered.guard));
+    }
+}
