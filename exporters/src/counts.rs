@@ -99,6 +99,11 @@ impl Counter {
         self.0.rejected.fetch_add(delivery.rejected, Ordering::Relaxed);
     }
 
+    #[cfg(feature = "_send")]
+    pub(crate) fn retry(&self) {
+        self.0.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn lose(&self, kind: ErrorKind, spans: usize) {
         self.0.lost[kind as usize].fetch_add(spans as u64, Ordering::Relaxed);
     }

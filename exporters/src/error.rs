@@ -126,17 +126,32 @@ pub struct ExportError {
     detail: String,
     remedy: Cow<'static, str>,
     retry_after: Option<Duration>,
+    may_retry: bool,
 }
 
 impl ExportError {
     /// An error at `target` (an endpoint, a file); `detail` is what the system or the server said.
     pub(crate) fn new(kind: ErrorKind, target: impl Into<String>, detail: impl Into<String>) -> Self {
         let remedy = Cow::Borrowed(kind.remedy());
-        ExportError { kind, target: target.into(), detail: detail.into(), remedy, retry_after: None }
+        ExportError {
+            kind,
+            target: target.into(),
+            detail: detail.into(),
+            remedy,
+            retry_after: None,
+            may_retry: false,
+        }
     }
 
     pub(crate) fn file(target: impl Into<String>, error: &std::io::Error) -> Self {
         Self::new(ErrorKind::File, target, error.to_string())
+    }
+
+    /// The same error as one that may pass, by itself or in the time that the server asked for.
+    #[cfg(feature = "_send")]
+    pub(crate) fn retryable(mut self, retry_after: Option<Duration>) -> Self {
+        (self.may_retry, self.retry_after) = (true, retry_after);
+        self
     }
 
     /// What went wrong.
@@ -157,6 +172,11 @@ impl ExportError {
     /// What to do about it.
     pub fn remedy(&self) -> &str {
         &self.remedy
+    }
+
+    /// True if the same request may succeed later: nothing was wrong with it.
+    pub fn may_retry(&self) -> bool {
+        self.may_retry
     }
 
     /// How long the server asked to wait.

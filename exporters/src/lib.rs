@@ -28,19 +28,63 @@
 //! assert_eq!(counts.read().lost.total(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Features
+//!
+//! Files are always there. None of these is on by default:
+//!
+//! - `otlp-http`: OTLP over HTTP/1.1, in protobuf or JSON, without an asynchronous runtime.
+//! - `otlp-grpc`: OTLP over gRPC; brings tonic, and tokio on a thread of its own.
+//! - `zipkin`: Zipkin v2 JSON.
+//! - `tls`: https for whichever of these there is, with rustls and ring, the system's root certificates or given ones.
+//! - `full`: all of them.
 
 mod clock;
+#[cfg(feature = "_send")]
+mod compression;
+#[cfg(feature = "_send")]
+mod config;
 mod convert;
 mod counts;
 mod destination;
 mod error;
 mod exporter;
 mod file;
+#[cfg(feature = "_http")]
+mod http;
+#[cfg(feature = "_otlp")]
+mod otlp;
+#[cfg(feature = "_send")]
+mod probe;
+#[cfg(feature = "_send")]
+mod requests;
+#[cfg(all(feature = "_send", feature = "tls"))]
+mod tls;
+#[cfg(feature = "_send")]
+mod wait;
+#[cfg(feature = "zipkin")]
+mod zipkin;
 
 pub use clock::{Clock, SystemClock};
+#[cfg(feature = "_send")]
+pub use compression::Compression;
+#[cfg(feature = "_send")]
+pub use config::ConfigError;
 pub use convert::{resource, spans};
 pub use counts::{Counter, Counts, Lost};
 pub use destination::{Delivery, Destination};
 pub use error::{ErrorKind, ExportError};
 pub use exporter::Exporter;
 pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenFull};
+#[cfg(feature = "_otlp")]
+pub use otlp::{Otlp, OtlpBuilder, Protocol};
+#[cfg(feature = "_send")]
+pub use wait::Retry;
+#[cfg(feature = "zipkin")]
+pub use zipkin::{Zipkin, ZipkinBuilder};
+
+/// What to say where TLS is asked for and not there.
+#[cfg(all(feature = "_send", not(feature = "tls")))]
+const NO_TLS: &str = "this program was built without the feature `tls` of astracer-exporters";
+#[cfg(all(feature = "_send", feature = "tls"))]
+const NO_TLS: &str = "";

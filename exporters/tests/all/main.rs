@@ -1,4 +1,10 @@
 //! The exporters from outside.
 
+mod errors;
 mod files;
+mod otlp_grpc;
+mod otlp_http;
 mod sample;
+mod sink;
+mod wire;
+mod zipkin;

@@ -1,0 +1,29 @@
+//! Settings that can't be used.
+
+use std::fmt;
+
+/// A setting that can't be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    setting: String,
+    reason: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(setting: &str, reason: impl Into<String>) -> Self {
+        ConfigError { setting: setting.to_owned(), reason: reason.into() }
+    }
+
+    /// The variable, or the builder's function.
+    pub fn setting(&self) -> &str {
+        &self.setting
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.reason)
+    }
+}
+
+impl std::error::Error for ConfigError {}

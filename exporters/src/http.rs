@@ -1,0 +1,238 @@
+//! Requests over HTTP/1.1, by ureq, and what their failures mean.
+
+use std::io::{self, Read as _, Write as _};
+use std::time::{Duration, SystemTime};
+
+use flate2::write::GzEncoder;
+use ureq::Agent;
+use ureq::http::{HeaderName, HeaderValue, Response, Uri};
+
+use crate::compression::Compression;
+use crate::error::{ErrorKind, ExportError};
+use crate::probe::{Peer, Speaks, says_tls};
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+
+/// More of an answer is not read: it says what was rejected, or why.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+/// What a request to this endpoint looks like, and the connections to it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    uri: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    compression: Compression,
+    peer: Peer,
+}
+
+/// Settings of a [`Client`].
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) compression: Compression,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Tls,
+}
+
+/// An answer that says the request was accepted.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) json: bool,
+    pub(crate) body: Vec<u8>,
+}
+
+#[cfg(feature = "zipkin")]
+impl Answer {
+    /// What it says, if that is text: its first line.
+    pub(crate) fn text(&self) -> String {
+        printable(&self.body, self.json)
+    }
+}
+
+impl Client {
+    /// A client of one endpoint. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// If certificates or a key can't be used; the text says why.
+    pub(crate) fn new(uri: Uri, settings: Settings) -> Result<Self, String> {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            // A redirect would lose the method or the headers: it is told as what it is.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("astracer/", env!("CARGO_PKG_VERSION")))
+            // The largest write to the socket.
+            .output_buffer_size(128 << 10)
+            .input_buffer_size(8 << 10);
+        let peer = Peer::new(&uri, Speaks::Http1);
+        let Settings { headers, compression, .. } = settings;
+        #[cfg(feature = "tls")]
+        let (config, peer) = if uri.scheme_str() == Some("https") {
+            let peer = peer.over_tls(settings.tls.client_config()?);
+            (config.tls_config(settings.tls.for_http()?), peer)
+        } else {
+            (config, peer)
+        };
+        Ok(Client { agent: config.build().new_agent(), uri, headers, compression, peer })
+    }
+
+    /// The endpoint, as errors name it.
+    pub(crate) fn target(&self) -> String {
+        self.uri.to_string()
+    }
+
+    /// Makes a body ready to be sent, possibly more than once.
+    pub(crate) fn pack(&self, body: Vec<u8>) -> Vec<u8> {
+        let packed = match self.compression {
+            Compression::None => return body,
+            Compression::Gzip => gzip(&body),
+            Compression::Zstd => zstd::bulk::compress(&body, 1),
+        };
+        // Neither can fail in memory.
+        packed.unwrap_or_default()
+    }
+
+    /// Sends a packed body once.
+    pub(crate) fn post(&self, body: &[u8], media: &str, timeout: Duration) -> Result<Answer, ExportError> {
+        let mut request = self
+            .agent
+            .post(&self.uri)
+            .config()
+            .timeout_global(Some(timeout))
+            .build()
+            .header("content-type", media);
+        match self.compression {
+            Compression::None => {}
+            Compression::Gzip => request = request.header("content-encoding", "gzip"),
+            Compression::Zstd => request = request.header("content-encoding", "zstd"),
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let response = request.send(body).map_err(|error| self.explain(&error))?;
+        self.answer(response)
+    }
+
+    fn answer(&self, mut response: Response<ureq::Body>) -> Result<Answer, ExportError> {
+        let status = response.status().as_u16();
+        let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let json = text("content-type").is_some_and(|media| media.starts_with("application/json"));
+        let retry_after = text("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
+        let location = text("location").unwrap_or_default().to_owned();
+        let mut body = Vec::new();
+        let read = response.body_mut().as_reader().take(ANSWER_BYTES_MAX).read_to_end(&mut body);
+        if (200..300).contains(&status) {
+            // The spans were taken: what can't be read of the answer says nothing against that.
+            let _ = read;
+            return Ok(Answer { json, body });
+        }
+        let said = printable(&body, json);
+        let detail = match status {
+            300..400 => format!("HTTP {status}, to {location}"),
+            _ if said.is_empty() => format!("HTTP {status}"),
+            _ => format!("HTTP {status}: {said}"),
+        };
+        let kind = if status == 400 && says_tls(&body) { ErrorKind::TlsServer } else { kind(status) };
+        let error = ExportError::new(kind, self.target(), detail);
+        // Those that OTLP's specification calls retryable. Any may ask for a time.
+        Err(if matches!(status, 429 | 502..=504) { error.retryable(retry_after) } else { error })
+    }
+
+    /// What a request that had no answer failed of.
+    fn explain(&self, error: &ureq::Error) -> ExportError {
+        let of = |kind| ExportError::new(kind, self.target(), error.to_string());
+        let lost = || of(ErrorKind::ConnectionLost).retryable(None);
+        match error {
+            ureq::Error::HostNotFound => of(ErrorKind::UnknownHost).retryable(None),
+            ureq::Error::Timeout(_) => of(ErrorKind::TimedOut),
+            ureq::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
+                of(ErrorKind::NothingListens).retryable(None)
+            }
+            ureq::Error::Io(io) if io.kind() == io::ErrorKind::TimedOut => of(ErrorKind::TimedOut),
+            #[cfg(feature = "tls")]
+            ureq::Error::Rustls(error) => crate::tls::explain(&self.target(), error),
+            #[cfg(feature = "tls")]
+            ureq::Error::Io(io) if crate::tls::of_io(io).is_some() => match crate::tls::of_io(io) {
+                Some(error) => crate::tls::explain(&self.target(), error),
+                None => lost(),
+            },
+            // Nonsense for an answer, or none: it may be that something else than HTTP/1.1 is spoken there.
+            ureq::Error::Io(_) => self.peer.diagnose(&self.target(), &error.to_string()).unwrap_or_else(lost),
+            ureq::Error::Protocol(_) => {
+                let found = self.peer.diagnose(&self.target(), &error.to_string());
+                found.unwrap_or_else(|| of(ErrorKind::UnexpectedAnswer))
+            }
+            _ => of(ErrorKind::UnexpectedAnswer),
+        }
+    }
+}
+
+/// What a status that is no success means.
+pub(crate) fn kind(status: u16) -> ErrorKind {
+    match status {
+        401 => ErrorKind::Unauthenticated,
+        403 => ErrorKind::Forbidden,
+        404 | 405 => ErrorKind::WrongPath,
+        413 => ErrorKind::TooLarge,
+        415 => ErrorKind::UnsupportedMedia,
+        429 => ErrorKind::Throttled,
+        400..500 => ErrorKind::BadRequest,
+        502..=504 => ErrorKind::Unavailable,
+        500..600 => ErrorKind::ServerFailed,
+        _ => ErrorKind::UnexpectedAnswer,
+    }
+}
+
+fn gzip(body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::fast());
+    encoder.write_all(body)?;
+    encoder.finish()
+}
+
+/// `Retry-After`: seconds, or a date.
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(value).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+/// What is shown of an answer: its first line, if it is text.
+fn printable(body: &[u8], json: bool) -> String {
+    const CHARS_MAX: usize = 200;
+    let Ok(text) = str::from_utf8(body) else { return String::new() };
+    let line = if json { text } else { text.lines().next().unwrap_or_default() };
+    let shown = line.chars().map(|char| if char.is_control() { ' ' } else { char });
+    shown.take(CHARS_MAX).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = httpdate::parse_http_date("Sat, 21 Nov 2026 12:00:00 GMT").unwrap();
+        for (value, expected) in [
+            ("120", Some(120)),
+            (" 0 ", Some(0)),
+            ("Sat, 21 Nov 2026 12:00:30 GMT", Some(30)),
+            ("Sat, 21 Nov 2026 11:00:00 GMT", Some(0)),
+            ("-1", None),
+            ("soon", None),
+        ] {
+            assert_eq!(retry_after(value, now), expected.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn answers_are_shown_on_one_line_if_they_are_text() {
+        assert_eq!(printable(b"no such\ttenant\r\nmore", false), "no such tenant");
+        assert_eq!(printable(b"{\n\"a\": 1}", true), "{ \"a\": 1}");
+        assert_eq!(printable(&[0xff, 0xfe], false), "");
+        assert_eq!(printable("\u{e9}".repeat(300).as_bytes(), false).chars().count(), 200);
+    }
+}

@@ -1,0 +1,161 @@
+//! OTLP: gRPC by tonic, HTTP by ureq, and requests encoded straight from spans.
+//!
+//! opentelemetry-otlp builds a tree of messages from each batch, for each attempt, and only logs what a server says it
+//! rejected. Here a request is encoded once, without messages in between, and what was rejected is counted.
+
+use std::time::Duration;
+
+use astracer_model::Span;
+#[cfg(feature = "otlp-http")]
+use astracer_model::format::otlp_json;
+use astracer_model::format::otlp_proto;
+use http::uri::Uri;
+use http::{HeaderName, HeaderValue};
+
+use crate::config::ConfigError;
+use crate::counts::Counter;
+use crate::destination::{Delivery, Destination};
+use crate::error::ExportError;
+#[cfg(feature = "otlp-http")]
+use crate::http::{Client, Settings};
+use crate::requests::Requests;
+
+mod config;
+#[cfg(feature = "otlp-grpc")]
+mod grpc;
+mod response;
+
+pub use config::{OtlpBuilder, Protocol};
+
+/// Sends spans to a server that speaks OTLP.
+///
+/// A call sends one request, or several if it is too large for one; it ends when all are answered, given up, or out of
+/// time.
+#[derive(Debug)]
+pub struct Otlp {
+    wire: Wire,
+    requests: Requests,
+}
+
+#[derive(Debug)]
+enum Wire {
+    #[cfg(feature = "otlp-http")]
+    Http { client: Client, json: bool },
+    #[cfg(feature = "otlp-grpc")]
+    Grpc(grpc::Client),
+}
+
+/// A body that is ready to be sent.
+enum Packed {
+    #[cfg(feature = "otlp-http")]
+    Body(Vec<u8>),
+    #[cfg(feature = "otlp-grpc")]
+    Message(bytes::Bytes),
+}
+
+impl Otlp {
+    /// Settings, all at their defaults. [`OtlpBuilder::environment`] reads `OTEL_EXPORTER_OTLP_*`.
+    pub fn builder() -> OtlpBuilder {
+        OtlpBuilder::default()
+    }
+
+    fn new(
+        builder: OtlpBuilder,
+        uri: Uri,
+        headers: Vec<(HeaderName, HeaderValue)>,
+    ) -> Result<Self, ConfigError> {
+        let requests = Requests::new(builder.timeout, builder.retry, builder.request_bytes_max);
+        let wire = match builder.protocol {
+            #[cfg(feature = "otlp-http")]
+            Protocol::HttpProtobuf | Protocol::HttpJson => {
+                let json = builder.protocol == Protocol::HttpJson;
+                let settings = Settings {
+                    headers,
+                    compression: builder.compression,
+                    #[cfg(feature = "tls")]
+                    tls: builder.tls,
+                };
+                let client = Client::new(uri, settings);
+                let client = client.map_err(|reason| ConfigError::new("certificates", reason))?;
+                Wire::Http { client, json }
+            }
+            #[cfg(feature = "otlp-grpc")]
+            Protocol::Grpc => Wire::Grpc(grpc::Client::new(uri, headers, &builder)?),
+            #[cfg(not(all(feature = "otlp-http", feature = "otlp-grpc")))]
+            _ => {
+                let reason = "this program was built without that protocol: it needs the feature `otlp-http` or \
+                              `otlp-grpc` of astracer-exporters";
+                return Err(ConfigError::new("protocol", reason));
+            }
+        };
+        Ok(Otlp { wire, requests })
+    }
+}
+
+impl crate::requests::Wire for Wire {
+    type Packed = Packed;
+
+    fn target(&self) -> String {
+        match self {
+            #[cfg(feature = "otlp-http")]
+            Wire::Http { client, .. } => client.target(),
+            #[cfg(feature = "otlp-grpc")]
+            Wire::Grpc(client) => client.target(),
+        }
+    }
+
+    fn encode(&self, spans: &[Span<'_>], out: &mut Vec<u8>) {
+        match self {
+            #[cfg(feature = "otlp-http")]
+            Wire::Http { json: true, .. } => {
+                // A vector can always be written to.
+                let _: std::io::Result<()> = otlp_json::write_request(out, spans);
+            }
+            _ => otlp_proto::write_request(out, spans),
+        }
+    }
+
+    fn pack(&self, body: Vec<u8>) -> Packed {
+        match self {
+            #[cfg(feature = "otlp-http")]
+            Wire::Http { client, .. } => Packed::Body(client.pack(body)),
+            #[cfg(feature = "otlp-grpc")]
+            Wire::Grpc(_) => Packed::Message(bytes::Bytes::from(body)),
+        }
+    }
+
+    fn post(&self, body: &Packed, spans: usize, timeout: Duration) -> Result<Delivery, ExportError> {
+        match (self, body) {
+            #[cfg(feature = "otlp-http")]
+            (Wire::Http { client, json }, Packed::Body(body)) => {
+                let media = if *json { "application/json" } else { "application/x-protobuf" };
+                let answer = client.post(body, media, timeout)?;
+                let read = if answer.json { response::of_json } else { response::of_proto };
+                Ok(read(&answer.body, spans))
+            }
+            #[cfg(feature = "otlp-grpc")]
+            (Wire::Grpc(client), Packed::Message(message)) => {
+                Ok(response::of_proto(&client.call(message.clone(), timeout)?, spans))
+            }
+            // Each wire is given what it packed.
+            #[cfg(all(feature = "otlp-http", feature = "otlp-grpc"))]
+            _ => Ok(Delivery::default()),
+        }
+    }
+}
+
+impl Destination for Otlp {
+    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+        self.requests.send(&self.wire, spans)
+    }
+
+    fn counter(&self) -> Counter {
+        self.requests.counter.clone()
+    }
+
+    /// Ends waits between attempts. A request that is under way ends by itself, within its timeout.
+    fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
+        self.requests.gate.close();
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! Settings of OTLP, from code and from `OTEL_EXPORTER_OTLP_*`.
+
+use std::fs;
+use std::str::FromStr;
+use std::time::Duration;
+
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+
+use super::Otlp;
+use crate::compression::Compression;
+use crate::config::ConfigError;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+use crate::wait::Retry;
+
+/// How OTLP is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// `grpc`.
+    Grpc,
+    /// `http/protobuf`.
+    HttpProtobuf,
+    /// `http/json`.
+    HttpJson,
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "grpc" => Ok(Protocol::Grpc),
+            "http/protobuf" => Ok(Protocol::HttpProtobuf),
+            "http/json" => Ok(Protocol::HttpJson),
+            _ => Err(format!("unknown protocol `{name}`: use grpc, http/protobuf or http/json")),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Endpoint {
+    /// To which HTTP appends the path for traces.
+    Base(String),
+    /// Used as it is.
+    Exact(String),
+}
+
+/// How to speak OTLP. Made by [`Otlp::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct OtlpBuilder {
+    pub(super) protocol: Protocol,
+    endpoint: Option<Endpoint>,
+    /// Where the endpoint was set, for errors.
+    endpoint_setting: String,
+    insecure: bool,
+    headers: Vec<(String, String)>,
+    headers_setting: String,
+    pub(super) compression: Compression,
+    pub(super) timeout: Duration,
+    pub(super) retry: Retry,
+    pub(super) request_bytes_max: usize,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Tls,
+    fault: Option<ConfigError>,
+}
+
+impl Default for OtlpBuilder {
+    fn default() -> Self {
+        OtlpBuilder {
+            protocol: if cfg!(feature = "otlp-http") { Protocol::HttpProtobuf } else { Protocol::Grpc },
+            endpoint: None,
+            endpoint_setting: "endpoint".to_owned(),
+            insecure: false,
+            headers: Vec::new(),
+            headers_setting: "header".to_owned(),
+            compression: Compression::None,
+            timeout: Duration::from_secs(10),
+            retry: Retry::default(),
+            request_bytes_max: 4 << 20,
+            #[cfg(feature = "tls")]
+            tls: Tls::default(),
+            fault: None,
+        }
+    }
+}
+
+/// The variable for traces only, and the one for all signals.
+const PREFIXES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"];
+
+impl OtlpBuilder {
+    /// The protocol; `http/protobuf` if it is not set and there.
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/traces` is appended. If it is not set,
+    /// that is `http://localhost:4318`, or port 4317 for gRPC.
+    pub fn endpoint(mut self, base: impl Into<String>) -> Self {
+        self.endpoint = Some(Endpoint::Base(base.into()));
+        self.endpoint_setting = "endpoint".to_owned();
+        self
+    }
+
+    /// The URL for traces, which is used as it is.
+    pub fn traces_endpoint(mut self, url: impl Into<String>) -> Self {
+        self.endpoint = Some(Endpoint::Exact(url.into()));
+        self.endpoint_setting = "traces_endpoint".to_owned();
+        self
+    }
+
+    /// Adds a header to each request (gRPC: metadata).
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// How requests are compressed.
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    /// The time for a request with everything that is tried for it, 10 s if it is not set.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// When failed requests are sent again.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The bytes of a request, before compression; 4 MiB if it is not set, which is what gRPC servers take. Calls with
+    /// more are split. A single span that is larger is lost as [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
+    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
+        self.request_bytes_max = bytes;
+        self
+    }
+
+    /// The certificates, in PEM, of the authorities to trust in place of the system's.
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.roots = Some(pem.into());
+        self
+    }
+
+    /// The certificates to show to the server, our own first, and the key of that one, both in PEM.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls.client = Some((chain.into(), key.into()));
+        self
+    }
+
+    /// Reads the environment: see [`variables`](OtlpBuilder::variables).
+    pub fn environment(self) -> Self {
+        self.variables(|name| std::env::var(name).ok())
+    }
+
+    /// Reads `OTEL_EXPORTER_OTLP_{ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, INSECURE, CERTIFICATE,
+    /// CLIENT_CERTIFICATE, CLIENT_KEY}`, each with `TRACES_` in it before the one without, as OpenTelemetry's "Protocol
+    /// exporter" says. What they say goes before what was set until here. `COMPRESSION` may be `zstd` too. The first
+    /// one that can't be used is what [`build`](OtlpBuilder::build) fails of.
+    pub fn variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let get = |name: &str| -> Option<(String, String)> {
+            let named = PREFIXES.iter().map(|prefix| format!("{prefix}{name}"));
+            named
+                .filter_map(|full| variable(&full).map(|value| (full, value.trim().to_owned())))
+                .find(|(_, value)| !value.is_empty())
+        };
+        if let Err(fault) = self.read(&get) {
+            self.fault.get_or_insert(fault);
+        }
+        self
+    }
+
+    fn read(&mut self, get: &dyn Fn(&str) -> Option<(String, String)>) -> Result<(), ConfigError> {
+        if let Some((name, value)) = get("PROTOCOL") {
+            self.protocol = value.parse().map_err(|reason: String| ConfigError::new(&name, reason))?;
+        }
+        if let Some((name, value)) = get("ENDPOINT") {
+            let exact = name.starts_with(PREFIXES[0]);
+            self.endpoint = Some(if exact { Endpoint::Exact(value) } else { Endpoint::Base(value) });
+            self.endpoint_setting = name;
+        }
+        if let Some((name, value)) = get("INSECURE") {
+            self.insecure = match value.to_ascii_lowercase().as_str() {
+                "true" => true,
+                "false" => false,
+                _ => return Err(ConfigError::new(&name, format!("`{value}` is neither true nor false"))),
+            };
+        }
+        if let Some((name, value)) = get("HEADERS") {
+            self.headers = header_list(&value).map_err(|reason| ConfigError::new(&name, reason))?;
+            self.headers_setting = name;
+        }
+        if let Some((name, value)) = get("TIMEOUT") {
+            let reason = || format!("`{value}` is no number of milliseconds above 0");
+            let millis = value.parse().ok().filter(|&millis: &u64| millis > 0);
+            self.timeout = Duration::from_millis(millis.ok_or_else(|| ConfigError::new(&name, reason()))?);
+        }
+        if let Some((name, value)) = get("COMPRESSION") {
+            self.compression = match value.to_ascii_lowercase().as_str() {
+                "none" => Compression::None,
+                "gzip" => Compression::Gzip,
+                "zstd" => Compression::Zstd,
+                _ => {
+                    let reason = format!("unknown compression `{value}`: use gzip, zstd or none");
+                    return Err(ConfigError::new(&name, reason));
+                }
+            };
+        }
+        self.read_certificates(get)
+    }
+
+    fn read_certificates(
+        &mut self,
+        get: &dyn Fn(&str) -> Option<(String, String)>,
+    ) -> Result<(), ConfigError> {
+        let file = |name: &str| -> Result<Option<(String, Vec<u8>)>, ConfigError> {
+            let Some((name, path)) = get(name) else { return Ok(None) };
+            if !cfg!(feature = "tls") {
+                return Err(ConfigError::new(&name, crate::NO_TLS));
+            }
+            match fs::read(&path) {
+                Ok(bytes) => Ok(Some((name, bytes))),
+                Err(error) => Err(ConfigError::new(&name, format!("`{path}` can't be read: {error}"))),
+            }
+        };
+        let (roots, chain, key) = (file("CERTIFICATE")?, file("CLIENT_CERTIFICATE")?, file("CLIENT_KEY")?);
+        match (&chain, &key) {
+            (Some((name, _)), None) | (None, Some((name, _))) => {
+                let reason = "a client certificate needs both the certificate and its key";
+                return Err(ConfigError::new(name, reason));
+            }
+            _ => {}
+        }
+        #[cfg(feature = "tls")]
+        {
+            if let Some((_, roots)) = roots {
+                self.tls.roots = Some(roots);
+            }
+            if let (Some((_, chain)), Some((_, key))) = (chain, key) {
+                self.tls.client = Some((chain, key));
+            }
+        }
+        #[cfg(not(feature = "tls"))]
+        drop(roots);
+        Ok(())
+    }
+
+    /// Makes the destination. Nothing is sent, and the server need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// If a setting or variable can't be used, or the program was built without what it asks for.
+    pub fn build(mut self) -> Result<Otlp, ConfigError> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let uri = self.uri().map_err(|reason| ConfigError::new(&self.endpoint_setting, reason))?;
+        if uri.scheme_str() == Some("https") && !cfg!(feature = "tls") {
+            return Err(ConfigError::new(&self.endpoint_setting, crate::NO_TLS));
+        }
+        let headers = self.headers().map_err(|reason| ConfigError::new(&self.headers_setting, reason))?;
+        Otlp::new(self, uri, headers)
+    }
+
+    fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+        let header = |(name, value): &(String, String)| {
+            let parsed =
+                HeaderName::from_str(name).map_err(|_| format!("`{name}` is no name of a header"))?;
+            // The value may be a secret.
+            let value = HeaderValue::from_str(value)
+                .map_err(|_| format!("the value of `{name}` can't be in a header"))?;
+            Ok((parsed, value))
+        };
+        self.headers.iter().map(header).collect()
+    }
+
+    /// Where requests go.
+    fn uri(&self) -> Result<Uri, String> {
+        let grpc = self.protocol == Protocol::Grpc;
+        let (text, exact) = match &self.endpoint {
+            None if grpc => ("http://localhost:4317", false),
+            None => ("http://localhost:4318", false),
+            Some(Endpoint::Base(text)) => (text.as_str(), false),
+            Some(Endpoint::Exact(text)) => (text.as_str(), true),
+        };
+        let text = match text.contains("://") {
+            true => text.to_owned(),
+            // What gRPC's endpoints without a scheme mean is OpenTelemetry's rule.
+            false if grpc => format!("{}://{text}", if self.insecure { "http" } else { "https" }),
+            false => return Err(format!("`{text}` has no scheme: write http://{text} or https://{text}")),
+        };
+        let mut parts =
+            text.parse::<Uri>().map_err(|error| format!("`{text}` is no URL: {error}"))?.into_parts();
+        let scheme = parts.scheme.as_ref().map_or("", |scheme| scheme.as_str());
+        if !matches!(scheme, "http" | "https") {
+            return Err(format!("`{scheme}` is not spoken here: use http or https"));
+        }
+        let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
+        let path = match (grpc, exact) {
+            (false, false) => format!("{}/v1/traces", path.trim_end_matches('/')),
+            _ => path.to_owned(),
+        };
+        parts.path_and_query = Some(path.parse().map_err(|error| format!("`{text}` is no URL: {error}"))?);
+        Uri::from_parts(parts).map_err(|error| format!("`{text}` is no URL: {error}"))
+    }
+}
+
+/// `name=value,name=value`, values percent-encoded as in W3C Baggage.
+fn header_list(text: &str) -> Result<Vec<(String, String)>, String> {
+    let header = |part: &str| {
+        let (name, value) =
+            part.split_once('=').ok_or_else(|| "a header is not of the form name=value".to_owned())?;
+        let value = percent_decode_str(value.trim()).decode_utf8();
+        let value = value.map_err(|_| format!("the value of `{}` is no UTF-8", name.trim()))?;
+        Ok((name.trim().to_owned(), value.into_owned()))
+    };
+    text.split(',').filter(|part| !part.trim().is_empty()).map(header).collect()
+}
+
+#[cfg(test)]
+mod tests;

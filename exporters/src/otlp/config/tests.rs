@@ -1,0 +1,135 @@
+//! Variables, and where requests go.
+
+use super::*;
+
+fn read(variables: &[(&str, &str)]) -> OtlpBuilder {
+    let owned: Vec<(String, String)> =
+        variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Otlp::builder()
+        .variables(move |name| owned.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone()))
+}
+
+#[track_caller]
+fn check_uri(variables: &[(&str, &str)], expected: &str) {
+    let uri = read(variables).uri();
+    assert_eq!(uri.as_ref().map_or_else(String::clone, ToString::to_string), expected);
+}
+
+const ALL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+const GRPC: (&str, &str) = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+
+/// The examples of "Endpoint URLs for OTLP/HTTP" in OpenTelemetry's specification, and its defaults.
+#[test]
+fn paths_over_http_follow_the_specification() {
+    check_uri(&[], "http://localhost:4318/v1/traces");
+    check_uri(&[(ALL, "http://collector:4318")], "http://collector:4318/v1/traces");
+    check_uri(&[(ALL, "http://collector:4318/mycollector/")], "http://collector:4318/mycollector/v1/traces");
+    check_uri(&[(ALL, "http://a"), (TRACES, "http://b:4318")], "http://b:4318/");
+    check_uri(&[(ALL, "http://a"), (TRACES, "http://b/x?y=1")], "http://b/x?y=1");
+    check_uri(
+        &[(ALL, "collector:4318")],
+        "`collector:4318` has no scheme: write http://collector:4318 or https://collector:4318",
+    );
+    check_uri(&[(ALL, "ftp://collector")], "`ftp` is not spoken here: use http or https");
+    check_uri(&[(ALL, "")], "http://localhost:4318/v1/traces");
+}
+
+#[test]
+fn insecure_is_for_grpc_without_a_scheme() {
+    check_uri(&[GRPC], "http://localhost:4317/");
+    check_uri(&[GRPC, (ALL, "c:4317")], "https://c:4317/");
+    check_uri(&[GRPC, (ALL, "c:4317"), ("OTEL_EXPORTER_OTLP_INSECURE", "true")], "http://c:4317/");
+    check_uri(&[GRPC, (ALL, "https://c:4317"), ("OTEL_EXPORTER_OTLP_INSECURE", "true")], "https://c:4317/");
+    let both = [
+        GRPC,
+        (ALL, "c:1"),
+        ("OTEL_EXPORTER_OTLP_INSECURE", "true"),
+        ("OTEL_EXPORTER_OTLP_TRACES_INSECURE", "false"),
+    ];
+    check_uri(&both, "https://c:1/");
+}
+
+#[test]
+fn what_is_said_of_traces_goes_before_what_is_said_of_all() {
+    let builder = read(&[
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "1"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "2500"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+        ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=1"),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "api-key=k%20%3D%2C, x-tenant = t ,"),
+    ]);
+    assert_eq!(builder.fault, None);
+    assert_eq!(builder.protocol, Protocol::HttpJson);
+    assert_eq!(builder.timeout, Duration::from_millis(2_500));
+    assert_eq!(builder.compression, Compression::None);
+    let headers = [("api-key", "k =,"), ("x-tenant", "t")];
+    assert_eq!(builder.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    // Those of all signals alone.
+    let builder = read(&[("OTEL_EXPORTER_OTLP_COMPRESSION", "GZIP"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "7")]);
+    assert_eq!((builder.compression, builder.timeout), (Compression::Gzip, Duration::from_millis(7)));
+}
+
+#[track_caller]
+fn check_fault(variable: (&str, &str), expected: &str) {
+    let error = read(&[variable]).build().unwrap_err();
+    assert_eq!(error.setting(), variable.0);
+    assert_eq!(error.to_string(), format!("{}: {expected}", variable.0));
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    check_fault(
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http"),
+        "unknown protocol `http`: use grpc, http/protobuf or http/json",
+    );
+    check_fault(("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"), "`10s` is no number of milliseconds above 0");
+    check_fault(("OTEL_EXPORTER_OTLP_TIMEOUT", "0"), "`0` is no number of milliseconds above 0");
+    check_fault(
+        ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz4"),
+        "unknown compression `lz4`: use gzip, zstd or none",
+    );
+    check_fault(("OTEL_EXPORTER_OTLP_INSECURE", "1"), "`1` is neither true nor false");
+    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "token"), "a header is not of the form name=value");
+    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a b=1"), "`a b` is no name of a header");
+    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a=%0A"), "the value of `a` can't be in a header");
+    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a=%FF"), "the value of `a` is no UTF-8");
+    check_fault(
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a b"),
+        "`http://a b` is no URL: invalid uri character",
+    );
+    check_fault(
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "Cargo.toml"),
+        "a client certificate needs both the certificate and its key",
+    );
+    check_fault(
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "no/such/file.pem"),
+        "`no/such/file.pem` can't be read: No such file or directory (os error 2)",
+    );
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_refused_before_the_first_request() {
+    let build =
+        |builder: OtlpBuilder| builder.endpoint("https://localhost:1").build().unwrap_err().to_string();
+    for protocol in [Protocol::HttpProtobuf, Protocol::Grpc] {
+        let builder = Otlp::builder().protocol(protocol);
+        assert_eq!(
+            build(builder.clone().root_certificates("hello")),
+            "certificates: the file of root certificates holds no certificate"
+        );
+        let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let builder = builder.root_certificates(own.cert.pem());
+        let bad = build(builder.clone().client_certificate(own.cert.pem(), "hello"));
+        assert!(bad.starts_with("certificates: the file of the client's key can't be read: "), "{bad}");
+        let unequal = build(builder.client_certificate(own.cert.pem(), other.signing_key.serialize_pem()));
+        assert!(
+            unequal.starts_with("certificates: the client's certificate and key can't be used: "),
+            "{unequal}"
+        );
+    }
+}

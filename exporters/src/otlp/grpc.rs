@@ -1,0 +1,267 @@
+//! OTLP over gRPC.
+//!
+//! tonic's connection lives on a thread of its own, with tokio's smallest runtime: callers need none, and the
+//! connection is looked after between calls. A call hands its message over and waits for the answer.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::{Buf as _, BufMut as _, Bytes};
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderName, HeaderValue};
+use tokio::sync::mpsc as jobs;
+use tonic::codec::{BufferSettings, Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+use super::config::OtlpBuilder;
+use crate::compression::Compression;
+use crate::config::ConfigError;
+use crate::error::{ErrorKind, ExportError};
+use crate::probe::{Peer, Speaks};
+
+const METHOD: PathAndQuery =
+    PathAndQuery::from_static("/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+
+/// A connection to a server, made when it is first needed.
+pub(super) struct Client {
+    /// Not longer than there are callers: each waits for its answer.
+    jobs: jobs::UnboundedSender<Job>,
+    uri: Uri,
+    peer: Peer,
+}
+
+struct Job {
+    message: Bytes,
+    timeout: Duration,
+    answer: mpsc::SyncSender<Result<Bytes, Status>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    pub(super) fn new(
+        uri: Uri,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        builder: &OtlpBuilder,
+    ) -> Result<Self, ConfigError> {
+        let endpoint = Endpoint::from(uri.clone())
+            .connect_timeout(builder.timeout)
+            // Windows as large as a request: it is not held up for the server's permission to go on.
+            .initial_connection_window_size(1 << 20)
+            .initial_stream_window_size(1 << 20)
+            .user_agent(concat!("astracer/", env!("CARGO_PKG_VERSION")));
+        let endpoint = endpoint.map_err(|error| ConfigError::new("endpoint", error.to_string()))?;
+        let peer = Peer::new(&uri, Speaks::Http2);
+        #[cfg(feature = "tls")]
+        let (endpoint, peer) = if uri.scheme_str() == Some("https") {
+            let refused = |reason: String| ConfigError::new("certificates", reason);
+            let config = builder.tls.client_config().map_err(refused)?;
+            let tls = builder.tls.for_grpc();
+            (endpoint.tls_config(tls).map_err(|error| refused(error.to_string()))?, peer.over_tls(config))
+        } else {
+            (endpoint, peer)
+        };
+        let metadata = MetadataMap::from_headers(headers.into_iter().collect());
+        let compression = match builder.compression {
+            Compression::None => None,
+            Compression::Gzip => Some(CompressionEncoding::Gzip),
+            Compression::Zstd => Some(CompressionEncoding::Zstd),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| ConfigError::new("runtime", error.to_string()))?;
+        let (sender, mut receiver) = jobs::unbounded_channel::<Job>();
+        let work = async move {
+            // Ends when the client is gone.
+            let grpc = grpc(endpoint.connect_lazy(), compression);
+            while let Some(job) = receiver.recv().await {
+                tokio::spawn(job.run(grpc.clone(), metadata.clone()));
+            }
+        };
+        let spawned =
+            thread::Builder::new().name("astracer-otlp".to_owned()).spawn(move || runtime.block_on(work));
+        spawned.map_err(|error| ConfigError::new("thread", error.to_string()))?;
+        Ok(Client { jobs: sender, uri, peer })
+    }
+
+    pub(super) fn target(&self) -> String {
+        self.uri.to_string()
+    }
+
+    /// Sends a message once.
+    pub(super) fn call(&self, message: Bytes, timeout: Duration) -> Result<Bytes, ExportError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let job = Job { message, timeout, answer };
+        let gone =
+            || ExportError::new(ErrorKind::UnexpectedAnswer, self.target(), "the thread for gRPC ended");
+        self.jobs.send(job).map_err(|_| gone())?;
+        // The thread watches the time.
+        let result = answered.recv().map_err(|_| gone())?;
+        result.map_err(|status| self.explain(&status))
+    }
+
+    /// What a call failed of.
+    fn explain(&self, status: &Status) -> ExportError {
+        let message = status.message();
+        let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        let of = |kind| ExportError::new(kind, self.target(), described(status));
+        if let Some(error) = status.source().and_then(|source| self.of_transport(source, &of)) {
+            return error;
+        }
+        // What tonic makes of an HTTP answer without a gRPC status.
+        if message.contains("grpc-status header missing") {
+            return match status.code() {
+                Code::Unauthenticated => of(ErrorKind::Unauthenticated),
+                Code::PermissionDenied => of(ErrorKind::Forbidden),
+                Code::Unavailable => of(ErrorKind::Unavailable).retryable(retry_after),
+                _ => of(ErrorKind::HttpPort),
+            };
+        }
+        match status.code() {
+            Code::Unauthenticated => of(ErrorKind::Unauthenticated),
+            Code::PermissionDenied => of(ErrorKind::Forbidden),
+            Code::Unimplemented if message.contains("ompress") => of(ErrorKind::UnsupportedMedia),
+            Code::Unimplemented | Code::NotFound => of(ErrorKind::WrongPath),
+            Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
+                of(ErrorKind::BadRequest)
+            }
+            // How tonic (out of range) and others (resources exhausted) refuse a message.
+            Code::OutOfRange | Code::ResourceExhausted if says_too_large(message) => of(ErrorKind::TooLarge),
+            // OTLP: to be sent again only if the server says that this helps.
+            Code::ResourceExhausted if retry_after.is_none() => of(ErrorKind::Throttled),
+            Code::ResourceExhausted => of(ErrorKind::Throttled).retryable(retry_after),
+            Code::Unavailable => of(ErrorKind::Unavailable).retryable(retry_after),
+            Code::DeadlineExceeded => of(ErrorKind::TimedOut).retryable(retry_after),
+            Code::Cancelled | Code::Aborted | Code::OutOfRange | Code::DataLoss => {
+                of(ErrorKind::Unavailable).retryable(retry_after)
+            }
+            Code::Unknown | Code::Internal | Code::Ok => of(ErrorKind::ServerFailed),
+        }
+    }
+
+    /// What a broken connection broke of; `None` if it is not one.
+    fn of_transport(
+        &self,
+        source: &(dyn Error + 'static),
+        of: &dyn Fn(ErrorKind) -> ExportError,
+    ) -> Option<ExportError> {
+        #[cfg(feature = "tls")]
+        if let Some(error) = crate::tls::of_error(source) {
+            return Some(crate::tls::explain(&self.target(), error));
+        }
+        let mut causes = std::iter::successors(Some(source), |&error| error.source());
+        let of_io = |io: &io::Error| match io.kind() {
+            io::ErrorKind::ConnectionRefused => Some(of(ErrorKind::NothingListens).retryable(None)),
+            io::ErrorKind::TimedOut => Some(of(ErrorKind::TimedOut)),
+            _ => None,
+        };
+        if let Some(error) = causes.find_map(|cause| of_io(cause.downcast_ref()?)) {
+            return Some(error);
+        }
+        // A server that does not speak HTTP/2 ends the connection, or answers what can't be read.
+        let found = self.peer.diagnose(&self.target(), of(ErrorKind::ConnectionLost).detail());
+        Some(found.unwrap_or_else(|| of(ErrorKind::ConnectionLost).retryable(None)))
+    }
+}
+
+fn grpc(channel: Channel, compression: Option<CompressionEncoding>) -> tonic::client::Grpc<Channel> {
+    let grpc = tonic::client::Grpc::new(channel);
+    match compression {
+        None => grpc,
+        Some(encoding) => grpc.send_compressed(encoding).accept_compressed(encoding),
+    }
+}
+
+impl Job {
+    async fn run(self, grpc: tonic::client::Grpc<Channel>, metadata: MetadataMap) {
+        let Job { message, timeout, answer } = self;
+        let late = Status::deadline_exceeded("no answer in time");
+        let result = tokio::time::timeout(timeout, call(grpc, metadata, message)).await;
+        // The caller waits.
+        let _ = answer.send(result.unwrap_or(Err(late)));
+    }
+}
+
+async fn call(
+    mut grpc: tonic::client::Grpc<Channel>,
+    metadata: MetadataMap,
+    message: Bytes,
+) -> Result<Bytes, Status> {
+    grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+    let mut request = Request::new(message);
+    *request.metadata_mut() = metadata;
+    let response = grpc.unary(request, METHOD, Encoded).await?;
+    Ok(response.into_inner())
+}
+
+/// What a status says, with what caused it.
+fn described(status: &Status) -> String {
+    let mut text = format!("gRPC {:?}: {}", status.code(), status.message());
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn says_too_large(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    message.contains("too large") || message.contains("larger than max")
+}
+
+/// Messages that are encoded already.
+#[derive(Clone, Copy, Debug)]
+struct Encoded;
+
+impl Codec for Encoded {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Encoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.reserve(message.len());
+        out.put(message);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(8 << 10, 32 << 10)
+    }
+}
+
+impl Decoder for Encoded {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+}

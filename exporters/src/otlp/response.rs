@@ -1,0 +1,76 @@
+//! What a server says of spans that it took.
+
+use prost::Message;
+
+use crate::destination::Delivery;
+
+/// `ExportTraceServiceResponse` of OTLP.
+#[derive(Clone, PartialEq, Message)]
+struct Response {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+/// `ExportTracePartialSuccess` of OTLP.
+#[derive(Clone, PartialEq, Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_spans: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// What became of `spans` spans by a response in protobuf. One that can't be read rejects nothing: that they were taken
+/// is what the status says.
+pub(super) fn of_proto(body: &[u8], spans: usize) -> Delivery {
+    let partial = Response::decode(body).ok().and_then(|response| response.partial_success);
+    delivery(partial.unwrap_or_default(), spans)
+}
+
+/// The same for a response in JSON, whose 64-bit integers are strings, or numbers.
+#[cfg(feature = "otlp-http")]
+pub(super) fn of_json(body: &[u8], spans: usize) -> Delivery {
+    let response: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let partial = &response["partialSuccess"];
+    let rejected = &partial["rejectedSpans"];
+    let rejected = rejected.as_i64().or_else(|| rejected.as_str()?.parse().ok());
+    let message = partial["errorMessage"].as_str().unwrap_or_default().to_owned();
+    delivery(PartialSuccess { rejected_spans: rejected.unwrap_or(0), error_message: message }, spans)
+}
+
+fn delivery(partial: PartialSuccess, spans: usize) -> Delivery {
+    let spans = spans as u64;
+    // A server can't reject more than it was given.
+    let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0).min(spans);
+    Delivery { accepted: spans - rejected, rejected, message: partial.error_message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(delivery: Delivery) -> (u64, u64, String) {
+        (delivery.accepted, delivery.rejected, delivery.message)
+    }
+
+    #[test]
+    fn responses_in_protobuf() {
+        // Field 1: a message of 6 bytes; in it field 1 = 3, and field 2 = "no".
+        let partial = b"\x0a\x06\x08\x03\x12\x02no";
+        assert_eq!(told(of_proto(partial, 5)), (2, 3, "no".to_owned()));
+        assert_eq!(told(of_proto(partial, 2)), (0, 2, "no".to_owned()));
+        assert_eq!(told(of_proto(b"", 5)), (5, 0, String::new()));
+        assert_eq!(told(of_proto(b"\xff\xff", 5)), (5, 0, String::new()));
+    }
+
+    #[test]
+    fn responses_in_json() {
+        let partial = br#"{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "no"}}"#;
+        assert_eq!(told(of_json(partial, 5)), (2, 3, "no".to_owned()));
+        assert_eq!(told(of_json(br#"{"partialSuccess": {"rejectedSpans": 1}}"#, 5)), (4, 1, String::new()));
+        assert_eq!(told(of_json(br#"{"partialSuccess": {"rejectedSpans": -1}}"#, 5)), (5, 0, String::new()));
+        for nothing in [&b"{}"[..], b"", b"null", b"[1]"] {
+            assert_eq!(told(of_json(nothing, 5)), (5, 0, String::new()));
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! TLS: whose certificates to trust, and which to show; what a failed handshake means.
+
+use std::error::Error;
+use std::io::{self, Read as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, Stream};
+
+use crate::error::{ErrorKind, ExportError};
+
+/// Certificates and a key, as the text of PEM files.
+#[derive(Clone, Default)]
+pub(crate) struct Tls {
+    /// The authorities to trust, in place of the system's.
+    pub(crate) roots: Option<Vec<u8>>,
+    /// Our own chain of certificates, our own first, and its key.
+    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the key.
+        let Tls { roots, client } = self;
+        let (roots, client) = (roots.is_some(), client.is_some());
+        f.debug_struct("Tls").field("own_roots", &roots).field("client_certificate", &client).finish()
+    }
+}
+
+/// Everything parsed, and found to fit together.
+struct Parsed {
+    roots: Vec<CertificateDer<'static>>,
+    client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+}
+
+impl Tls {
+    fn parse(&self) -> Result<Parsed, String> {
+        let roots = match &self.roots {
+            Some(pem) => certificates(pem, "the file of root certificates")?,
+            None => rustls_native_certs::load_native_certs().certs,
+        };
+        if roots.is_empty() {
+            return Err("this system has no root certificates: name a file of them".to_owned());
+        }
+        let client = match &self.client {
+            None => None,
+            Some((chain, key)) => {
+                let chain = certificates(chain, "the file of the client certificate")?;
+                let key = PrivateKeyDer::from_pem_slice(key);
+                let key =
+                    key.map_err(|error| format!("the file of the client's key can't be read: {error}"))?;
+                Some((chain, key))
+            }
+        };
+        Ok(Parsed { roots, client })
+    }
+
+    /// What a client does. To make one finds out now what clients would find, or panic of, when they connect.
+    pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, String> {
+        let Parsed { roots, client } = self.parse()?;
+        let mut store = RootCertStore::empty();
+        if store.add_parsable_certificates(roots).0 == 0 {
+            return Err("none of the root certificates can be used".to_owned());
+        }
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(store);
+        let config = match client {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| format!("the client's certificate and key can't be used: {error}"))?,
+        };
+        Ok(Arc::new(config))
+    }
+
+    /// For requests over HTTP/1.1.
+    #[cfg(feature = "_http")]
+    pub(crate) fn for_http(&self) -> Result<ureq::tls::TlsConfig, String> {
+        use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
+        let convert = |certificates: &[CertificateDer<'static>]| -> Vec<Certificate<'static>> {
+            certificates.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect()
+        };
+        let Parsed { roots, client } = self.parse()?;
+        let client = match (&client, &self.client) {
+            (Some((chain, _)), Some((_, key))) => {
+                let key = PrivateKey::from_pem(key).map_err(|error| error.to_string())?;
+                Some(ClientCert::new_with_certs(&convert(chain), key))
+            }
+            _ => None,
+        };
+        let config = TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .root_certs(RootCerts::new_with_certs(&convert(&roots)))
+            .client_cert(client)
+            .unversioned_rustls_crypto_provider(provider());
+        Ok(config.build())
+    }
+
+    /// For gRPC.
+    #[cfg(feature = "otlp-grpc")]
+    pub(crate) fn for_grpc(&self) -> tonic::transport::ClientTlsConfig {
+        use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+        let config = match &self.roots {
+            Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
+            None => ClientTlsConfig::new().with_native_roots(),
+        };
+        match &self.client {
+            Some((chain, key)) => config.identity(Identity::from_pem(chain, key)),
+            None => config,
+        }
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(format!("{what} holds no certificate")),
+        Ok(all) => Ok(all),
+        Err(error) => Err(format!("{what} can't be read: {error}")),
+    }
+}
+
+/// The failure of TLS that an error of a connection stands for, if it does.
+pub(crate) fn of_io(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inside| of_error(inside))
+}
+
+/// The same for any error and what caused it.
+pub(crate) fn of_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    if let Some(found) = error.downcast_ref() {
+        return Some(found);
+    }
+    match error.downcast_ref::<io::Error>() {
+        // `source` of an I/O error passes over what is inside of it.
+        Some(io) => of_io(io),
+        None => of_error(error.source()?),
+    }
+}
+
+/// Shakes hands and listens, as a request would; the failure of TLS if that is how it ends.
+pub(crate) fn probe(config: &Arc<ClientConfig>, host: &str, mut stream: TcpStream) -> Option<rustls::Error> {
+    let name = ServerName::try_from(host.to_owned()).ok()?;
+    let mut connection = match ClientConnection::new(Arc::clone(config), name) {
+        Ok(connection) => connection,
+        Err(error) => return Some(error),
+    };
+    let read = Stream::new(&mut connection, &mut stream).read(&mut [0]);
+    read.err().and_then(|error| of_io(&error).cloned())
+}
+
+/// What a failed handshake means.
+pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
+    use AlertDescription as Alert;
+    use rustls::Error as Tls;
+    let kind = match error {
+        Tls::InvalidCertificate(_) => ErrorKind::UntrustedCertificate,
+        Tls::InvalidMessage(_) => ErrorKind::PlainServer,
+        Tls::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::NoCertificate
+            | Alert::HandshakeFailure
+            | Alert::DecryptError,
+        ) => ErrorKind::ClientCertificate,
+        _ => ErrorKind::UnexpectedAnswer,
+    };
+    ExportError::new(kind, target, format!("TLS: {error}"))
+}

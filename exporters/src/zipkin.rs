@@ -1,0 +1,202 @@
+//! Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation. What of a span Zipkin can't hold
+//! stands at the model's [`write_span`].
+
+use std::time::Duration;
+
+use astracer_model::Span;
+use astracer_model::format::zipkin_json::write_span;
+use http::uri::Uri;
+
+use crate::compression::Compression;
+use crate::config::ConfigError;
+use crate::counts::Counter;
+use crate::destination::{Delivery, Destination};
+use crate::error::ExportError;
+use crate::http::{Client, Settings};
+use crate::requests::{Requests, Wire};
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+use crate::wait::Retry;
+
+const ENDPOINT: &str = "OTEL_EXPORTER_ZIPKIN_ENDPOINT";
+const TIMEOUT: &str = "OTEL_EXPORTER_ZIPKIN_TIMEOUT";
+
+/// How to send to Zipkin. Made by [`Zipkin::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ZipkinBuilder {
+    endpoint: String,
+    compression: Compression,
+    timeout: Duration,
+    retry: Retry,
+    request_bytes_max: usize,
+    #[cfg(feature = "tls")]
+    tls: Tls,
+    fault: Option<ConfigError>,
+}
+
+impl ZipkinBuilder {
+    /// The URL that takes spans; `http://localhost:9411/api/v2/spans` if it is not set.
+    pub fn endpoint(mut self, url: impl Into<String>) -> Self {
+        self.endpoint = url.into();
+        self
+    }
+
+    /// How requests are compressed. Zipkin's server takes gzip.
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    /// The time for a request with everything that is tried for it, 10 s if it is not set.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// When failed requests are sent again.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The bytes of a request, before compression; 5 MiB if it is not set. Calls with more are split.
+    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
+        self.request_bytes_max = bytes;
+        self
+    }
+
+    /// The certificates, in PEM, of the authorities to trust in place of the system's.
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.roots = Some(pem.into());
+        self
+    }
+
+    /// Reads the environment: see [`variables`](ZipkinBuilder::variables).
+    pub fn environment(self) -> Self {
+        self.variables(|name| std::env::var(name).ok())
+    }
+
+    /// Reads `OTEL_EXPORTER_ZIPKIN_ENDPOINT` and `OTEL_EXPORTER_ZIPKIN_TIMEOUT` (milliseconds). What they say goes
+    /// before what was set until here.
+    pub fn variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let get = |name: &str| {
+            variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+        };
+        if let Some(url) = get(ENDPOINT) {
+            self.endpoint = url;
+        }
+        if let Some(value) = get(TIMEOUT) {
+            match value.parse() {
+                Ok(millis) if millis > 0 => self.timeout = Duration::from_millis(millis),
+                _ => {
+                    let reason = format!("`{value}` is no number of milliseconds above 0");
+                    self.fault.get_or_insert(ConfigError::new(TIMEOUT, reason));
+                }
+            }
+        }
+        self
+    }
+
+    /// Makes the destination. Nothing is sent, and the server need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// If a setting or variable can't be used, or the program was built without what it asks for.
+    pub fn build(self) -> Result<Zipkin, ConfigError> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let wrong = |reason: String| ConfigError::new(ENDPOINT, reason);
+        let uri: Uri = self
+            .endpoint
+            .parse()
+            .map_err(|error| wrong(format!("`{}` is no URL: {error}", self.endpoint)))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") if cfg!(feature = "tls") => {}
+            Some("https") => return Err(wrong(crate::NO_TLS.to_owned())),
+            _ => {
+                let reason = format!("`{0}` has no scheme: write http://{0} or https://{0}", self.endpoint);
+                return Err(wrong(reason));
+            }
+        }
+        let settings = Settings {
+            headers: Vec::new(),
+            compression: self.compression,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+        };
+        let client = Client::new(uri, settings).map_err(|reason| ConfigError::new("certificates", reason))?;
+        let requests = Requests::new(self.timeout, self.retry, self.request_bytes_max);
+        Ok(Zipkin { wire: Json(client), requests })
+    }
+}
+
+/// Sends spans to a server that takes Zipkin's JSON.
+#[derive(Debug)]
+pub struct Zipkin {
+    wire: Json,
+    requests: Requests,
+}
+
+#[derive(Debug)]
+struct Json(Client);
+
+impl Zipkin {
+    /// Settings, all at their defaults.
+    pub fn builder() -> ZipkinBuilder {
+        ZipkinBuilder {
+            endpoint: "http://localhost:9411/api/v2/spans".to_owned(),
+            compression: Compression::None,
+            timeout: Duration::from_secs(10),
+            retry: Retry::default(),
+            request_bytes_max: 5 << 20,
+            #[cfg(feature = "tls")]
+            tls: Tls::default(),
+            fault: None,
+        }
+    }
+}
+
+impl Wire for Json {
+    type Packed = Vec<u8>;
+
+    fn target(&self) -> String {
+        self.0.target()
+    }
+
+    fn encode(&self, spans: &[Span<'_>], out: &mut Vec<u8>) {
+        for (index, span) in spans.iter().enumerate() {
+            out.push(if index == 0 { b'[' } else { b',' });
+            write_span(out, span);
+        }
+        out.push(b']');
+    }
+
+    fn pack(&self, body: Vec<u8>) -> Vec<u8> {
+        self.0.pack(body)
+    }
+
+    fn post(&self, body: &Vec<u8>, spans: usize, timeout: Duration) -> Result<Delivery, ExportError> {
+        let message = self.0.post(body, "application/json", timeout)?.text();
+        Ok(Delivery { accepted: spans as u64, message, ..Delivery::default() })
+    }
+}
+
+impl Destination for Zipkin {
+    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+        self.requests.send(&self.wire, spans)
+    }
+
+    fn counter(&self) -> Counter {
+        self.requests.counter.clone()
+    }
+
+    /// Ends waits between attempts. A request that is under way ends by itself, within its timeout.
+    fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
+        self.requests.gate.close();
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! Errors, each provoked by a small server on the loopback device, by name and remedy.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use astracer_exporters::{Destination, ErrorKind, ExportError, Otlp, OtlpBuilder, Protocol, Retry, spans};
+use astracer_model::span::Resource;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+
+use super::otlp_grpc::GrpcSink;
+use super::sample;
+use super::sink::{Answer, Sink, Stream};
+
+const HTTP: Protocol = Protocol::HttpProtobuf;
+const GRPC: Protocol = Protocol::Grpc;
+
+fn otlp(protocol: Protocol, endpoint: impl Into<String>) -> OtlpBuilder {
+    Otlp::builder().protocol(protocol).endpoint(endpoint).retry(Retry::NEVER).timeout(Duration::from_secs(20))
+}
+
+/// The error of sending three spans, all of which are lost to it.
+fn error(destination: &dyn Destination) -> ExportError {
+    let batch = [1, 2, 3].map(|number| sample::plain(1, number));
+    let error = destination.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
+    let counts = destination.counter().read();
+    assert_eq!((counts.lost.of(error.kind()), counts.lost.total(), counts.sent), (3, 3, 0));
+    error
+}
+
+#[track_caller]
+fn check(builder: OtlpBuilder, kind: ErrorKind, remedy: &str) {
+    let error = error(&builder.build().unwrap());
+    assert_eq!(error.kind(), kind, "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with(error.target()), "{text}");
+    assert!(text.contains(remedy), "{text}");
+}
+
+/// Port 1 (tcpmux) of this machine, where nothing listens.
+const NOBODY: &str = "http://127.0.0.1:1";
+
+#[test]
+fn nothing_listens() {
+    for protocol in [HTTP, GRPC] {
+        check(
+            otlp(protocol, NOBODY),
+            ErrorKind::NothingListens,
+            "start the server, or correct host and port",
+        );
+    }
+}
+
+#[test]
+fn a_host_that_has_no_address() {
+    // The name is reserved for this by RFC 6761.
+    for protocol in [HTTP, GRPC] {
+        check(otlp(protocol, "http://collector.invalid:4318"), ErrorKind::UnknownHost, "correct the name");
+    }
+}
+
+#[test]
+fn statuses_have_their_remedies() {
+    for (status, kind, remedy) in [
+        (400, ErrorKind::BadRequest, "a server for this protocol"),
+        (401, ErrorKind::Unauthenticated, "OTEL_EXPORTER_OTLP_HEADERS"),
+        (403, ErrorKind::Forbidden, "may write traces"),
+        (404, ErrorKind::WrongPath, "correct the path: /v1/traces is appended"),
+        (405, ErrorKind::WrongPath, "correct the path"),
+        (408, ErrorKind::BadRequest, ""),
+        (413, ErrorKind::TooLarge, "send less at a time"),
+        (415, ErrorKind::UnsupportedMedia, "use another protocol"),
+        (429, ErrorKind::Throttled, "keep fewer traces"),
+        (500, ErrorKind::ServerFailed, "log"),
+        (501, ErrorKind::ServerFailed, "log"),
+        (503, ErrorKind::Unavailable, "wait until it is up"),
+        (302, ErrorKind::UnexpectedAnswer, "HTTP 302, to http://elsewhere/"),
+    ] {
+        let sink =
+            Sink::new([Answer(status, &[("location", "http://elsewhere/")], b"said so\nand more".to_vec())]);
+        check(otlp(HTTP, sink.url("http")), kind, remedy);
+        assert_eq!(sink.requests().len(), 1);
+    }
+    let sink = Sink::new([Answer(401, &[], b"no token\nand more".to_vec())]);
+    let error = error(&otlp(HTTP, sink.url("http")).build().unwrap());
+    assert_eq!(error.detail(), "HTTP 401: no token");
+}
+
+#[test]
+fn http_spoken_to_a_grpc_port() {
+    check(otlp(HTTP, GrpcSink::new([]).url("http")), ErrorKind::GrpcPort, "use the protocol `grpc`");
+}
+
+#[test]
+fn grpc_spoken_to_an_http_port() {
+    check(otlp(GRPC, Sink::new([]).url("http")), ErrorKind::HttpPort, "use the protocol `http/protobuf`");
+}
+
+/// A server that says `answer` to whatever comes, and hangs up.
+fn says(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream: TcpStream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1 << 10]);
+            let _ = stream.write_all(answer);
+        }
+    });
+    format!("http://127.0.0.1:{port}")
+}
+
+#[test]
+fn something_else_listens() {
+    check(
+        otlp(HTTP, says(b"220 mail.example.org ESMTP\r\n")),
+        ErrorKind::UnexpectedAnswer,
+        "leads to a server for traces",
+    );
+    // Hangs up without a word.
+    check(otlp(HTTP, says(b"")), ErrorKind::ConnectionLost, "network");
+    check(otlp(GRPC, says(b"")), ErrorKind::ConnectionLost, "network");
+    let go = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    check(otlp(HTTP, says(go)), ErrorKind::TlsServer, "write https://");
+    check(otlp(GRPC, says(go)), ErrorKind::TlsServer, "write https://");
+}
+
+#[test]
+fn a_server_that_never_answers_costs_no_more_than_the_timeout() {
+    // Connections are made by the operating system; nobody takes them.
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    for protocol in [HTTP, GRPC] {
+        let builder = otlp(protocol, &*url).timeout(Duration::from_millis(50));
+        check(builder, ErrorKind::TimedOut, "allow more time");
+    }
+}
+
+/// An authority that exists for one test.
+struct Authority {
+    certificate: rcgen::Certificate,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "an authority");
+        let certificate = params.self_signed(&key).unwrap();
+        Authority { certificate, issuer: rcgen::Issuer::new(params, key) }
+    }
+
+    fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// A certificate for this name, and its key.
+    fn issue(&self, name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+}
+
+/// A server of HTTP over TLS, for `localhost`, that may want certificates of its clients.
+fn https(authority: &Authority, wants_clients: bool) -> Sink {
+    let (certificate, key) = authority.issue("localhost");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let builder = if wants_clients {
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.certificate.der().clone()).unwrap();
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        builder.with_client_cert_verifier(verifier)
+    } else {
+        builder.with_no_client_auth()
+    };
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+    let config = Arc::new(builder.with_single_cert(chain, key).unwrap());
+    Sink::over([], move |stream| -> Box<dyn Stream> {
+        Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream))
+    })
+}
+
+fn grpcs(authority: &Authority, wants_clients: bool) -> GrpcSink {
+    let (certificate, key) = authority.issue("localhost");
+    let tls = ServerTlsConfig::new().identity(Identity::from_pem(certificate.pem(), key.serialize_pem()));
+    let tls = if wants_clients { tls.client_ca_root(Certificate::from_pem(authority.pem())) } else { tls };
+    GrpcSink::with([], Some(tls), 4 << 20)
+}
+
+#[test]
+fn tls_with_own_roots_and_client_certificates() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.issue("client");
+    for wants_clients in [false, true] {
+        let (http, grpc) = (https(&authority, wants_clients), grpcs(&authority, wants_clients));
+        for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
+            let builder = otlp(protocol, url)
+                .root_certificates(authority.pem())
+                .client_certificate(certificate.pem(), key.serialize_pem());
+            let batch = [sample::plain(1, 1)];
+            let delivery = builder.build().unwrap().send(&spans(&batch, &Arc::new(Resource::service("a"))));
+            assert_eq!(delivery.map(|delivery| delivery.accepted), Ok(1), "{protocol:?}");
+        }
+        assert_eq!((http.requests().len(), grpc.requests().len()), (1, 1));
+    }
+}
+
+#[test]
+fn a_server_that_is_not_trusted() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (http, grpc) = (https(&authority, false), grpcs(&authority, false));
+    for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
+        let builder = otlp(protocol, &*url).root_certificates(other.pem());
+        check(builder, ErrorKind::UntrustedCertificate, "OTEL_EXPORTER_OTLP_CERTIFICATE");
+        // The certificate is for localhost.
+        let builder =
+            otlp(protocol, url.replace("localhost", "127.0.0.1")).root_certificates(authority.pem());
+        check(builder, ErrorKind::UntrustedCertificate, "use a host name that the certificate is for");
+    }
+}
+
+#[test]
+fn a_client_that_is_not_trusted() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (http, grpc) = (https(&authority, true), grpcs(&authority, true));
+    let (certificate, key) = other.issue("client");
+    for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
+        let builder = || otlp(protocol, &*url).root_certificates(authority.pem());
+        let remedy = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
+        check(builder(), ErrorKind::ClientCertificate, remedy);
+        let stranger = builder().client_certificate(certificate.pem(), key.serialize_pem());
+        check(stranger, ErrorKind::ClientCertificate, remedy);
+    }
+}
+
+#[test]
+fn tls_on_one_side_only() {
+    let authority = Authority::new();
+    let roots = |builder: OtlpBuilder| builder.root_certificates(authority.pem());
+    let plain = "write http:// in place of https://";
+    check(roots(otlp(HTTP, Sink::new([]).url("https"))), ErrorKind::PlainServer, plain);
+    check(roots(otlp(GRPC, GrpcSink::new([]).url("https"))), ErrorKind::PlainServer, plain);
+    let tls = "write https:// in place of http://";
+    check(otlp(HTTP, https(&authority, false).url("http")), ErrorKind::TlsServer, tls);
+    check(otlp(GRPC, grpcs(&authority, false).url("http")), ErrorKind::TlsServer, tls);
+}

@@ -1,0 +1,222 @@
+//! OTLP over gRPC, against tonic's own server.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use astracer_exporters::{
+    Compression, Destination as _, ErrorKind, Exporter, Otlp, OtlpBuilder, Protocol, spans,
+};
+use astracer_model::span::Resource;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_sdk::trace::SpanExporter;
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Server, ServerTlsConfig};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use super::otlp_http::{AT_ONCE, send};
+use super::{sample, wire};
+
+type Answer = Result<ExportTraceServiceResponse, Status>;
+
+#[derive(Default)]
+struct State {
+    answers: VecDeque<Answer>,
+    requests: Vec<(MetadataMap, ExportTraceServiceRequest)>,
+}
+
+/// A server that answers as it is told, and then with success.
+#[derive(Clone)]
+pub(crate) struct GrpcSink {
+    state: Arc<Mutex<State>>,
+    address: SocketAddr,
+}
+
+#[tonic::async_trait]
+impl TraceService for GrpcSink {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        let mut state = self.state.lock().unwrap();
+        state.requests.push((metadata, message));
+        state.answers.pop_front().unwrap_or(Ok(ExportTraceServiceResponse::default())).map(Response::new)
+    }
+}
+
+impl GrpcSink {
+    pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self::with(answers, None, 4 << 20)
+    }
+
+    /// Over TLS, or taking messages of this many bytes at most.
+    pub(crate) fn with(
+        answers: impl IntoIterator<Item = Answer>,
+        tls: Option<ServerTlsConfig>,
+        bytes_max: usize,
+    ) -> Self {
+        let state =
+            Arc::new(Mutex::new(State { answers: answers.into_iter().collect(), requests: Vec::new() }));
+        let (sender, address) = mpsc::channel();
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let incoming =
+                    tonic::transport::server::TcpIncoming::bind(([127, 0, 0, 1], 0).into()).unwrap();
+                let address = incoming.local_addr().unwrap();
+                let sink = GrpcSink { state: shared, address };
+                sender.send(address).unwrap();
+                let service = TraceServiceServer::new(sink)
+                    .max_decoding_message_size(bytes_max)
+                    .accept_compressed(CompressionEncoding::Gzip)
+                    .accept_compressed(CompressionEncoding::Zstd)
+                    .send_compressed(CompressionEncoding::Gzip);
+                let mut server = Server::builder();
+                if let Some(tls) = tls {
+                    server = server.tls_config(tls).unwrap();
+                }
+                server.serve_with_incoming(service, incoming).await.unwrap();
+            });
+        });
+        GrpcSink { state, address: address.recv().unwrap() }
+    }
+
+    pub(crate) fn url(&self, scheme: &str) -> String {
+        format!("{scheme}://localhost:{}", self.address.port())
+    }
+
+    pub(crate) fn requests(&self) -> Vec<(MetadataMap, ExportTraceServiceRequest)> {
+        self.state.lock().unwrap().requests.clone()
+    }
+}
+
+fn otlp(sink: &GrpcSink) -> OtlpBuilder {
+    Otlp::builder().protocol(Protocol::Grpc).endpoint(sink.url("http")).retry(AT_ONCE)
+}
+
+#[test]
+fn a_span_arrives_field_by_field_however_compressed() {
+    for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
+        let sink = GrpcSink::new([]);
+        let builder = otlp(&sink).compression(compression).header("x-tenant", "blue");
+        let mut exporter = Exporter::new(builder.build().unwrap());
+        exporter.set_resource(&sample::resource());
+        futures_executor::block_on(exporter.export(vec![sample::full()])).unwrap();
+        let (metadata, message) = sink.requests().remove(0);
+        assert_eq!(wire::without_nan(message), wire::full());
+        assert_eq!(metadata.get("x-tenant").unwrap(), "blue");
+        assert!(metadata.get("user-agent").unwrap().to_str().unwrap().starts_with("astracer/"));
+        assert_eq!(exporter.counter().read().sent, 1);
+    }
+}
+
+/// Tokio forbids to wait for a runtime inside of another: the exporter's has a thread of its own.
+#[test]
+fn it_works_inside_another_runtime() {
+    let sink = GrpcSink::new([]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let otlp = runtime.block_on(async {
+        let otlp = otlp(&sink).build().unwrap();
+        assert_eq!(send(&otlp, 1..=3).unwrap().accepted, 3);
+        otlp
+    });
+    drop(runtime);
+    assert_eq!(send(&otlp, 4..=5).unwrap().accepted, 2);
+    let all: Vec<_> = sink.requests().iter().flat_map(|(_, message)| wire::numbers(message)).collect();
+    assert_eq!(all, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_the_server_rejects_is_counted() {
+    let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message: "no".to_owned() };
+    let sink = GrpcSink::new([Ok(ExportTraceServiceResponse { partial_success: Some(partial) })]);
+    let otlp = otlp(&sink).build().unwrap();
+    let delivery = send(&otlp, 1..=5).unwrap();
+    assert_eq!((delivery.accepted, delivery.rejected, &*delivery.message), (2, 3, "no"));
+    assert_eq!((otlp.counter().read().sent, otlp.counter().read().rejected), (2, 3));
+}
+
+/// What OTLP's specification calls retryable is sent again; `Ok` are the attempts it took.
+#[track_caller]
+fn check(first: Status, expected: Result<usize, ErrorKind>) {
+    let code = first.code();
+    let sink = GrpcSink::new([Err(first)]);
+    let otlp = otlp(&sink).build().unwrap();
+    let sent = send(&otlp, 1..=2).map(|_| sink.requests().len());
+    assert_eq!(sent, expected, "{code:?}");
+    assert_eq!(otlp.counter().read().lost.total(), if expected.is_ok() { 0 } else { 2 });
+}
+
+#[test]
+fn what_may_pass_is_sent_again() {
+    let retryable = [
+        Code::Cancelled,
+        Code::DeadlineExceeded,
+        Code::Aborted,
+        Code::OutOfRange,
+        Code::Unavailable,
+        Code::DataLoss,
+    ];
+    for code in retryable {
+        check(Status::new(code, ""), Ok(2));
+    }
+    for (code, kind) in [
+        (Code::Unknown, ErrorKind::ServerFailed),
+        (Code::Internal, ErrorKind::ServerFailed),
+        (Code::InvalidArgument, ErrorKind::BadRequest),
+        (Code::NotFound, ErrorKind::WrongPath),
+        (Code::Unimplemented, ErrorKind::WrongPath),
+        (Code::PermissionDenied, ErrorKind::Forbidden),
+        (Code::Unauthenticated, ErrorKind::Unauthenticated),
+        // Only with RetryInfo is this one worth another try.
+        (Code::ResourceExhausted, ErrorKind::Throttled),
+    ] {
+        check(Status::new(code, "no"), Err(kind));
+    }
+    let asks = |delay| {
+        let details = ErrorDetails::with_retry_info(Some(delay));
+        Status::with_error_details(Code::ResourceExhausted, "slow down", details)
+    };
+    check(asks(Duration::ZERO), Ok(2));
+    // More time than there is.
+    check(asks(Duration::from_secs(3600)), Err(ErrorKind::Throttled));
+}
+
+#[test]
+fn the_time_that_the_server_asks_for_is_told() {
+    let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(86_400_007)));
+    let sink = GrpcSink::new([Err(Status::with_error_details(Code::Unavailable, "restarting", details))]);
+    let batch = [sample::plain(1, 1)];
+    let error =
+        otlp(&sink).build().unwrap().send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
+    assert_eq!(error.retry_after(), Some(Duration::from_millis(86_400_007)));
+    assert!(error.to_string().contains("gRPC Unavailable: restarting"), "{error}");
+}
+
+#[test]
+fn a_server_with_a_smaller_limit_says_so() {
+    let sink = GrpcSink::with([], None, 100);
+    let otlp = otlp(&sink).build().unwrap();
+    assert_eq!(send(&otlp, 1..=10), Err(ErrorKind::TooLarge));
+    assert_eq!(otlp.counter().read().lost.of(ErrorKind::TooLarge), 10);
+}
+
+#[test]
+fn large_calls_are_split_below_what_servers_take() {
+    let sink = GrpcSink::with([], None, 2_000);
+    let otlp = otlp(&sink).request_bytes_max(2_000).build().unwrap();
+    assert_eq!(send(&otlp, 1..=100).unwrap().accepted, 100);
+    let all: Vec<_> = sink.requests().iter().flat_map(|(_, message)| wire::numbers(message)).collect();
+    assert_eq!(all, Vec::from_iter(1..=100));
+}

@@ -1,0 +1,173 @@
+//! OTLP over HTTP: what is on the wire, what becomes of answers.
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use astracer_exporters::{
+    Compression, Delivery, Destination, ErrorKind, Exporter, Otlp, OtlpBuilder, Protocol, Retry, spans,
+};
+use astracer_model::span::Resource;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use prost::Message as _;
+
+use super::sink::{Answer, Sink};
+use super::{sample, wire};
+
+/// Tries three times, without a wait of its own.
+pub(crate) const AT_ONCE: Retry = Retry { attempts_max: 3, first: Duration::ZERO, longest: Duration::ZERO };
+
+fn otlp(sink: &Sink) -> OtlpBuilder {
+    Otlp::builder().protocol(Protocol::HttpProtobuf).endpoint(sink.url("http")).retry(AT_ONCE)
+}
+
+fn export_full(builder: OtlpBuilder) {
+    let mut exporter = Exporter::new(builder.build().unwrap());
+    exporter.set_resource(&sample::resource());
+    futures_executor::block_on(exporter.export(vec![sample::full()])).unwrap();
+    assert_eq!(exporter.counter().read().sent, 1);
+}
+
+pub(crate) fn send(otlp: &Otlp, numbers: std::ops::RangeInclusive<u64>) -> Result<Delivery, ErrorKind> {
+    let batch: Vec<SpanData> = numbers.map(|number| sample::plain(1, number)).collect();
+    otlp.send(&spans(&batch, &Arc::new(Resource::service("a")))).map_err(|error| error.kind())
+}
+
+#[test]
+fn a_span_arrives_field_by_field() {
+    let sink = Sink::new([]);
+    export_full(otlp(&sink));
+    let request = sink.requests().remove(0);
+    assert_eq!(request.line, "POST /v1/traces HTTP/1.1");
+    assert_eq!(request.header("content-type"), Some("application/x-protobuf"));
+    assert_eq!(request.header("content-encoding"), None);
+    assert!(request.header("user-agent").unwrap().starts_with("astracer/"));
+    let message = ExportTraceServiceRequest::decode(&request.body[..]).unwrap();
+    assert_eq!(wire::without_nan(message), wire::full());
+}
+
+#[test]
+fn a_span_arrives_as_json() {
+    let sink = Sink::new([]);
+    export_full(otlp(&sink).protocol(Protocol::HttpJson));
+    let request = sink.requests().remove(0);
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    // NaN, which JSON has no number for, is a string that this crate does not read.
+    let text = String::from_utf8(request.body).unwrap();
+    let nan = r#"{"key":"nan","value":{"doubleValue":"NaN"}},"#;
+    let infinity = r#"{"doubleValue":"Infinity"}"#;
+    assert!(text.contains(nan) && text.contains(infinity), "{text}");
+    let text = text.replace(nan, "").replace(infinity, r#"{"doubleValue":1.0}"#);
+    let message: ExportTraceServiceRequest = serde_json::from_str(&text).unwrap();
+    let mut expected = serde_json::to_string(&wire::full()).unwrap();
+    expected = expected.replace(r#"{"doubleValue":null}"#, r#"{"doubleValue":1.0}"#);
+    assert_eq!(message, serde_json::from_str(&expected).unwrap());
+}
+
+#[test]
+fn headers_and_compression_are_those_asked_for() {
+    for (compression, name) in [(Compression::Gzip, "gzip"), (Compression::Zstd, "zstd")] {
+        let sink = Sink::new([]);
+        export_full(otlp(&sink).compression(compression).header("x-tenant", "blue"));
+        let request = sink.requests().remove(0);
+        assert_eq!(request.header("content-encoding"), Some(name));
+        assert_eq!(request.header("x-tenant"), Some("blue"));
+        let mut body = Vec::new();
+        match compression {
+            Compression::Gzip => {
+                flate2::read::GzDecoder::new(&request.body[..]).read_to_end(&mut body).unwrap();
+            }
+            _ => body = zstd::decode_all(&request.body[..]).unwrap(),
+        }
+        let message = ExportTraceServiceRequest::decode(&body[..]).unwrap();
+        assert_eq!(wire::without_nan(message), wire::full());
+    }
+}
+
+#[test]
+fn a_call_that_is_too_large_is_split_and_loses_nothing() {
+    let sink = Sink::new([]);
+    let otlp = otlp(&sink).request_bytes_max(500).build().unwrap();
+    let delivery = send(&otlp, 1..=100).unwrap();
+    assert_eq!((delivery.accepted, delivery.rejected), (100, 0));
+    let requests = sink.requests();
+    let mut numbers = Vec::new();
+    for request in &requests {
+        assert!(request.body.len() <= 500);
+        // All went over one connection.
+        assert_eq!(request.connection, 0);
+        numbers.extend(wire::numbers(&ExportTraceServiceRequest::decode(&request.body[..]).unwrap()));
+    }
+    assert_eq!(numbers, Vec::from_iter(1..=100));
+    // Larger than half a request each: no request is sent in vain.
+    assert!(requests.len() <= 32, "{}", requests.len());
+    let counts = otlp.counter().read();
+    assert_eq!((counts.sent, counts.lost.total(), counts.retries), (100, 0, 0));
+}
+
+#[test]
+fn one_span_that_is_too_large_costs_no_other() {
+    let sink = Sink::new([]);
+    let otlp = otlp(&sink).request_bytes_max(2_000).build().unwrap();
+    let mut giant = sample::plain(1, 2);
+    giant.name = "x".repeat(3_000).into();
+    let batch = [sample::plain(1, 1), giant, sample::plain(1, 3)];
+    let error = otlp.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    let counts = otlp.counter().read();
+    assert_eq!((counts.sent, counts.lost.of(ErrorKind::TooLarge), counts.lost.total()), (2, 1, 1));
+}
+
+#[test]
+fn what_the_server_rejects_is_counted() {
+    // Field 1: a message of 6 bytes; in it field 1 = 3, and field 2 = "no".
+    let proto =
+        Answer(200, &[("content-type", "application/x-protobuf")], b"\x0a\x06\x08\x03\x12\x02no".to_vec());
+    let json = br#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"odd"}}"#;
+    let json = Answer(200, &[("content-type", "application/json; charset=utf-8")], json.to_vec());
+    let otlp = otlp(&Sink::new([proto, json])).build().unwrap();
+    let first = send(&otlp, 1..=5).unwrap();
+    assert_eq!((first.accepted, first.rejected, &*first.message), (2, 3, "no"));
+    let second = send(&otlp, 1..=5).unwrap();
+    assert_eq!((second.accepted, second.rejected, &*second.message), (4, 1, "odd"));
+    let counts = otlp.counter().read();
+    assert_eq!((counts.sent, counts.rejected, counts.lost.total()), (6, 4, 0));
+}
+
+#[test]
+fn what_may_pass_is_sent_again_the_same() {
+    for status in [429, 502, 503, 504] {
+        let sink = Sink::new([Answer(status, &[("retry-after", "0")], vec![]), Answer::status(status)]);
+        let otlp = otlp(&sink).build().unwrap();
+        assert_eq!(send(&otlp, 1..=5).unwrap().accepted, 5, "{status}");
+        let requests = sink.requests();
+        assert_eq!(requests.len(), 3);
+        assert!(requests.iter().all(|request| request.body == requests[0].body));
+        assert_eq!((otlp.counter().read().retries, otlp.counter().read().sent), (2, 5));
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_more_time_than_there_is_gets_no_second_request() {
+    let sink = Sink::new([Answer(503, &[("retry-after", "3600")], b"busy".to_vec())]);
+    let otlp = otlp(&sink).build().unwrap();
+    let batch = [sample::plain(1, 1)];
+    let error = otlp.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.retry_after()),
+        (ErrorKind::Unavailable, Some(Duration::from_secs(3600)))
+    );
+    assert!(error.may_retry());
+    assert_eq!(sink.requests().len(), 1);
+}
+
+#[test]
+fn nothing_is_sent_after_the_end() {
+    let sink = Sink::new([]);
+    let otlp = otlp(&sink).build().unwrap();
+    otlp.shut_down(Duration::from_secs(1)).unwrap();
+    assert_eq!(send(&otlp, 1..=2), Err(ErrorKind::ShutDown));
+    assert_eq!(otlp.counter().read().lost.of(ErrorKind::ShutDown), 2);
+    assert_eq!(sink.requests().len(), 0);
+}

@@ -1,0 +1,164 @@
+//! Zipkin: what is on the wire, read as plain JSON.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use astracer_exporters::{Destination as _, ErrorKind, Exporter, Retry, Zipkin, ZipkinBuilder, spans};
+use astracer_model::span::Resource;
+use opentelemetry::trace::{SpanKind, Status};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use serde_json::{Value, json};
+
+use super::sample::{self, EPOCH_NS};
+use super::sink::{Answer, Sink};
+
+fn zipkin(sink: &Sink) -> ZipkinBuilder {
+    let at_once = Retry { attempts_max: 3, first: Duration::ZERO, longest: Duration::ZERO };
+    Zipkin::builder().endpoint(sink.url("http") + "/api/v2/spans").retry(at_once)
+}
+
+/// What a span is on the wire.
+fn sent(span: SpanData) -> Value {
+    let sink = Sink::new([Answer::status(202)]);
+    let mut exporter = Exporter::new(zipkin(&sink).build().unwrap());
+    exporter.set_resource(&sample::resource());
+    futures_executor::block_on(exporter.export(vec![span])).unwrap();
+    assert_eq!(exporter.counter().read().sent, 1);
+    let request = sink.requests().remove(0);
+    assert_eq!(request.line, "POST /api/v2/spans HTTP/1.1");
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    let list: Value = serde_json::from_slice(&request.body).unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 1);
+    list[0].clone()
+}
+
+#[test]
+fn a_span_arrives_as_the_transformation_says() {
+    let micros = EPOCH_NS / 1_000;
+    let expected = json!({
+        "traceId": "0102030405060708090a0b0c0d0e0f10",
+        "id": "1112131415161718",
+        "parentId": "2122232425262728",
+        "name": "SELECT \"orders\" \u{1f980}",
+        "kind": "CLIENT",
+        // From 1 ns to 1,000,999 ns of the second: both are cut to microseconds.
+        "timestamp": micros,
+        "duration": 1_000,
+        "localEndpoint": {"serviceName": "shop"},
+        "remoteEndpoint": {"serviceName": "orders-db", "ipv4": "192.0.2.7", "port": 5432},
+        "annotations": [
+            {"timestamp": micros + 500, "value": sent(sample::full())["annotations"][0]["value"]},
+            {"timestamp": micros + 900, "value": "done"},
+        ],
+        "tags": {
+            "otel.status_code": "ERROR",
+            "error": "deadlock",
+            "otel.scope.name": "shop.db",
+            "otel.scope.version": "1.2.3",
+            "otel.library.name": "shop.db",
+            "otel.library.version": "1.2.3",
+            "w3c.tracestate": "ot=th:8,a=b",
+            "otel.dropped_attributes_count": "8",
+            "otel.dropped_events_count": "4",
+            "otel.dropped_links_count": "6",
+            "otlp.link.0": sent(sample::full())["tags"]["otlp.link.0"],
+            "text": "a\nb",
+            "yes": "true",
+            "int": "-9223372036854775808",
+            "double": "-0.5",
+            "nan": "NaN",
+            "bools": "[true,false]",
+            "ints": "[1,-2]",
+            "doubles": "[1.5,\"Infinity\"]",
+            "texts": "[\"x\",\"\"]",
+            "none": "[]",
+            "peer.service": "orders-db",
+            "network.peer.address": "192.0.2.7",
+            "network.peer.port": "5432",
+            "pool": "true",
+            "service.instance.id": "7",
+        },
+    });
+    let sent = sent(sample::full());
+    assert_eq!(sent, expected);
+    // An event's attributes go along, as an object behind its name.
+    let annotation = sent["annotations"][0]["value"].as_str().unwrap();
+    let (name, attributes) = annotation.split_once(": ").unwrap();
+    assert_eq!(name, "\"retry\"");
+    assert_eq!(serde_json::from_str::<Value>(attributes).unwrap()["attempt"], json!(2));
+    assert!(sent["tags"]["otlp.link.0"].as_str().unwrap().contains("000000000000beef"));
+}
+
+#[test]
+fn kinds_and_statuses() {
+    for (kind, expected) in [
+        (SpanKind::Server, json!("SERVER")),
+        (SpanKind::Producer, json!("PRODUCER")),
+        (SpanKind::Consumer, json!("CONSUMER")),
+        (SpanKind::Internal, Value::Null),
+    ] {
+        let span = SpanData { span_kind: kind, ..sample::plain(1, 1) };
+        assert_eq!(sent(span)["kind"], expected);
+    }
+    let ok = sent(SpanData { status: Status::Ok, ..sample::plain(1, 1) });
+    assert_eq!((&ok["tags"]["otel.status_code"], &ok["tags"]["error"]), (&json!("OK"), &Value::Null));
+    let unset = sent(sample::plain(1, 1));
+    assert_eq!(unset["tags"]["otel.status_code"], Value::Null);
+    // One microsecond, which is Zipkin's least.
+    let short = sent(SpanData { end_time: sample::at(1), ..sample::plain(1, 1) });
+    assert_eq!(short["duration"], json!(1));
+}
+
+/// An attribute of the span goes before that of its scope.
+#[test]
+fn each_tag_is_written_once() {
+    let scope = InstrumentationScope::builder("s").with_attributes([KeyValue::new("pool", "scope")]).build();
+    let attributes = vec![KeyValue::new("pool", "span")];
+    let span = SpanData { attributes, instrumentation_scope: scope, ..sample::plain(1, 1) };
+    assert_eq!(sent(span)["tags"]["pool"], json!("span"));
+}
+
+#[test]
+fn errors_are_those_of_http() {
+    let batch = [sample::plain(1, 1)];
+    let sink = Sink::new([Answer::status(404), Answer::status(503)]);
+    let zipkin = zipkin(&sink).build().unwrap();
+    let resource = Arc::new(Resource::service("a"));
+    let error = zipkin.send(&spans(&batch, &resource)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongPath);
+    assert!(error.to_string().contains("Zipkin's is /api/v2/spans"), "{error}");
+    assert_eq!(zipkin.send(&spans(&batch, &resource)).unwrap().accepted, 1);
+    let counts = zipkin.counter().read();
+    assert_eq!((counts.sent, counts.retries, counts.lost.of(ErrorKind::WrongPath)), (1, 1, 1));
+}
+
+#[test]
+fn a_call_that_is_too_large_is_split() {
+    let sink = Sink::new([]);
+    let zipkin = zipkin(&sink).request_bytes_max(2_000).build().unwrap();
+    let batch: Vec<_> = (1..=50).map(|number| sample::plain(1, number)).collect();
+    zipkin.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap();
+    let ids = sink.requests().into_iter().flat_map(|request| {
+        assert!(request.body.len() <= 2_000);
+        let list: Vec<Value> = serde_json::from_slice(&request.body).unwrap();
+        list.into_iter().map(|span| u64::from_str_radix(span["id"].as_str().unwrap(), 16).unwrap())
+    });
+    assert_eq!(ids.collect::<Vec<_>>(), Vec::from_iter(1..=50));
+}
+
+#[test]
+fn variables_are_read() {
+    let sink = Sink::new([]);
+    let url = sink.url("http") + "/x";
+    let read = |name: &'static str, value: String| {
+        Zipkin::builder().variables(move |asked| (asked == name).then(|| value.clone())).build()
+    };
+    let zipkin = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", url).unwrap();
+    zipkin.send(&spans(&[sample::plain(1, 1)], &Arc::new(Resource::service("a")))).unwrap();
+    assert_eq!(sink.requests()[0].line, "POST /x HTTP/1.1");
+    let error = read("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "0".to_owned()).unwrap_err();
+    assert_eq!(error.to_string(), "OTEL_EXPORTER_ZIPKIN_TIMEOUT: `0` is no number of milliseconds above 0");
+    let error = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", "zipkin:9411".to_owned()).unwrap_err();
+    assert!(error.to_string().ends_with("write http://zipkin:9411 or https://zipkin:9411"), "{error}");
+}
