@@ -60,9 +60,7 @@ fn ratios(threads: u64, only: Option<&str>) {
         for (at, (_, (_, make))) in chosen.iter().enumerate() {
             let world = make();
             timed(&world, threads, TRACES / 4);
-            let traces = TRACES * SPANS / world.spans;
-            let nanos = timed(&world, threads, traces).as_nanos() as f64;
-            times[at].push(nanos / (traces * world.spans) as f64);
+            times[at].push(timed(&world, threads, TRACES).as_nanos() as f64 / (TRACES * world.spans) as f64);
             stats[at] = world.stats();
         }
     }

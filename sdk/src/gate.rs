@@ -7,7 +7,7 @@
 mod stack;
 
 use std::any::TypeId;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId};
@@ -19,6 +19,7 @@ use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use self::stack::Entered;
+use crate::layer::{Handle, Table};
 use crate::settings::{Presence, faces_outward};
 
 /// Puts a gate around tracing-opentelemetry's layer, with whatever sampler its tracer has.
@@ -54,7 +55,7 @@ use crate::settings::{Presence, faces_outward};
 pub fn gate<L>(layer: L, presence: Presence) -> Gate<L> {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-    Gate { inner: layer, presence, number, has_unseen: AtomicBool::new(false) }
+    Gate { inner: layer, presence, number, unseen: Table::new(TABLE_ROWS) }
 }
 
 /// A layer behind a gate; made by [`gate`].
@@ -64,23 +65,20 @@ pub struct Gate<L> {
     presence: Presence,
     /// Tells the gates of a process apart; never 0.
     number: u64,
-    /// Whether there ever was a span that the layer was not told of.
-    has_unseen: AtomicBool,
+    /// The open spans that the layer was not told of.
+    unseen: Table,
 }
 
-/// On a span: the layer was not told of it.
-struct Unseen;
+/// Rows of eight spans; as many spans again find room beside them.
+const TABLE_ROWS: usize = 256;
 
-/// On a span that is not recorded, with its context; in shared mode.
+/// In the extensions of a span that is not recorded, and that spans below may ask for its context: in shared mode.
 struct Unrecorded(Context);
 
 impl<L> Gate<L> {
-    fn is_unseen<S>(&self, id: &Id, cx: &LayerContext<'_, S>) -> bool
-    where
-        S: Subscriber + for<'a> LookupSpan<'a>,
-    {
-        self.has_unseen.load(Ordering::Relaxed)
-            && cx.span(id).is_some_and(|span| span.extensions().get::<Unseen>().is_some())
+    #[inline]
+    fn is_unseen(&self, id: &Id) -> bool {
+        self.unseen.find(id.into_u64()).is_some()
     }
 
     /// Whether a new span is below one that is not recorded.
@@ -93,9 +91,10 @@ impl<L> Gate<L> {
             return stack::is_dropped(self.number)
                 && stack::innermost(self.number).is_some_and(|innermost| innermost.context == current().0);
         }
-        let Some(parent) = attributes.parent().and_then(|parent| cx.span(parent)) else { return false };
-        let extensions = parent.extensions();
-        extensions.get::<Unseen>().is_some() || extensions.get::<Unrecorded>().is_some()
+        attributes.parent().is_some_and(|parent| {
+            let unrecorded = |span: SpanRef<'_, S>| span.extensions().get::<Unrecorded>().is_some();
+            self.is_unseen(parent) || cx.span(parent).is_some_and(unrecorded)
+        })
     }
 
     /// The stock layer enters a span: what does its context say?
@@ -181,17 +180,17 @@ where
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, S>) {
         // What a client's span calls is to know that the trace is dropped, and a server's may be given a parent.
-        if faces_outward(attributes.metadata()) || !self.is_below(attributes, &cx) {
-            return self.inner.on_new_span(attributes, id, cx);
-        }
-        self.has_unseen.store(true, Ordering::Relaxed);
-        if let Some(span) = cx.span(id) {
-            span.extensions_mut().replace(Unseen);
+        let is_unseen = !faces_outward(attributes.metadata())
+            && self.is_below(attributes, &cx)
+            && self.unseen.insert(id.into_u64(), Handle::Dropped, 0, 0).is_some();
+        // If there is no room to remember that the layer was not told, it is.
+        if !is_unseen {
+            self.inner.on_new_span(attributes, id, cx);
         }
     }
 
     fn on_enter(&self, id: &Id, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(id, &cx) {
+        if !self.is_unseen(id) {
             return self.enter(id, cx);
         }
         // On another thread than that of the span above, its context is not current yet.
@@ -212,20 +211,20 @@ where
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(id, &cx) {
+        if !self.is_unseen(id) {
             self.inner.on_record(id, values, cx);
         }
     }
 
     fn on_follows_from(&self, id: &Id, follows: &Id, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(id, &cx) {
+        if !self.is_unseen(id) {
             self.inner.on_follows_from(id, follows, cx);
         }
     }
 
     fn on_event(&self, event: &Event<'_>, cx: LayerContext<'_, S>) {
         let dropped = match event.parent() {
-            Some(parent) => self.is_unseen(parent, &cx),
+            Some(parent) => self.is_unseen(parent),
             None => event.is_contextual() && stack::is_dropped(self.number),
         };
         if !dropped {
@@ -234,7 +233,7 @@ where
     }
 
     fn on_close(&self, id: Id, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(&id, &cx) {
+        if self.unseen.remove(id.into_u64(), |_| ()).is_none() {
             self.inner.on_close(id, cx);
         }
     }

@@ -35,12 +35,12 @@ pub(crate) use self::buffer::{EventTime, Parcel};
 pub(crate) use self::context::LiveSpan;
 pub(crate) use self::convert::Converter;
 pub(crate) use self::core::Core;
+pub(crate) use self::table::{Handle, Table};
 pub(crate) use self::thread::number as thread_number;
 
 use self::core::{Base, Below, Plain, Surroundings};
 use self::enter::Entry;
 use self::fields::Fields;
-use self::table::Handle;
 use self::thread::State;
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
