@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion};
 
-use bodies::SPANS;
 use worlds::{WORLDS, World};
 
 /// This thread's time on a processor.
