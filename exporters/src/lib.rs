@@ -31,7 +31,7 @@
 //!
 //! # Features
 //!
-//! Files are always there. None of these is on by default:
+//! Files and the console are always there. None of these is on by default:
 //!
 //! - `otlp-http`: OTLP over HTTP/1.1, in protobuf or JSON, without an asynchronous runtime.
 //! - `otlp-grpc`: OTLP over gRPC; brings tonic, and tokio on a thread of its own.
@@ -44,6 +44,7 @@ mod clock;
 mod compression;
 #[cfg(feature = "_send")]
 mod config;
+mod console;
 mod convert;
 mod counts;
 mod destination;
@@ -70,6 +71,7 @@ pub use clock::{Clock, SystemClock};
 pub use compression::Compression;
 #[cfg(feature = "_send")]
 pub use config::ConfigError;
+pub use console::Console;
 pub use convert::{resource, spans};
 pub use counts::{Counter, Counts, Lost};
 pub use destination::{Delivery, Destination};
