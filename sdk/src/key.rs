@@ -1,7 +1,8 @@
 //! Keys: what a local root's calls are counted by.
 //!
-//! A key is made of what is known when the root begins: its name and the attributes it is created with. A name that is
-//! set later (`otel.name` recorded after creation, `update_name`) changes the exported span, not the key.
+//! A key is made of what is known when the root is put to the sampler: its name and attributes, those it is created with
+//! and those recorded until then. That is when it is first entered, or has to be known to others; what is set later
+//! changes the exported span, not the key.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -54,7 +55,7 @@ impl Key {
         Key { name: NamePart::Template(template), attributes: Vec::new(), custom: None }
     }
 
-    /// Adds the value of an attribute that roots are created with, such as `http.request.method`, `http.route`,
+    /// Adds the value of an attribute that roots have when they are first entered, such as `http.request.method`, `http.route`,
     /// `rpc.method` or `server.address`: the key is then `name;attribute=value`, templates apply to the values too.
     /// A root without the attribute has a key without that part.
     #[must_use]
@@ -64,9 +65,15 @@ impl Key {
     }
 
     /// A key of your own making: append it to the string, which comes empty. The function is called on the service's
-    /// threads, once for each local root; no lock is held. If it panics, so does the creation of the span.
+    /// threads, when a local root is first entered; no lock is held. A root that it traces itself is counted by its name. If it
+    /// panics, so does what entered the span.
     pub fn custom(key: impl Fn(&Root<'_>, &mut String) + Send + Sync + 'static) -> Self {
         Key { name: NamePart::Raw, attributes: Vec::new(), custom: Some(Arc::new(key)) }
+    }
+
+    /// Whether code of the user's makes it.
+    pub(crate) fn is_custom(&self) -> bool {
+        self.custom.is_some()
     }
 
     /// Whether the key depends on nothing but the name.
@@ -145,7 +152,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A local root that is about to begin, as far as it is known.
+/// A local root that is about to be put to the sampler, as far as it is known.
 pub struct Root<'a> {
     name: &'a str,
     attributes: &'a dyn Lookup,
@@ -156,12 +163,12 @@ impl<'a> Root<'a> {
         Root { name, attributes }
     }
 
-    /// The span's name: `otel.name` if it was created with that field.
+    /// The span's name: `otel.name` if it has that field.
     pub fn name(&self) -> &'a str {
         self.name
     }
 
-    /// The value of an attribute that the span is created with, as text.
+    /// The value of an attribute that the span has, as text.
     pub fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
         self.attributes.attribute(name)
     }
@@ -184,6 +191,14 @@ impl Lookup for [opentelemetry::KeyValue] {
             .rev()
             .find(|attribute| attribute.key.as_str() == name)
             .map(|attribute| attribute.value.as_str())
+    }
+}
+
+/// Copies, the last first.
+impl Lookup for Vec<(String, String)> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let (_, value) = self.iter().find(|(known, _)| known == name)?;
+        Some(Cow::Borrowed(value))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::settings::SpanLimits;
 pub(crate) struct Buffer {
     /// Set until the sampler has been asked: then the only record is the local root.
     pub(crate) pending: Option<Pending>,
-    /// What a pending root is counted by; memory that is used again.
+    /// Memory for what a root is counted by, used again.
     pub(crate) key: String,
     pub(crate) trace_id: TraceId,
     pub(crate) trace_state: TraceState,

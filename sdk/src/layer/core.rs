@@ -12,14 +12,14 @@ use tracing_core::span::{self, Attributes};
 
 use super::buffer::{Buffer, Pending};
 use super::context;
-use super::fields::{Fields, Visitor};
-use super::pool::Pool;
+use super::fields::{Fields, Memory, OfRoot, Visitor};
+use super::pool::{Pool, Slot};
 use super::record::Record;
 use super::table::{Handle, Lane, Table};
 use super::thread::{self, ThreadName};
 use crate::clock::Ticks;
 use crate::decider::{Decider, Verdict};
-use crate::key::Root;
+use crate::key::{Lookup, Root};
 use crate::queue::Queue;
 use crate::settings::{ContextMode, Settings};
 use crate::stats::{Counters, Loss};
@@ -148,10 +148,6 @@ impl Core {
         Fields::borrow(|fields| {
             attributes.record(&mut self.visit(fields));
             let metadata = attributes.metadata();
-            let name = fields.name.map_or(metadata.name(), |text| fields.memory.text(text));
-            let mut memory = String::new();
-            // A parent's decision needs no key; but the parent may still be replaced by one that needs it.
-            let key = self.decider.key_of(&Root::new(name, fields), &mut memory);
             let Some(slot) = self.pool.take() else {
                 self.counters.lose(Loss::OpenTraces, 1);
                 return;
@@ -165,7 +161,6 @@ impl Core {
             }
             let record = Record::new(id, self.ids.new_span_id(), SpanId::INVALID, metadata, now);
             let mut buffer = slot.lock();
-            buffer.key.push_str(key);
             buffer.pending = Some(Pending { parent: around.parent, base: around.base });
             self.fill(&mut buffer, record, Some(fields));
         });
@@ -286,9 +281,11 @@ impl Core {
         lane.set_handle(Handle::Record { slot: slot.number, index });
     }
 
-    /// Under the trace's lock, so that of two threads one decides. The sampler is ours, the key was made before.
+    /// Under the trace's lock, so that of two threads one decides. The sampler is ours; a key of the user's making is
+    /// made before.
     fn decide_pending(&self, lane: &Lane, number: u32) {
         let Some(slot) = self.pool.slot(number) else { return };
+        let custom = self.decider.key().is_custom().then(|| self.custom_key(slot));
         let mut buffer = slot.lock();
         if lane.handle() != (Handle::Pending { slot: number }) {
             return;
@@ -303,7 +300,13 @@ impl Core {
         let Verdict { keep, trace_state } = if self.decider.honours(parent) {
             self.decider.honour(parent, &self.counters)
         } else {
-            self.decider.ask(&buffer.key, trace_id, parent.trace_state(), began, &self.counters)
+            let Buffer { key, records, attributes, memory, .. } = &mut **buffer;
+            let attributes = OfRoot { attributes, memory };
+            let key = match &custom {
+                Some(key) => key,
+                None => self.decider.key_of(&root_of(records, memory, &attributes), key),
+            };
+            self.decider.ask(key, trace_id, parent.trace_state(), began, &self.counters)
         };
         // A base without a parent or baggage need not be kept: see [`Surroundings`].
         let plain = !parent.is_valid() && base.baggage().is_empty();
@@ -342,6 +345,20 @@ impl Core {
         drop((old, pending));
     }
 
+    /// The user's code sees copies: no lock is held. A root that it traces itself is counted by its name.
+    #[cold]
+    fn custom_key(&self, slot: &Slot) -> String {
+        let buffer = slot.lock();
+        let Buffer { records, attributes, memory, .. } = &**buffer;
+        let attributes = OfRoot { attributes, memory }.to_texts();
+        let name = root_of(records, memory, &()).name().to_owned();
+        drop(buffer);
+        let Some(_inside) = thread::enter_key() else { return name };
+        let mut key = String::new();
+        self.decider.key_of(&Root::new(&name, &attributes), &mut key);
+        key
+    }
+
     // --- Something is recorded.
 
     /// Does something with an open record, under its trace's lock.
@@ -375,8 +392,6 @@ impl Core {
         let record = Record::new(id, self.ids.new_span_id(), SpanId::INVALID, metadata, lane.time());
         lane.set_time(0);
         let mut buffer = slot.lock();
-        let mut memory = String::new();
-        buffer.key.push_str(self.decider.key_of(&Root::new(metadata.name(), &()), &mut memory));
         buffer.pending = Some(pending);
         self.fill(&mut buffer, record, None);
         drop(buffer);
@@ -424,4 +439,11 @@ impl Core {
         }
         self.queue.close();
     }
+}
+
+/// The local root in a trace's memory.
+fn root_of<'a>(records: &[Record], memory: &'a Memory, attributes: &'a dyn Lookup) -> Root<'a> {
+    let name =
+        records.first().map_or("", |root| root.name.map_or(root.metadata.name(), |name| memory.text(name)));
+    Root::new(name, attributes)
 }

@@ -23,6 +23,26 @@ pub(crate) enum Name {
     Key(Box<opentelemetry::Key>),
 }
 
+impl Name {
+    fn is(&self, name: &str) -> bool {
+        match self {
+            Name::Static(known) => *known == name,
+            Name::Chain(known) => name.strip_suffix(".chain") == Some(*known),
+            Name::Key(known) => known.as_str() == name,
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Static(name) => f.write_str(name),
+            Name::Chain(name) => write!(f, "{name}.chain"),
+            Name::Key(name) => f.write_str(name.as_str()),
+        }
+    }
+}
+
 /// An attribute's value. Texts lie in the memory beside it.
 #[derive(Debug)]
 pub(crate) enum Value {
@@ -32,6 +52,20 @@ pub(crate) enum Value {
     Text(Text),
     Texts(Texts),
     Other(Box<opentelemetry::Value>),
+}
+
+impl Value {
+    /// As a text; a list of texts has none.
+    fn text<'a>(&self, memory: &'a Memory) -> Option<Cow<'a, str>> {
+        Some(match self {
+            Value::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
+            Value::I64(value) => Cow::Owned(value.to_string()),
+            Value::F64(value) => Cow::Owned(value.to_string()),
+            Value::Text(text) => Cow::Borrowed(memory.text(*text)),
+            Value::Texts(_) => return None,
+            Value::Other(value) => Cow::Owned(value.to_string()),
+        })
+    }
 }
 
 /// Where texts lie: one string for all of them, so that a trace of many small texts is one allocation.
@@ -157,19 +191,25 @@ impl Fields {
 
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-impl Lookup for Fields {
+/// The attributes of a trace's first record, its local root.
+pub(crate) struct OfRoot<'a> {
+    pub(crate) attributes: &'a [(u32, Name, Value)],
+    pub(crate) memory: &'a Memory,
+}
+
+impl OfRoot<'_> {
+    /// Copies, to be looked at where no lock is held; the last first.
+    pub(crate) fn to_texts(&self) -> Vec<(String, String)> {
+        let own = self.attributes.iter().rev().filter(|(record, ..)| *record == 0);
+        own.filter_map(|(_, name, value)| Some((name.to_string(), value.text(self.memory)?.into_owned())))
+            .collect()
+    }
+}
+
+impl Lookup for OfRoot<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        let matches =
-            |attribute: &&(Name, Value)| matches!(attribute.0, Name::Static(known) if known == name);
-        let (_, value) = self.attributes.iter().rev().find(matches)?;
-        Some(match value {
-            Value::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
-            Value::I64(value) => Cow::Owned(value.to_string()),
-            Value::F64(value) => Cow::Owned(value.to_string()),
-            Value::Text(text) => Cow::Borrowed(self.memory.text(*text)),
-            Value::Texts(_) => return None,
-            Value::Other(value) => Cow::Owned(value.to_string()),
-        })
+        let matches = |attribute: &&(u32, Name, Value)| attribute.0 == 0 && attribute.1.is(name);
+        self.attributes.iter().rev().find(matches)?.2.text(self.memory)
     }
 }
 

@@ -37,6 +37,7 @@ thread_local! {
     /// The layer of the innermost span of all, 0 outside of all; and what that span says.
     static INNERMOST: Cell<(u64, State)> = const { Cell::new((0, State::Dropped { context: SpanId::INVALID })) };
     static REFUSED: Cell<u64> = const { Cell::new(0) };
+    static IN_KEY: Cell<bool> = const { Cell::new(false) };
     static NUMBER: Cell<u32> = const { Cell::new(0) };
     static NAME: RefCell<Option<ThreadName>> = const { RefCell::new(None) };
 }
@@ -116,6 +117,21 @@ pub(crate) fn pop(layer: u64, id: u64) -> Option<Entered> {
 fn remove(stack: &mut Vec<Entered>, layer: u64, id: u64) -> Option<Entered> {
     let at = stack.iter().rposition(|entered| entered.layer == layer && entered.id == id)?;
     Some(stack.remove(at))
+}
+
+/// This thread is inside of a key function of the user's, until it is dropped.
+pub(crate) struct InKey;
+
+impl Drop for InKey {
+    fn drop(&mut self) {
+        let _ = IN_KEY.try_with(|inside| inside.set(false));
+    }
+}
+
+/// `None` if this thread is inside of one already: what the function traces would need keys again.
+pub(crate) fn enter_key() -> Option<InKey> {
+    let inside = IN_KEY.try_with(|inside| inside.replace(true)).unwrap_or(true);
+    (!inside).then_some(InKey)
 }
 
 /// A small number of this thread's own; threads that live at the same time may share one.

@@ -1,11 +1,15 @@
 //! Who decides, when, and what the others see of it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use tracing::field::Empty;
 use tracing::info_span;
 
-use crate::support::{draw, one, world};
-use astracer_sdk::{ContextMode, Parents, Presence};
+use crate::support::{World, draw, one, world};
+use astracer_sdk::{ContextMode, Key, OpenTelemetrySpanExt as _, Parents, Presence};
 
 fn remote(sampled: bool) -> Context {
     let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
@@ -122,4 +126,55 @@ fn an_edge_service_asks_its_own_sampler() {
     one(&spans, "below the API's");
     let stats = world.handle.stats();
     assert_eq!((stats.roots_kept, stats.roots_dropped, stats.parents_kept), (1, 1, 1));
+}
+
+fn keys(world: &World) -> Vec<String> {
+    world.handle.snapshot().unwrap().keys.into_iter().map(|key| key.key).collect()
+}
+
+/// As web frameworks do it: the route is known, and recorded, after the span is made.
+#[test]
+fn a_key_is_made_of_what_is_known_when_the_root_is_entered() {
+    let bucket = "bucket:capacity=10,rate=1";
+    let key = || Key::default().with_attribute("http.route").with_attribute("tenant");
+    let world = world(|builder| builder.sampler(bucket.parse().unwrap()).key(key()));
+    world.run(|| {
+        let root = info_span!("HTTP request", otel.name = "GET", http.route = Empty);
+        root.record("otel.name", "GET /orders/1234");
+        root.record("http.route", "/orders/{id}");
+        root.set_attribute("tenant", "a");
+        root.in_scope(|| {
+            root.record("otel.name", "too late");
+            root.record("http.route", "/too/late");
+        });
+        info_span!("bare").in_scope(|| ());
+        let late = info_span!("bare");
+        late.set_attribute("tenant", "b");
+        late.in_scope(|| ());
+    });
+    assert_eq!(keys(&world), ["GET /orders/*;http.route=/orders/{id};tenant=a", "bare", "bare;tenant=b"]);
+}
+
+/// The user's function is called once for each root. A root that it traces itself is counted by its name. (Called from
+/// within a new span it traces nothing: `tracing` is deaf there.)
+#[test]
+fn a_key_of_the_users_making_sees_what_is_known_and_may_trace() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let key = Key::custom(move |root, out| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        info_span!("inside of the key", n = 1).in_scope(|| ());
+        out.push_str(root.name());
+        out.push_str(&root.attribute("n").unwrap_or_default());
+    });
+    let world = world(|builder| builder.sampler("bucket:capacity=10,rate=1".parse().unwrap()).key(key));
+    world.run(|| {
+        let root = info_span!("root", n = 1);
+        root.record("n", 2);
+        root.in_scope(|| ());
+        let above = info_span!("above");
+        info_span!(parent: &above, "child").in_scope(|| ());
+    });
+    assert_eq!(keys(&world), ["above", "inside of the key", "root2"]);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
 }
