@@ -77,11 +77,11 @@ impl Queue {
             return;
         }
         let before = state.spans;
-        let empty = state.spare.pop().unwrap_or_default();
-        state.traces.push_back(std::mem::replace(trace, empty));
         state.bytes += bytes;
         state.spans += spans;
         let after = state.spans;
+        let empty = state.spare.pop().unwrap_or_else(|| trace.another());
+        state.traces.push_back(std::mem::replace(trace, empty));
         drop(state);
         // Once for the first, so that the worker begins to wait for more; once when there are enough.
         if before == 0 || (before < self.bounds.batch_spans && after >= self.bounds.batch_spans) {

@@ -10,7 +10,7 @@ use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use tracing_core::{Level, Metadata, span};
 
 use super::fields::{Fields, LogOrigin, Memory, Name, Value};
-use super::record::{Record, Status, Text, Texts};
+use super::record::{Activity, Detail, Record, Status, Text, Texts};
 use super::thread::ThreadName;
 use crate::clock::Ticks;
 use crate::settings::SpanLimits;
@@ -25,6 +25,9 @@ pub(crate) struct Buffer {
     pub(crate) trace_id: TraceId,
     pub(crate) trace_state: TraceState,
     pub(crate) records: Vec<Record>,
+    pub(crate) details: Vec<Detail>,
+    /// For how long each record's span was entered, if that is asked for.
+    pub(crate) activities: Vec<Activity>,
     /// How many records are open.
     pub(crate) open: u32,
     /// Attributes of spans, each with the index of its record, in the order of their arrival.
@@ -95,6 +98,8 @@ impl Default for Buffer {
             trace_id: TraceId::INVALID,
             trace_state: TraceState::NONE,
             records: Vec::new(),
+            details: Vec::new(),
+            activities: Vec::new(),
             open: 0,
             attributes: Vec::new(),
             events: Vec::new(),
@@ -114,6 +119,8 @@ impl Buffer {
         self.key.clear();
         self.trace_state = TraceState::NONE;
         self.records.clear();
+        self.details.clear();
+        self.activities.clear();
         self.open = 0;
         self.attributes.clear();
         self.events.clear();
@@ -124,6 +131,15 @@ impl Buffer {
         self.free.clear();
     }
 
+    /// An empty buffer with as much room for records: the next trace is likely to be like this one.
+    pub(crate) fn another(&self) -> Parcel {
+        Box::new(Buffer {
+            records: Vec::with_capacity(self.records.len()),
+            attributes: Vec::with_capacity(self.attributes.len()),
+            ..Buffer::default()
+        })
+    }
+
     /// Memory held, used or not, in bytes: an estimate that leaves out what values of the OpenTelemetry API own.
     pub(crate) fn bytes(&self) -> usize {
         fn of<T>(vec: &Vec<T>) -> usize {
@@ -131,6 +147,8 @@ impl Buffer {
         }
         size_of::<Self>()
             + of(&self.records)
+            + of(&self.details)
+            + of(&self.activities)
             + of(&self.attributes)
             + of(&self.events)
             + of(&self.event_attributes)
@@ -155,6 +173,34 @@ impl Buffer {
         (self.records.len() - 1) as u32
     }
 
+    /// What is rarely known of a record, to be changed.
+    pub(crate) fn detail(&mut self, index: u32) -> &mut Detail {
+        let detail = &mut self.records[index as usize].detail;
+        if self.details.get(*detail as usize).is_none() {
+            *detail = self.details.len() as u32;
+            self.details.push(Detail::NONE);
+        }
+        &mut self.details[*detail as usize]
+    }
+
+    /// What is rarely known of a record.
+    pub(crate) fn detail_of(&self, record: &Record) -> &Detail {
+        self.details.get(record.detail as usize).unwrap_or(&const { Detail::NONE })
+    }
+
+    /// Notes for how long the record's span is entered, from now on.
+    pub(crate) fn track(&mut self, index: u32, start: Ticks) {
+        if self.activities.len() <= index as usize {
+            self.activities.resize(index as usize + 1, Activity::default());
+        }
+        self.activities[index as usize] = Activity::new(start);
+    }
+
+    /// For how long the record's span was entered, to be changed.
+    pub(crate) fn activity(&mut self, index: u32) -> Option<&mut Activity> {
+        self.activities.get_mut(index as usize)
+    }
+
     /// Whether one more record is within the limit.
     pub(crate) fn has_room(&self, max: u32) -> bool {
         self.records.len() < max as usize || !self.free.is_empty()
@@ -168,6 +214,7 @@ impl Buffer {
         self.trace_state = closed.trace_state.clone();
         self.open = closed.open;
         self.threads.clone_from(&closed.threads);
+        self.activities.clone_from(&closed.activities);
         for (index, record) in closed.records.iter_mut().enumerate() {
             if !record.is_open() {
                 self.free.push(index as u32);
@@ -179,10 +226,14 @@ impl Buffer {
         let stays = |record: u32| closed.records[record as usize].left;
         let old = &closed.memory;
         for record in self.records.iter_mut().filter(|record| record.is_open()) {
-            record.name = record.name.map(|text| self.memory.adopt(old, text));
-            if let Status::Error(text) = &mut record.status {
+            let Some(detail) = closed.details.get(record.detail as usize) else { continue };
+            let mut detail = detail.clone();
+            detail.name = detail.name.map(|text| self.memory.adopt(old, text));
+            if let Status::Error(text) = &mut detail.status {
                 *text = self.memory.adopt(old, *text);
             }
+            record.detail = self.details.len() as u32;
+            self.details.push(detail);
         }
         let (open, rest) = closed.attributes.drain(..).partition(|(record, ..)| stays(*record));
         closed.attributes = rest;
@@ -224,13 +275,15 @@ impl Buffer {
 
     /// The index of the thread's name.
     #[inline]
-    pub(crate) fn thread(&mut self, thread: &ThreadName) -> u32 {
+    pub(crate) fn thread(&mut self, thread: &ThreadName) -> u16 {
         // Nearly always the thread that was last here, or the only one.
         match self.threads.iter().rposition(|known| known.id == thread.id) {
-            Some(index) => index as u32,
+            Some(index) => index as u16,
+            // More than a trace can hold spans, unless it was told to hold very many; then they are not told.
+            None if self.threads.len() == usize::from(u16::MAX) => u16::MAX,
             None => {
                 self.threads.push(thread.clone());
-                (self.threads.len() - 1) as u32
+                (self.threads.len() - 1) as u16
             }
         }
     }
@@ -244,14 +297,20 @@ impl Buffer {
             }
             return;
         };
-        let Some(record) = self.records.get_mut(index as usize) else { return };
-        if let Some(name) = fields.name {
-            record.name = Some(at.text(name));
+        if self.records.len() <= index as usize {
+            return;
         }
-        if let Some(kind) = fields.kind.take() {
-            record.kind = Some(kind);
+        if fields.name.is_some() || fields.kind.is_some() || fields.status != Status::Unset {
+            let detail = self.detail(index);
+            if let Some(name) = fields.name {
+                detail.name = Some(at.text(name));
+            }
+            if let Some(kind) = fields.kind.take() {
+                detail.kind = Some(kind);
+            }
+            detail.status.raise(at.status(fields.status));
         }
-        record.status.raise(at.status(fields.status));
+        let record = &mut self.records[index as usize];
         for (name, value) in fields.attributes.drain(..) {
             if record.attributes.admit(limits.attributes) {
                 self.attributes.push((index, name, at.value(value)));
@@ -270,21 +329,26 @@ impl Buffer {
         text_max: u32,
     ) {
         let memory = self.append_memory(&fields.memory, text_max);
-        let Some(record) = self.records.get_mut(index as usize) else { return };
-        if *metadata.level() == Level::ERROR && record.status == Status::Unset {
-            record.status = Status::Error(Text::EMPTY);
+        if self.records.len() <= index as usize {
+            return;
+        }
+        let detail = self.detail(index);
+        if *metadata.level() == Level::ERROR && detail.status == Status::Unset {
+            detail.status = Status::Error(Text::EMPTY);
         }
         let Some(at) = memory else {
-            record.events.cut = record.events.cut.saturating_add(1);
+            detail.events.cut = detail.events.cut.saturating_add(1);
             return;
         };
-        record.status.raise(at.status(fields.status));
+        detail.status.raise(at.status(fields.status));
+        let admitted = detail.events.admit(limits.events);
+        let record = &mut self.records[index as usize];
         for (name, value) in fields.for_span.drain(..) {
             if record.attributes.admit(limits.attributes) {
                 self.attributes.push((index, name, at.value(value)));
             }
         }
-        if !record.events.admit(limits.events) {
+        if !admitted {
             return;
         }
         let given = fields.attributes.len() as u32;

@@ -11,7 +11,7 @@ use super::buffer::{Buffer, Event, EventName, EventTime, Link};
 use super::core::Core;
 use super::fields::{Name, Value};
 use super::pool::Slot;
-use super::record::{Record, Status, Text};
+use super::record::{Detail, Record, Status, Text};
 use super::table::{Handle, Lane};
 use super::thread;
 use crate::settings::{ContextMode, SpanLimits};
@@ -162,7 +162,7 @@ impl Span for LiveSpan {
     }
 
     fn end_with_timestamp(&mut self, timestamp: SystemTime) {
-        self.with(|open| open.record().ended_by_hand = Some(timestamp));
+        self.with(|open| open.detail().ended_by_hand = Some(timestamp));
     }
 }
 
@@ -182,12 +182,17 @@ impl<'a> Open<'a> {
         limits: &'a SpanLimits,
     ) -> Option<Self> {
         let record = buffer.records.get(index as usize)?;
-        let open = record.is_open() && record.span_id == span_id && record.ended_by_hand.is_none();
+        let open =
+            record.is_open() && record.span_id == span_id && buffer.detail_of(record).ended_by_hand.is_none();
         open.then_some(Open { buffer, index, limits })
     }
 
     fn record(&mut self) -> &mut Record {
         &mut self.buffer.records[self.index as usize]
+    }
+
+    fn detail(&mut self) -> &mut Detail {
+        self.buffer.detail(self.index)
     }
 
     pub(crate) fn set_attribute(&mut self, attribute: KeyValue) {
@@ -208,12 +213,12 @@ impl<'a> Open<'a> {
             OtelStatus::Ok => Status::Ok,
             OtelStatus::Error { description } => Status::Error(self.text(&description)),
         };
-        self.record().status.raise(status);
+        self.detail().status.raise(status);
     }
 
     pub(crate) fn update_name(&mut self, name: &str) {
         let text = self.text(name);
-        self.record().name = Some(text);
+        self.detail().name = Some(text);
     }
 
     fn text(&mut self, text: &str) -> Text {
@@ -226,7 +231,7 @@ impl<'a> Open<'a> {
 
     pub(crate) fn add_event(&mut self, name: Cow<'static, str>, time: EventTime, attributes: Vec<KeyValue>) {
         let max = self.limits.events;
-        if !self.record().events.admit(max) {
+        if !self.detail().events.admit(max) {
             return;
         }
         let given = attributes.len() as u32;
@@ -252,7 +257,7 @@ impl<'a> Open<'a> {
 
     pub(crate) fn add_link(&mut self, to: SpanContext, mut attributes: Vec<KeyValue>) {
         let max = self.limits.links;
-        if self.record().links.admit(max) {
+        if self.detail().links.admit(max) {
             let given = attributes.len();
             attributes.truncate(self.limits.attributes_per_link as usize);
             let cut = (given - attributes.len()) as u32;

@@ -67,9 +67,9 @@ impl Converter {
             }
         }
         // What we add comes after what the user gave, so that it is what a limit cuts.
-        for (record, place) in buffer.records.iter().zip(&places) {
+        for (index, place) in places.iter().enumerate() {
             if let Some(place) = place {
-                self.add_extras(record, buffer, &mut out[*place]);
+                self.add_extras(index, buffer, &mut out[*place]);
             }
         }
         debug_assert!(out.len() >= first);
@@ -78,14 +78,15 @@ impl Converter {
     fn span(&self, record: &Record, buffer: &Buffer, anchor: &Anchor<'_>) -> SpanData {
         let memory = &buffer.memory;
         let state = buffer.trace_state.clone();
-        let name = match record.name {
+        let detail = buffer.detail_of(record);
+        let name = match detail.name {
             Some(text) => Cow::Owned(memory.text(text).to_owned()),
             None => Cow::Borrowed(record.metadata.name()),
         };
         let mut events = SpanEvents::default();
-        events.dropped_count = record.events.cut;
+        events.dropped_count = detail.events.cut;
         let mut links = SpanLinks::default();
-        links.dropped_count = record.links.cut;
+        links.dropped_count = detail.links.cut;
         SpanData {
             span_context: SpanContext::new(
                 buffer.trace_id,
@@ -95,16 +96,16 @@ impl Converter {
                 state,
             ),
             parent_span_id: record.parent,
-            parent_span_is_remote: record.parent_is_remote,
-            span_kind: record.kind.clone().unwrap_or(SpanKind::Internal),
+            parent_span_is_remote: detail.parent_is_remote,
+            span_kind: detail.kind.clone().unwrap_or(SpanKind::Internal),
             name,
             start_time: anchor.date(record.start),
-            end_time: record.ended_by_hand.unwrap_or_else(|| anchor.date(record.end)),
+            end_time: detail.ended_by_hand.unwrap_or_else(|| anchor.date(record.end)),
             attributes: Vec::with_capacity(record.attributes.held as usize + EXTRAS_MAX),
             dropped_attributes_count: record.attributes.cut,
             events,
             links,
-            status: match record.status {
+            status: match detail.status {
                 Status::Unset => OtelStatus::Unset,
                 Status::Ok => OtelStatus::Ok,
                 Status::Error(text) => OtelStatus::error(memory.text(text).to_owned()),
@@ -113,7 +114,7 @@ impl Converter {
         }
     }
 
-    fn add_extras(&self, record: &Record, buffer: &Buffer, span: &mut SpanData) {
+    fn add_extras(&self, index: usize, buffer: &Buffer, span: &mut SpanData) {
         let mut add = |attribute: KeyValue| {
             if span.attributes.len() < self.attributes_max {
                 span.attributes.push(attribute);
@@ -121,6 +122,7 @@ impl Converter {
                 span.dropped_attributes_count = span.dropped_attributes_count.saturating_add(1);
             }
         };
+        let record = &buffer.records[index];
         let metadata = record.metadata;
         if self.extras.location {
             location(metadata).for_each(&mut add);
@@ -137,10 +139,10 @@ impl Converter {
         if self.extras.target {
             add(KeyValue::new("target", metadata.target()));
         }
-        if self.extras.inactivity {
+        if let Some(activity) = buffer.activities.get(index).filter(|_| self.extras.inactivity) {
             let nanos = |ticks| i64::try_from(self.clock.nanos_between(0, ticks)).unwrap_or(i64::MAX);
-            add(KeyValue::new("busy_ns", nanos(record.activity.busy)));
-            add(KeyValue::new("idle_ns", nanos(record.activity.idle)));
+            add(KeyValue::new("busy_ns", nanos(activity.busy)));
+            add(KeyValue::new("idle_ns", nanos(activity.idle)));
         }
     }
 

@@ -169,9 +169,13 @@ impl Core {
     /// Adds a record, with the thread and the fields.
     fn fill(&self, buffer: &mut Buffer, mut record: Record, fields: Option<&mut Fields>) -> u32 {
         if self.settings.extras.threads {
-            record.thread = ThreadName::with(|thread| buffer.thread(thread)).unwrap_or(u32::MAX);
+            record.thread = ThreadName::with(|thread| buffer.thread(thread)).unwrap_or(u16::MAX);
         }
+        let start = record.start;
         let index = buffer.push(record);
+        if self.settings.extras.inactivity {
+            buffer.track(index, start);
+        }
         if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
             buffer.absorb(index, fields, &self.settings.limits, self.settings.bounds.text_per_trace);
         }
@@ -332,7 +336,9 @@ impl Core {
         buffer.trace_state = trace_state;
         if let (Some(root), true) = (buffer.records.first_mut(), parent.is_valid()) {
             root.parent = parent.span_id();
-            root.parent_is_remote = parent.is_remote();
+            if parent.is_remote() {
+                buffer.detail(0).parent_is_remote = true;
+            }
         }
         lane.set_ids(trace_id, span_id, buffer.has_state());
         let handle = Handle::Record { slot: number, index: 0 };

@@ -42,7 +42,7 @@ impl Core {
         if self.settings.extras.inactivity {
             let now = self.decider.clock().ticks();
             self.with_record(id, handle, |buffer, index| {
-                buffer.records[index as usize].activity.enter(now);
+                _ = buffer.activity(index).map(|activity| activity.enter(now));
             });
         }
         let state = State::Recorded { slot, index, span_id: lane.span_id() };
@@ -72,7 +72,7 @@ impl Core {
                 }
                 if self.settings.extras.inactivity {
                     self.with_record(id, Handle::Record { slot, index }, |buffer, index| {
-                        buffer.records[index as usize].activity.exit(now);
+                        _ = buffer.activity(index).map(|activity| activity.exit(now));
                     });
                 }
             }

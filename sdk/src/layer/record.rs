@@ -47,30 +47,49 @@ impl Status {
     }
 }
 
-/// One span, open or closed.
+/// One span, open or closed: what every span has, in one cache line, since each line travels to the exporter's thread and
+/// back.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// Its id in the subscriber; `None` once it is closed.
     pub(crate) id: Option<span::Id>,
     pub(crate) span_id: SpanId,
     pub(crate) parent: SpanId,
-    pub(crate) parent_is_remote: bool,
-    /// Its data is in another buffer: here it is not exported.
-    pub(crate) left: bool,
     pub(crate) metadata: &'static Metadata<'static>,
     pub(crate) start: Ticks,
     pub(crate) end: Ticks,
+    pub(crate) attributes: Count,
+    /// Into the trace's list of details.
+    pub(crate) detail: u32,
+    /// Into the trace's list of threads.
+    pub(crate) thread: u16,
+    /// Its data is in another buffer: here it is not exported.
+    pub(crate) left: bool,
+}
+
+/// What few spans have.
+#[derive(Clone, Debug)]
+pub(crate) struct Detail {
+    pub(crate) parent_is_remote: bool,
     /// An end that code on the OpenTelemetry API gave.
     pub(crate) ended_by_hand: Option<std::time::SystemTime>,
     pub(crate) name: Option<Text>,
     pub(crate) kind: Option<SpanKind>,
     pub(crate) status: Status,
-    /// Into the trace's list of threads.
-    pub(crate) thread: u32,
-    pub(crate) attributes: Count,
     pub(crate) events: Count,
     pub(crate) links: Count,
-    pub(crate) activity: Activity,
+}
+
+impl Detail {
+    pub(crate) const NONE: Detail = Detail {
+        parent_is_remote: false,
+        ended_by_hand: None,
+        name: None,
+        kind: None,
+        status: Status::Unset,
+        events: Count { held: 0, cut: 0 },
+        links: Count { held: 0, cut: 0 },
+    };
 }
 
 impl Record {
@@ -85,20 +104,13 @@ impl Record {
             id: Some(id.clone()),
             span_id,
             parent,
-            parent_is_remote: false,
-            left: false,
             metadata,
             start,
             end: 0,
-            ended_by_hand: None,
-            name: None,
-            kind: None,
-            status: Status::Unset,
-            thread: u32::MAX,
             attributes: Count::default(),
-            events: Count::default(),
-            links: Count::default(),
-            activity: Activity { changed: start, ..Activity::default() },
+            detail: u32::MAX,
+            thread: u16::MAX,
+            left: false,
         }
     }
 
@@ -146,6 +158,10 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
+    pub(crate) fn new(start: Ticks) -> Self {
+        Activity { changed: start, ..Activity::default() }
+    }
+
     pub(crate) fn enter(&mut self, now: Ticks) {
         if self.inside == 0 {
             self.idle += now.saturating_sub(self.changed);

@@ -46,27 +46,34 @@ impl Handle {
     #[inline]
     fn pack(self) -> u64 {
         match self {
-            Handle::Fresh => 1,
-            Handle::Deciding => 2,
-            Handle::Dropped => 3,
-            Handle::Pending { slot } => (u64::from(slot) + 1) << 32 | u64::from(u32::MAX),
-            Handle::Record { slot, index } => (u64::from(slot) + 1) << 32 | u64::from(index),
+            Handle::Fresh => OTHER | 1,
+            Handle::Deciding => OTHER | 2,
+            Handle::Dropped => OTHER,
+            Handle::Pending { slot } => u64::from(slot) << 32 | u64::from(PENDING),
+            Handle::Record { slot, index } => u64::from(slot) << 32 | u64::from(index),
         }
     }
 
     #[inline]
     fn unpack(word: u64) -> Self {
-        match word {
+        if word < OTHER {
+            return match ((word >> 32) as u32, word as u32) {
+                (slot, PENDING) => Handle::Pending { slot },
+                (slot, index) => Handle::Record { slot, index },
+            };
+        }
+        match word - OTHER {
             1 => Handle::Fresh,
             2 => Handle::Deciding,
-            0..=3 => Handle::Dropped,
-            _ => match ((word >> 32).saturating_sub(1) as u32, word as u32) {
-                (slot, u32::MAX) => Handle::Pending { slot },
-                (slot, index) => Handle::Record { slot, index },
-            },
+            _ => Handle::Dropped,
         }
     }
 }
+
+/// From here on words are not of a slot: there are not so many.
+const OTHER: u64 = (u32::MAX as u64) << 32;
+/// No record has this index: a trace has not so many.
+const PENDING: u32 = u32::MAX;
 
 /// A span's place.
 #[derive(Debug, Default)]
@@ -376,7 +383,7 @@ mod tests {
             record(7, u32::MAX - 1),
             Handle::Pending { slot: 0 },
             Handle::Pending { slot: 7 },
-            record(u32::MAX - 1, 1),
+            record(u32::MAX - 1, u32::MAX - 1),
         ] {
             assert_eq!(Handle::unpack(handle.pack()), handle);
         }
