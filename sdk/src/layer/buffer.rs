@@ -367,6 +367,9 @@ impl Buffer {
 
     fn append_memory(&mut self, memory: &Memory, text_max: u32) -> Option<Offset> {
         let offset = Offset { text: self.memory.text.len() as u32, list: self.memory.lists.len() as u32 };
+        if memory.text.is_empty() && memory.lists.is_empty() {
+            return Some(offset);
+        }
         if offset.text as usize + memory.text.len() > text_max as usize {
             return None;
         }

@@ -14,7 +14,7 @@ use super::buffer::{Buffer, Pending};
 use super::context;
 use super::fields::{Fields, Memory, OfRoot, Visitor};
 use super::pool::{Pool, Slot};
-use super::record::Record;
+use super::record::{Detail, Record};
 use super::table::{Handle, Lane, Table};
 use super::thread::{self, ThreadName};
 use crate::clock::Ticks;
@@ -304,11 +304,11 @@ impl Core {
         let Verdict { keep, trace_state } = if self.decider.honours(parent) {
             self.decider.honour(parent, &self.counters)
         } else {
-            let Buffer { key, records, attributes, memory, .. } = &mut **buffer;
+            let Buffer { key, records, details, attributes, memory, .. } = &mut **buffer;
             let attributes = OfRoot { attributes, memory };
             let key = match &custom {
                 Some(key) => key,
-                None => self.decider.key_of(&root_of(records, memory, &attributes), key),
+                None => self.decider.key_of(&root_of(records, details, memory, &attributes), key),
             };
             self.decider.ask(key, trace_id, parent.trace_state(), began, &self.counters)
         };
@@ -355,9 +355,9 @@ impl Core {
     #[cold]
     fn custom_key(&self, slot: &Slot) -> String {
         let buffer = slot.lock();
-        let Buffer { records, attributes, memory, .. } = &**buffer;
+        let Buffer { records, details, attributes, memory, .. } = &**buffer;
         let attributes = OfRoot { attributes, memory }.to_texts();
-        let name = root_of(records, memory, &()).name().to_owned();
+        let name = root_of(records, details, memory, &()).name().to_owned();
         drop(buffer);
         let Some(_inside) = thread::enter_key() else { return name };
         let mut key = String::new();
@@ -448,8 +448,13 @@ impl Core {
 }
 
 /// The local root in a trace's memory.
-fn root_of<'a>(records: &[Record], memory: &'a Memory, attributes: &'a dyn Lookup) -> Root<'a> {
-    let name =
-        records.first().map_or("", |root| root.name.map_or(root.metadata.name(), |name| memory.text(name)));
-    Root::new(name, attributes)
+fn root_of<'a>(
+    records: &[Record],
+    details: &[Detail],
+    memory: &'a Memory,
+    attributes: &'a dyn Lookup,
+) -> Root<'a> {
+    let Some(root) = records.first() else { return Root::new("", attributes) };
+    let given = details.get(root.detail as usize).and_then(|detail| detail.name);
+    Root::new(given.map_or(root.metadata.name(), |name| memory.text(name)), attributes)
 }
