@@ -54,7 +54,8 @@ pub(crate) fn mean_of_root(x: Moments) -> f64 {
         return x.mean.sqrt();
     }
     let t = 0.25 + 1.0 / (32.0 * k + 1.0 / (FRAC_1_PI - 0.25));
-    (x.mean * k / (k + t)).sqrt()
+    // In this order, since k may be close to the largest number there is.
+    (x.mean * (k / (k + t))).sqrt()
 }
 
 /// Mean and variance of (m - M)^2 + (s - S)^2, where m and s are mean and deviation of a function over what is kept,

@@ -18,6 +18,8 @@ fn roots_of_gamma_distributions() {
     close(mean_of_root(Moments { mean: 4.0, variance: 8.0 }), 2f64.sqrt() * 0.75 * PI.sqrt(), 5e-4);
     close(mean_of_root(Moments { mean: 9.0, variance: 0.0 }), 3.0, 0.0);
     close(mean_of_root(Moments { mean: 9.0, variance: 1e-300 }), 3.0, 1e-15);
+    // The square of the mean divided by the variance is then close to the largest number.
+    close(mean_of_root(Moments { mean: 1e6, variance: 1e-295 }), 1e3, 1e-15);
     assert_eq!(mean_of_root(Moments::default()), 0.0);
 }
 
