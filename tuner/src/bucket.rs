@@ -2,7 +2,9 @@
 
 use astracer_samplers::TokenBucket;
 
-use crate::score::{Reference, Score, Tally};
+use crate::expect::Expected;
+use crate::latency::LatencyTally;
+use crate::score::{Reference, Tally};
 use crate::workload::Workload;
 
 /// A workload's arrivals, put together by key.
@@ -66,11 +68,22 @@ impl<'w> BucketReplay<'w> {
         size
     }
 
-    /// The score of what is kept.
-    pub(crate) fn score<'b>(&self, of_key: impl Fn(usize) -> &'b TokenBucket) -> Score {
+    /// The measures of what is kept, which is the same in every replay; with the distance of latencies if it is wanted.
+    /// A bucket tells no weights: each trace counts once.
+    pub(crate) fn expected<'b>(
+        &self,
+        of_key: impl Fn(usize) -> &'b TokenBucket,
+        latencies: bool,
+    ) -> Expected {
         let mut tally = Tally::new(self.workload, &self.reference);
-        self.kept(of_key, |arrival| tally.keep(arrival.index as usize));
-        tally.score()
+        let mut histograms = latencies.then(|| LatencyTally::new(self.workload));
+        self.kept(of_key, |arrival| {
+            tally.keep(arrival.index as usize);
+            if let Some(histograms) = &mut histograms {
+                histograms.keep(arrival.index as usize, 1.0);
+            }
+        });
+        Expected::certain(&tally.score(), histograms.map(|histograms| histograms.distance()))
     }
 
     /// The sampler's own arithmetic (see [`TokenBucket`]), without its table.
@@ -138,12 +151,17 @@ mod tests {
 
             let config = PerKey::new(bucket.clone()).with_override("quiet", quiet.clone());
             let mut expected = Vec::new();
-            replay(&workload, &Sampler::new(&Config::TokenBucket(config)), 1, |index| expected.push(index));
+            replay(&workload, &Sampler::new(&Config::TokenBucket(config)), 1, |index, _| {
+                expected.push(index)
+            });
             assert_eq!(kept, expected, "capacity {capacity}, rate {rate}");
 
-            let (size, score) = (replayed.size(of_key), replayed.score(of_key));
-            assert_eq!((size.traces, size.bytes), (score.traces, score.bytes));
+            let (size, score) = (replayed.size(of_key), replayed.expected(of_key, true));
+            assert_eq!((size.traces as f64, size.bytes as f64), (score.traces, score.bytes));
             assert_eq!(size.traces, kept.len() as u64);
+            let mut histograms = LatencyTally::new(&workload);
+            kept.iter().for_each(|&arrival| histograms.keep(arrival, 1.0));
+            assert!((histograms.distance() - score.latency.expect("asked for")).abs() < 1e-12);
         }
     }
 

@@ -18,14 +18,15 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Replays a workload and calls `keep` with the index of each arrival kept. All contenders see the same draws.
-    pub fn replay(&self, workload: &Workload, seed: u64, keep: impl FnMut(usize)) {
+    /// Replays a workload and calls `keep` with the index of each arrival kept, and with its weight if the sampler is
+    /// ours and tells one. All contenders see the same draws.
+    pub fn replay(&self, workload: &Workload, seed: u64, mut keep: impl FnMut(usize, Option<f64>)) {
         match self {
             Self::Ours(config) => {
                 let sampler = Sampler::with_limits(config, Limits::single_threaded());
                 replay(workload, &sampler, seed, keep);
             }
-            Self::Rival(spec) => rivals::replay(workload, spec, seed, keep),
+            Self::Rival(spec) => rivals::replay(workload, spec, seed, |index| keep(index, None)),
         }
     }
 }

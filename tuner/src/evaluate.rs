@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::contender::Contender;
 use crate::key::KeyRule;
+use crate::latency::LatencyTally;
 use crate::score::{Reference, Score, Tally};
 use crate::statistics::MeanSd;
 use crate::workload::Workload;
@@ -175,8 +176,19 @@ impl<'w> Evaluator<'w> {
     /// The score of one sampler with one seed.
     pub fn score(&self, sampler: &Contender, seed: u64) -> Score {
         let mut tally = Tally::new(self.workload, &self.reference);
-        sampler.replay(self.workload, seed, |arrival| tally.keep(arrival));
+        sampler.replay(self.workload, seed, |arrival, _| tally.keep(arrival));
         tally.score()
+    }
+
+    /// The score of one sampler with one seed, and the distance of its latency histograms from the whole's.
+    pub fn score_and_latency(&self, sampler: &Contender, seed: u64) -> (Score, f64) {
+        let mut tally = Tally::new(self.workload, &self.reference);
+        let mut histograms = LatencyTally::new(self.workload);
+        sampler.replay(self.workload, seed, |arrival, weight| {
+            tally.keep(arrival);
+            histograms.keep(arrival, weight.unwrap_or(1.0));
+        });
+        (tally.score(), histograms.distance())
     }
 
     /// Replays each sampler with seeds 1 to `seeds`, on all cores, calling `done` after each replay.
@@ -208,7 +220,7 @@ impl<'w> Evaluator<'w> {
     /// The ids of the traces that a sampler keeps with one seed, in order of arrival.
     pub fn kept(&self, sampler: &Contender, seed: u64) -> Vec<TraceId> {
         let mut ids = Vec::new();
-        sampler.replay(self.workload, seed, |arrival| ids.push(self.workload.trace_id(arrival)));
+        sampler.replay(self.workload, seed, |arrival, _| ids.push(self.workload.trace_id(arrival)));
         ids
     }
 

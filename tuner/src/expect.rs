@@ -12,6 +12,9 @@
 //!   of the same root to rise and fall together, and those of different roots to be independent.
 //! - The entropy is that of the expected counts, and dist/entropy the quotient of the two expectations.
 //!
+//! - The distance of latencies is of first order in the variance of each bucket's share, with a bridge to buckets that
+//!   are hardly ever found (see `crate::latency`): within 15 %.
+//!
 //! RESULTS.md compares all of these with the means of 200 replays.
 
 mod index;
@@ -24,6 +27,7 @@ use std::num::NonZeroU64;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::latency::{LatencyCell, expected_divergence};
 use crate::score::Score;
 use crate::statistics::MeanSd;
 use crate::workload::Workload;
@@ -69,6 +73,9 @@ pub struct Expected {
     pub entropy_bits: f64,
     /// `ss_ms / entropy_bits`.
     pub dist_over_entropy: f64,
+    /// The distance of the functions' latency histograms from the whole's, 0 to 1: weighted where the sampler tells
+    /// weights. `None` if it was not asked for.
+    pub latency: Option<f64>,
     /// The standard error of a function's number of calls, estimated by weights, relative to the number: mean over the
     /// functions. `None` where decisions have no weights.
     pub count_error: Option<f64>,
@@ -76,7 +83,7 @@ pub struct Expected {
 
 impl Expected {
     /// A score that is the same in every replay.
-    pub(crate) fn certain(score: &Score) -> Self {
+    pub(crate) fn certain(score: &Score, latency: Option<f64>) -> Self {
         Self {
             traces: score.traces as f64,
             spans: score.spans as f64,
@@ -90,6 +97,7 @@ impl Expected {
             ss_ms: score.ss_ms,
             entropy_bits: score.entropy_bits,
             dist_over_entropy: score.dist_over_entropy,
+            latency,
             count_error: None,
         }
     }
@@ -116,6 +124,8 @@ pub struct Expectation {
     pivots: Pivots,
     windows_ns: Vec<NonZeroU64>,
     tables: Vec<Table>,
+    /// Empty if the distance of latencies is not asked for.
+    latency_cells: Vec<LatencyCell>,
 }
 
 /// A function of the whole.
@@ -136,31 +146,37 @@ pub struct Scratch {
     /// For each call tree, the sum of ln(1 - p); minus infinity if one of its traces is kept for certain.
     trees: Vec<f64>,
     families: Vec<f64>,
+    /// For each latency cell, the variance of its number of calls estimated by weights.
+    latencies: Vec<f64>,
     law: Law,
 }
 
 impl Expectation {
     /// Sums up a workload, for window lengths of its own scale: from 0.1 s to a minute, or to the recording's length.
-    pub fn new(workload: &Workload) -> Self {
+    ///
+    /// With `latencies` there will be a distance of latencies, which takes memory and time.
+    pub fn new(workload: &Workload, latencies: bool) -> Self {
         let seconds_ns = workload.arrivals().last().map_or(0, |arrival| arrival.at_ns);
         let pivots = Pivots::new(workload);
         let mut windows_ns = window_lengths(seconds_ns);
         // The longest windows have the most bins.
-        let largest = windows_ns.last().map_or(0, |&window| Table::new(workload, &pivots, window).bytes());
+        let largest =
+            windows_ns.last().map_or(0, |&window| Table::new(workload, &pivots, window, latencies).bytes());
         let affordable = (TABLES_BYTES_MAX / largest.max(1)).max(3);
         let step = windows_ns.len().div_ceil(affordable);
         windows_ns = windows_ns.into_iter().rev().step_by(step).collect();
         windows_ns.reverse();
-        Self::build(workload, pivots, windows_ns)
+        Self::build(workload, pivots, windows_ns, latencies)
     }
 
     /// Sums up a workload for these window lengths.
-    pub fn with_windows(workload: &Workload, windows_ns: &[NonZeroU64]) -> Self {
-        Self::build(workload, Pivots::new(workload), windows_ns.to_vec())
+    pub fn with_windows(workload: &Workload, windows_ns: &[NonZeroU64], latencies: bool) -> Self {
+        Self::build(workload, Pivots::new(workload), windows_ns.to_vec(), latencies)
     }
 
-    fn build(workload: &Workload, pivots: Pivots, windows_ns: Vec<NonZeroU64>) -> Self {
-        let tables = windows_ns.par_iter().map(|&window| Table::new(workload, &pivots, window)).collect();
+    fn build(workload: &Workload, pivots: Pivots, windows_ns: Vec<NonZeroU64>, latencies: bool) -> Self {
+        let tables =
+            windows_ns.par_iter().map(|&window| Table::new(workload, &pivots, window, latencies)).collect();
         let mut size = [0.0; 4];
         for arrival in workload.arrivals() {
             let trace = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
@@ -173,6 +189,7 @@ impl Expectation {
             pivots,
             windows_ns,
             tables,
+            latency_cells: if latencies { workload.latency_cells().to_vec() } else { Vec::new() },
         }
     }
 
@@ -194,6 +211,7 @@ impl Expectation {
             pivots: vec![0.0; self.pivots.len()],
             trees: vec![0.0; self.call_trees],
             families: vec![0.0; self.keys()],
+            latencies: vec![0.0; self.latency_cells.len()],
             law: Law::default(),
         }
     }
@@ -242,7 +260,8 @@ impl Expectation {
         scratch.families.fill(0.0);
         let mut distance_squared = Moments::default();
         let mut counts = Entropy::default();
-        let (mut found, mut count_error) = (0.0, 0.0);
+        let (mut found, mut count_error, mut latency) = (0.0, 0.0, 0.0);
+        let divergences = self.divergences(&scratch.latencies);
         let kept_pivots = scratch.pivots.chunks_exact(PIVOTS);
         for ((index, function), (sums, kept)) in
             self.functions.iter().enumerate().zip(scratch.functions.iter().zip(kept_pivots))
@@ -264,6 +283,9 @@ impl Expectation {
             }
             counts.add(expected);
             found += 1.0 - missing;
+            if let Some(divergences) = &divergences {
+                latency += missing + (1.0 - missing) * divergences[index].sqrt();
+            }
             count_error += variance.sqrt() / function.count;
         }
         distance_squared.variance = scratch.families.iter().map(|sd| sd * sd).sum();
@@ -284,8 +306,36 @@ impl Expectation {
             ss_ms,
             entropy_bits,
             dist_over_entropy: if ss_ms == 0.0 { 0.0 } else { ss_ms / entropy_bits },
+            latency: divergences.is_some().then(|| latency / functions_all.max(1.0)),
             count_error: Some(count_error / functions_all.max(1.0)),
         }
+    }
+}
+
+impl Expectation {
+    /// For each function the divergence of its weighted latency histogram from the whole's, given the variances of its
+    /// buckets. A bucket's share is the quotient of two sums that vary together: by the delta method its relative
+    /// variance is that of its calls, less twice their covariance with the function's, plus the function's; the calls
+    /// of different buckets are taken as independent.
+    fn divergences(&self, variances: &[f64]) -> Option<Vec<f64>> {
+        if self.latency_cells.is_empty() {
+            return None;
+        }
+        let mut totals = vec![0.0; self.functions.len()];
+        for (cell, variance) in self.latency_cells.iter().zip(variances) {
+            totals[cell.function as usize] += variance;
+        }
+        let mut divergences = vec![0.0; self.functions.len()];
+        for (cell, variance) in self.latency_cells.iter().zip(variances) {
+            let function = cell.function as usize;
+            let (count, all) = (cell.count as f64, self.functions[function].count);
+            if count > 0.0 {
+                let relative = variance / (count * count) - 2.0 * variance / (count * all)
+                    + totals[function] / (all * all);
+                divergences[function] += count / all * expected_divergence(relative.max(0.0));
+            }
+        }
+        Some(divergences)
     }
 }
 
@@ -387,6 +437,7 @@ impl Scratch {
         self.functions.fill(Sums::default());
         self.pivots.fill(0.0);
         self.trees.fill(0.0);
+        self.latencies.fill(0.0);
     }
 
     /// Adds what a key's traces bring, by the law that was set.
@@ -394,6 +445,7 @@ impl Scratch {
         self.law.add_size(table, &mut self.size);
         self.law.add_functions(table, &mut self.functions);
         self.law.add_trees(table, &mut self.trees);
+        self.law.add_latencies(table, &mut self.latencies);
         for &(place, bin) in &table.pivots {
             self.pivots[place as usize] = self.law.probability(bin);
         }
@@ -463,6 +515,20 @@ impl Law {
                 total.log_missing += (chance.log_missing - before.log_missing) * traces;
                 total.certain += u32::from(chance.probability == 1.0);
                 before = chance;
+                if last {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn add_latencies(&self, table: &KeyTable, variances: &mut [f64]) {
+        for (cell, bins) in table.by_latency() {
+            let mut before = 0.0;
+            for bin in bins {
+                let (chance, last) = self.chance(bin.bin);
+                variances[cell] += (chance.odds_against - before) * bin.squares;
+                before = chance.odds_against;
                 if last {
                     break;
                 }

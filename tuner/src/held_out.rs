@@ -29,6 +29,8 @@ pub struct Replayed {
     pub call_trees: MeanSd,
     /// Traces kept.
     pub traces: MeanSd,
+    /// The distance of latencies, by weights where there are any.
+    pub latency: MeanSd,
 }
 
 impl Replayed {
@@ -37,18 +39,19 @@ impl Replayed {
         let evaluator = Evaluator::new(workload);
         let config = Contender::from(config.clone());
         let score = |seed: u64| {
-            let score = evaluator.score(&config, seed);
+            let score = evaluator.score_and_latency(&config, seed);
             done();
             score
         };
-        let scores: Vec<Score> = (1..=replays).into_par_iter().map(score).collect();
-        let mean_sd = |of: fn(&Score) -> f64| MeanSd::of(scores.iter().map(of));
+        let scores: Vec<(Score, f64)> = (1..=replays).into_par_iter().map(score).collect();
+        let mean_sd = |of: fn(&Score) -> f64| MeanSd::of(scores.iter().map(|(score, _)| of(score)));
         Self {
             replays,
             dist_over_entropy: mean_sd(|score| score.dist_over_entropy),
             tfcr: mean_sd(|score| score.tfcr),
             call_trees: mean_sd(|score| score.call_trees as f64),
             traces: mean_sd(|score| score.traces as f64),
+            latency: MeanSd::of(scores.iter().map(|&(_, latency)| latency)),
         }
     }
 }
@@ -121,6 +124,6 @@ impl HeldOut {
 
 /// The score of keeping each trace with the same probability, in expectation.
 pub(crate) fn equal_share(workload: &Workload, share: f64) -> Expected {
-    let expectation = Expectation::with_windows(workload, &[NonZeroU64::MAX]);
+    let expectation = Expectation::with_windows(workload, &[NonZeroU64::MAX], true);
     expectation.ratio(share, &mut expectation.scratch())
 }

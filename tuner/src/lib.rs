@@ -18,6 +18,7 @@ pub mod held_out;
 pub mod inspect;
 pub mod key;
 pub mod key_choice;
+pub mod latency;
 pub mod limits;
 pub mod names;
 pub mod objective;

@@ -14,6 +14,8 @@ pub enum Measure {
     CallTrees,
     /// Relative error of the functions' numbers of calls, estimated by weights.
     Counts,
+    /// Distance of the functions' latency histograms: see [`crate::latency`].
+    Latency,
 }
 
 /// A measure, or a weighted sum of several.
@@ -24,16 +26,21 @@ pub struct Objective {
 }
 
 impl Measure {
-    const ALL: [(&'static str, Self); 3] =
-        [("dist/entropy", Self::DistOverEntropy), ("call-trees", Self::CallTrees), ("counts", Self::Counts)];
+    const ALL: [(&'static str, Self); 4] = [
+        ("dist/entropy", Self::DistOverEntropy),
+        ("call-trees", Self::CallTrees),
+        ("counts", Self::Counts),
+        ("latency", Self::Latency),
+    ];
 
-    /// Its value. Infinite where the sampler has no weights to estimate counts by.
+    /// Its value. Infinite where the sampler has no weights to estimate counts by, or latencies were not looked at.
     pub fn of(self, kept: &Expected) -> f64 {
         match self {
             Self::DistOverEntropy => kept.dist_over_entropy,
             Self::CallTrees if kept.call_trees_all > 0.0 => 1.0 - kept.call_trees / kept.call_trees_all,
             Self::CallTrees => 0.0,
             Self::Counts => kept.count_error.unwrap_or(f64::INFINITY),
+            Self::Latency => kept.latency.unwrap_or(f64::INFINITY),
         }
     }
 }
@@ -47,6 +54,11 @@ impl Objective {
     /// Whether it needs weights, which a token bucket does not have.
     pub fn needs_weights(&self) -> bool {
         self.terms.iter().any(|&(_, measure)| measure == Measure::Counts)
+    }
+
+    /// Whether it needs histograms of latencies, which take memory and time.
+    pub fn needs_latencies(&self) -> bool {
+        self.terms.iter().any(|&(_, measure)| measure == Measure::Latency)
     }
 
     /// Its value. A single measure stands for itself; in a sum each measure is divided by its value for `baseline` (an
@@ -131,7 +143,7 @@ mod tests {
 
     #[test]
     fn objectives_survive_printing_and_others_are_refused() {
-        for text in ["dist/entropy", "call-trees", "counts", "1*dist/entropy+0.5*call-trees"] {
+        for text in ["dist/entropy", "call-trees", "counts", "latency", "1*dist/entropy+0.5*call-trees"] {
             assert_eq!(text.parse::<Objective>().map(|o| o.to_string()).as_deref(), Ok(text));
         }
         assert_eq!("2*counts".parse::<Objective>().map(|o| o.to_string()).as_deref(), Ok("counts"));

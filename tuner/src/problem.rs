@@ -139,7 +139,7 @@ impl<'w> Problem<'w> {
             }
             Model::Bucket(replay) => {
                 let buckets = scratch.buckets(space, points);
-                Expected::certain(&replay.score(|key| &buckets[slot(key)]))
+                replay.expected(|key| &buckets[slot(key)], self.objective.needs_latencies())
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Finds a sampler's parameters for a recorded workload.
 
 mod file;
+mod measure;
 mod watch;
 
 use std::num::NonZeroU64;
@@ -22,6 +23,7 @@ use crate::random::Random;
 use crate::space::{self, Parameters, Tunable};
 use crate::sweep::{grid_search, random_search};
 use crate::workload::Workload;
+use measure::measure;
 use watch::Watch;
 
 /// Where annealing over common parameters begins: as hot as to leave a valley, with steps of a fifth of an axis.
@@ -289,6 +291,9 @@ pub fn tune(
         if options.per_root {
             run.use_single_roots(train, &problem, &best, &mut tuning);
         }
+        if let Some(measured) = measure(train, &tuning.parameters, &tuning.per_root) {
+            tuning.score = measured;
+        }
         run.check(train, rest, &mut tuning);
     }
     tuning.seconds = began.elapsed().as_secs_f64();
@@ -504,15 +509,16 @@ fn per_key<'k, P>(
 fn problem<'w>(workload: &'w Workload, options: &Options) -> Problem<'w> {
     match options.sampler {
         Tunable::Bump => {
+            let latencies = options.objective.needs_latencies();
             let expectation = match &options.windows {
                 Some(windows) => {
                     let windows: Vec<_> = windows
                         .iter()
                         .filter_map(|window| NonZeroU64::new(window.as_nanos() as u64))
                         .collect();
-                    Expectation::with_windows(workload, &windows)
+                    Expectation::with_windows(workload, &windows, latencies)
                 }
-                None => Expectation::new(workload),
+                None => Expectation::new(workload, latencies),
             };
             Problem::bump(workload, expectation, options.limits, options.objective.clone())
         }

@@ -3,6 +3,7 @@
 mod part;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use astracer_model::intern::{Interner, Symbol};
 use astracer_model::recording::{Recording, TraceView};
@@ -10,6 +11,7 @@ use astracer_model::shape::{Scratch, ShapeId, Shapes};
 use astracer_model::{TraceId, UnixNanos};
 
 use crate::key::KeyRule;
+use crate::latency::{LatencyCell, bucket};
 use crate::statistics::MeanSd;
 
 /// Nanoseconds in a millisecond: durations are scored in milliseconds.
@@ -27,6 +29,9 @@ pub struct Workload {
     trace_ids: Vec<TraceId>,
     /// The calls of arrival `n` are `calls[first_call of n..first_call of n + 1]`.
     calls: Vec<Calls>,
+    latency_cells: Vec<LatencyCell>,
+    /// Those of arrival `n` begin at its `first_latency`.
+    latencies: Vec<Latencies>,
 }
 
 /// One function (an operation's name) in the full trace.
@@ -56,6 +61,7 @@ pub struct Arrival {
     /// Bytes of its spans as OTLP protobuf messages.
     pub otlp_bytes: u64,
     first_call: u32,
+    first_latency: u32,
 }
 
 /// The calls of one function in one trace.
@@ -72,11 +78,20 @@ pub struct Calls {
     pub deviation_squared: f64,
 }
 
+/// Calls with durations in one bucket, in one trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latencies {
+    /// Index into [`Workload::latency_cells`].
+    pub cell: u32,
+    /// How many.
+    pub count: u32,
+}
+
 impl Workload {
     /// Bytes that a trace takes, without its calls.
     pub const BYTES_PER_TRACE: usize = size_of::<Arrival>() + size_of::<TraceId>();
-    /// Bytes for each function in each trace.
-    pub const BYTES_PER_CALL: usize = size_of::<Calls>();
+    /// Bytes for each function in each trace, if its durations there lie in one bucket.
+    pub const BYTES_PER_CALL: usize = size_of::<Calls>() + size_of::<Latencies>();
 
     /// Reduces a recording to a workload whose traces are told apart by `key`.
     ///
@@ -90,6 +105,8 @@ impl Workload {
         let mut arrivals = Vec::with_capacity(recording.trace_count());
         let mut calls: Vec<Calls> = Vec::with_capacity(recording.trace_count());
         let mut slot: Vec<u32> = vec![u32::MAX; functions.len()];
+        let (mut cells, mut cell_slot) = (Cells::default(), Vec::new());
+        let mut latencies: Vec<Latencies> = Vec::with_capacity(recording.trace_count());
         let start = recording.traces().next().map_or(UnixNanos(0), |trace| trace.root().start());
 
         for trace in recording.traces() {
@@ -99,7 +116,7 @@ impl Workload {
                 call_tree_count += 1;
                 call_tree_count - 1
             });
-            let first_call = calls.len();
+            let (first_call, first_latency) = (calls.len(), latencies.len());
             let mut arrival = Arrival {
                 at_ns: trace.root().start().since(start),
                 key: keys.intern(&key_text(recording, trace, key, &shapes, shape)).0,
@@ -108,6 +125,7 @@ impl Workload {
                 bytes: 0,
                 otlp_bytes: 0,
                 first_call: first_call as u32,
+                first_latency: first_latency as u32,
             };
             for span in trace.spans() {
                 arrival.bytes += span.record_bytes();
@@ -124,15 +142,37 @@ impl Workload {
                 entry.count += 1;
                 entry.deviation += deviation;
                 entry.deviation_squared += deviation * deviation;
+                let cell = cells.add(function, bucket(span.duration_ns()));
+                cell_slot.resize(cell_slot.len().max(cells.cells.len()), u32::MAX);
+                let place = &mut cell_slot[cell as usize];
+                if *place == u32::MAX {
+                    *place = latencies.len() as u32;
+                    latencies.push(Latencies { cell, count: 0 });
+                }
+                latencies[*place as usize].count += 1;
             }
             for entry in &calls[first_call..] {
                 slot[entry.function as usize] = u32::MAX;
+            }
+            for entry in &latencies[first_latency..] {
+                cell_slot[entry.cell as usize] = u32::MAX;
             }
             arrivals.push(arrival);
         }
         let trace_ids = recording.traces().map(TraceView::id).collect();
         calls.shrink_to_fit();
-        Self { functions, keys, call_trees: call_tree_count, start, arrivals, trace_ids, calls }
+        latencies.shrink_to_fit();
+        Self {
+            functions,
+            keys,
+            call_trees: call_tree_count,
+            start,
+            arrivals,
+            trace_ids,
+            calls,
+            latency_cells: cells.cells,
+            latencies,
+        }
     }
 
     /// The functions, in the full trace. A function without calls (its spans were duplicates) is not of it.
@@ -171,6 +211,18 @@ impl Workload {
         &self.calls[self.arrivals[arrival].first_call as usize..end]
     }
 
+    /// The buckets of all functions' durations that have calls.
+    pub fn latency_cells(&self) -> &[LatencyCell] {
+        &self.latency_cells
+    }
+
+    /// The durations of one arrival's calls, one entry for each bucket of each function.
+    pub fn latencies(&self, arrival: usize) -> &[Latencies] {
+        let next = self.arrivals.get(arrival + 1);
+        let end = next.map_or(self.latencies.len(), |next| next.first_latency as usize);
+        &self.latencies[self.arrivals[arrival].first_latency as usize..end]
+    }
+
     /// The id of one arrival's trace.
     pub fn trace_id(&self, arrival: usize) -> TraceId {
         self.trace_ids[arrival]
@@ -179,6 +231,25 @@ impl Workload {
     /// The key of one arrival.
     pub fn key(&self, arrival: &Arrival) -> &str {
         self.keys.name(Symbol(arrival.key))
+    }
+}
+
+/// Latency cells as they come up.
+#[derive(Default)]
+struct Cells {
+    cells: Vec<LatencyCell>,
+    places: HashMap<(u32, u8), u32>,
+}
+
+impl Cells {
+    /// Counts a call; returns its cell.
+    fn add(&mut self, function: u32, bucket: u8) -> u32 {
+        let place = *self.places.entry((function, bucket)).or_insert_with(|| {
+            self.cells.push(LatencyCell { function, bucket, count: 0 });
+            self.cells.len() as u32 - 1
+        });
+        self.cells[place as usize].count += 1;
+        place
     }
 }
 

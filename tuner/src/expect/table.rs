@@ -29,6 +29,14 @@ pub(crate) struct TreeCell {
     pub(crate) traces: f64,
 }
 
+/// Calls with durations in one bucket of a function, in one bin and all later ones of the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LatencyBin {
+    pub(crate) bin: u32,
+    /// Sum over traces of the squares of their numbers of calls.
+    pub(crate) squares: f64,
+}
+
 /// The size of traces: how many, their spans, bytes and OTLP bytes.
 pub(crate) type Size = [f64; 4];
 
@@ -45,6 +53,9 @@ pub(crate) struct KeyTable {
     /// The call trees of the key's traces, each with its first cell.
     pub(crate) trees: Vec<(u32, u32)>,
     pub(crate) tree_cells: Vec<TreeCell>,
+    /// The latency cells of the key's calls, each with its first bin; none if they were not asked for.
+    pub(crate) latencies: Vec<(u32, u32)>,
+    pub(crate) latency_bins: Vec<LatencyBin>,
     /// Places of pivots that are this key's, each with its bin.
     pub(crate) pivots: Vec<(u32, u32)>,
 }
@@ -56,14 +67,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(workload: &Workload, pivots: &Pivots, window_ns: NonZeroU64) -> Self {
+    pub(crate) fn new(workload: &Workload, pivots: &Pivots, window_ns: NonZeroU64, latencies: bool) -> Self {
         let bins = Bins::new();
         let counts = counts_before(workload, window_ns);
         let mut of_key: Vec<Vec<u32>> = vec![Vec::new(); workload.keys().len()];
         for (index, arrival) in workload.arrivals().iter().enumerate() {
             of_key[arrival.key as usize].push(index as u32);
         }
-        let mut builder = Builder::new(workload, pivots);
+        let mut builder = Builder::new(workload, pivots, latencies);
         let keys = of_key.iter().map(|arrivals| builder.key(&bins, arrivals, &counts)).collect();
         Self { keys }
     }
@@ -76,6 +87,8 @@ impl Table {
                 + size_of_val(&*key.sizes)
                 + size_of_val(&*key.functions)
                 + size_of_val(&*key.trees)
+                + size_of_val(&*key.latencies)
+                + size_of_val(&*key.latency_bins)
         };
         self.keys.iter().map(of_key).sum()
     }
@@ -89,15 +102,18 @@ struct Builder<'w> {
     cells: Vec<Vec<Cell>>,
     /// By call tree, the same.
     tree_cells: Vec<Vec<TreeCell>>,
+    /// By latency cell, the same; `None` if they are not wanted.
+    latency_bins: Option<Vec<Vec<LatencyBin>>>,
 }
 
 impl<'w> Builder<'w> {
-    fn new(workload: &'w Workload, pivots: &'w Pivots) -> Self {
+    fn new(workload: &'w Workload, pivots: &'w Pivots, latencies: bool) -> Self {
         Self {
             workload,
             pivots,
             cells: vec![Vec::new(); workload.functions().len()],
             tree_cells: vec![Vec::new(); workload.call_trees() as usize],
+            latency_bins: latencies.then(|| vec![Vec::new(); workload.latency_cells().len()]),
         }
     }
 
@@ -119,6 +135,16 @@ impl<'w> Builder<'w> {
                     match self.pivots.place(index, calls.function) {
                         Some(place) => table.pivots.push((place, bin)),
                         None => add(&mut self.cells[calls.function as usize], bin, calls),
+                    }
+                }
+                if let Some(cells) = &mut self.latency_bins {
+                    for calls in self.workload.latencies(index as usize) {
+                        let squares = f64::from(calls.count).powi(2);
+                        let bins = &mut cells[calls.cell as usize];
+                        match bins.last_mut() {
+                            Some(last) if last.bin == bin => last.squares += squares,
+                            _ => bins.push(LatencyBin { bin, squares }),
+                        }
                     }
                 }
                 let tree = &mut self.tree_cells[arrival.call_tree as usize];
@@ -149,6 +175,14 @@ impl<'w> Builder<'w> {
             table.trees.push((tree as u32, table.tree_cells.len() as u32));
             table.tree_cells.append(cells);
         }
+        let latency_bins = self.latency_bins.iter_mut().flatten().enumerate();
+        for (cell, bins) in latency_bins.filter(|(_, bins)| !bins.is_empty()) {
+            for bin in (1..bins.len()).rev() {
+                bins[bin - 1].squares += bins[bin].squares;
+            }
+            table.latencies.push((cell as u32, table.latency_bins.len() as u32));
+            table.latency_bins.append(bins);
+        }
         table
     }
 }
@@ -168,6 +202,11 @@ impl KeyTable {
     /// The cells of the functions, one slice each.
     pub(crate) fn by_function(&self) -> impl Iterator<Item = (usize, &[Cell])> {
         slices(&self.functions, &self.cells)
+    }
+
+    /// The bins of the latency cells, one slice each.
+    pub(crate) fn by_latency(&self) -> impl Iterator<Item = (usize, &[LatencyBin])> {
+        slices(&self.latencies, &self.latency_bins)
     }
 
     /// The cells of the call trees, one slice each.

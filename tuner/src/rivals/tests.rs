@@ -123,7 +123,7 @@ fn ours_and_theirs_keep_the_same_traces() {
     for text in ["ratio:0.5", "ratio:0.0625", "ratio:1", "every:1", "every:7"] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         let config: Config = text.parse().expect(text);
-        crate::replay::replay(&workload, &Sampler::new(&config), 3, |index| ours.push(index));
+        crate::replay::replay(&workload, &Sampler::new(&config), 3, |index, _| ours.push(index));
         replay(&workload, &text.parse().expect(text), 3, |index| theirs.push(index));
         assert_eq!(theirs, ours, "{text}");
     }

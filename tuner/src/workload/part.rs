@@ -14,11 +14,13 @@ impl Workload {
         let mut arrivals = self.arrivals[range.clone()].to_vec();
         let at_ns = arrivals.first().map_or(0, |first| first.at_ns);
         let first_call = arrivals.first().map_or(0, |first| first.first_call);
+        let first_latency = arrivals.first().map_or(0, |first| first.first_latency);
         let mut call_trees = vec![None; self.call_trees as usize];
         let mut call_tree_count = 0;
         for arrival in &mut arrivals {
             arrival.at_ns -= at_ns;
             arrival.first_call -= first_call;
+            arrival.first_latency -= first_latency;
             arrival.call_tree = *call_trees[arrival.call_tree as usize].get_or_insert_with(|| {
                 call_tree_count += 1;
                 call_tree_count - 1
@@ -27,6 +29,17 @@ impl Workload {
         let end_call = self.arrivals.get(range.end).map_or(self.calls.len(), |next| next.first_call as usize);
         let mut calls =
             if range.is_empty() { Vec::new() } else { self.calls[first_call as usize..end_call].to_vec() };
+        let next_latency = self.arrivals.get(range.end).map(|next| next.first_latency as usize);
+        let latencies = if range.is_empty() {
+            Vec::new()
+        } else {
+            self.latencies[first_latency as usize..next_latency.unwrap_or(self.latencies.len())].to_vec()
+        };
+        let mut latency_cells = self.latency_cells.clone();
+        latency_cells.iter_mut().for_each(|cell| cell.count = 0);
+        for calls in &latencies {
+            latency_cells[calls.cell as usize].count += u64::from(calls.count);
+        }
 
         let mut sums = vec![(0u64, 0.0, 0.0); self.functions.len()];
         for entry in &calls {
@@ -63,6 +76,8 @@ impl Workload {
             arrivals,
             trace_ids: self.trace_ids[range].to_vec(),
             calls,
+            latency_cells,
+            latencies,
         }
     }
 
@@ -78,6 +93,7 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use crate::Workload;
+    use crate::latency::LatencyTally;
     use crate::score::{Reference, Tally};
     use crate::testing::synthetic;
 
@@ -113,12 +129,16 @@ mod tests {
         let score = tally.score();
         assert_eq!((score.traces, score.ss_ms, score.tfcr), (350, 0.0, 1.0));
         assert_eq!(score.call_trees, u64::from(part.call_trees()));
+        let mut latencies = LatencyTally::new(&part);
+        (0..part.arrivals().len()).for_each(|arrival| latencies.keep(arrival, 1.0));
+        assert!(latencies.distance() < 1e-7, "{}", latencies.distance());
         for (n, arrival) in part.arrivals().iter().enumerate() {
             let same = &whole.arrivals()[300 + n];
             assert_eq!(arrival.at_ns, same.at_ns - whole.arrivals()[300].at_ns);
             assert_eq!((part.key(arrival), arrival.bytes), (whole.key(same), same.bytes));
             assert_eq!(part.trace_id(n), whole.trace_id(300 + n));
             assert_eq!(part.calls(n).len(), whole.calls(300 + n).len());
+            assert_eq!(part.latencies(n), whole.latencies(300 + n));
         }
     }
 
