@@ -54,6 +54,8 @@ Examples:
   astracer tune run.tar.xz                      bump, at most a tenth of the bytes
   astracer tune run.tar.xz --sampler bucket --size-max 5%
   astracer tune traces/ --traces-per-second 20 --out production.toml
+  astracer tune monday/ --validate tuesday/ --report report.html
+  astracer tune run.tar.xz --per-root --split 50%
   astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
 
 If no parameters meet the limits, the nearest are shown with the reason, nothing is
@@ -85,7 +87,7 @@ Samplers:
 What the columns mean: docs/metrics.md.";
 
 /// Which recording, and how to read it.
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Source {
     /// Files, folders or archives (tar, gz, xz, zst) of recorded traces; - reads standard input.
     #[arg(required = true, value_name = "WORKLOAD")]
@@ -201,13 +203,30 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
     pub(crate) sampler: Tunable,
 
-    /// What to make small: dist/entropy, call-trees (missed), counts (error of estimates), or a weighted sum.
+    /// What to make small: dist/entropy, call-trees (missed), counts (error of estimates), latency (distance of
+    /// histograms), or a weighted sum.
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
 
     /// What the sampler counts by: name (of the root) or name+ATTRIBUTE.
     #[arg(long, value_name = "KEY", default_value_t)]
     pub(crate) key: KeyRule,
+
+    /// Give single roots parameters of their own, if that is better on time that they were not tuned on.
+    #[arg(long)]
+    pub(crate) per_root: bool,
+
+    /// Do not try other keys beside --key.
+    #[arg(long)]
+    pub(crate) one_key: bool,
+
+    /// Tune on the first SHARE of the time, and show how the parameters do on the rest.
+    #[arg(long, value_name = "SHARE", value_parser = part, help_heading = "Checks")]
+    pub(crate) split: Option<f64>,
+
+    /// Show how the parameters do on another recording; may be given several times.
+    #[arg(long, value_name = "WORKLOAD", help_heading = "Checks")]
+    pub(crate) validate: Vec<PathBuf>,
 
     /// Keep at most this share of the bytes.
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share, help_heading = "Limits")]
@@ -297,6 +316,12 @@ fn tunable(text: &str) -> Result<Tunable, String> {
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
     number.ok_or_else(|| format!("'{text}' is no number above 0"))
+}
+
+/// Reads a share of something that leaves a rest.
+fn part(text: &str) -> Result<f64, String> {
+    share(text)?;
+    share(text).ok().filter(|&share| share < 1.0).ok_or_else(|| format!("'{text}' leaves no rest"))
 }
 
 /// Reads "5%" or "0.05".

@@ -8,8 +8,8 @@
 //!   expected counts of each function; and, within 2 %, the standard error of counts estimated by weights.
 //! - Exact over each function's weightiest traces and of first order over the others: the mean and the variance of
 //!   each function's share in SS^2.
-//! - From these, SS: the mean of the root of SS^2, as if SS^2 had a gamma distribution; its variance takes functions
-//!   of the same root to rise and fall together, and those of different roots to be independent.
+//! - From these, SS: the mean of the root of SS^2, level by level of its spread over replays, where functions of the same
+//!   root are taken to rise and fall together, and those of different roots to be independent.
 //! - The entropy is that of the expected counts, and dist/entropy the quotient of the two expectations.
 //!
 //! - The distance of latencies is of first order in the variance of each bucket's share, with a bridge to buckets that
@@ -20,6 +20,7 @@
 mod index;
 mod moments;
 mod pivots;
+mod spread;
 mod table;
 
 use std::num::NonZeroU64;
@@ -31,8 +32,9 @@ use crate::latency::{LatencyCell, expected_divergence};
 use crate::score::Score;
 use crate::statistics::MeanSd;
 use crate::workload::Workload;
-use moments::{Moments, Sums, distance, mean_of_root};
+use moments::{Moments, Sums, distances};
 use pivots::{PIVOTS, Pivots};
+use spread::Spread;
 use table::{KeyTable, Size, Table};
 
 /// The shortest window that tables are made for, ns.
@@ -43,6 +45,8 @@ const WINDOW_MAX_NS: u64 = 60_000_000_000;
 const WINDOWS_PER_DOUBLING: u32 = 8;
 /// All tables together take no more than about this; there are fewer window lengths if they would.
 const TABLES_BYTES_MAX: usize = 256 << 20;
+/// So many families of functions are added level by level; each more costs some 10 us a candidate.
+const FAMILIES_BY_LEVEL: usize = 3;
 /// A probability below this counts as this where it is divided by.
 const PROBABILITY_MIN: f64 = 1e-12;
 
@@ -118,6 +122,8 @@ pub struct BumpPoint {
 #[derive(Debug)]
 pub struct Expectation {
     functions: Vec<Function>,
+    /// How many families functions are of.
+    families: usize,
     call_trees: usize,
     /// Of the whole.
     size: Size,
@@ -133,7 +139,7 @@ pub struct Expectation {
 struct Function {
     count: f64,
     duration_ms: MeanSd,
-    /// The key that most of its traces have.
+    /// Functions have the same one if most of their traces have the same key.
     family: usize,
 }
 
@@ -145,7 +151,8 @@ pub struct Scratch {
     pivots: Vec<f64>,
     /// For each call tree, the sum of ln(1 - p); minus infinity if one of its traces is kept for certain.
     trees: Vec<f64>,
-    families: Vec<f64>,
+    families: Vec<Spread>,
+    components: Vec<(f64, Moments)>,
     /// For each latency cell, the variance of its number of calls estimated by weights.
     latencies: Vec<f64>,
     law: Law,
@@ -182,8 +189,10 @@ impl Expectation {
             let trace = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
             size.iter_mut().zip(trace).for_each(|(sum, value)| *sum += value);
         }
+        let functions = functions(workload);
         Self {
-            functions: functions(workload),
+            families: functions.iter().map(|function| function.family + 1).max().unwrap_or(0),
+            functions,
             call_trees: workload.call_trees() as usize,
             size,
             pivots,
@@ -210,7 +219,8 @@ impl Expectation {
             functions: vec![Sums::default(); self.functions.len()],
             pivots: vec![0.0; self.pivots.len()],
             trees: vec![0.0; self.call_trees],
-            families: vec![0.0; self.keys()],
+            families: vec![Spread::ZERO; self.families],
+            components: Vec::new(),
             latencies: vec![0.0; self.latency_cells.len()],
             law: Law::default(),
         }
@@ -257,8 +267,7 @@ impl Expectation {
     }
 
     fn score(&self, scratch: &mut Scratch) -> Expected {
-        scratch.families.fill(0.0);
-        let mut distance_squared = Moments::default();
+        scratch.families.fill(Spread::ZERO);
         let mut counts = Entropy::default();
         let (mut found, mut count_error, mut latency) = (0.0, 0.0, 0.0);
         let divergences = self.divergences(&scratch.latencies);
@@ -270,9 +279,8 @@ impl Expectation {
                 continue;
             }
             let pivots = self.pivots.of(index);
-            let share = distance(function.duration_ms, sums, pivots, kept);
-            distance_squared.mean += share.mean;
-            scratch.families[function.family] += share.variance.sqrt();
+            distances(function.duration_ms, sums, pivots, kept, &mut scratch.components);
+            scratch.families[function.family].add_rising_together(&Spread::of(&mut scratch.components));
             let (mut expected, mut missing) = (sums.expected[0], sums.missing());
             let mut variance = sums.estimate_variance;
             for (calls, &p) in pivots.iter().zip(kept).filter(|(calls, _)| calls.count > 0) {
@@ -288,10 +296,9 @@ impl Expectation {
             }
             count_error += variance.sqrt() / function.count;
         }
-        distance_squared.variance = scratch.families.iter().map(|sd| sd * sd).sum();
+        let ss_ms = root_of_sum(&mut scratch.families, &mut scratch.components);
         let [traces, spans, bytes, otlp_bytes] = scratch.size;
         let functions_all = self.functions.iter().filter(|function| function.count > 0.0).count() as f64;
-        let ss_ms = mean_of_root(distance_squared);
         let entropy_bits = counts.bits();
         Expected {
             traces,
@@ -339,6 +346,20 @@ impl Expectation {
     }
 }
 
+/// The mean of the root of the sum of all families, which are independent of each other. Those that spread most are
+/// added level by level, the others by mean and variance.
+fn root_of_sum(families: &mut [Spread], memory: &mut Vec<(f64, Moments)>) -> f64 {
+    families.sort_by(|a, b| b.moments().variance.total_cmp(&a.moments().variance));
+    let (widest, others) = families.split_at(families.len().min(FAMILIES_BY_LEVEL));
+    let mut rest = Moments::default();
+    for moments in others.iter().map(Spread::moments) {
+        rest.mean += moments.mean;
+        rest.variance += moments.variance;
+    }
+    let sum = widest.iter().copied().reduce(|sum, family| sum.plus_independent(&family, memory));
+    sum.unwrap_or(Spread::ZERO).mean_of_root(rest)
+}
+
 /// Window lengths on a geometric scale, in whole milliseconds.
 fn window_lengths(recording_ns: u64) -> Vec<NonZeroU64> {
     let longest = recording_ns.clamp(WINDOW_MIN_NS, WINDOW_MAX_NS);
@@ -366,11 +387,12 @@ fn functions(workload: &Workload) -> Vec<Function> {
             *best = (count, key);
         }
     }
+    let mut families = std::collections::HashMap::new();
     let rows = workload.functions().iter().zip(most);
-    rows.map(|(function, (_, key))| Function {
-        count: function.count as f64,
-        duration_ms: function.duration_ms,
-        family: key as usize,
+    rows.map(|(function, (_, key))| {
+        let next = families.len();
+        let family = *families.entry(key).or_insert(next);
+        Function { count: function.count as f64, duration_ms: function.duration_ms, family }
     })
     .collect()
 }

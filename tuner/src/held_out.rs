@@ -91,7 +91,7 @@ impl HeldOut {
     }
 
     /// What a person should know about it.
-    pub(crate) fn warnings(&self, size_max: f64) -> Vec<String> {
+    pub fn warnings(&self, size_max: f64) -> Vec<String> {
         let mut warnings = Vec::new();
         let here = self.replayed.dist_over_entropy.mean;
         if let Some(there) = &self.tuned_there {

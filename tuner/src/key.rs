@@ -1,7 +1,10 @@
 //! What a sampler counts by: the key of a trace.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
+
+use astracer_model::recording::Recording;
 
 /// How a trace's key is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +19,44 @@ pub enum KeyRule {
     Tree,
 }
 
+/// Attributes of OpenTelemetry's conventions that a root has when it starts, and that take few values.
+pub const START_ATTRIBUTES: [&str; 6] = [
+    "http.request.method",
+    "http.method",
+    "http.route",
+    "rpc.service",
+    "rpc.method",
+    "messaging.destination.name",
+];
+
 impl KeyRule {
+    /// The rules that are worth a comparison on a recording made with `labels`, the simplest first: the name, the name
+    /// with those attributes that roots have, and the tree.
+    pub fn candidates(recording: &Recording, labels: &[String]) -> Vec<Self> {
+        let mut present = vec![false; labels.len()];
+        let symbols: HashSet<_> =
+            recording.traces().filter_map(|trace| trace.root().label_symbol()).collect();
+        for symbol in symbols {
+            let mut text = recording.labels().name(symbol);
+            for (index, label) in labels.iter().enumerate() {
+                // Values may hold blanks: one ends where the next name begins.
+                let value =
+                    text.strip_prefix(label.as_str()).and_then(|text| text.strip_prefix('=')).unwrap_or(text);
+                let next = labels.get(index + 1).and_then(|next| value.find(&format!(" {next}=")));
+                present[index] |= &value[..next.unwrap_or(value.len())] != "-";
+                text = next.map_or("", |end| &value[end + 1..]);
+            }
+        }
+        let present: Vec<String> = labels
+            .iter()
+            .zip(present)
+            .filter(|(_, present)| *present)
+            .map(|(label, _)| label.clone())
+            .collect();
+        let with_attributes = (!present.is_empty()).then_some(Self::NameAnd(present));
+        [Self::Name].into_iter().chain(with_attributes).chain([Self::Tree]).collect()
+    }
+
     /// The attributes that a recording must keep for this rule.
     pub fn attributes(&self) -> &[String] {
         match self {

@@ -1,61 +1,96 @@
 //! `astracer tune`: a sampler's parameters for a recording.
 
-use std::fmt::Write as _;
+mod table;
+
 use std::fs;
-use std::sync::atomic::AtomicBool;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use astracer_samplers::parameters::{KeyNames, Parameters as File};
-use astracer_tuner::tune::{Options, Progress, Stage};
+use astracer_model::recording::Recording;
+use astracer_samplers::Template;
+use astracer_tuner::held_out::HeldOut;
+use astracer_tuner::key::START_ATTRIBUTES;
+use astracer_tuner::key_choice::{KeyChoice, choose_key};
+use astracer_tuner::tune::{Options, Progress, Stage, validate};
 use astracer_tuner::{KeyRule, Limits, Tuning, Workload, tune};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
-use crate::args::{Names, Tune};
+use crate::args::{Names, Source, Tune};
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
 
+/// All that a tuning has to say.
 #[derive(Serialize)]
 struct Report<'a> {
     input: &'a Input,
     key: String,
     #[serde(flatten)]
     tuning: &'a Tuning,
+    /// What other keys reach.
+    keys: Option<KeyChoice>,
+    /// On other recordings.
+    validated: Vec<HeldOut>,
+    /// The parameters file, if one was written.
+    out: Option<&'a Path>,
 }
 
 pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
+    refuse_what_no_service_can_use(args)?;
+    let labels = labels(args);
+    let load::Loaded { input, recording } = load::load(&args.source, &labels, stop)?;
+    let workload = Workload::new(&recording, &args.key);
+    let options = options(args);
+    let bar = load::progress("tuning", 0);
+    let keys = (!args.one_key).then(|| try_keys(args, &labels, &recording, &workload, &options, stop, &bar));
+    // The workload holds all that tuning needs.
+    drop(recording);
+
+    let mut tuning = tune(&workload, &options, stop, &|progress| show(&bar, "", progress));
+    if tuning.interrupted && tuning.evaluations == 0 {
+        bar.finish_and_clear();
+        return Err(Failure::Interrupted);
+    }
+    bar.set_message("looking at other recordings");
+    let validated =
+        if tuning.feasible { validate_all(args, &options, &mut tuning, stop)? } else { Vec::new() };
+    bar.finish_and_clear();
+    if tuning.feasible {
+        write_file(args, &input, &tuning)?;
+    }
+    let out = tuning.feasible.then_some(args.out.as_path());
+    let report = Report { input: &input, key: args.key.to_string(), tuning: &tuning, keys, validated, out };
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&table::render(&report))?;
+    }
+    match &tuning.infeasible {
+        Some(reason) => Err(Failure::Job(format!("no parameters meet the limits: {reason}"))),
+        None if tuning.interrupted => Err(Failure::Interrupted),
+        None => Ok(()),
+    }
+}
+
+fn refuse_what_no_service_can_use(args: &Tune) -> Result<(), Failure> {
     if args.key == KeyRule::Tree {
         let reason = "a service does not know a trace's whole tree when it starts, so it can't count by it";
         return Err(Failure::Job(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
     }
-    let loaded = load::load(&args.source, args.key.attributes(), stop)?;
-    let workload = Workload::new(&loaded.recording, &args.key);
-    let load::Loaded { input, recording } = loaded;
-    drop(recording);
+    if args.source.names == Names::Template && args.source.fold != Template::default() {
+        let reason = "a service folds names by the default rules or not at all";
+        return Err(Failure::Job(format!("--fold: {reason}; leave it out, or use --names raw")));
+    }
+    Ok(())
+}
 
-    let bar = load::progress("tuning", 0);
-    let tell = |progress: Progress| {
-        bar.set_length(progress.evaluations_max);
-        bar.set_position(progress.evaluations);
-        let best = progress.best.map_or_else(String::new, |best| format!(", best {}", output::measure(best)));
-        bar.set_message(format!("{}{best}", stage(progress.stage)));
-    };
-    let tuning = tune(&workload, &options(args), stop, &tell);
-    bar.finish_and_clear();
-    if tuning.interrupted && tuning.evaluations == 0 {
-        return Err(Failure::Interrupted);
-    }
-    if tuning.feasible {
-        write_file(args, &input, &tuning)?;
-    }
-    if args.json {
-        output::print_json(&Report { input: &input, key: args.key.to_string(), tuning: &tuning })?;
-    } else {
-        output::print(&(input.heading() + &render(args, &tuning) + &input.footing()))?;
-    }
-    match &tuning.infeasible {
-        Some(reason) => Err(Failure::Job(format!("no parameters meet the limits: {reason}"))),
-        None => Ok(()),
+/// The attributes to read: those of the key, or if it has none, those that keys are often made of.
+fn labels(args: &Tune) -> Vec<String> {
+    match args.key.attributes() {
+        [] if !args.one_key => START_ATTRIBUTES.map(str::to_owned).to_vec(),
+        attributes => attributes.to_vec(),
     }
 }
 
@@ -76,8 +111,60 @@ fn options(args: &Tune) -> Options {
         starts: args.starts,
         iterations: args.iterations,
         time_max: args.time.map(Duration::from_secs_f64),
+        per_root: args.per_root,
+        split: args.split,
         ..Options::default()
     }
+}
+
+fn try_keys(
+    args: &Tune,
+    labels: &[String],
+    recording: &Recording,
+    workload: &Workload,
+    options: &Options,
+    stop: &AtomicBool,
+    bar: &ProgressBar,
+) -> KeyChoice {
+    let rules = KeyRule::candidates(recording, labels);
+    let others: Vec<Option<Workload>> =
+        rules.iter().map(|rule| (*rule != args.key).then(|| Workload::new(recording, rule))).collect();
+    let candidates: Vec<_> = rules
+        .into_iter()
+        .zip(&others)
+        .map(|(rule, other)| (rule, other.as_ref().unwrap_or(workload)))
+        .collect();
+    choose_key(&candidates, options, stop, &|progress| show(bar, "trying keys: ", progress))
+}
+
+/// Looks at the parameters on each recording of `--validate`.
+fn validate_all(
+    args: &Tune,
+    options: &Options,
+    tuning: &mut Tuning,
+    stop: &AtomicBool,
+) -> Result<Vec<HeldOut>, Failure> {
+    let mut validated = Vec::new();
+    for path in &args.validate {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let source = Source { paths: vec![path.clone()], ..args.source.clone() };
+        let other = load::load(&source, args.key.attributes(), stop)?;
+        let other = Workload::new(&other.recording, &args.key);
+        if let Some(held_out) = validate(tuning, &path.display().to_string(), &other, options, stop) {
+            tuning.warnings.extend(held_out.warnings(options.limits.size_max));
+            validated.push(held_out);
+        }
+    }
+    Ok(validated)
+}
+
+fn show(bar: &ProgressBar, what: &str, progress: Progress) {
+    bar.set_length(progress.evaluations_max);
+    bar.set_position(progress.evaluations);
+    let best = progress.best.map_or_else(String::new, |best| format!(", best {}", output::measure(best)));
+    bar.set_message(format!("{what}{}{best}", stage(progress.stage)));
 }
 
 fn stage(stage: Stage) -> &'static str {
@@ -90,84 +177,10 @@ fn stage(stage: Stage) -> &'static str {
     }
 }
 
-/// The sampler found, as the text form of `--sampler`.
-fn sampler(tuning: &Tuning) -> Result<astracer_samplers::Config, Failure> {
-    tuning.config().map_err(|error| Failure::Job(error.to_string()))
-}
-
 fn write_file(args: &Tune, input: &Input, tuning: &Tuning) -> Result<(), Failure> {
-    let mut file = File::new(sampler(tuning)?);
-    file.names = if args.source.names == Names::Raw { KeyNames::Raw } else { KeyNames::Template };
-    file.attributes = args.key.attributes().to_vec();
-    file.comments = vec![
-        "Written by astracer tune; a service loads it as it is.".to_owned(),
-        format!("workload: {}", input.paths().join(" ")),
-        format!("objective: {} = {}, seed {}", tuning.objective, output::measure(tuning.value), tuning.seed),
-        format!(
-            "expected: {:.2}% of the bytes, {:.1} call trees, dist/entropy {} (an equal share of everything: {})",
-            tuning.score.tfcr * 100.0,
-            tuning.score.call_trees,
-            output::measure(tuning.score.dist_over_entropy),
-            output::measure(tuning.baseline.dist_over_entropy),
-        ),
-    ];
+    let names = if args.source.names == Names::Raw { Template::RAW } else { args.source.fold };
+    let file = tuning.file(&input.paths().join(" "), &args.key, &names).map_err(Failure::Job)?;
     let path = args.out.display();
     fs::write(&args.out, file.to_string())
         .map_err(|error| Failure::Job(format!("can't write {path}: {error}; choose another file with --out")))
-}
-
-fn render(args: &Tune, tuning: &Tuning) -> String {
-    let mut text = String::new();
-    let ended = if tuning.interrupted { "; interrupted: this is the best so far" } else { "" };
-    let _ = writeln!(
-        text,
-        "{} tuned for {} by annealing: {}, {}, {:.1} s{ended}\n",
-        tuning.sampler.name(),
-        tuning.objective,
-        output::plural(tuning.starts.len() as u64, "start"),
-        output::plural(tuning.evaluations, "evaluation"),
-        tuning.seconds,
-    );
-    let found = tuning.config().map_or_else(|error| error.to_string(), |config| config.to_string());
-    let baseline = format!("ratio:{} (an equal share of everything)", tuning.limits.size_max);
-    let rows = [(found, &tuning.score), (baseline, &tuning.baseline)].map(|(name, score)| {
-        let cells = vec![
-            output::count(score.traces.round() as u64),
-            format!("{:.2}%", score.tfcr * 100.0),
-            format!("{:.1}/{:.0}", score.functions, score.functions_all),
-            format!("{:.1}/{:.0}", score.call_trees, score.call_trees_all),
-            output::measure(score.ss_ms),
-            output::measure(score.entropy_bits),
-            output::measure(score.dist_over_entropy),
-        ];
-        (name, cells)
-    });
-    text.push_str(&output::sections(
-        &["traces", "bytes", "functions", "trees", "SS ms", "IEn", "dist/ent"],
-        &rows,
-    ));
-    if let Some(replayed) = &tuning.replayed {
-        let _ = writeln!(
-            text,
-            "replayed {} times: {:.2}% of the bytes, {:.1} trees, dist/entropy {} ± {}",
-            replayed.replays,
-            replayed.tfcr.mean * 100.0,
-            replayed.call_trees.mean,
-            output::measure(replayed.dist_over_entropy.mean),
-            output::measure(replayed.dist_over_entropy.sd),
-        );
-    }
-    for search in &tuning.compared {
-        let best = search
-            .best
-            .map_or_else(|| "nothing within the limits".to_owned(), |best| output::measure(best.objective));
-        let _ = writeln!(text, "with as many evaluations, {} finds {best}", search.method);
-    }
-    for warning in &tuning.warnings {
-        let _ = writeln!(text, "warning: {warning}");
-    }
-    if tuning.feasible {
-        let _ = writeln!(text, "wrote {}", args.out.display());
-    }
-    text
 }

@@ -58,12 +58,19 @@ pub(crate) fn mean_of_root(x: Moments) -> f64 {
     (x.mean * (k / (k + t))).sqrt()
 }
 
-/// Mean and variance of (m - M)^2 + (s - S)^2, where m and s are mean and deviation of a function over what is kept,
-/// and M and S those over the whole; M^2 + S^2 if nothing is kept.
+/// What (m - M)^2 + (s - S)^2 may be, where m and s are mean and deviation of a function over what is kept, and M and S
+/// those over the whole; M^2 + S^2 if nothing is kept. One entry for each combination of pivots, with its probability.
 ///
 /// Exact over the pivots (every combination is counted) and in the probability that nothing is kept; for the other
 /// traces of first order in the spread of the sums (the delta method for ratios).
-pub(crate) fn distance(whole: MeanSd, sums: &Sums, pivots: &[Calls], kept: &[f64]) -> Moments {
+pub(crate) fn distances(
+    whole: MeanSd,
+    sums: &Sums,
+    pivots: &[Calls],
+    kept: &[f64],
+    found: &mut Vec<(f64, Moments)>,
+) {
+    found.clear();
     let missing = sums.missing();
     let at_missing = whole.mean * whole.mean + whole.sd * whole.sd;
     let mut certain = [0.0; 3];
@@ -78,11 +85,6 @@ pub(crate) fn distance(whole: MeanSd, sums: &Sums, pivots: &[Calls], kept: &[f64
             open_count += 1;
         }
     }
-    let (mut first, mut second) = (0.0, 0.0);
-    let mut count = |probability: f64, given: Moments| {
-        first += probability * given.mean;
-        second += probability * (given.mean * given.mean + given.variance);
-    };
     for combination in 0..1u32 << open_count {
         let (mut probability, mut held) = (1.0, certain);
         for (bit, &(p, values)) in open[..open_count].iter().enumerate() {
@@ -97,20 +99,20 @@ pub(crate) fn distance(whole: MeanSd, sums: &Sums, pivots: &[Calls], kept: &[f64
             continue;
         }
         if held[0] > 0.0 {
-            count(probability, given(whole.sd, plus(held, sums.expected), &sums.covariances, 1.0));
+            found.push((probability, given(whole.sd, plus(held, sums.expected), &sums.covariances, 1.0)));
             continue;
         }
         if missing > 0.0 {
-            count(probability * missing, Moments { mean: at_missing, variance: 0.0 });
+            found.push((probability * missing, Moments { mean: at_missing, variance: 0.0 }));
         }
         if missing < 1.0 && sums.expected[0] > 0.0 {
             // Given that something is kept, sums and covariances are larger by this.
             let scale = 1.0 / (1.0 - missing);
             let expected = sums.expected.map(|sum| sum * scale);
-            count(probability * (1.0 - missing), given(whole.sd, expected, &sums.covariances, scale));
+            let given = given(whole.sd, expected, &sums.covariances, scale);
+            found.push((probability * (1.0 - missing), given));
         }
     }
-    Moments { mean: first, variance: (second - first * first).max(0.0) }
 }
 
 /// The same given expected sums and covariances of what is kept, something being kept.

@@ -23,6 +23,15 @@ fn roots_of_gamma_distributions() {
     assert_eq!(mean_of_root(Moments::default()), 0.0);
 }
 
+/// Mean and variance over all combinations.
+fn distance(whole: MeanSd, sums: &Sums, pivots: &[Calls], kept: &[f64]) -> Moments {
+    let mut found = Vec::new();
+    distances(whole, sums, pivots, kept, &mut found);
+    let mean = found.iter().map(|(p, given)| p * given.mean).sum::<f64>();
+    let second: f64 = found.iter().map(|(p, given)| p * (given.variance + given.mean * given.mean)).sum();
+    Moments { mean, variance: second - mean * mean }
+}
+
 fn calls(count: u32, deviation: f64, deviation_squared: f64) -> Calls {
     Calls { function: 0, count, deviation, deviation_squared }
 }

@@ -1,0 +1,132 @@
+//! What a tuning says on a terminal.
+
+use std::fmt::Write as _;
+
+use astracer_tuner::expect::Expected;
+use astracer_tuner::held_out::{HeldOut, Replayed};
+use astracer_tuner::key_choice::KeyChoice;
+
+use super::Report;
+use crate::output::{self, measure};
+
+/// How many single roots are named; `--json` and the parameters file have all.
+const ROOTS_SHOWN: usize = 8;
+
+pub(super) fn render(report: &Report<'_>) -> String {
+    let tuning = report.tuning;
+    let mut text = report.input.heading();
+    let ended = if tuning.interrupted { "; interrupted: this is the best so far" } else { "" };
+    let _ = writeln!(
+        text,
+        "{} tuned for {} by annealing: {}, {}, {:.1} s{ended}\n",
+        tuning.sampler.name(),
+        tuning.objective,
+        output::plural(tuning.starts.len() as u64, "start"),
+        output::plural(tuning.evaluations, "evaluation"),
+        tuning.seconds,
+    );
+    let found =
+        tuning.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
+    let baseline = format!("ratio:{} (an equal share of everything)", tuning.limits.size_max);
+    text.push_str(&output::sections(
+        &["traces", "bytes", "functions", "trees", "SS ms", "IEn", "dist/ent"],
+        &[(found, cells(&tuning.score)), (baseline, cells(&tuning.baseline))],
+    ));
+    let _ = writeln!(
+        text,
+        "other measures: {}; of the equal share {}",
+        others(&tuning.score),
+        others(&tuning.baseline)
+    );
+    single_roots(report, &mut text);
+    if let Some(replayed) = &tuning.replayed {
+        let _ = writeln!(text, "replayed {} times: {}", replayed.replays, line(replayed));
+    }
+    for held_out in tuning.held_out.iter().chain(&report.validated) {
+        checked(held_out, &mut text);
+    }
+    for search in &tuning.compared {
+        let best = search
+            .best
+            .map_or_else(|| "nothing within the limits".to_owned(), |best| measure(best.objective));
+        let _ = writeln!(text, "with as many evaluations, {} finds {best}", search.method);
+    }
+    if let Some(keys) = &report.keys {
+        key_advice(keys, &report.key, &mut text);
+    }
+    for warning in &tuning.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    if let Some(out) = report.out {
+        let _ = writeln!(text, "wrote {}", out.display());
+    }
+    text + &report.input.footing()
+}
+
+fn cells(score: &Expected) -> Vec<String> {
+    vec![
+        output::count(score.traces.round() as u64),
+        format!("{:.2}%", score.tfcr * 100.0),
+        format!("{:.1}/{:.0}", score.functions, score.functions_all),
+        format!("{:.1}/{:.0}", score.call_trees, score.call_trees_all),
+        measure(score.ss_ms),
+        measure(score.entropy_bits),
+        measure(score.dist_over_entropy),
+    ]
+}
+
+/// The measures that could have been the objective, beside those in the table.
+fn others(score: &Expected) -> String {
+    let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), measure);
+    format!("counts {}, latency {}", optional(score.count_error), optional(score.latency))
+}
+
+fn single_roots(report: &Report<'_>, text: &mut String) {
+    let tuning = report.tuning;
+    if let Some(trial) = tuning.per_root_trial.filter(|trial| trial.better) {
+        let _ = writeln!(
+            text,
+            "single roots: {} on time not tuned on, where common parameters have {}",
+            measure(trial.per_root.dist_over_entropy.mean),
+            measure(trial.common.dist_over_entropy.mean),
+        );
+    }
+    for root in tuning.per_root.iter().take(ROOTS_SHOWN) {
+        let own =
+            root.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
+        let _ = writeln!(text, "  {:?}: {own}", root.key);
+    }
+    if tuning.per_root.len() > ROOTS_SHOWN {
+        let _ = writeln!(text, "  ... and {} more", tuning.per_root.len() - ROOTS_SHOWN);
+    }
+}
+
+fn line(replayed: &Replayed) -> String {
+    format!(
+        "{:.2}% of the bytes, {:.1} trees, dist/entropy {} ± {}",
+        replayed.tfcr.mean * 100.0,
+        replayed.call_trees.mean,
+        measure(replayed.dist_over_entropy.mean),
+        measure(replayed.dist_over_entropy.sd),
+    )
+}
+
+fn checked(held_out: &HeldOut, text: &mut String) {
+    let _ = writeln!(text, "on {} ({}):", held_out.name, output::plural(held_out.traces, "trace"));
+    let _ = writeln!(text, "  {}", line(&held_out.replayed));
+    if let Some(there) = &held_out.tuned_there {
+        let _ = writeln!(text, "  tuned there: {}", line(there));
+    }
+    let equal = measure(held_out.baseline.dist_over_entropy);
+    let _ = writeln!(text, "  an equal share of the same size: dist/entropy {equal}");
+}
+
+fn key_advice(keys: &KeyChoice, used: &str, text: &mut String) {
+    let _ = writeln!(text, "keys: {}", keys.because);
+    match keys.advised.map(|advised| &keys.keys[advised]) {
+        Some(advised) if advised.key != used => {
+            let _ = writeln!(text, "  for that, tune with --key {}", advised.key);
+        }
+        _ => {}
+    }
+}
