@@ -44,6 +44,10 @@ pub struct KeyRow {
     pub baseline: f64,
     /// Share of the bytes.
     pub size: f64,
+    /// Call trees found.
+    pub call_trees: f64,
+    /// Call trees that an equal share of everything finds, as large as the limits allow.
+    pub baseline_call_trees: f64,
 }
 
 /// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest first.
@@ -83,6 +87,8 @@ impl KeyRow {
             dist_over_entropy: tuning.score.dist_over_entropy,
             baseline: tuning.baseline.dist_over_entropy,
             size: tuning.score.tfcr,
+            call_trees: tuning.score.call_trees,
+            baseline_call_trees: tuning.baseline.call_trees,
         }
     }
 }
@@ -101,10 +107,23 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
         return "no key that is known when a trace begins can meet the limits".to_owned();
     };
     let mut text = format!("{} reaches {:.3}", advised.key, advised.dist_over_entropy);
-    for row in keys.iter().filter(|row| row.key != advised.key && row.feasible) {
-        text += &format!(", {} {:.3}", row.key, row.dist_over_entropy);
+    for row in keys.iter().filter(|row| row.key != advised.key) {
+        if row.feasible {
+            text += &format!(", {} {:.3}", row.key, row.dist_over_entropy);
+        } else {
+            text += &format!(", {} cannot meet the limits", row.key);
+        }
     }
-    text += &format!("; an equal share of the same size {:.3}", advised.baseline);
+    text += &format!("; an equal share of everything {:.3}", advised.baseline);
+    if advised.keys == 1 {
+        text += ". All traces have one key: the sampler cannot tell common ones from rare ones";
+    }
+    if advised.call_trees < advised.baseline_call_trees {
+        text += &format!(
+            ". With the key {} it is worse than an equal share at finding call trees ({:.1} of them, and {:.1})",
+            advised.key, advised.call_trees, advised.baseline_call_trees
+        );
+    }
     if advised.dist_over_entropy >= advised.baseline {
         text += &format!(
             ". With the key {} the sampler is worse than an equal share: it cannot tell",
@@ -134,6 +153,8 @@ mod tests {
             dist_over_entropy: value,
             baseline: 20.0,
             size: 0.1,
+            call_trees: 9.0,
+            baseline_call_trees: 8.0,
         }
     }
 
@@ -149,9 +170,13 @@ mod tests {
         let name = || row("name", true, 10.0);
         check(&[name(), row("name+a", true, 9.5)], Some(0), "name reaches 10.000, name+a 9.500");
         check(&[name(), row("name+a", true, 8.0)], Some(1), "name+a reaches 8.000");
-        check(&[name(), row("name+a", false, 1.0)], Some(0), "equal share of the same size 20");
+        check(&[name(), row("name+a", false, 1.0)], Some(0), "equal share of everything 20");
         check(&[name(), row("tree", true, 1.0)], Some(0), "call tree");
         check(&[row("name", true, 30.0), row("tree", true, 29.0)], Some(0), "worse than an equal share");
+        check(&[name(), row("tree", false, 1.0)], Some(0), "tree cannot meet the limits");
+        check(&[name()], Some(0), "All traces have one key");
+        let misses = KeyRow { call_trees: 7.0, ..name() };
+        check(&[misses], Some(0), "worse than an equal share at finding call trees (7.0 of them, and 8.0)");
         check(&[row("name", false, 1.0), row("tree", true, 1.0)], None, "no key");
         check(&[row("name", false, 1.0), row("name+a", true, 9.0)], Some(1), "name+a");
     }

@@ -12,6 +12,7 @@
 mod anneal;
 mod bucket;
 pub mod contender;
+pub mod curves;
 pub mod evaluate;
 pub mod expect;
 pub mod held_out;

@@ -21,6 +21,7 @@ use crate::per_root::{Found, PerRoot};
 use crate::problem::{Archive, Evaluated, FrontPoint, Landscape, Problem};
 use crate::random::Random;
 use crate::space::{self, Parameters, Tunable};
+use crate::statistics::MeanSd;
 use crate::sweep::{grid_search, random_search};
 use crate::workload::Workload;
 use measure::measure;
@@ -38,6 +39,10 @@ const GRID_STREAM: u64 = 1 << 33;
 const PER_ROOT_STREAM: u64 = 1 << 34;
 /// Single roots are tried on this share of the time, and looked at on the rest.
 const TRIAL_SHARE: f64 = 0.5;
+/// The tuner's own method.
+const ANNEALING: &str = "annealing";
+/// A replayed mean farther than this from what was expected is told of.
+const SURPRISE: f64 = 0.15;
 /// Starts for what is only compared with.
 const STARTS_COMPARED: u32 = 2;
 
@@ -160,6 +165,8 @@ pub struct Tuning {
     pub seconds: f64,
     /// Whether it was stopped before its end: this is then the best so far.
     pub interrupted: bool,
+    /// The search that found the common parameters: `annealing`, or `random` or `grid` if one of these was lucky.
+    pub found_by: &'static str,
     /// Each start of annealing.
     pub starts: Vec<Search>,
     /// Random search and grid.
@@ -250,11 +257,14 @@ pub fn tune(
     for archive in archives.iter().flatten().chain(compared.iter().map(|(_, archive)| archive)) {
         all.merge_fronts(archive);
     }
-    let (best, infeasible) = match best_of(&archives) {
-        Some(best) => (best, None),
+    // Whichever search found it: the comparison is to tell how good annealing is, not to throw something better away.
+    let others = compared.iter().filter_map(|(method, archive)| Some((*method, archive.best?)));
+    let found = best_of(&archives).map(|best| (ANNEALING, best)).into_iter().chain(others);
+    let (found_by, best, infeasible) = match found.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value)) {
+        Some((method, best)) => (method, best, None),
         None => {
             let (nearest, reason) = problem.infeasible(&mut problem.scratch());
-            (nearest, Some(reason))
+            (ANNEALING, nearest, Some(reason))
         }
     };
     let search = |method: &'static str, archive: &Archive| Search {
@@ -280,7 +290,8 @@ pub fn tune(
         evaluations,
         seconds: 0.0,
         interrupted: false,
-        starts: archives.iter().flatten().map(|archive| search("annealing", archive)).collect(),
+        found_by,
+        starts: archives.iter().flatten().map(|archive| search(ANNEALING, archive)).collect(),
         compared: compared.iter().map(|(method, archive)| search(method, archive)).collect(),
         front: all.by_objective.points().map(|point| problem.front_point(point)).collect(),
         front_call_trees: all.by_call_trees.points().map(|point| problem.front_point(point)).collect(),
@@ -425,7 +436,9 @@ impl Run<'_> {
         let Ok(found) = tuning.config() else { return };
         if replays > 0 && !self.stopped() {
             self.watch.begin(Stage::Replaying, replays);
-            tuning.replayed = Some(Replayed::new(train, &found, replays, &|| self.watch.evaluated(None)));
+            let replayed = Replayed::new(train, &found, replays, &|| self.watch.evaluated(None));
+            tuning.warnings.extend(surprise(&tuning.score, &replayed));
+            tuning.replayed = Some(replayed);
         }
         let Some(rest) = rest.filter(|rest| !rest.arrivals().is_empty() && !self.stopped()) else { return };
         let there = problem(rest, self.options);
@@ -457,6 +470,18 @@ pub fn validate(
     let there = tune(other, &there, stop, &|_| ());
     let there = if there.feasible { there.config().ok() } else { None };
     Some(HeldOut::new(name, other, &found, there.as_ref(), options.replays.max(1)))
+}
+
+/// What to say if replays do not have what was expected, by more than chance explains.
+fn surprise(expected: &Expected, replayed: &Replayed) -> Option<String> {
+    let (expected, MeanSd { mean, sd }) = (expected.dist_over_entropy, replayed.dist_over_entropy);
+    let by_chance = 3.0 * sd / (replayed.replays as f64).sqrt();
+    ((mean - expected).abs() > SURPRISE * expected + by_chance).then(|| {
+        format!(
+            "replays have dist/entropy {mean:.3} where {expected:.3} was expected: the formulas are of first order, and \
+             these traces are few or very unlike each other; trust the replays"
+        )
+    })
 }
 
 /// Another seed for another purpose.

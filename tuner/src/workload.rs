@@ -43,6 +43,8 @@ pub struct Function {
     pub count: u64,
     /// Of its durations, in milliseconds.
     pub duration_ms: MeanSd,
+    /// Its longest duration.
+    pub max_ns: u64,
 }
 
 /// One trace, when it arrived at the sampler.
@@ -76,6 +78,8 @@ pub struct Calls {
     /// Sum of the squares of that. Deviations rather than durations, so that the variance does not come out as a
     /// small difference of large numbers.
     pub deviation_squared: f64,
+    /// The longest duration.
+    pub max_ns: u64,
 }
 
 /// Calls with durations in one bucket, in one trace.
@@ -134,7 +138,13 @@ impl Workload {
                 let place = &mut slot[function as usize];
                 if *place == u32::MAX {
                     *place = calls.len() as u32;
-                    calls.push(Calls { function, count: 0, deviation: 0.0, deviation_squared: 0.0 });
+                    calls.push(Calls {
+                        function,
+                        count: 0,
+                        deviation: 0.0,
+                        deviation_squared: 0.0,
+                        max_ns: 0,
+                    });
                 }
                 let entry = &mut calls[*place as usize];
                 let deviation =
@@ -142,6 +152,7 @@ impl Workload {
                 entry.count += 1;
                 entry.deviation += deviation;
                 entry.deviation_squared += deviation * deviation;
+                entry.max_ns = entry.max_ns.max(span.duration_ns());
                 let cell = cells.add(function, bucket(span.duration_ns()));
                 cell_slot.resize(cell_slot.len().max(cells.cells.len()), u32::MAX);
                 let place = &mut cell_slot[cell as usize];
@@ -264,10 +275,11 @@ fn functions(recording: &Recording) -> Vec<Function> {
     let mean =
         |&(count, sum): &(u64, u128)| if count == 0 { 0.0 } else { sum as f64 / count as f64 / NS_PER_MS };
     let means: Vec<f64> = sums.iter().map(mean).collect();
-    let mut squares = vec![0.0; sums.len()];
+    let (mut squares, mut max_ns) = (vec![0.0; sums.len()], vec![0; sums.len()]);
     for span in recording.traces().flat_map(TraceView::spans) {
         let function = span.name_symbol().index();
         squares[function] += (span.duration_ns() as f64 / NS_PER_MS - means[function]).powi(2);
+        max_ns[function] = span.duration_ns().max(max_ns[function]);
     }
     let names = recording.names().names();
     names
@@ -279,6 +291,7 @@ fn functions(recording: &Recording) -> Vec<Function> {
                 mean: means[function],
                 sd: (squares[function] / sums[function].0.max(1) as f64).sqrt(),
             },
+            max_ns: max_ns[function],
         })
         .collect()
 }

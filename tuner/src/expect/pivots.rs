@@ -32,6 +32,7 @@ impl Pivots {
             count: 0,
             deviation: 0.0,
             deviation_squared: -1.0,
+            max_ns: 0,
         };
         let mut calls: Vec<Calls> = (0..functions * PIVOTS).map(none).collect();
         let mut arrivals = vec![u32::MAX; calls.len()];

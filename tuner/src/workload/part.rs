@@ -41,12 +41,14 @@ impl Workload {
             latency_cells[calls.cell as usize].count += u64::from(calls.count);
         }
 
+        let mut max_ns = vec![0; self.functions.len()];
         let mut sums = vec![(0u64, 0.0, 0.0); self.functions.len()];
         for entry in &calls {
             let (count, deviation, squared) = &mut sums[entry.function as usize];
             *count += u64::from(entry.count);
             *deviation += entry.deviation;
             *squared += entry.deviation_squared;
+            max_ns[entry.function as usize] = entry.max_ns.max(max_ns[entry.function as usize]);
         }
         let shift = |&(count, deviation, _): &(u64, f64, f64)| {
             if count == 0 { 0.0 } else { deviation / count as f64 }
@@ -58,7 +60,8 @@ impl Workload {
                 (entry.deviation_squared - 2.0 * shift * entry.deviation + count * shift * shift).max(0.0);
             entry.deviation -= count * shift;
         }
-        let functions = self.functions.iter().zip(&sums).zip(&shifts).map(|((whole, sum), shift)| {
+        let rows = self.functions.iter().zip(&sums).zip(&shifts).zip(max_ns);
+        let functions = rows.map(|(((whole, sum), shift), max_ns)| {
             let duration_ms = match sum.0 {
                 0 => MeanSd::default(),
                 count => MeanSd {
@@ -66,7 +69,7 @@ impl Workload {
                     sd: (sum.2 / count as f64 - shift * shift).max(0.0).sqrt(),
                 },
             };
-            Function { name: whole.name.clone(), count: sum.0, duration_ms }
+            Function { name: whole.name.clone(), count: sum.0, duration_ms, max_ns }
         });
         Self {
             functions: functions.collect(),

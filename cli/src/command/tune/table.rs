@@ -49,7 +49,8 @@ pub(super) fn render(report: &Report<'_>) -> String {
         let best = search
             .best
             .map_or_else(|| "nothing within the limits".to_owned(), |best| measure(best.objective));
-        let _ = writeln!(text, "with as many evaluations, {} finds {best}", search.method);
+        let used = if search.method == tuning.found_by { ", which is used" } else { "" };
+        let _ = writeln!(text, "with as many evaluations, {} finds {best}{used}", search.method);
     }
     if let Some(keys) = &report.keys {
         key_advice(keys, &report.key, &mut text);

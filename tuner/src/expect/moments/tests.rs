@@ -33,10 +33,10 @@ fn distance(whole: MeanSd, sums: &Sums, pivots: &[Calls], kept: &[f64]) -> Momen
 }
 
 fn calls(count: u32, deviation: f64, deviation_squared: f64) -> Calls {
-    Calls { function: 0, count, deviation, deviation_squared }
+    Calls { function: 0, count, deviation, deviation_squared, max_ns: 0 }
 }
 
-const NOTHING: Calls = Calls { function: 0, count: 0, deviation: 0.0, deviation_squared: 0.0 };
+const NOTHING: Calls = Calls { function: 0, count: 0, deviation: 0.0, deviation_squared: 0.0, max_ns: 0 };
 
 /// A function with two calls, 2 ms and 6 ms, in two traces: M = 4, S = 2, deviations -2 and +2.
 #[test]

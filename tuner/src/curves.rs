@@ -1,0 +1,198 @@
+//! How good each sampler is at several sizes: ours tuned for each, rivals with their knob turned until they keep as much.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::contender::Contender;
+use crate::evaluate::Evaluator;
+use crate::limits::Limits;
+use crate::rivals::{RivalSpec, at_equal_size};
+use crate::space::Tunable;
+use crate::statistics::MeanSd;
+use crate::tune::{Options, tune};
+use crate::workload::Workload;
+
+/// Sizes as shares of the largest.
+const STEPS: [f64; 3] = [1.0, 0.3, 0.1];
+/// Replays of each sampler at each size.
+const SEEDS: u64 = 5;
+/// A quick search for our samplers.
+const STARTS: u32 = 2;
+const ITERATIONS: u64 = 200;
+
+/// Samplers at several sizes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Curves {
+    /// The shares of the bytes that were to be kept, the largest first.
+    pub sizes: Vec<f64>,
+    /// An equal share of everything first, then ours, then rivals.
+    pub series: Vec<Series>,
+}
+
+/// One sampler.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// What kind it is.
+    pub name: String,
+    /// Whether it is one of ours.
+    pub ours: bool,
+    /// At each of the sizes; `None` if it can keep no such share.
+    pub points: Vec<Option<CurvePoint>>,
+}
+
+/// One sampler at one size: means over some replays.
+#[derive(Clone, Debug, Serialize)]
+pub struct CurvePoint {
+    /// With its parameters.
+    pub sampler: String,
+    /// The share of the bytes that it keeps.
+    pub size: f64,
+    /// Whether that is the wanted share, within a hundredth of it for rivals; ours may keep less.
+    pub size_met: bool,
+    /// dist/entropy.
+    pub dist_over_entropy: f64,
+    /// Call trees found.
+    pub call_trees: f64,
+}
+
+/// Compares samplers at the largest size that the limits allow, at 3/10 and at a tenth of it. `None` if `stop` became
+/// true.
+pub fn curves(
+    workload: &Workload,
+    options: &Options,
+    rivals: &[RivalSpec],
+    stop: &AtomicBool,
+    done: &(dyn Fn() + Sync),
+) -> Option<Curves> {
+    let sizes = STEPS.map(|step| step * options.limits.size_max).to_vec();
+    let evaluator = Evaluator::new(workload);
+    let mut series = vec![equal_share(&evaluator, &sizes)];
+    for sampler in [Tunable::Bump, Tunable::Bucket] {
+        series.push(ours(&evaluator, sampler, options, &sizes, stop, done)?);
+    }
+    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let of_rival = |rival: &RivalSpec| {
+        let quick = rival.quickened_for(seconds);
+        let point = |&size: &f64| {
+            if stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            let found = at_equal_size(workload, &quick, size, 1);
+            let met = found.is_met();
+            let point = point(&evaluator, &found.spec.into(), |_| met);
+            done();
+            Some(point)
+        };
+        let points = sizes.par_iter().map(point).collect();
+        Series { name: rival.kind().name.to_owned(), ours: false, points }
+    };
+    series.extend(rivals.par_iter().map(of_rival).collect::<Vec<_>>());
+    (!stop.load(Ordering::Relaxed)).then_some(Curves { sizes, series })
+}
+
+impl Curves {
+    /// How often `done` is called for so many rivals.
+    pub fn steps(rivals: usize) -> u64 {
+        ((2 + rivals) * STEPS.len()) as u64
+    }
+}
+
+fn equal_share(evaluator: &Evaluator<'_>, sizes: &[f64]) -> Series {
+    let points = sizes.iter().map(|size| {
+        let expected = crate::held_out::equal_share(evaluator.workload(), *size);
+        Some(CurvePoint {
+            sampler: format!("ratio:{size}"),
+            size: expected.tfcr,
+            size_met: true,
+            dist_over_entropy: expected.dist_over_entropy,
+            call_trees: expected.call_trees,
+        })
+    });
+    Series { name: "equal share".to_owned(), ours: false, points: points.collect() }
+}
+
+fn ours(
+    evaluator: &Evaluator<'_>,
+    sampler: Tunable,
+    options: &Options,
+    sizes: &[f64],
+    stop: &AtomicBool,
+    done: &(dyn Fn() + Sync),
+) -> Option<Series> {
+    let mut points = Vec::new();
+    for &size in sizes {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        let options = Options {
+            sampler,
+            limits: Limits { size_min: size / 10.0, size_max: size, ..options.limits },
+            starts: STARTS,
+            iterations: ITERATIONS,
+            compare: false,
+            per_root: false,
+            replays: 0,
+            split: None,
+            ..options.clone()
+        };
+        let tuning = tune(evaluator.workload(), &options, stop, &|_| ());
+        let config = if tuning.feasible { tuning.config().ok() } else { None };
+        // Chance may take a replay a little above the size that is expected.
+        points.push(config.map(|config| point(evaluator, &config.into(), |kept| kept <= size * 1.02)));
+        done();
+    }
+    Some(Series { name: sampler.name().to_owned(), ours: true, points })
+}
+
+fn point(evaluator: &Evaluator<'_>, sampler: &Contender, size_met: impl Fn(f64) -> bool) -> CurvePoint {
+    let scores: Vec<_> = (1..=SEEDS).into_par_iter().map(|seed| evaluator.score(sampler, seed)).collect();
+    let mean = |of: fn(&crate::Score) -> f64| MeanSd::of(scores.iter().map(of)).mean;
+    let size = mean(|score| score.tfcr);
+    CurvePoint {
+        sampler: sampler.to_string(),
+        size,
+        size_met: size_met(size),
+        dist_over_entropy: mean(|score| score.dist_over_entropy),
+        call_trees: mean(|score| score.call_trees as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals;
+    use crate::testing::synthetic;
+
+    #[test]
+    fn each_sampler_is_looked_at_for_each_size() {
+        let workload = synthetic(2000, 6);
+        let rivals = ["ratio", "every-nth", "xray"].map(|name| {
+            rivals::all().into_iter().find(|rival| rival.kind().name.contains(name)).expect(name)
+        });
+        let options =
+            Options { windows: Some(vec![std::time::Duration::from_secs(20)]), ..Options::default() };
+        let steps = std::sync::atomic::AtomicU64::new(0);
+        let done = || {
+            steps.fetch_add(1, Ordering::Relaxed);
+        };
+        let found =
+            curves(&workload, &options, &rivals, &AtomicBool::new(false), &done).expect("not stopped");
+        assert_eq!(steps.into_inner(), Curves::steps(rivals.len()));
+        assert_eq!(found.series.len(), 3 + rivals.len());
+        for series in &found.series {
+            assert_eq!(series.points.len(), found.sizes.len(), "{}", series.name);
+            for (point, wanted) in
+                series.points.iter().zip(&found.sizes).filter_map(|(p, w)| Some((p.as_ref()?, w)))
+            {
+                assert!(!point.size_met || point.size <= 1.02 * wanted, "{point:?}");
+            }
+        }
+        // An equal share and the ratio at equal size are the same sampler.
+        let (share, ratio) = (&found.series[0].points[0], &found.series[3].points[0]);
+        let (share, ratio) = (share.as_ref().expect("possible"), ratio.as_ref().expect("possible"));
+        assert!((share.call_trees - ratio.call_trees).abs() < 3.0, "{share:?} {ratio:?}");
+        assert_eq!(curves(&workload, &options, &rivals, &AtomicBool::new(true), &|| ()).map(|_| ()), None);
+    }
+}
