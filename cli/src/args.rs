@@ -177,6 +177,11 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "RIVAL", num_args = 1..)]
     pub(crate) rivals: Vec<String>,
 
+    /// Shorten rivals' periods so that each passes ten times at least in this recording; with their own, half a minute
+    /// or more, a short recording shows only how they start.
+    #[arg(long, requires = "rivals")]
+    pub(crate) quicken: bool,
+
     /// The share of the bytes that rivals keep, for example 5%.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) size: Option<f64>,
@@ -264,6 +269,10 @@ pub(crate) struct Tune {
     /// End the search after this many seconds; what is found then depends on the machine.
     #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = "Search")]
     pub(crate) time: Option<f64>,
+
+    /// Write a page for people too: how it was found, what is kept and missed, and how rivals do at the same sizes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 
     /// The parameters file to write.
     #[arg(long, value_name = "FILE", default_value = "astracer.toml")]

@@ -265,6 +265,7 @@ fn tune_writes_the_file_that_a_service_loads_and_says_how_good_it_is() {
     for part in ["dist/ent", "replayed 20 times", "random finds", "wrote "] {
         assert!(table.contains(part), "{part:?} is not in {table}");
     }
+    assert!(table.contains("keys: name reaches"), "{table}");
     assert_eq!(std::fs::read_to_string(file.path()).expect("written"), text, "the same seed finds the same");
     assert!(text.contains("seed 7"), "{text}");
 }
@@ -353,4 +354,44 @@ fn nobody_reading_the_output_is_no_error() {
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("the binary ends");
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
+}
+
+/// The checks on traces that were not tuned on, and the page.
+#[test]
+fn tune_checks_itself_and_writes_a_page() {
+    let (path, other) = (workload("hdfs_client_ops.tar.xz"), workload("hdfs_client_ops_seed2.tar.xz"));
+    let (file, page) = (Scratch::new("checked.toml", ""), Scratch::new("checked.html", ""));
+    let short = ["--starts", "2", "--iterations", "60", "--window", "3", "--json", "--out", file.path()];
+    let tune = |more: &[&str]| {
+        let args = ["tune", &path].iter().chain(&short).chain(more).copied().collect::<Vec<_>>();
+        serde_json::from_str::<Value>(&success(&run(&args))).expect("JSON")
+    };
+    let mean = |of: &Value| of["dist_over_entropy"]["mean"].as_f64().expect("a mean");
+    let json = tune(&["--validate", &other, "--split", "50%", "--report", page.path()]);
+    assert!(mean(&json["held_out"]["replayed"]) > 0.0);
+    assert_eq!(json["validated"][0]["name"], other.as_str());
+    assert!(mean(&json["validated"][0]["tuned_there"]) > 0.0);
+    assert_eq!(json["keys"]["keys"][0]["key"], "name");
+    assert!(json["score"]["latency"].as_f64().is_some_and(|latency| latency > 0.0 && latency < 1.0));
+    let html = std::fs::read_to_string(page.path()).expect("written");
+    for part in ["On traces that were not tuned on", "jaeger-adaptive", "Which key serves", "</html>"] {
+        assert!(html.contains(part), "{part}");
+    }
+
+    // Single roots are worth it here, and the file has what was reported.
+    let json = tune(&["--per-root", "--one-key"]);
+    let trial = &json["per_root_trial"];
+    assert!(mean(&trial["per_root"]) < mean(&trial["common"]), "{trial}");
+    let text = std::fs::read_to_string(file.path()).expect("written");
+    let loaded: Parameters = text.parse().expect("a parameters file");
+    let overrides = json["per_root"].as_array().expect("a list").len();
+    assert!(overrides > 5);
+    assert_eq!(loaded.config.to_string().matches("lambda=").count(), 1 + overrides, "{text}");
+}
+
+#[test]
+fn what_no_service_can_use_is_refused_before_the_work() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    failure(&run(&["tune", &path, "--fold", "digits=5"]), 1, &["--fold", "--names raw"]);
+    failure(&run(&["tune", &path, "--split", "100%"]), 2, &["no rest"]);
 }

@@ -36,6 +36,8 @@ pub struct Curves {
 pub struct Series {
     /// What kind it is.
     pub name: String,
+    /// What it does, in one line.
+    pub about: &'static str,
     /// Whether it is one of ours.
     pub ours: bool,
     /// At each of the sizes; `None` if it can keep no such share.
@@ -49,7 +51,7 @@ pub struct CurvePoint {
     pub sampler: String,
     /// The share of the bytes that it keeps.
     pub size: f64,
-    /// Whether that is the wanted share, within a hundredth of it for rivals; ours may keep less.
+    /// Whether that is the wanted share, within a twentieth of it for rivals; ours may keep less.
     pub size_met: bool,
     /// dist/entropy.
     pub dist_over_entropy: f64,
@@ -79,14 +81,14 @@ pub fn curves(
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
+            // One seed finds the knob; whether its size holds, more of them tell.
             let found = at_equal_size(workload, &quick, size, 1);
-            let met = found.is_met();
-            let point = point(&evaluator, &found.spec.into(), |_| met);
+            let point = point(&evaluator, &found.spec.into(), |kept| (kept / size - 1.0).abs() <= 0.05);
             done();
             Some(point)
         };
         let points = sizes.par_iter().map(point).collect();
-        Series { name: rival.kind().name.to_owned(), ours: false, points }
+        Series { name: rival.kind().name.to_owned(), about: rival.kind().about, ours: false, points }
     };
     series.extend(rivals.par_iter().map(of_rival).collect::<Vec<_>>());
     (!stop.load(Ordering::Relaxed)).then_some(Curves { sizes, series })
@@ -110,7 +112,8 @@ fn equal_share(evaluator: &Evaluator<'_>, sizes: &[f64]) -> Series {
             call_trees: expected.call_trees,
         })
     });
-    Series { name: "equal share".to_owned(), ours: false, points: points.collect() }
+    let about = "keeps every trace with the same probability";
+    Series { name: "equal share".to_owned(), about, ours: false, points: points.collect() }
 }
 
 fn ours(
@@ -143,7 +146,11 @@ fn ours(
         points.push(config.map(|config| point(evaluator, &config.into(), |kept| kept <= size * 1.02)));
         done();
     }
-    Some(Series { name: sampler.name().to_owned(), ours: true, points })
+    let about = match sampler {
+        Tunable::Bump => "keeps the first calls of each root in each window, then fewer and fewer",
+        Tunable::Bucket => "keeps while the root's bucket has tokens",
+    };
+    Some(Series { name: sampler.name().to_owned(), about, ours: true, points })
 }
 
 fn point(evaluator: &Evaluator<'_>, sampler: &Contender, size_met: impl Fn(f64) -> bool) -> CurvePoint {
@@ -168,7 +175,7 @@ mod tests {
     #[test]
     fn each_sampler_is_looked_at_for_each_size() {
         let workload = synthetic(2000, 6);
-        let rivals = ["ratio", "every-nth", "xray"].map(|name| {
+        let rivals = ["ratio", "every", "xray"].map(|name| {
             rivals::all().into_iter().find(|rival| rival.kind().name.contains(name)).expect(name)
         });
         let options =
@@ -186,7 +193,7 @@ mod tests {
             for (point, wanted) in
                 series.points.iter().zip(&found.sizes).filter_map(|(p, w)| Some((p.as_ref()?, w)))
             {
-                assert!(!point.size_met || point.size <= 1.02 * wanted, "{point:?}");
+                assert!(!point.size_met || point.size <= 1.05 * wanted, "{point:?}");
             }
         }
         // An equal share and the ratio at equal size are the same sampler.

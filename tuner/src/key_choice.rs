@@ -106,7 +106,7 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
     let Some(advised) = advised.map(|advised| &keys[advised]) else {
         return "no key that is known when a trace begins can meet the limits".to_owned();
     };
-    let mut text = format!("{} reaches {:.3}", advised.key, advised.dist_over_entropy);
+    let mut text = format!("{} reaches dist/entropy {:.3}", advised.key, advised.dist_over_entropy);
     for row in keys.iter().filter(|row| row.key != advised.key) {
         if row.feasible {
             text += &format!(", {} {:.3}", row.key, row.dist_over_entropy);
@@ -168,8 +168,8 @@ mod tests {
     #[test]
     fn the_simplest_key_serves_unless_another_is_clearly_better() {
         let name = || row("name", true, 10.0);
-        check(&[name(), row("name+a", true, 9.5)], Some(0), "name reaches 10.000, name+a 9.500");
-        check(&[name(), row("name+a", true, 8.0)], Some(1), "name+a reaches 8.000");
+        check(&[name(), row("name+a", true, 9.5)], Some(0), "name reaches dist/entropy 10.000, name+a 9.500");
+        check(&[name(), row("name+a", true, 8.0)], Some(1), "name+a reaches dist/entropy 8.000");
         check(&[name(), row("name+a", false, 1.0)], Some(0), "equal share of everything 20");
         check(&[name(), row("tree", true, 1.0)], Some(0), "call tree");
         check(&[row("name", true, 30.0), row("tree", true, 29.0)], Some(0), "worse than an equal share");

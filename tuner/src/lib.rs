@@ -27,6 +27,7 @@ mod per_root;
 mod problem;
 mod random;
 pub mod replay;
+pub mod report;
 pub mod rivals;
 pub mod score;
 mod space;

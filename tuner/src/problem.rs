@@ -68,7 +68,7 @@ impl<'w> Problem<'w> {
         limits: Limits,
         objective: Objective,
     ) -> Self {
-        let baseline = expectation.ratio(limits.size_max, &mut expectation.scratch());
+        let baseline = equal_share(workload, limits.size_max);
         let space = Space::bump(workload, expectation.windows_ns(), limits.size_max);
         let model = Model::Bump(Box::new(expectation));
         Self { space, limits, objective, model, seconds: seconds(workload), baseline }

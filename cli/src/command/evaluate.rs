@@ -54,6 +54,11 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
 
     let evaluator = Evaluator::new(&workload);
     let mut samplers: Vec<Contender> = ours.into_iter().map(Contender::from).collect();
+    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let rivals: Vec<RivalSpec> = match args.quicken {
+        true => rivals.iter().map(|rival| rival.quickened_for(seconds)).collect(),
+        false => rivals,
+    };
     let met = at_equal_size(&rivals, args, &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Contender::from(met.spec.clone())));
     let progress = load::progress("replaying", samplers.len() as u64 * args.seeds);

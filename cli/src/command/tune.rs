@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use astracer_model::recording::Recording;
 use astracer_samplers::Template;
+use astracer_tuner::curves::{Curves, curves};
 use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
+use astracer_tuner::report::Report as Page;
+use astracer_tuner::rivals::{self, RivalSpec};
 use astracer_tuner::tune::{Options, Progress, Stage, validate};
 use astracer_tuner::{KeyRule, Limits, Tuning, Workload, tune};
 use indicatif::ProgressBar;
@@ -35,6 +38,8 @@ struct Report<'a> {
     validated: Vec<HeldOut>,
     /// The parameters file, if one was written.
     out: Option<&'a Path>,
+    /// The page, if one was written.
+    report: Option<&'a Path>,
 }
 
 pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
@@ -53,15 +58,38 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
         bar.finish_and_clear();
         return Err(Failure::Interrupted);
     }
-    bar.set_message("looking at other recordings");
     let validated =
         if tuning.feasible { validate_all(args, &options, &mut tuning, stop)? } else { Vec::new() };
-    bar.finish_and_clear();
-    if tuning.feasible {
-        write_file(args, &input, &tuning)?;
+    let file = if tuning.feasible { Some(write_file(args, &input, &tuning)?) } else { None };
+    if let Some(path) = &args.report {
+        let rivals = rivals();
+        bar.set_message("comparing with rivals");
+        bar.set_position(0);
+        bar.set_length(Curves::steps(rivals.len()));
+        let curves = curves(&workload, &options, &rivals, stop, &|| bar.inc(1));
+        let page = Page {
+            title: &input.paths().join(" "),
+            workload: &workload,
+            tuning: &tuning,
+            key: &args.key.to_string(),
+            keys: keys.as_ref(),
+            validated: &validated,
+            curves: curves.as_ref(),
+            file: file.as_deref(),
+        };
+        write(path, &page.html(), "--report")?;
     }
+    bar.finish_and_clear();
     let out = tuning.feasible.then_some(args.out.as_path());
-    let report = Report { input: &input, key: args.key.to_string(), tuning: &tuning, keys, validated, out };
+    let report = Report {
+        input: &input,
+        key: args.key.to_string(),
+        tuning: &tuning,
+        keys,
+        validated,
+        out,
+        report: args.report.as_deref(),
+    };
     if args.json {
         output::print_json(&report)?;
     } else {
@@ -177,10 +205,21 @@ fn stage(stage: Stage) -> &'static str {
     }
 }
 
-fn write_file(args: &Tune, input: &Input, tuning: &Tuning) -> Result<(), Failure> {
+/// Writes the parameters file; returns what is in it.
+fn write_file(args: &Tune, input: &Input, tuning: &Tuning) -> Result<String, Failure> {
     let names = if args.source.names == Names::Raw { Template::RAW } else { args.source.fold };
     let file = tuning.file(&input.paths().join(" "), &args.key, &names).map_err(Failure::Job)?;
-    let path = args.out.display();
-    fs::write(&args.out, file.to_string())
-        .map_err(|error| Failure::Job(format!("can't write {path}: {error}; choose another file with --out")))
+    let text = file.to_string();
+    write(&args.out, &text, "--out")?;
+    Ok(text)
+}
+
+fn write(path: &Path, text: &str, option: &str) -> Result<(), Failure> {
+    let wrong = |error| format!("can't write {}: {error}; choose another file with {option}", path.display());
+    fs::write(path, text).map_err(|error| Failure::Job(wrong(error)))
+}
+
+/// All of them; a fixed ratio is the equal share, which is there in any case.
+fn rivals() -> Vec<RivalSpec> {
+    rivals::all().into_iter().filter(|rival| rival.kind().name != "ratio").collect()
 }

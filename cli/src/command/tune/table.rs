@@ -61,6 +61,9 @@ pub(super) fn render(report: &Report<'_>) -> String {
     if let Some(out) = report.out {
         let _ = writeln!(text, "wrote {}", out.display());
     }
+    if let Some(page) = report.report {
+        let _ = writeln!(text, "wrote {}: open it in a browser", page.display());
+    }
     text + &report.input.footing()
 }
 

@@ -1,0 +1,267 @@
+//! The charts, as SVG.
+//!
+//! They are drawn as large as a phone is wide, and a browser scales them up; text stays readable on both.
+
+use std::ops::Range;
+
+use maud::{Markup, PreEscaped, html};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::functions::Bar;
+use crate::curves::{CurvePoint, Curves};
+use crate::tune::{Search, Tuning};
+
+const SIZE: (u32, u32) = (480, 330);
+const SIZE_SMALL: (u32, u32) = (330, 200);
+const FONT: (&str, u32) = ("sans-serif", 13);
+/// Dark enough for thin lines on paper, and told apart by people who see no red or no green (Okabe and Ito).
+const BLUE: RGBColor = RGBColor(0, 90, 160);
+const ORANGE: RGBColor = RGBColor(200, 80, 0);
+const GREY: RGBColor = RGBColor(110, 110, 110);
+/// Convergence is shown from so many times the best value on.
+const WORST_SHOWN: f64 = 3.0;
+/// Axes reach a little beyond what is drawn.
+const ROOM: f64 = 1.12;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// Each search's best value after so many evaluations.
+pub(super) fn convergence(tuning: &Tuning) -> Markup {
+    let end = tuning.starts.iter().chain(&tuning.compared).map(|search| search.evaluations).max();
+    let end = end.unwrap_or(0).max(2) as f64;
+    let values = tuning.starts.iter().chain(&tuning.compared).flat_map(|search| &search.convergence);
+    // The first values may be a thousand times the last; what matters is how the last ones differ.
+    let best = values.clone().map(|&(_, value)| value).fold(f64::INFINITY, f64::min);
+    let Some(y) = log_range(values.map(|&(_, value)| value.min(best * WORST_SHOWN))) else {
+        return nothing();
+    };
+    let (label, below) = (tuning.objective.as_str(), "evaluations");
+    svg("Best value of the objective after each number of evaluations", SIZE, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(6)
+            .margin_right(16)
+            .x_label_area_size(38)
+            .y_label_area_size(58)
+            .build_cartesian_2d((1.0..end).log_scale(), y.clone().log_scale())?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .x_desc(below)
+            .y_desc(label)
+            .label_style(FONT)
+            .x_label_formatter(&|x| number(*x))
+            .y_label_formatter(&|y| number(*y))
+            .draw()?;
+        // Each line falls in steps, and goes on to the search's end.
+        let steps = |search: &Search| {
+            let mut points = Vec::new();
+            for &(at, value) in search.convergence.iter().filter(|(_, value)| value.is_finite()) {
+                if let Some(&(_, before)) = points.last() {
+                    points.push((at as f64, before));
+                }
+                points.push((at as f64, value.min(y.end)));
+            }
+            if let Some(&(_, last)) = points.last() {
+                points.push((search.evaluations as f64, last));
+            }
+            points
+        };
+        for search in &tuning.starts {
+            chart.draw_series(LineSeries::new(steps(search), BLUE.stroke_width(1)))?;
+        }
+        for search in &tuning.compared {
+            let dash = if search.method == "random" { (6, 3) } else { (2, 3) };
+            chart.draw_series(DashedLineSeries::new(
+                steps(search),
+                dash.0,
+                dash.1,
+                ORANGE.stroke_width(2),
+            ))?;
+        }
+        Ok(())
+    })
+}
+
+/// A measure of a sampler at some size.
+pub(super) struct Measure {
+    pub(super) what: &'static str,
+    pub(super) of: fn(&CurvePoint) -> f64,
+    /// Whether the scale is logarithmic.
+    pub(super) log: bool,
+}
+
+/// A measure against size, for all samplers: lines for ours and the equal share, letters for rivals; beside them the
+/// front of all points that the search scored.
+pub(super) fn by_size(curves: &Curves, measure: &Measure, front: &[(f64, f64)], letters: &[char]) -> Markup {
+    let all = || curves.series.iter().flat_map(|series| series.points.iter().flatten());
+    let front: Vec<(f64, f64)> = front.iter().map(|&(size, value)| (size * 100.0, value)).collect();
+    let sizes = all().map(|point| point.size * 100.0);
+    let values = all().map(measure.of).chain(front.iter().map(|&(_, value)| value));
+    let Some(x) = log_range(sizes) else { return nothing() };
+    let y = if measure.log { log_range(values) } else { range(values) };
+    let Some(y) = y else { return nothing() };
+    let title = format!("{} against the share of the bytes kept", measure.what);
+    svg(&title, SIZE, |area| {
+        let mut builder = ChartBuilder::on(area);
+        builder.margin(6).margin_right(16).x_label_area_size(38).y_label_area_size(58);
+        if measure.log {
+            let mut chart = builder.build_cartesian_2d(x.clone().log_scale(), y.clone().log_scale())?;
+            draw_by_size(&mut chart, curves, measure, &front, letters)
+        } else {
+            let mut chart = builder.build_cartesian_2d(x.clone().log_scale(), y.clone())?;
+            draw_by_size(&mut chart, curves, measure, &front, letters)
+        }
+    })
+}
+
+fn draw_by_size<'a, X, Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    curves: &Curves,
+    measure: &Measure,
+    front: &[(f64, f64)],
+    letters: &[char],
+) -> Drawn
+where
+    X: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + plotters::coord::ranged1d::ValueFormatter<f64>,
+{
+    chart
+        .configure_mesh()
+        .disable_mesh()
+        .x_desc("% of the bytes")
+        .y_desc(measure.what)
+        .label_style(FONT)
+        .x_label_formatter(&|x| number(*x))
+        .y_label_formatter(&|y| number(*y))
+        .draw()?;
+    chart.draw_series(LineSeries::new(front.iter().copied(), GREY.mix(0.5).stroke_width(1)))?;
+    for (series, letter) in curves.series.iter().zip(letters) {
+        let points: Vec<(f64, f64)> = series
+            .points
+            .iter()
+            .flatten()
+            .map(|point| (point.size * 100.0, (measure.of)(point)))
+            .filter(|(_, value)| value.is_finite())
+            .collect();
+        if series.ours {
+            chart.draw_series(LineSeries::new(points.clone(), BLUE.stroke_width(2)))?;
+            let dots = points.iter().map(|&at| Circle::new(at, 8, WHITE.filled()));
+            chart.draw_series(dots)?;
+            chart.draw_series(points.iter().map(|&at| Circle::new(at, 8, BLUE.stroke_width(2))))?;
+        } else if *letter == EQUAL_SHARE {
+            chart.draw_series(DashedLineSeries::new(points.clone(), 5, 3, ORANGE.stroke_width(2)))?;
+        }
+        let style = if series.ours {
+            &BLUE
+        } else if *letter == EQUAL_SHARE {
+            &ORANGE
+        } else {
+            &BLACK
+        };
+        let style = FONT.into_font().color(style);
+        // The letter's middle on the point.
+        let text = points
+            .iter()
+            .map(|&at| EmptyElement::at(at) + Text::new(letter.to_string(), (-4, -7), style.clone()));
+        chart.draw_series(text)?;
+    }
+    Ok(())
+}
+
+/// The letter of the equal share.
+pub(super) const EQUAL_SHARE: char = '=';
+
+/// A latency histogram: the whole as an outline, the weighted sample as filled bars.
+pub(super) fn histogram(name: &str, bars: &[Bar]) -> Markup {
+    let (Some(first), Some(last)) = (bars.first(), bars.last()) else { return nothing() };
+    // Durations of 0 have no place on a logarithmic axis: their bar stands to the left of it, a gap apart.
+    let least = bars.iter().map(|bar| bar.from_ms).find(|&from| from > 0.0).unwrap_or(1e-6);
+    let sides = |bar: &Bar| {
+        if bar.to_ms == 0.0 { (least / 3.0, least / 2.0) } else { (bar.from_ms.max(least / 1.4), bar.to_ms) }
+    };
+    let x = sides(first).0..sides(last).1;
+    let top = bars.iter().map(|bar| bar.all.max(bar.kept)).fold(0.0, f64::max).max(1e-9);
+    let title = format!("Latency histogram of {name}");
+    svg(&title, SIZE_SMALL, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(4)
+            .margin_right(14)
+            .x_label_area_size(32)
+            .y_label_area_size(40)
+            .build_cartesian_2d(x.clone().log_scale(), 0.0..top * 110.0)?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .x_labels(4)
+            .y_labels(4)
+            .x_desc("ms")
+            .y_desc("% of calls")
+            .label_style(("sans-serif", 11))
+            .x_label_formatter(&|x| number(*x))
+            .y_label_formatter(&|y| number(*y))
+            .draw()?;
+        let corners = |bar: &Bar, share: f64| [(sides(bar).0, 0.0), (sides(bar).1, share * 100.0)];
+        chart.draw_series(
+            bars.iter().map(|bar| Rectangle::new(corners(bar, bar.kept), ORANGE.mix(0.55).filled())),
+        )?;
+        chart.draw_series(
+            bars.iter().map(|bar| Rectangle::new(corners(bar, bar.all), BLACK.stroke_width(1))),
+        )?;
+        Ok(())
+    })
+}
+
+/// Draws into an SVG that scales with the page, with a title for those who can't see it.
+fn svg(title: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Markup {
+    let mut text = String::new();
+    let drawn = {
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        draw(&area).is_ok() && area.present().is_ok()
+    };
+    let Some(start) = text.find("<svg").filter(|_| drawn) else { return nothing() };
+    // The size is the page's to choose; the view box keeps the proportions.
+    let text =
+        text[start..].replacen(&format!("width=\"{}\" height=\"{}\" ", size.0, size.1), "role=\"img\" ", 1);
+    let label = html! { title { (title) } }.into_string();
+    let inside = text.find('>').map_or(0, |end| end + 1);
+    html! { figure { (PreEscaped(format!("{}{label}{}", &text[..inside], &text[inside..]))) } }
+}
+
+fn nothing() -> Markup {
+    html! { p.note { "There is nothing to draw." } }
+}
+
+/// The range of positive numbers, with some room.
+fn log_range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
+    let (low, high) = bounds(values.filter(|value| *value > 0.0))?;
+    Some(low / ROOM..high * ROOM)
+}
+
+/// From 0 to the largest number, with some room.
+fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
+    bounds(values).map(|(_, high)| 0.0..high.max(f64::MIN_POSITIVE) * ROOM)
+}
+
+fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.filter(|value| value.is_finite()).fold(None, |bounds: Option<(f64, f64)>, value| {
+        Some(bounds.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+    })
+}
+
+/// A label: three digits.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    if size >= 1e6 {
+        format!("{:.0}M", value / 1e6)
+    } else if size >= 1e4 {
+        format!("{:.0}k", value / 1e3)
+    } else if size >= 100.0 || value == 0.0 {
+        format!("{value:.0}")
+    } else {
+        let digits = (2 - size.log10().floor() as i32).clamp(0, 6) as usize;
+        let text = format!("{value:.digits$}");
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    }
+}

@@ -1,0 +1,30 @@
+//! One replay of the sampler that was found: which traces it keeps, and what each stands for.
+
+use crate::contender::Contender;
+use crate::tune::Tuning;
+use crate::workload::Workload;
+
+/// The seed of the replay.
+pub(super) const SEED: u64 = 1;
+
+/// The traces kept, in order of arrival.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Arrival, and its weight: 1 where the sampler tells none.
+    pub(super) traces: Vec<(usize, f64)>,
+    /// Whether weights are told.
+    pub(super) weighted: bool,
+}
+
+impl Kept {
+    pub(super) fn new(workload: &Workload, tuning: &Tuning) -> Self {
+        let mut kept = Self { traces: Vec::new(), weighted: true };
+        if let Ok(config) = tuning.config() {
+            Contender::from(config).replay(workload, SEED, |arrival, weight| {
+                kept.weighted &= weight.is_some();
+                kept.traces.push((arrival, weight.unwrap_or(1.0)));
+            });
+        }
+        kept
+    }
+}

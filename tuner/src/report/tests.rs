@@ -1,0 +1,132 @@
+//! Rows against sums by hand; the page against what a browser and a reader need of it.
+
+use std::sync::atomic::AtomicBool;
+
+use super::kept::Kept;
+use super::{Report, functions, roots, trees};
+use crate::curves::curves;
+use crate::rivals;
+use crate::testing::synthetic;
+use crate::tune::{Options, tune};
+
+fn options() -> Options {
+    let windows = Some(vec![std::time::Duration::from_secs(20)]);
+    Options { starts: 2, iterations: 60, replays: 3, windows, ..Options::default() }
+}
+
+fn kept_of(arrivals: &[usize]) -> Kept {
+    Kept { traces: arrivals.iter().map(|&arrival| (arrival, 2.0)).collect(), weighted: true }
+}
+
+/// Everything kept, each trace for two: the kept columns are those of the whole.
+#[test]
+fn all_kept_is_the_whole() {
+    let workload = synthetic(600, 3);
+    let all: Vec<usize> = (0..600).collect();
+    let kept = kept_of(&all);
+    for row in functions::rows(&workload, &kept) {
+        assert_eq!((row.kept.count, row.kept.max_ms), (row.all.count, row.all.max_ms), "{}", row.name);
+        assert!((row.kept.duration_ms.mean / row.all.duration_ms.mean - 1.0).abs() < 1e-9);
+        assert!(
+            (row.kept.duration_ms.sd - row.all.duration_ms.sd).abs()
+                < 1e-6 * row.all.duration_ms.sd.max(1e-3)
+        );
+        assert_eq!(row.estimated, 2.0 * row.all.count as f64);
+        assert!(
+            row.histogram.iter().all(|bar| (bar.all - bar.kept).abs() < 1e-12 && bar.from_ms < bar.to_ms)
+        );
+        assert!((row.histogram.iter().map(|bar| bar.all).sum::<f64>() - 1.0).abs() < 1e-12);
+    }
+    assert!(
+        roots::rows(&workload, &kept).iter().all(|row| row.seen == row.kept && row.bytes == row.bytes_kept)
+    );
+    assert_eq!(trees::missed(&workload, &kept), []);
+}
+
+/// One trace kept: its functions have its durations, all others were missed.
+#[test]
+fn one_kept_is_itself() {
+    let workload = synthetic(600, 3);
+    let (arrival, tree) = (5, workload.arrivals()[5].call_tree);
+    let kept = kept_of(&[arrival]);
+    for row in functions::rows(&workload, &kept) {
+        let index =
+            workload.functions().iter().position(|function| function.name == row.name).expect("known");
+        match workload.calls(arrival).iter().find(|calls| calls.function as usize == index) {
+            Some(calls) if calls.count == 1 => {
+                assert!((row.kept.duration_ms.mean - calls.max_ns as f64 / 1e6).abs() < 1e-9);
+                assert!(
+                    (row.kept.max_ms, row.kept.duration_ms.sd.round()) == (calls.max_ns as f64 / 1e6, 0.0)
+                );
+            }
+            Some(calls) => assert_eq!(row.kept.count, u64::from(calls.count)),
+            None => assert_eq!((row.kept.count, row.estimated), (0, 0.0)),
+        }
+    }
+    let missed = trees::missed(&workload, &kept);
+    assert_eq!(missed.len() as u32, workload.call_trees() - 1);
+    let traces: u64 = missed.iter().map(|tree| tree.traces).sum();
+    let of_tree = workload.arrivals().iter().filter(|arrival| arrival.call_tree == tree).count() as u64;
+    assert_eq!(traces + of_tree, 600);
+    assert!(missed.windows(2).all(|pair| pair[0].traces >= pair[1].traces));
+    let row = |kept: u64| {
+        roots::rows(&workload, &kept_of(&[arrival])).iter().filter(|row| row.kept == kept).count()
+    };
+    assert_eq!(row(1), 1);
+}
+
+#[test]
+fn the_page_stands_alone_and_escapes_names() {
+    let workload = synthetic(600, 3);
+    let stop = AtomicBool::new(false);
+    let tuning = tune(&workload, &options(), &stop, &|_| ());
+    let rivals: Vec<_> = rivals::all().into_iter().take(3).collect();
+    let curves = curves(&workload, &options(), &rivals, &stop, &|| ()).expect("not stopped");
+    let report = Report {
+        title: "<b>a & b</b>",
+        workload: &workload,
+        tuning: &tuning,
+        key: "name",
+        keys: None,
+        validated: &[],
+        curves: Some(&curves),
+        file: Some("version = 1"),
+    };
+    let page = report.html();
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    assert!(page.contains("&lt;b&gt;a &amp; b&lt;/b&gt;") && !page.contains("<b>a"));
+    // Nothing is fetched: no link, source, import or URL but the SVG's namespace.
+    let without_namespace = page.replace("http://www.w3.org/2000/svg", "");
+    for outside in ["http:", "https:", "<script", "<link", " src=", "@import", "url("] {
+        assert!(!without_namespace.contains(outside), "{outside}");
+    }
+    // A chart for the search, two for sizes, one for each of up to nine functions; each says what it shows.
+    let charts = page.matches("<figure>").count();
+    assert_eq!(charts, 3 + workload.function_count().min(9));
+    assert_eq!(page.matches("<title>").count(), charts + 1);
+    assert!(!page.contains("There is nothing to draw"));
+    for part in
+        ["busy", "quiet", "Call trees that were missed", "dist/entropy", "version = 1", "bump:lambda="]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("NaN") && !page.contains(">inf"));
+}
+
+#[test]
+fn an_infeasible_tuning_says_so() {
+    let workload = synthetic(600, 3);
+    let limits = crate::Limits { size_min: 0.0, size_max: 1e-6, ..crate::Limits::default() };
+    let tuning = tune(&workload, &Options { limits, ..options() }, &AtomicBool::new(false), &|_| ());
+    let report = Report {
+        title: "x",
+        workload: &workload,
+        tuning: &tuning,
+        key: "name",
+        keys: None,
+        validated: &[],
+        curves: None,
+        file: None,
+    };
+    assert!(report.html().contains("No parameters meet the limits"));
+}
