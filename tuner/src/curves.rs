@@ -11,13 +11,15 @@ use crate::limits::Limits;
 use crate::rivals::{RivalSpec, at_equal_size};
 use crate::space::Tunable;
 use crate::statistics::MeanSd;
-use crate::tune::{Options, tune};
+use crate::tune::{Options, coarse_windows, tune};
 use crate::workload::Workload;
 
 /// Sizes as shares of the largest.
 const STEPS: [f64; 3] = [1.0, 0.3, 0.1];
-/// Replays of each sampler at each size.
-const SEEDS: u64 = 5;
+/// Replays of each sampler at each size: more of small workloads, where chance is larger and a replay cheaper.
+const SEEDS: std::ops::RangeInclusive<u64> = 2..=5;
+/// All replays of a sampler at a size decide so many traces, roughly.
+const DECISIONS: u64 = 1_000_000;
 /// A quick search for our samplers.
 const STARTS: u32 = 2;
 const ITERATIONS: u64 = 200;
@@ -76,18 +78,20 @@ pub fn curves(
     }
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     let of_rival = |rival: &RivalSpec| {
-        let quick = rival.quickened_for(seconds);
+        // The search for the next knob begins at the last one.
+        let mut spec = rival.quickened_for(seconds);
         let point = |&size: &f64| {
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
             // One seed finds the knob; whether its size holds, more of them tell.
-            let found = at_equal_size(workload, &quick, size, 1);
+            let found = at_equal_size(workload, &spec, size, 1);
+            spec = found.spec.clone();
             let point = point(&evaluator, &found.spec.into(), |kept| (kept / size - 1.0).abs() <= 0.05);
             done();
             Some(point)
         };
-        let points = sizes.par_iter().map(point).collect();
+        let points = sizes.iter().map(point).collect();
         Series { name: rival.kind().name.to_owned(), about: rival.kind().about, ours: false, points }
     };
     series.extend(rivals.par_iter().map(of_rival).collect::<Vec<_>>());
@@ -132,6 +136,7 @@ fn ours(
         let options = Options {
             sampler,
             limits: Limits { size_min: size / 10.0, size_max: size, ..options.limits },
+            windows: Some(options.windows.clone().unwrap_or_else(|| coarse_windows(evaluator.workload()))),
             starts: STARTS,
             iterations: ITERATIONS,
             compare: false,
@@ -154,7 +159,9 @@ fn ours(
 }
 
 fn point(evaluator: &Evaluator<'_>, sampler: &Contender, size_met: impl Fn(f64) -> bool) -> CurvePoint {
-    let scores: Vec<_> = (1..=SEEDS).into_par_iter().map(|seed| evaluator.score(sampler, seed)).collect();
+    let traces = evaluator.workload().arrivals().len().max(1) as u64;
+    let seeds = (DECISIONS / traces).clamp(*SEEDS.start(), *SEEDS.end());
+    let scores: Vec<_> = (1..=seeds).into_par_iter().map(|seed| evaluator.score(sampler, seed)).collect();
     let mean = |of: fn(&crate::Score) -> f64| MeanSd::of(scores.iter().map(of)).mean;
     let size = mean(|score| score.tfcr);
     CurvePoint {

@@ -1,11 +1,12 @@
 //! Which key serves: name, name and attributes, or the whole call tree.
 
+use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
 use crate::key::KeyRule;
-use crate::tune::{Options, Progress, Tuning, tune};
+use crate::tune::{Options, Progress, Tuning, coarse_windows, tune};
 use crate::workload::Workload;
 
 /// A more complicated key must be better by this share to be advised.
@@ -50,14 +51,16 @@ pub struct KeyRow {
     pub baseline_call_trees: f64,
 }
 
-/// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest first.
-pub fn choose_key(
-    candidates: &[(KeyRule, &Workload)],
+/// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest first; each is
+/// asked for when its turn comes, and let go of before the next.
+pub fn choose_key<'w>(
+    candidates: impl IntoIterator<Item = (KeyRule, Cow<'w, Workload>)>,
     options: &Options,
     stop: &AtomicBool,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> KeyChoice {
-    let options = Options {
+    let quick = |workload: &Workload| Options {
+        windows: Some(options.windows.clone().unwrap_or_else(|| coarse_windows(workload))),
         starts: STARTS,
         iterations: ITERATIONS,
         compare: false,
@@ -66,10 +69,10 @@ pub fn choose_key(
         split: None,
         ..options.clone()
     };
-    let look = |(rule, workload): &(KeyRule, &Workload)| {
-        KeyRow::new(rule, workload, &tune(workload, &options, stop, progress))
+    let look = |(rule, workload): (KeyRule, Cow<'w, Workload>)| {
+        KeyRow::new(&rule, &workload, &tune(&workload, &quick(&workload), stop, progress))
     };
-    let keys: Vec<KeyRow> = candidates.iter().map(look).collect();
+    let keys: Vec<KeyRow> = candidates.into_iter().map(look).collect();
     let advised = advise(&keys);
     KeyChoice { because: because(&keys, advised), keys, advised }
 }

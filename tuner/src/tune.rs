@@ -43,6 +43,10 @@ const TRIAL_SHARE: f64 = 0.5;
 const ANNEALING: &str = "annealing";
 /// A replayed mean farther than this from what was expected is told of.
 const SURPRISE: f64 = 0.15;
+/// From 0.1 s to 37 s, each 1.8 times the one before.
+const COARSE_WINDOWS: i32 = 11;
+const COARSE_FACTOR: f64 = 1.8;
+const WINDOW_LEAST: Duration = Duration::from_millis(100);
 /// Starts for what is only compared with.
 const STARTS_COMPARED: u32 = 2;
 
@@ -482,6 +486,14 @@ fn surprise(expected: &Expected, replayed: &Replayed) -> Option<String> {
              these traces are few or very unlike each other; trust the replays"
         )
     })
+}
+
+/// Window lengths for a first look: so few that summing up for them takes no time to speak of.
+pub(crate) fn coarse_windows(workload: &Workload) -> Vec<Duration> {
+    let last = Duration::from_nanos(workload.arrivals().last().map_or(0, |last| last.at_ns));
+    // Whole milliseconds, as people write them.
+    let length = |step| Duration::from_millis((100.0 * COARSE_FACTOR.powi(step)) as u64);
+    (0..COARSE_WINDOWS).map(length).take_while(|length| *length <= last.max(WINDOW_LEAST)).collect()
 }
 
 /// Another seed for another purpose.

@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,14 +156,15 @@ fn try_keys(
     bar: &ProgressBar,
 ) -> KeyChoice {
     let rules = KeyRule::candidates(recording, labels);
-    let others: Vec<Option<Workload>> =
-        rules.iter().map(|rule| (*rule != args.key).then(|| Workload::new(recording, rule))).collect();
-    let candidates: Vec<_> = rules
-        .into_iter()
-        .zip(&others)
-        .map(|(rule, other)| (rule, other.as_ref().unwrap_or(workload)))
-        .collect();
-    choose_key(&candidates, options, stop, &|progress| show(bar, "trying keys: ", progress))
+    let candidates = rules.into_iter().map(|rule| {
+        let own = if rule == args.key {
+            Cow::Borrowed(workload)
+        } else {
+            Cow::Owned(Workload::new(recording, &rule))
+        };
+        (rule, own)
+    });
+    choose_key(candidates, options, stop, &|progress| show(bar, "trying keys: ", progress))
 }
 
 /// Looks at the parameters on each recording of `--validate`.
