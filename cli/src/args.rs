@@ -107,7 +107,7 @@ pub(crate) struct Source {
 }
 
 /// How to read files, whichever they are.
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Reading {
     /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto, jaeger-json,
     /// zipkin-json, htrace, nezha-csv.
