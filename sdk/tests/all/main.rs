@@ -5,6 +5,8 @@ mod allocations;
 #[cfg(feature = "enabled")]
 mod api;
 #[cfg(feature = "enabled")]
+mod bridge;
+#[cfg(feature = "enabled")]
 mod configuration;
 #[cfg(feature = "enabled")]
 mod contexts;

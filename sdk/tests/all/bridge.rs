@@ -1,0 +1,200 @@
+//! The stock extension trait on our layer, beyond what `span_ext` compares: threads, filters, what is left behind.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
+use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
+use tracing::dispatcher::with_default;
+use tracing::{Dispatch, Span, info, info_span};
+use tracing_opentelemetry::{OpenTelemetrySpanExt as _, get_otel_context};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{Layer as _, Registry};
+
+use crate::support::{draw, one, world};
+use astracer_sdk::{ContextMode, Presence};
+
+fn remote() -> Context {
+    let parent = SpanContext::new(
+        TraceId::from(77u128),
+        SpanId::from(5u64),
+        TraceFlags::SAMPLED,
+        true,
+        TraceState::NONE,
+    );
+    Context::new().with_remote_span_context(parent)
+}
+
+fn ids(cx: &Context) -> SpanContext {
+    cx.span().span_context().clone()
+}
+
+/// The stock crate is asked for types that only it can name, and looked into through its extensions: if an upgrade
+/// changes the way, this is the first test to look at. It says which of the calls no longer arrives.
+#[test]
+fn every_call_of_the_stock_trait_arrives() {
+    let arrived = |call: fn(&Span), seen: fn(&opentelemetry_sdk::trace::SpanData) -> bool| {
+        // Before the decision, and after it.
+        [false, true].map(|entered| {
+            let spans = world(|builder| builder).run(|| {
+                let span = info_span!("span");
+                if entered {
+                    span.in_scope(|| ());
+                }
+                call(&span);
+            });
+            seen(one(&spans, "span"))
+        })
+    };
+    let parent = arrived(|span| _ = span.set_parent(remote()), |span| span.parent_span_is_remote);
+    assert_eq!(parent, [true, false], "set_parent");
+    let attribute = arrived(|span| span.set_attribute("n", 1), |span| span.attributes.len() == 1);
+    assert_eq!(attribute, [true; 2], "set_attribute");
+    let status = arrived(
+        |span| span.set_status(opentelemetry::trace::Status::Ok),
+        |span| span.status == opentelemetry::trace::Status::Ok,
+    );
+    assert_eq!(status, [true; 2], "set_status");
+    let event = arrived(|span| span.add_event("event", vec![]), |span| span.events.len() == 1);
+    assert_eq!(event, [true; 2], "add_event");
+    let link = arrived(|span| span.add_link(ids(&remote())), |span| span.links.len() == 1);
+    assert_eq!(link, [true; 2], "add_link");
+    let context = arrived(
+        |span| span.context().span().set_attribute(KeyValue::new("n", 1)),
+        |span| span.attributes.len() == 1,
+    );
+    assert_eq!(context, [true; 2], "context");
+}
+
+#[test]
+fn one_context_whoever_asks_first() {
+    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
+        let world = world(|builder| builder.context(mode));
+        let mut seen = Vec::new();
+        let spans = world.run(|| {
+            let root = info_span!("root");
+            root.set_parent(remote()).unwrap();
+            // A child asks first.
+            let child = info_span!(parent: &root, "child");
+            seen.push(ids(&child.context()));
+            seen.push(ids(&root.context()));
+            assert_eq!(ids(&astracer_sdk::OpenTelemetrySpanExt::context(&root)), seen[1]);
+            let dispatch = tracing::dispatcher::get_default(Dispatch::clone);
+            assert_eq!(ids(&get_otel_context(&root.id().unwrap(), &dispatch).unwrap()), seen[1]);
+            let ours = astracer_sdk::get_otel_context(&root.id().unwrap(), &dispatch);
+            assert_eq!(ids(&ours.unwrap()), seen[1]);
+            root.in_scope(|| assert_eq!(ids(&Span::current().context()), seen[1]));
+        });
+        assert_eq!(one(&spans, "child").span_context, seen[0], "{mode:?}");
+        assert_eq!(one(&spans, "root").span_context, seen[1], "{mode:?}");
+        assert_eq!(seen[1].trace_id(), TraceId::from(77u128));
+    }
+}
+
+#[test]
+fn threads_ask_about_one_span_at_once() {
+    const THREADS: i64 = 4;
+    const ROUNDS: i64 = 50;
+    for round in 0..ROUNDS {
+        let world = world(|builder| builder);
+        let spans = world.run(|| {
+            let root = info_span!("root");
+            let barrier = Barrier::new(THREADS as usize);
+            let contexts = thread::scope(|scope| {
+                let ask = |n: i64| {
+                    let (root, barrier, dispatch) = (&root, &barrier, &world.dispatch);
+                    move || {
+                        barrier.wait();
+                        root.set_attribute(format!("before {n}"), n);
+                        if n == round % THREADS {
+                            with_default(dispatch, || root.in_scope(|| info!("inside")));
+                        }
+                        root.add_event(format!("event {n}"), vec![]);
+                        ids(&root.context())
+                    }
+                };
+                let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(ask(n))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            assert!(contexts.iter().all(|cx| cx.is_valid() && *cx == contexts[0]), "{contexts:?}");
+        });
+        let root = one(&spans, "root");
+        assert_eq!((root.attributes.len() as i64, root.events.len() as i64), (THREADS, THREADS + 1));
+    }
+}
+
+/// A span that moves, with its context asked for on the other thread, where no subscriber is the default.
+#[test]
+fn a_span_is_asked_on_a_thread_without_a_subscriber() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let root = info_span!("root");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                root.set_parent(remote()).unwrap();
+                root.set_attribute("n", 1);
+                assert_eq!(ids(&root.context()).trace_id(), TraceId::from(77u128));
+            });
+        });
+    });
+    assert_eq!(draw(&spans), "root n=1\n");
+}
+
+/// Nothing of a call is left behind: neither a reference to what a context holds, nor one to the trace.
+#[test]
+fn what_a_call_was_given_is_let_go() {
+    struct Held;
+    let world = world(|builder| builder);
+    let held = Arc::new(Held);
+    world.run(|| {
+        for sampled in [true, false] {
+            let root = info_span!("root");
+            let given = Context::new().with_value(held.clone());
+            let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+            let parent =
+                SpanContext::new(TraceId::from(7u128), SpanId::from(5u64), flags, true, TraceState::NONE);
+            root.set_parent(given.with_remote_span_context(parent)).unwrap();
+            assert!(root.context().get::<Arc<Held>>().is_some());
+            root.in_scope(|| assert!(Span::current().context().get::<Arc<Held>>().is_some()));
+        }
+    });
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
+/// Other layers and filters around ours; spans that a filter keeps from it.
+#[test]
+fn filters_and_other_layers_are_in_nobody_s_way() {
+    let world = world(|builder| builder);
+    let layer = world.astracer.layer.clone().with_filter(LevelFilter::INFO);
+    let subscriber = Registry::default().with(layer).with(LevelFilter::DEBUG);
+    with_default(&Dispatch::new(subscriber), || {
+        let root = info_span!("root");
+        root.set_parent(remote()).unwrap();
+        let _root = root.entered();
+        let hidden = tracing::debug_span!("hidden").entered();
+        // It is not ours: what it calls belongs to the span around it.
+        hidden.set_attribute("n", 1);
+        assert_eq!(ids(&hidden.context()), ids(&Context::current()));
+        info_span!("child").set_attribute("n", 2);
+        assert!(tracing::trace_span!("refused").is_disabled());
+    });
+    assert_eq!(draw(&world.exported()), "root\n  child n=2\n");
+}
+
+#[test]
+fn below_a_dropped_root_nothing_is_changed_and_the_context_says_so() {
+    let world = world(|builder| builder.sampler("never".parse().unwrap()).presence(Presence::Shared));
+    let spans = world.run(|| {
+        let root = info_span!("root").entered();
+        let child = info_span!("child");
+        child.set_attribute("n", 1);
+        child.add_event("event", vec![]);
+        assert_eq!(ids(&child.context()), ids(&Context::current()));
+        thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(ids(&child.context()).trace_id(), ids(&root.context()).trace_id()));
+        });
+        assert!(!ids(&child.context()).is_sampled());
+    });
+    assert!(spans.is_empty());
+}
