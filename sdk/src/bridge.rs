@@ -195,13 +195,13 @@ impl Tracer for Teller {
         let mut attributes = builder.attributes.take().unwrap_or_default();
         let Some(id) = take_id(&mut attributes) else { return Shown::Ids(ids) };
         let core = &self.core;
-        if core.base_of_undecided(&id).is_some() {
+        if core.base_of_unstarted(&id).is_some() {
             if ids != untouched(&id) {
                 // It was undecided just now. If another thread has entered it meanwhile, that one came first.
                 let _ = core.set_parent(&id, parent.clone());
             }
             if self.decides {
-                core.decide(&id);
+                core.start(&id);
             }
         }
         let (links, events) = (builder.links.unwrap_or_default(), builder.events.unwrap_or_default());

@@ -48,8 +48,8 @@ use crate::settings::{ContextMode, Presence, faces_outward};
 
 /// The layer for `tracing_subscriber`: put it on a `Registry`, with other layers as you like.
 ///
-/// Built by [`Builder`](crate::Builder). It may be cloned; the clones are one layer in all respects, for two
-/// subscribers that report to one exporter.
+/// Built by [`Builder`](crate::Builder). It may be cloned; the clones are one layer in all respects. They are for one
+/// subscriber: spans are known by their ids there, and another one gives the same ids to other spans.
 #[derive(Clone, Debug)]
 pub struct AstracerLayer {
     /// `None`: switched off.
@@ -277,6 +277,7 @@ where
     match parent {
         Some((parent, lane)) => {
             let handle = core.decided(parent, lane);
+            lane.start();
             if let Handle::Record { slot, .. } = handle {
                 let kept = lane.kept_context();
                 let base = kept.as_ref().map_or(Base::Empty, Base::Of);
@@ -294,6 +295,7 @@ where
 fn span_context(core: &Core, id: &Id) -> Option<SpanContext> {
     let lane = core.table.find(id.into_u64())?;
     let handle = core.decided(id, lane);
+    lane.start();
     core.with_record(id, handle, |buffer, index| buffer.span_context(buffer.records[index as usize].span_id))
 }
 

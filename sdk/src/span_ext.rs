@@ -41,8 +41,8 @@ pub trait OpenTelemetrySpanExt: sealed::Sealed {
     /// honoured, unless [`Parents::Ask`](crate::Parents::Ask) says otherwise. What else is in the context, such as
     /// baggage, is current inside of the span.
     ///
-    /// To be called before the span is entered, and on local roots: a span that began inside of a recorded one belongs
-    /// to its trace. Below a dropped root, on spans that are declared with a field `otel.kind`.
+    /// To be called before the span is entered. A span that began inside of a recorded one leaves that one's trace. Below
+    /// a dropped root, on spans that are declared with a field `otel.kind`.
     ///
     /// # Errors
     ///
@@ -168,8 +168,8 @@ pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
 pub enum SetParentError {
     /// The span's subscriber has no [`AstracerLayer`], or one that cannot be found: a `reload` layer hides it.
     LayerNotFound,
-    /// The span was entered, or asked for its context, or ended, or another span began below it; or it is not a local
-    /// root.
+    /// The span was entered, or asked for its context, or ended, or another span began below it or follows from it; or
+    /// it is below a dropped root, and not declared with a field `otel.kind`.
     AlreadyStarted,
     /// The span does not exist: a filter refused it, or it is below a dropped root in exclusive mode.
     SpanDisabled,

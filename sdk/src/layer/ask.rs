@@ -1,7 +1,7 @@
 //! What is asked about a span from outside of the layer's own callbacks: by the extension trait.
 
 use opentelemetry::Context;
-use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use tracing_core::Dispatch;
 use tracing_core::span::Id;
 use tracing_subscriber::Registry;
@@ -12,8 +12,9 @@ use super::buffer::{EventTime, Pending};
 use super::context::LiveSpan;
 use super::context::Open;
 use super::core::Core;
-use super::table::Handle;
+use super::table::{Handle, Lane};
 use super::thread::{self, State};
+use crate::stats::Loss;
 
 /// The parent of this span can no longer be set.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,12 +30,13 @@ pub(crate) enum View {
 }
 
 impl Core {
-    /// Sets the parent of a local root that has not been decided about. What else is in the context, baggage, goes
-    /// with it.
+    /// Sets the parent of a span that has not started. What else is in the context, baggage, goes with it.
     pub(crate) fn set_parent(&self, id: &Id, parent: Context) -> Result<(), AlreadyStarted> {
         let lane = self.table.find(id.into_u64()).ok_or(AlreadyStarted)?;
-        let Handle::Pending { slot } = self.settle(id, lane) else {
-            return Err(AlreadyStarted);
+        let slot = match self.settle(id, lane) {
+            Handle::Pending { slot } => slot,
+            Handle::Record { slot, index } if !lane.is_started() => self.take_out(id, lane, slot, index)?,
+            _ => return Err(AlreadyStarted),
         };
         let slot = self.pool.slot(slot).ok_or(AlreadyStarted)?;
         let pending = Pending { parent: parent.span().span_context().clone(), base: parent };
@@ -49,6 +51,39 @@ impl Core {
         // Values of contexts are the user's, and so is what runs when they are dropped.
         drop(old);
         Ok(())
+    }
+
+    /// Makes a local root of a span that began inside of a recorded one, and has not started. It takes what was recorded
+    /// of it along.
+    #[cold]
+    fn take_out(&self, id: &Id, lane: &Lane, slot: u32, index: u32) -> Result<u32, AlreadyStarted> {
+        let from = self.pool.slot(slot).ok_or(AlreadyStarted)?;
+        let Some(to) = self.pool.take() else {
+            self.counters.lose(Loss::OpenTraces, 1);
+            return Err(AlreadyStarted);
+        };
+        // Nobody else knows of this place yet, so both locks can be held.
+        let (mut root, mut rest) = (to.lock(), from.lock());
+        if rest.record(index, id).is_none() {
+            drop(root);
+            self.pool.release(to.number);
+            return Err(AlreadyStarted);
+        }
+        rest.take_out(index, &mut root);
+        root.pending = Some(Pending { parent: SpanContext::NONE, base: Context::new() });
+        let kept = lane.take_context();
+        lane.set_handle(Handle::Pending { slot: to.number });
+        drop(root);
+        let was_last = rest.open == 0;
+        if was_last {
+            self.queue.push(&mut rest);
+        }
+        drop(rest);
+        if was_last {
+            self.pool.release(slot);
+        }
+        drop(kept);
+        Ok(to.number)
     }
 
     /// Changes a span that is recorded, or may come to be. It is not decided about for this.
@@ -74,6 +109,7 @@ impl Core {
             return self.context_around(id, dispatch).unwrap_or_default();
         };
         let handle = self.decided(id, lane);
+        lane.start();
         self.context(lane, handle).unwrap_or_else(|| {
             // Contexts are switched off; the ids are asked for nevertheless.
             let ids = self.with_record(id, handle, |buffer, index| {
@@ -89,29 +125,36 @@ impl Core {
         if let Some(lane) = self.table.find(id.into_u64()) {
             self.settle(id, lane);
         }
-        match self.base_of_undecided(id) {
+        match self.base_of_unstarted(id) {
             Some(base) => View::Undecided(base),
             None => View::Decided(self.context_to_call(id, dispatch)),
         }
     }
 
-    /// What the context of a local root that was not decided about, and has a record, will be made from.
+    /// What the context of a span that has not started, and has a record, will be made from.
     #[cfg(feature = "bridge")]
-    pub(crate) fn base_of_undecided(&self, id: &Id) -> Option<Context> {
+    pub(crate) fn base_of_unstarted(&self, id: &Id) -> Option<Context> {
         let lane = self.table.find(id.into_u64())?;
-        let Handle::Pending { slot } = lane.handle() else { return None };
-        let buffer = self.pool.slot(slot)?.lock();
-        if lane.handle() != (Handle::Pending { slot }) {
-            return None;
+        match lane.handle() {
+            Handle::Pending { slot } => {
+                let buffer = self.pool.slot(slot)?.lock();
+                let pending = buffer.pending.as_ref().filter(|_| lane.handle() == Handle::Pending { slot });
+                pending.map(|pending| pending.base.clone())
+            }
+            // Its own context, where contexts are made, has the values of the one it will be made from.
+            handle @ Handle::Record { .. } if !lane.is_started() => {
+                Some(self.context(lane, handle).unwrap_or_default())
+            }
+            _ => None,
         }
-        buffer.pending.as_ref().map(|pending| pending.base.clone())
     }
 
-    /// Decides about a local root that has a record.
+    /// Starts a span: a local root is decided about.
     #[cfg(feature = "bridge")]
-    pub(crate) fn decide(&self, id: &Id) {
+    pub(crate) fn start(&self, id: &Id) {
         if let Some(lane) = self.table.find(id.into_u64()) {
             self.decided(id, lane);
+            lane.start();
         }
     }
 

@@ -65,6 +65,20 @@ pub(crate) struct Event {
     pub(crate) cut: u32,
 }
 
+impl Event {
+    fn move_texts(&mut self, from: &Memory, to: &mut Memory) {
+        if let EventName::Text(text) = &mut self.name {
+            *text = to.adopt(from, *text);
+        }
+        self.log = LogOrigin {
+            target: self.log.target.map(|text| to.adopt(from, text)),
+            file: self.log.file.map(|text| to.adopt(from, text)),
+            module: self.log.module.map(|text| to.adopt(from, text)),
+            line: self.log.line,
+        };
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum EventName {
     Text(Text),
@@ -258,19 +272,50 @@ impl Buffer {
                 self.memory.adopt_value(old, &mut value);
                 self.event_attributes.push((name, value));
             }
-            if let EventName::Text(text) = &mut event.name {
-                *text = self.memory.adopt(old, *text);
-            }
-            event.log = LogOrigin {
-                target: event.log.target.map(|text| self.memory.adopt(old, text)),
-                file: event.log.file.map(|text| self.memory.adopt(old, text)),
-                module: event.log.module.map(|text| self.memory.adopt(old, text)),
-                line: event.log.line,
-            };
+            event.move_texts(old, &mut self.memory);
             self.events.push(event);
         }
         closed.events = events;
         closed
+    }
+
+    /// Takes an open record out with all that is its own, to be the first in `to`, which is empty. Its place is free.
+    pub(crate) fn take_out(&mut self, index: u32, to: &mut Buffer) {
+        let mut record = self.records[index as usize].part();
+        self.records[index as usize].id = None;
+        self.open -= 1;
+        self.free.push(index);
+        record.parent = SpanId::INVALID;
+        record.name = record.name.map(|text| to.memory.adopt(&self.memory, text));
+        if let Status::Error(text) = &mut record.status {
+            *text = to.memory.adopt(&self.memory, *text);
+        }
+        if let Some(thread) = self.threads.get(record.thread as usize) {
+            record.thread = to.thread(thread);
+        }
+        for (_, name, mut value) in self.attributes.extract_if(.., |(record, ..)| *record == index) {
+            to.memory.adopt_value(&self.memory, &mut value);
+            to.attributes.push((0, name, value));
+        }
+        let links = self.links.extract_if(.., |link| link.record == index);
+        to.links.extend(links.map(|link| Link { record: 0, ..link }));
+        let mut attributes = std::mem::take(&mut self.event_attributes).into_iter();
+        for mut event in std::mem::take(&mut self.events) {
+            let own = attributes.by_ref().take(event.count as usize);
+            if event.record != index {
+                self.event_attributes.extend(own);
+                self.events.push(event);
+                continue;
+            }
+            for (name, mut value) in own {
+                to.memory.adopt_value(&self.memory, &mut value);
+                to.event_attributes.push((name, value));
+            }
+            event.move_texts(&self.memory, &mut to.memory);
+            event.record = 0;
+            to.events.push(event);
+        }
+        to.push(record);
     }
 
     /// The index of the thread's name.

@@ -21,10 +21,10 @@ impl Core {
     /// again is kept, so that one that is entered once has no lock to take and none to share.
     #[inline]
     pub(crate) fn context_to_enter(&self, lane: &Lane, handle: Handle) -> Option<Context> {
+        let again = lane.enter();
         if self.settings.context == ContextMode::Off {
             return None;
         }
-        let again = lane.enter();
         if let Some(kept) = lane.kept_context() {
             return Some(kept);
         }

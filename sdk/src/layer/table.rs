@@ -196,6 +196,18 @@ impl Lane {
         before
     }
 
+    /// Whether it was entered, or has become known to others: its parent is settled.
+    #[inline]
+    pub(crate) fn is_started(&self) -> bool {
+        self.entered.load(Ordering::Relaxed)
+    }
+
+    /// Notes that it has become known to others.
+    #[inline]
+    pub(crate) fn start(&self) {
+        self.entered.store(true, Ordering::Relaxed);
+    }
+
     /// The context that was made and kept, if one was.
     #[inline]
     pub(crate) fn kept_context(&self) -> Option<Context> {
@@ -211,7 +223,7 @@ impl Lane {
     }
 
     #[inline]
-    fn take_context(&self) -> Option<Context> {
+    pub(crate) fn take_context(&self) -> Option<Context> {
         if !self.has_context.load(Ordering::Relaxed) {
             return None;
         }

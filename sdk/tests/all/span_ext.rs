@@ -77,6 +77,36 @@ macro_rules! rows {
                     root.set_parent(remote(true)).unwrap();
                     root.in_scope(|| ());
                 }),
+                ("set_parent: a span inside of another trace's", || {
+                    let _outer = info_span!("outer", n = 1).entered();
+                    let before = info_span!("before", n = 2).entered();
+                    let moved = info_span!("moved", otel.name = "renamed", n = 3, text = "x");
+                    drop(before);
+                    moved.set_attribute("more", "y");
+                    moved.add_event("event", vec![KeyValue::new("n", 1)]);
+            info!(parent: &moved, text = "z", "an event of tracing");
+                    moved.add_link(remote(true).span().span_context().clone());
+                    moved.set_status(Status::error("why"));
+                    info!("of the outer one");
+                    moved.set_parent(remote(true)).unwrap();
+                    moved.set_attribute("after", 1);
+                    moved.in_scope(|| {
+                        assert_eq!(current().trace_id(), TraceId::from(77u128));
+                        assert_eq!(tenant(&Context::current()).as_deref(), Some("a"));
+                        info_span!("below").in_scope(|| ());
+                    });
+                    info_span!("after", n = 4).in_scope(|| ());
+                    let dropped = info_span!("dropped", n = 5);
+                    dropped.set_parent(remote(false)).unwrap();
+                    dropped.in_scope(|| info_span!("below").in_scope(|| ()));
+                }),
+                ("set_parent: a span that outlives the trace it is taken out of", || {
+                    let outer = info_span!("outer");
+                    let moved = outer.in_scope(|| info_span!("moved", n = 1));
+                    drop(outer);
+                    moved.set_parent(remote(true)).unwrap();
+                    moved.in_scope(|| info_span!("below").in_scope(|| ()));
+                }),
                 ("set_parent: too late", || {
                     let started = |span: &Span| {
                         let error = span.set_parent(remote(true)).unwrap_err();
@@ -92,6 +122,20 @@ macro_rules! rows {
                     let above = info_span!("above");
             info_span!(parent: &above, "below").in_scope(|| ());
                     started(&above);
+                    // Not roots.
+                    let _outer = info_span!("outer").entered();
+                    let child = info_span!("child");
+                    child.in_scope(|| ());
+                    started(&child);
+                    let child = info_span!("child");
+                    let _ = child.context();
+                    started(&child);
+                    let child = info_span!("child");
+            info_span!(parent: &child, "grandchild").in_scope(|| ());
+                    started(&child);
+                    let child = info_span!("child");
+                    info_span!("follower").follows_from(&child);
+                    started(&child);
                     let error = Span::none().set_parent(remote(true)).unwrap_err();
                     assert_eq!(format!("{error:?}"), "SpanDisabled");
                 }),
