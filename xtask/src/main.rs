@@ -9,6 +9,7 @@
 mod args;
 mod cargo;
 mod fuzz;
+mod instructions;
 mod licences;
 mod loom;
 mod metadata;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::{cargo, fuzz, licences, loom, tidy};
+use crate::{cargo, fuzz, instructions, licences, loom, tidy};
 
 /// One check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,7 @@ pub(crate) enum Step {
     Doc,
     Loom,
     FuzzCheck,
+    Instructions,
     Test,
 }
 
@@ -34,7 +35,7 @@ impl From<bool> for Outcome {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 8] = [
+    pub(crate) const ALL: [Step; 9] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
@@ -42,6 +43,7 @@ impl Step {
         Step::Doc,
         Step::Loom,
         Step::FuzzCheck,
+        Step::Instructions,
         Step::Test,
     ];
 
@@ -58,6 +60,7 @@ impl Step {
             Step::Doc => "doc",
             Step::Loom => "loom",
             Step::FuzzCheck => "fuzz-check",
+            Step::Instructions => "instructions",
             Step::Test => "test",
         }
     }
@@ -73,6 +76,9 @@ impl Step {
             Step::Loom => "the samplers' concurrent steps, in every interleaving",
             Step::FuzzCheck => {
                 "the libFuzzer targets compile (only where cargo-fuzz and nightly are installed)"
+            }
+            Step::Instructions => {
+                "the layer's instructions for a span are those recorded (only where valgrind is installed)"
             }
             Step::Test => "all tests and doc tests; fuzz targets replay their seeds and mutations of them",
         }
@@ -93,6 +99,7 @@ impl Step {
             }
             Step::Loom => loom::run(root),
             Step::FuzzCheck => fuzz::check(root),
+            Step::Instructions => instructions::run(root),
             Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),
         }
     }

@@ -1,0 +1,145 @@
+//! What `cargo xtask instructions` counts: one case, warmed up and then run inside of [`measured`], which callgrind is
+//! told to watch. Run by hand it does nothing that can be seen.
+//!
+//! Arguments: the case's name and the number of rounds. Traces have 1 + 3 + 6 spans. Nothing here depends on chance or
+//! time: ids are counted up, and what the exporter's thread gives back comes after the end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use astracer_samplers::{Config, Nanos, Randomness, Request, Sampler};
+use astracer_sdk::{Astracer, ContextMode, Presence};
+use opentelemetry::{SpanId, TraceId};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanExporter};
+use tracing::{Dispatch, info_span};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{Layer, Registry};
+
+/// Rounds before those that are counted: callsites are registered, memory is taken.
+const WARM: u64 = 20;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(name), Some(Ok(rounds))) = (arguments.next(), arguments.next().map(|rounds| rounds.parse()))
+    else {
+        return;
+    };
+    match name.as_str() {
+        "decision" => decide(rounds),
+        "idle layer" => run(&Dispatch::new(Registry::default().with(Idle)), plain, rounds),
+        name => trace(name, rounds),
+    }
+}
+
+/// The function that is watched.
+#[inline(never)]
+fn measured(round: &mut dyn FnMut(), rounds: u64) {
+    (0..rounds).for_each(|_| round());
+}
+
+#[inline(never)]
+fn warm_up(round: &mut dyn FnMut()) {
+    (0..WARM).for_each(|_| round());
+}
+
+fn run(dispatch: &Dispatch, body: fn(), rounds: u64) {
+    tracing::dispatcher::with_default(dispatch, || {
+        let mut body = body;
+        warm_up(&mut body);
+        measured(&mut body, rounds);
+    });
+}
+
+fn trace(name: &str, rounds: u64) {
+    let sampler = if name.starts_with("kept") { "always" } else { "never" };
+    let context = match name.rsplit(", ").next() {
+        Some("no context") => ContextMode::Off,
+        Some("ids") => ContextMode::Ids,
+        _ => ContextMode::Recording,
+    };
+    let exclusive = name.contains("exclusive");
+    let astracer = Astracer::builder()
+        .sampler(sampler.parse().expect("a sampler"))
+        .presence(if exclusive { Presence::Exclusive } else { Presence::Shared })
+        .context(context)
+        .with_threads(false)
+        .with_tracked_inactivity(false)
+        .id_generator(Counting::default())
+        // The exporter's thread begins when all is over.
+        .batch_spans(usize::MAX)
+        .batch_delay(Duration::from_secs(3_600))
+        .exporter(Nobody)
+        .build()
+        .expect("a layer");
+    let body = if name.contains("attributes") { with_attributes } else { plain };
+    run(&Dispatch::new(Registry::default().with(astracer.layer)), body, rounds);
+    let _ = astracer.handle.shutdown(Duration::from_secs(60));
+}
+
+fn decide(rounds: u64) {
+    let config: Config = "bump:lambda=10,min=0.01,window=1s".parse().expect("a sampler");
+    let sampler = Sampler::new(&config);
+    let mut trace_id = 1u128;
+    let mut round = || {
+        trace_id = trace_id.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        let request =
+            Request::new("GET /orders/{id}", Randomness::from_trace_id(trace_id), Nanos::from_millis(5));
+        let _ = std::hint::black_box(sampler.decide(std::hint::black_box(&request)));
+    };
+    warm_up(&mut round);
+    measured(&mut round, rounds);
+}
+
+fn plain() {
+    let _root = info_span!("root").entered();
+    for _ in 0..3 {
+        let _child = info_span!("child").entered();
+        for _ in 0..2 {
+            let _leaf = info_span!("leaf").entered();
+        }
+    }
+}
+
+/// Two attributes on the root, one on each other span.
+fn with_attributes() {
+    let _root = info_span!("root", method = "GET", size = 1234i64).entered();
+    for n in 0..3i64 {
+        let _child = info_span!("child", n).entered();
+        for n in 0..2i64 {
+            let _leaf = info_span!("leaf", n).entered();
+        }
+    }
+}
+
+struct Idle;
+
+impl<S: tracing::Subscriber> Layer<S> for Idle {}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl SpanExporter for Nobody {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl Counting {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl IdGenerator for Counting {
+    fn new_trace_id(&self) -> TraceId {
+        TraceId::from(u128::from(self.next()))
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        SpanId::from(self.next())
+    }
+}

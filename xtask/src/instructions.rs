@@ -1,0 +1,218 @@
+//! The step that counts instructions, where time would say more of the machine than of the code: callgrind runs the
+//! program of `sdk/benches/instructions.rs`, one case after the other, and the counts are compared with those under
+//! version control. Needs valgrind, which is not installed from here.
+//!
+//! Counts depend on the compiler, so they are compared only if it is the one that they were recorded with. To record them
+//! anew: `ASTRACER_RECORD=1 cargo xtask instructions`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use crate::cargo;
+use crate::step::Outcome;
+
+const FILE: &str = "benches/results/instructions.txt";
+const BUILD: &str = "bench -p astracer-sdk --bench instructions --no-run --locked --message-format json";
+
+/// By how much a count may differ, in percent: room for another version of the C library's allocator, and none for a
+/// lock or an allocation more.
+const TOLERANCE: f64 = 3.0;
+
+const ROUNDS: u64 = 200;
+
+/// The program's cases, each with the spans or decisions of a round.
+const CASES: [(&str, u64); 9] = [
+    ("idle layer", 10),
+    ("dropped, exclusive", 10),
+    ("dropped, exclusive, no context", 10),
+    ("dropped, shared", 10),
+    ("kept", 10),
+    ("kept, ids", 10),
+    ("kept, no context", 10),
+    ("kept, attributes, no context", 10),
+    ("decision", 1),
+];
+
+pub(crate) fn run(root: &Path) -> Outcome {
+    if let Err(missing) = valgrind() {
+        return Outcome::Skipped(missing);
+    }
+    match compiler().and_then(|compiler| compare(root, &compiler)) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            eprintln!("error: {error}");
+            Outcome::Failed
+        }
+    }
+}
+
+fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {
+    let file = root.join(FILE);
+    let recording = std::env::var_os("ASTRACER_RECORD").is_some();
+    let recorded = if recording {
+        None
+    } else {
+        let text = std::fs::read_to_string(&file).map_err(|error| format!("{FILE}: {error}"))?;
+        let recorded = Recorded::parse(&text)?;
+        if recorded.compiler != compiler {
+            let reason = format!("the counts are of {}, here is {compiler}", recorded.compiler);
+            return Ok(Outcome::Skipped(reason));
+        }
+        Some(recorded)
+    };
+    let program = build(root)?;
+    let counts: Vec<(&str, u64)> = CASES
+        .iter()
+        .map(|&(name, spans)| Ok((name, count(&program, name, spans)?)))
+        .collect::<Result<_, String>>()?;
+    let Some(recorded) = recorded else {
+        std::fs::write(&file, write(compiler, &counts)).map_err(|error| format!("{FILE}: {error}"))?;
+        println!("{}", write(compiler, &counts));
+        return Ok(Outcome::Passed);
+    };
+    let (text, passed) = recorded.judge(&counts);
+    print!("{text}");
+    Ok(passed.into())
+}
+
+/// What is under version control.
+#[derive(Debug, PartialEq)]
+struct Recorded {
+    compiler: String,
+    counts: Vec<(String, u64)>,
+}
+
+const COMPILER: &str = "# compiler: ";
+
+fn write(compiler: &str, counts: &[(&str, u64)]) -> String {
+    let mut text = format!(
+        "# Instructions of a span in a trace of ten, and of a decision, counted by callgrind.\n\
+         # Recorded by: ASTRACER_RECORD=1 cargo xtask instructions\n{COMPILER}{compiler}\n"
+    );
+    for (name, count) in counts {
+        text.push_str(&format!("{name:<32} {count:>6}\n"));
+    }
+    text
+}
+
+impl Recorded {
+    fn parse(text: &str) -> Result<Self, String> {
+        let compiler = text.lines().find_map(|line| line.strip_prefix(COMPILER));
+        let compiler = compiler.ok_or_else(|| format!("{FILE}: the compiler is not named"))?.to_owned();
+        let counts = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
+            let wrong = || format!("{FILE}: not a name and a count: {line}");
+            let (name, count) = line.trim_end().rsplit_once(' ').ok_or_else(wrong)?;
+            Ok((name.trim_end().to_owned(), count.parse().map_err(|_| wrong())?))
+        });
+        Ok(Recorded { compiler, counts: counts.collect::<Result<_, String>>()? })
+    }
+
+    /// A line for each case, and whether all are within the tolerance. Fewer are no better than more: the record is then
+    /// to be made anew, so that the next loss is seen.
+    fn judge(&self, counts: &[(&str, u64)]) -> (String, bool) {
+        let mut text = format!("{:<32} {:>8} {:>8}\n", "instructions", "recorded", "counted");
+        let mut passed = counts.len() == self.counts.len();
+        for (name, counted) in counts {
+            let recorded = self.counts.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count);
+            let change = (*counted as f64 / recorded.max(1) as f64 - 1.0) * 100.0;
+            let within = change.abs() <= TOLERANCE;
+            passed &= within;
+            let verdict = if within { "" } else { "  beyond the tolerance" };
+            text.push_str(&format!("{name:<32} {recorded:>8} {counted:>8} {change:>+6.1} %{verdict}\n"));
+        }
+        if !passed {
+            text.push_str(&format!(
+                "\nMore than {TOLERANCE} % off. If that is meant: ASTRACER_RECORD=1 cargo xtask instructions\n"
+            ));
+        }
+        (text, passed)
+    }
+}
+
+fn valgrind() -> Result<(), String> {
+    let asked =
+        Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match asked {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("valgrind is not installed".to_owned()),
+    }
+}
+
+/// The compiler's version, and what it compiles for.
+fn compiler() -> Result<String, String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output =
+        Command::new(rustc).arg("-vV").output().map_err(|error| format!("cannot start rustc: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim();
+    Ok(format!("rustc {} {}", value("release:"), value("host:")))
+}
+
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+}
+
+fn build(root: &Path) -> Result<PathBuf, String> {
+    println!("$ cargo {BUILD}");
+    let output = cargo::command(root, BUILD)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let built =
+        messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable).last();
+    built.filter(|_| output.status.success()).ok_or_else(|| "the program was not built".to_owned())
+}
+
+/// The instructions of a span, on the thread that makes it.
+fn count(program: &Path, name: &str, spans: u64) -> Result<u64, String> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*measured*"])
+        .arg(program)
+        .args([name, &ROUNDS.to_string()])
+        .stdout(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start valgrind: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let total = text.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
+    match total {
+        Some(total) if total > 0 && output.status.success() => Ok(total / (ROUNDS * spans)),
+        _ => Err(format!("{name}: nothing was counted\n{text}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let text = write("rustc 1.95.0 x", &[("kept, ids", 1234), ("decision", 56)]);
+        let counts = vec![("kept, ids".to_owned(), 1234), ("decision".to_owned(), 56)];
+        assert_eq!(Recorded::parse(&text), Ok(Recorded { compiler: "rustc 1.95.0 x".to_owned(), counts }));
+        assert!(Recorded::parse("kept 12\n").unwrap_err().contains("compiler"));
+        assert!(Recorded::parse("# compiler: x\nkept many\n").unwrap_err().contains("kept many"));
+    }
+
+    #[test]
+    fn a_change_in_either_direction_is_told() {
+        let recorded = Recorded::parse("# compiler: x\nkept 1000\ndropped 100\n").unwrap();
+        let passes = |kept, dropped| recorded.judge(&[("kept", kept), ("dropped", dropped)]).1;
+        assert!(passes(1000, 100) && passes(1029, 98));
+        assert!(!passes(1031, 100) && !passes(969, 100) && !passes(1000, 104));
+        // A case that was not recorded, and one that is gone.
+        assert!(!recorded.judge(&[("kept", 1000), ("new", 100)]).1);
+        assert!(!recorded.judge(&[("kept", 1000)]).1);
+    }
+
+    #[test]
+    fn every_case_is_recorded() {
+        let text = std::fs::read_to_string(crate::repo::root().join(FILE)).unwrap();
+        let recorded = Recorded::parse(&text).unwrap();
+        let names: Vec<&str> = recorded.counts.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, CASES.map(|(name, _)| name));
+    }
+}
