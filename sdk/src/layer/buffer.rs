@@ -241,11 +241,7 @@ impl Buffer {
         let old = &closed.memory;
         for record in self.records.iter_mut().filter(|record| record.is_open()) {
             let Some(detail) = closed.details.get(record.detail as usize) else { continue };
-            let mut detail = detail.clone();
-            detail.name = detail.name.map(|text| self.memory.adopt(old, text));
-            if let Status::Error(text) = &mut detail.status {
-                *text = self.memory.adopt(old, *text);
-            }
+            let detail = detail.adopted(old, &mut self.memory);
             record.detail = self.details.len() as u32;
             self.details.push(detail);
         }
@@ -286,10 +282,11 @@ impl Buffer {
         self.open -= 1;
         self.free.push(index);
         record.parent = SpanId::INVALID;
-        record.name = record.name.map(|text| to.memory.adopt(&self.memory, text));
-        if let Status::Error(text) = &mut record.status {
-            *text = to.memory.adopt(&self.memory, *text);
+        if let Some(detail) = self.details.get(record.detail as usize) {
+            record.detail = to.details.len() as u32;
+            to.details.push(detail.adopted(&self.memory, &mut to.memory));
         }
+        to.activities.extend(self.activities.get(index as usize));
         if let Some(thread) = self.threads.get(record.thread as usize) {
             record.thread = to.thread(thread);
         }

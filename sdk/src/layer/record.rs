@@ -5,6 +5,7 @@ use opentelemetry::SpanId;
 use opentelemetry::trace::SpanKind;
 use tracing_core::{Metadata, span};
 
+use super::fields::Memory;
 use crate::clock::Ticks;
 
 /// A piece of the trace's text memory.
@@ -90,6 +91,15 @@ impl Detail {
         events: Count { held: 0, cut: 0 },
         links: Count { held: 0, cut: 0 },
     };
+
+    /// The same, its texts copied from one memory to another.
+    pub(crate) fn adopted(&self, from: &Memory, to: &mut Memory) -> Detail {
+        let status = match self.status {
+            Status::Error(text) => Status::Error(to.adopt(from, text)),
+            status => status,
+        };
+        Detail { name: self.name.map(|text| to.adopt(from, text)), status, ..self.clone() }
+    }
 }
 
 impl Record {
