@@ -162,8 +162,8 @@ fn build(root: &Path) -> Result<PathBuf, String> {
         .output()
         .map_err(|error| format!("cannot start cargo: {error}"))?;
     let messages = String::from_utf8_lossy(&output.stdout);
-    let built =
-        messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable).last();
+    let executable = |line: &str| serde_json::from_str::<Message>(line).ok()?.executable;
+    let built = messages.lines().rev().find_map(executable);
     built.filter(|_| output.status.success()).ok_or_else(|| "the program was not built".to_owned())
 }
 
