@@ -355,3 +355,32 @@ impl State {
         closed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::open::tests::Small;
+    use super::*;
+
+    /// Behind a torn line that could not be taken back, nothing may be written.
+    #[test]
+    fn a_file_that_broke_gives_way_to_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::builder(folder.path()).open().unwrap();
+        let disk = Small(Arc::default(), 10, true);
+        {
+            let mut state = files.lock();
+            state.folder.create().unwrap();
+            let broken = OpenFile::on(Box::new(disk.clone()), "broken".into(), Compression::None);
+            state.file = Some(broken.unwrap());
+        }
+        let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
+        assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
+        // The torn bytes are there, and count.
+        assert_eq!((disk.0.lock().unwrap().len(), files.total_bytes()), (10, 10));
+        files.send(&spans).unwrap();
+        let second = std::fs::read_to_string(folder.path().join("traces-00000002.jsonl")).unwrap();
+        assert_eq!(files.total_bytes(), 10 + second.len() as u64);
+        let counts = files.counter.read();
+        assert_eq!((counts.sent, counts.lost.of(ErrorKind::File)), (1, 1));
+    }
+}

@@ -1,6 +1,7 @@
 //! Requests over HTTP/1.1, by ureq, and what their failures mean.
 
 use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use flate2::write::GzEncoder;
@@ -66,6 +67,8 @@ impl Client {
             // The largest write to the socket.
             .output_buffer_size(128 << 10)
             .input_buffer_size(8 << 10);
+        // What `HTTP_PROXY` and the like name can't reach this machine's own servers.
+        let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
         let peer = Peer::new(&uri, Speaks::Http1);
         let Settings { headers, compression, .. } = settings;
         #[cfg(feature = "tls")]
@@ -169,6 +172,12 @@ impl Client {
     }
 }
 
+/// True for names and addresses of this machine itself.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
 /// What a status that is no success means.
 pub(crate) fn kind(status: u16) -> ErrorKind {
     match status {
@@ -225,6 +234,16 @@ mod tests {
             ("soon", None),
         ] {
             assert_eq!(retry_after(value, now), expected.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn this_machine_is_reached_without_a_proxy() {
+        for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.3.2.1", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["collector", "192.0.2.1", "localhost.example.org", ""] {
+            assert!(!is_loopback(host), "{host}");
         }
     }
 

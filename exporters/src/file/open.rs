@@ -79,7 +79,11 @@ impl OpenFile {
         Self::on(Box::new(file), path.display().to_string(), compression)
     }
 
-    fn on(disk: Box<dyn Disk>, path: String, compression: Compression) -> Result<Self, ExportError> {
+    pub(super) fn on(
+        disk: Box<dyn Disk>,
+        path: String,
+        compression: Compression,
+    ) -> Result<Self, ExportError> {
         let counted = Counted { disk, bytes: 0 };
         let body = match compression {
             Compression::None => Body::Plain(counted),
@@ -172,14 +176,18 @@ pub(super) fn zstd_bound(bytes: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
 
-    /// A disk that takes only so much.
+    /// A disk that takes only so much; if true stands last, what was written can't be taken back.
     #[derive(Clone, Default)]
-    struct Small(Arc<Mutex<Vec<u8>>>, usize, bool);
+    pub(in crate::file) struct Small(
+        pub(in crate::file) Arc<Mutex<Vec<u8>>>,
+        pub(in crate::file) usize,
+        pub(in crate::file) bool,
+    );
 
     impl Write for Small {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -221,6 +229,8 @@ mod tests {
         assert!(error.to_string().starts_with("f: the file could not be written ("), "{error}");
         assert_eq!((file.is_sound(), file.bytes()), (true, 6));
         file.write(b"3rd\n").unwrap();
+        assert_eq!((file.bytes(), file.bytes_on_disk()), (10, 10));
+        file.write(b"full").unwrap_err();
         assert_eq!(&*disk.0.lock().unwrap(), b"first\n3rd\n");
     }
 

@@ -4,6 +4,7 @@ mod errors;
 mod files;
 mod otlp_grpc;
 mod otlp_http;
+mod provider;
 mod sample;
 mod sink;
 mod wire;

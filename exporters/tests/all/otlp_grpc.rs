@@ -107,7 +107,9 @@ fn otlp(sink: &GrpcSink) -> OtlpBuilder {
 
 #[test]
 fn a_span_arrives_field_by_field_however_compressed() {
-    for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
+    let compressions =
+        [(Compression::None, None), (Compression::Gzip, Some("gzip")), (Compression::Zstd, Some("zstd"))];
+    for (compression, encoding) in compressions {
         let sink = GrpcSink::new([]);
         let builder = otlp(&sink).compression(compression).header("x-tenant", "blue");
         let mut exporter = Exporter::new(builder.build().unwrap());
@@ -116,6 +118,7 @@ fn a_span_arrives_field_by_field_however_compressed() {
         let (metadata, message) = sink.requests().remove(0);
         assert_eq!(wire::without_nan(message), wire::full());
         assert_eq!(metadata.get("x-tenant").unwrap(), "blue");
+        assert_eq!(metadata.get("grpc-encoding").map(|value| value.to_str().unwrap()), encoding);
         assert!(metadata.get("user-agent").unwrap().to_str().unwrap().starts_with("astracer/"));
         assert_eq!(exporter.counter().read().sent, 1);
     }

@@ -65,13 +65,16 @@ pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
     let mut last = 0;
     for span in spans {
         let shared: &T = shared(span);
-        last = *by_address.entry(std::ptr::from_ref(shared)).or_insert_with(|| {
-            if groups.get(last).is_some_and(|(group, _)| *group == shared) {
-                return last;
-            }
-            groups.push((shared, Vec::new()));
-            groups.len() - 1
-        });
+        // Most spans share with the one before.
+        if !groups.get(last).is_some_and(|(group, _)| std::ptr::eq(*group, shared)) {
+            last = *by_address.entry(std::ptr::from_ref(shared)).or_insert_with(|| {
+                if groups.get(last).is_some_and(|(group, _)| *group == shared) {
+                    return last;
+                }
+                groups.push((shared, Vec::new()));
+                groups.len() - 1
+            });
+        }
         groups[last].1.push(span);
     }
     groups
