@@ -1,6 +1,7 @@
 //! The command line of `cargo xtask`.
 
 use crate::fuzz;
+use crate::servers::{self, Action, Kind};
 use crate::step::Step;
 
 /// What the user asked for.
@@ -9,6 +10,7 @@ pub(crate) enum Command {
     Help,
     Steps(Vec<Step>),
     Fuzz(fuzz::Options),
+    Servers(servers::Options),
 }
 
 /// Reads the words after `cargo xtask`.
@@ -23,6 +25,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, 
     }
     if words[0] == "fuzz" {
         return parse_fuzz(&words[1..]).map(Command::Fuzz);
+    }
+    if words[0] == "servers" {
+        return parse_servers(&words[1..]).map(Command::Servers);
     }
     let mut steps = Vec::new();
     for word in &words {
@@ -51,6 +56,22 @@ fn parse_fuzz(words: &[String]) -> Result<fuzz::Options, String> {
     Ok(options)
 }
 
+fn parse_servers(words: &[String]) -> Result<servers::Options, String> {
+    let mut options = servers::Options { kinds: Vec::new(), action: Action::Start };
+    for word in words {
+        match word.as_str() {
+            "--stop" => options.action = Action::Stop,
+            "--install" => options.action = Action::Install,
+            flag if flag.starts_with('-') => return Err(format!("no such option of servers: {flag}")),
+            name => options.kinds.push(Kind::named(name).ok_or_else(|| format!("no such server: {name}"))?),
+        }
+    }
+    if options.kinds.is_empty() {
+        options.kinds = Kind::ALL.to_vec();
+    }
+    Ok(options)
+}
+
 /// The text of `--help`.
 pub(crate) fn help() -> String {
     let mut text = String::from(
@@ -63,7 +84,9 @@ pub(crate) fn help() -> String {
     }
     text.push_str(
         "\n  fuzz [TARGET...] [--seconds N]\n               \
-         run libFuzzer on each target (all by default) for N seconds (60)\n\n\
+         run libFuzzer on each target (all by default) for N seconds (60)\n  \
+         servers [zipkin|jaeger|collector]... [--stop|--install]\n               \
+         start real servers on free ports (all by default), stop them, or only fetch or build them\n\n\
          Examples:\n  \
          cargo xtask ci                           what CI runs\n  \
          cargo xtask fmt clippy                   just these two\n  \
@@ -96,6 +119,16 @@ mod tests {
     fn fuzz_takes_targets_and_seconds() {
         let expected = fuzz::Options { targets: words("htrace zipkin_json"), seconds: 5 };
         assert_eq!(parse(words("fuzz htrace --seconds 5 zipkin_json")), Ok(Command::Fuzz(expected)));
+    }
+
+    #[test]
+    fn servers_take_names_and_one_action() {
+        let all = servers::Options { kinds: Kind::ALL.to_vec(), action: Action::Start };
+        assert_eq!(parse(words("servers")), Ok(Command::Servers(all)));
+        let one = servers::Options { kinds: vec![Kind::Jaeger], action: Action::Stop };
+        assert_eq!(parse(words("servers --stop jaeger")), Ok(Command::Servers(one)));
+        assert_eq!(parse(words("servers kafka")), Err("no such server: kafka".to_owned()));
+        assert_eq!(parse(words("servers --start")), Err("no such option of servers: --start".to_owned()));
     }
 
     #[test]

@@ -11,6 +11,11 @@ pub(crate) fn run(root: &Path, line: &str) -> bool {
 
 /// As [`run`], with environment variables set for this one call.
 pub(crate) fn run_with<const N: usize>(root: &Path, line: &str, env: [(&str, String); N]) -> bool {
+    run_with_all(root, line, env.map(|(name, value)| (name.to_owned(), value)).into())
+}
+
+/// The same for variables that are only known at run time.
+pub(crate) fn run_with_all(root: &Path, line: &str, env: Vec<(String, String)>) -> bool {
     let shown: String = env.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
     println!("$ {shown}cargo {line}");
     match command(root, line).envs(env).status() {

@@ -8,6 +8,7 @@
 
 mod args;
 mod cargo;
+mod e2e;
 mod fuzz;
 mod instructions;
 mod licences;
@@ -15,6 +16,7 @@ mod loom;
 mod metadata;
 mod repo;
 mod run;
+mod servers;
 mod step;
 mod tidy;
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Command::Steps(steps)) => run::run(&root, &steps),
+        Ok(Command::Servers(options)) => servers::run(&root, &options),
         Ok(Command::Fuzz(options)) => fuzz::run(&root, &options),
         Err(message) => {
             eprintln!("error: {message}\n\nTry `cargo xtask --help`.");

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::{cargo, fuzz, instructions, licences, loom, tidy};
+use crate::{cargo, e2e, fuzz, instructions, licences, loom, tidy};
 
 /// One check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,7 @@ pub(crate) enum Step {
     Loom,
     FuzzCheck,
     Instructions,
+    E2e,
     Test,
 }
 
@@ -35,7 +36,7 @@ impl From<bool> for Outcome {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 9] = [
+    pub(crate) const ALL: [Step; 10] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
@@ -44,6 +45,7 @@ impl Step {
         Step::Loom,
         Step::FuzzCheck,
         Step::Instructions,
+        Step::E2e,
         Step::Test,
     ];
 
@@ -61,6 +63,7 @@ impl Step {
             Step::Loom => "loom",
             Step::FuzzCheck => "fuzz-check",
             Step::Instructions => "instructions",
+            Step::E2e => "e2e",
             Step::Test => "test",
         }
     }
@@ -80,6 +83,7 @@ impl Step {
             Step::Instructions => {
                 "the layer's instructions for a span are those recorded (only where valgrind is installed)"
             }
+            Step::E2e => "traces sent to real servers (Zipkin, Jaeger, Collector) and read back",
             Step::Test => "all tests and doc tests; fuzz targets replay their seeds and mutations of them",
         }
     }
@@ -100,6 +104,7 @@ impl Step {
             Step::Loom => loom::run(root),
             Step::FuzzCheck => fuzz::check(root),
             Step::Instructions => instructions::run(root),
+            Step::E2e => e2e::run(root),
             Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),
         }
     }

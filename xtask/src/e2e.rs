@@ -1,0 +1,50 @@
+//! The tests against real servers: each server is brought and started, the tests that need it run, and it is stopped.
+
+use std::path::Path;
+
+use crate::cargo;
+use crate::servers::{self, Kind};
+use crate::step::Outcome;
+
+/// The tests of a server lie in the module of its name below this one, and are ignored by a plain `cargo test`.
+const MODULE: &str = "real_servers";
+
+pub(crate) fn run(root: &Path) -> Outcome {
+    let folder = match servers::folder(root) {
+        Ok(folder) => folder,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return Outcome::Failed;
+        }
+    };
+    let (mut running, mut missing) = (Vec::new(), Vec::new());
+    for kind in Kind::ALL {
+        match servers::start(root, &folder, kind) {
+            Ok(server) => running.push((kind, server)),
+            Err(reason) => {
+                println!("\n*** {} can't be had: its tests are SKIPPED: {reason}\n", kind.name());
+                missing.push(format!("{}: {}", kind.name(), reason.lines().next().unwrap_or_default()));
+            }
+        }
+    }
+    let passed = running.is_empty() || {
+        let filters: String =
+            running.iter().map(|(kind, _)| format!(" {MODULE}::{}::", kind.name())).collect();
+        let environment = running.iter().flat_map(|(_, server)| server.environment()).collect();
+        cargo::run_with_all(
+            root,
+            &format!("test -p astracer-tests --test all --locked -- --ignored{filters}"),
+            environment,
+        )
+    };
+    for (kind, server) in &running {
+        if let Err(error) = server.stop() {
+            eprintln!("error: {}: {error}", kind.name());
+        }
+    }
+    match (passed, missing.is_empty()) {
+        (false, _) => Outcome::Failed,
+        (true, true) => Outcome::Passed,
+        (true, false) => Outcome::Skipped(missing.join("; ")),
+    }
+}

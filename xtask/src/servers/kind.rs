@@ -1,0 +1,50 @@
+//! The servers, and what tells them apart.
+
+/// One of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Zipkin,
+    Jaeger,
+    Collector,
+}
+
+pub(super) const ZIPKIN_VERSION: &str = "3.6.1";
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 3] = [Kind::Zipkin, Kind::Jaeger, Kind::Collector];
+
+    pub(crate) fn named(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Zipkin => "zipkin",
+            Kind::Jaeger => "jaeger",
+            Kind::Collector => "collector",
+        }
+    }
+
+    /// The addresses that it listens on, by name. The first is asked whether the server is up.
+    pub(super) fn ports(self) -> &'static [&'static str] {
+        match self {
+            Kind::Zipkin => &["HTTP"],
+            Kind::Jaeger => &["QUERY", "QUERY_GRPC", "OTLP_GRPC", "OTLP_HTTP", "ZIPKIN"],
+            Kind::Collector => &["ZIPKIN", "OTLP_GRPC", "OTLP_HTTP"],
+        }
+    }
+
+    /// What a server that is up answers to a GET of it: anything of HTTP.
+    pub(super) fn health(self) -> &'static str {
+        match self {
+            Kind::Zipkin => "/health",
+            Kind::Jaeger => "/api/services",
+            Kind::Collector => "/",
+        }
+    }
+
+    /// Whether only a 200 counts as an answer; else any does.
+    pub(super) fn is_strict(self) -> bool {
+        self != Kind::Collector
+    }
+}
