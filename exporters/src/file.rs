@@ -213,6 +213,18 @@ impl Files {
         self.lock().folder.deleted()
     }
 
+    /// Appends whole lines of OTLP JSON that hold so many spans, all or none.
+    #[cfg(feature = "receive")]
+    pub(crate) fn write_lines(&self, lines: &[u8], spans: u64) -> Result<(), ExportError> {
+        let now = self.clock.now();
+        let written = self.lock().append(lines, &self.settings, now);
+        match &written {
+            Ok(()) => self.counter.deliver(&Delivery { accepted: spans, ..Delivery::default() }),
+            Err(error) => self.counter.lose(error.kind(), usize::try_from(spans).unwrap_or(usize::MAX)),
+        }
+        written
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -268,22 +280,30 @@ impl State {
 
     /// Writes a line.
     fn write(&mut self, spans: &[Span<'_>], settings: &Settings, now: SystemTime) -> Result<(), ExportError> {
+        let mut line = std::mem::take(&mut self.buffer);
+        // A vector can always be written to.
+        let _: io::Result<()> = write_request(&mut line, spans);
+        let written = self.append(&line, settings, now);
+        line.clear();
+        line.shrink_to(BUFFER_BYTES_KEPT);
+        self.buffer = line;
+        written
+    }
+
+    /// Writes whole lines.
+    fn append(&mut self, lines: &[u8], settings: &Settings, now: SystemTime) -> Result<(), ExportError> {
         if self.ended {
             return Err(ExportError::new(ErrorKind::ShutDown, self.folder.target(), ""));
         }
-        self.buffer.clear();
-        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
-        // A vector can always be written to.
-        let _: io::Result<()> = write_request(&mut self.buffer, spans);
         let bytes = match settings.compression {
-            Compression::None => self.buffer.len() as u64,
-            Compression::Zstd { .. } => open::zstd_bound(self.buffer.len() as u64),
+            Compression::None => lines.len() as u64,
+            Compression::Zstd { .. } => open::zstd_bound(lines.len() as u64),
         };
         if self.is_over(bytes, settings, now) {
             self.close(settings)?;
         }
         self.make_room(bytes, settings)?;
-        let State { folder, file, opened, buffer, .. } = self;
+        let State { folder, file, opened, .. } = self;
         let file = match file {
             Some(file) => file,
             None => {
@@ -291,7 +311,7 @@ impl State {
                 file.insert(OpenFile::create(folder, settings.compression)?)
             }
         };
-        let written = file.write(buffer).and_then(|()| match settings.fsync {
+        let written = file.write(lines).and_then(|()| match settings.fsync {
             Fsync::Each => file.sync(),
             _ => Ok(()),
         });

@@ -1,0 +1,67 @@
+//! Bodies: read within limits, and decompressed within limits.
+
+use std::borrow::Cow;
+use std::io::Read;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+
+use super::answer::Refused;
+use super::counts::Refusal;
+
+/// Reads a body to its end.
+pub(super) async fn read(
+    mut body: Incoming,
+    bytes_max: usize,
+    time_max: Duration,
+) -> Result<Vec<u8>, Refused> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > bytes_max {
+        return Err(too_large(bytes_max));
+    }
+    let whole = async {
+        let mut bytes = Vec::with_capacity(announced);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Refused::new(Refusal::Incomplete, error.to_string()))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > bytes_max {
+                return Err(too_large(bytes_max));
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes)
+    };
+    let late = || Refused::new(Refusal::Incomplete, "the request did not arrive in time");
+    tokio::time::timeout(time_max, whole).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Undoes a compression by its name in HTTP and gRPC.
+pub(super) fn decompress<'b>(
+    bytes: &'b [u8],
+    encoding: &str,
+    bytes_max: usize,
+) -> Result<Cow<'b, [u8]>, Refused> {
+    let mut decoder: Box<dyn Read + 'b> = match encoding.trim().to_ascii_lowercase().as_str() {
+        "" | "identity" => return Ok(Cow::Borrowed(bytes)),
+        "gzip" => Box::new(flate2::read::MultiGzDecoder::new(bytes)),
+        "zstd" => Box::new(zstd::stream::read::Decoder::with_buffer(bytes).map_err(|error| bad(&error))?),
+        _ => {
+            let message = format!("compression {encoding:?} is not known; known are gzip, zstd and none");
+            return Err(Refused::new(Refusal::Unsupported, message));
+        }
+    };
+    let mut whole = Vec::new();
+    // One byte more than the limit tells what is too large from what just fits.
+    let read = (&mut decoder).take(bytes_max as u64 + 1).read_to_end(&mut whole);
+    read.map_err(|error| bad(&error))?;
+    if whole.len() > bytes_max { Err(too_large(bytes_max)) } else { Ok(Cow::Owned(whole)) }
+}
+
+pub(super) fn too_large(bytes_max: usize) -> Refused {
+    Refused::new(Refusal::TooLarge, format!("the request is larger than {bytes_max} bytes"))
+}
+
+fn bad(error: &std::io::Error) -> Refused {
+    Refused::new(Refusal::Bad, format!("can't be decompressed: {error}"))
+}

@@ -1,0 +1,90 @@
+//! What came, and what was refused and why.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a request was refused as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Nothing in it could be read.
+    Bad,
+    /// It is over the limit on a message's bytes.
+    TooLarge,
+    /// It is of a type or compression that is not known here.
+    Unsupported,
+    /// It asked for something other than traces.
+    WrongPath,
+    /// It did not arrive whole, or not in time.
+    Incomplete,
+    /// The files are full, or can't be written.
+    NoRoom,
+}
+
+impl Refusal {
+    /// Every reason.
+    pub const ALL: &'static [Self] =
+        &[Self::Bad, Self::TooLarge, Self::Unsupported, Self::WrongPath, Self::Incomplete, Self::NoRoom];
+
+    /// A stable name for machines.
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::Bad => "bad",
+            Self::TooLarge => "too-large",
+            Self::Unsupported => "unsupported",
+            Self::WrongPath => "wrong-path",
+            Self::Incomplete => "incomplete",
+            Self::NoRoom => "no-room",
+        }
+    }
+}
+
+/// Numbers since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Received {
+    /// Requests that were recorded, as a whole or in part.
+    pub requests: u64,
+    /// Spans in files.
+    pub spans: u64,
+    /// Spans, or groups of them, that could not be read in requests that were otherwise recorded.
+    pub rejected: u64,
+    /// Requests refused, by reason, in the order of [`Refusal::ALL`].
+    refused: [u64; Refusal::ALL.len()],
+}
+
+impl Received {
+    /// Requests refused for one reason.
+    pub fn refused(&self, reason: Refusal) -> u64 {
+        self.refused[reason as usize]
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    requests: AtomicU64,
+    spans: AtomicU64,
+    rejected: AtomicU64,
+    refused: [AtomicU64; Refusal::ALL.len()],
+}
+
+impl Counts {
+    pub(super) fn recorded(&self, spans: u64, rejected: u64) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.spans.fetch_add(spans, Ordering::Relaxed);
+        self.rejected.fetch_add(rejected, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self, reason: Refusal) {
+        self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> Received {
+        let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Received {
+            requests: read(&self.requests),
+            spans: read(&self.spans),
+            rejected: read(&self.rejected),
+            refused: self.refused.each_ref().map(read),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! OTLP over HTTP: `POST /v1/traces`, in protobuf or JSON.
+
+use astracer_model::Format;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
+
+use super::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response, number_and_text, whole};
+use super::body;
+use super::counts::Refusal;
+use super::record::{Partial, Recorded, record};
+use super::server::Shared;
+
+const PATH: &str = "/v1/traces";
+
+/// A form that requests and answers have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Protobuf,
+    Json,
+}
+
+impl Form {
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        let essence = text(headers, &CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+        match essence.to_ascii_lowercase().as_str() {
+            "application/x-protobuf" => Some(Self::Protobuf),
+            "application/json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Protobuf => "application/x-protobuf",
+            Self::Json => "application/json",
+        }
+    }
+}
+
+pub(super) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+    let form = Form::of(request.headers());
+    let recorded = if request.uri().path() != PATH {
+        let message = format!(
+            "this is an OTLP receiver for traces: POST {PATH}, or gRPC; not {}",
+            request.uri().path()
+        );
+        Err(Refused::new(Refusal::WrongPath, message))
+    } else if request.method() != Method::POST {
+        shared.counts.refused(Refusal::WrongPath);
+        let mut response = with(StatusCode::METHOD_NOT_ALLOWED, Form::Json, whole("{}"));
+        response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("POST"));
+        return response;
+    } else {
+        take(shared, form, request).await
+    };
+    // A sender whose type is not known gets the answer that people can read.
+    let form = form.unwrap_or(Form::Json);
+    match recorded {
+        Ok(partial) => success(form, &partial),
+        Err(refused) => {
+            shared.counts.refused(refused.reason);
+            failure(form, &refused)
+        }
+    }
+}
+
+async fn take(shared: &Shared, form: Option<Form>, request: Request<Incoming>) -> Recorded {
+    let Some(form) = form else {
+        let found = text(request.headers(), &CONTENT_TYPE);
+        let message = format!(
+            "content type {found:?} is not known; known are application/x-protobuf and application/json"
+        );
+        return Err(Refused::new(Refusal::Unsupported, message));
+    };
+    let encoding = text(request.headers(), &CONTENT_ENCODING).to_owned();
+    let bytes_max = shared.limits.message_bytes_max;
+    let _permit = shared.permit().await;
+    let bytes = body::read(request.into_body(), bytes_max, shared.limits.arrival_max).await?;
+    let bytes = body::decompress(&bytes, &encoding, bytes_max)?;
+    let format = if form == Form::Json { Format::OtlpJson } else { Format::OtlpProto };
+    record(shared, &bytes, format)
+}
+
+fn success(form: Form, Partial { rejected, message }: &Partial) -> Response<Body> {
+    let body = match form {
+        Form::Protobuf => export_response(*rejected, message),
+        Form::Json if *rejected == 0 => b"{}".to_vec(),
+        Form::Json => {
+            let partial = serde_json::json!({"rejectedSpans": rejected.to_string(), "errorMessage": message});
+            serde_json::json!({ "partialSuccess": partial }).to_string().into_bytes()
+        }
+    };
+    with(StatusCode::OK, form, whole(body))
+}
+
+fn failure(form: Form, refused: &Refused) -> Response<Body> {
+    // The codes of google.rpc.Status are gRPC's.
+    let (status, code) = match refused.reason {
+        Refusal::Bad => (StatusCode::BAD_REQUEST, 3),
+        Refusal::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, 8),
+        Refusal::Unsupported => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 3),
+        Refusal::WrongPath => (StatusCode::NOT_FOUND, 12),
+        Refusal::Incomplete => (StatusCode::REQUEST_TIMEOUT, 4),
+        Refusal::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, 14),
+    };
+    let body = match form {
+        Form::Protobuf => number_and_text(code, &refused.message),
+        Form::Json => serde_json::json!({"code": code, "message": refused.message}).to_string().into_bytes(),
+    };
+    let mut response = with(status, form, whole(body));
+    if refused.reason == Refusal::NoRoom {
+        let after = hyper::header::HeaderValue::from_static(RETRY_AFTER_SECONDS);
+        response.headers_mut().insert(RETRY_AFTER, after);
+    }
+    response
+}
+
+fn with(status: StatusCode, form: Form, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let content_type = hyper::header::HeaderValue::from_static(form.content_type());
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// The text of a header; empty if it is missing or no text.
+pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}

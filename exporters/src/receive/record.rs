@@ -1,0 +1,89 @@
+//! From a request's bytes to lines in a file.
+
+use std::sync::Arc;
+
+use astracer_model::format::otlp_json::Request;
+use astracer_model::sink::Record;
+use astracer_model::source::Limits;
+use astracer_model::{Format, Problem, Sink, Span};
+
+use super::answer::Refused;
+use super::counts::Refusal;
+use super::server::Shared;
+use crate::error::ErrorKind;
+
+/// A line has no more spans than this, so that no reader has to hold a giant.
+const SPANS_PER_LINE_MAX: usize = 1 << 12;
+
+/// What was recorded of a request, or why it was not.
+pub(super) type Recorded = Result<Partial, Refused>;
+
+/// What of a recorded request could not be read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Partial {
+    pub(super) rejected: u64,
+    pub(super) message: String,
+}
+
+/// Writes the spans of a request to the files, and counts them.
+pub(super) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded {
+    let mut lines = Lines::default();
+    let limits = Limits { record_bytes_max: shared.limits.message_bytes_max, ..Limits::default() };
+    format.read(&mut &*bytes, &Arc::clone(&shared.file), &limits, &mut lines);
+    lines.request.take_line(&mut lines.text);
+    if lines.spans == 0 && lines.rejected > 0 {
+        return Err(Refused::new(Refusal::Bad, lines.message));
+    }
+    if lines.spans > 0 {
+        shared.files.write_lines(&lines.text, lines.spans).map_err(|error| {
+            let what = if error.kind() == ErrorKind::Full {
+                "the recording is full"
+            } else {
+                "the recording can't be written"
+            };
+            Refused::new(Refusal::NoRoom, what)
+        })?;
+    }
+    shared.counts.recorded(lines.spans, lines.rejected);
+    Ok(Partial { rejected: lines.rejected, message: lines.message })
+}
+
+/// The text of a request's spans.
+#[derive(Default)]
+struct Lines {
+    request: Request,
+    text: Vec<u8>,
+    spans: u64,
+    rejected: u64,
+    /// The first reason for a rejection.
+    message: String,
+}
+
+impl Lines {
+    fn reject(&mut self, reason: impl FnOnce() -> String) {
+        if self.rejected == 0 {
+            self.message = reason();
+        }
+        self.rejected += 1;
+    }
+}
+
+impl Sink for Lines {
+    fn span(&mut self, span: Span<'_>, _record: Record<'_>) {
+        self.spans += 1;
+        self.request.add(&span);
+        if self.request.spans() == SPANS_PER_LINE_MAX {
+            self.request.take_line(&mut self.text);
+        }
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        if problem.kind.loses_data() {
+            self.reject(|| problem.to_string());
+        }
+    }
+
+    fn skipped(&mut self, _file: &Arc<str>, reason: &str) {
+        self.reject(|| reason.to_owned());
+    }
+}
