@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use astracer_model::Format;
@@ -8,6 +9,8 @@ use astracer_samplers::{Config, Template};
 use astracer_tuner::inspect::Column;
 use astracer_tuner::{KeyRule, Objective, Tunable};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+use crate::target::Target;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -38,7 +41,30 @@ pub(crate) enum Command {
     /// Write a recording in another format.
     #[command(after_help = CONVERT_EXAMPLES)]
     Convert(Convert),
+    /// Record traces: take OTLP from any service, and write it to files.
+    #[command(after_help = RECEIVE_EXAMPLES)]
+    Receive(Receive),
+    /// Send recordings to a server.
+    #[command(after_help = SEND_EXAMPLES)]
+    Send(Send),
 }
+
+const RECEIVE_EXAMPLES: &str = "\
+Examples:
+  astracer receive --out traces/                    gRPC and HTTP, on 4317 and on 4318
+  astracer receive --out traces/ --otlp 0.0.0.0:4318 --total-max 50GB --zstd
+  astracer tune traces/                             afterwards
+
+Each address takes gRPC and HTTP, protobuf and JSON, plain, gzip and zstd. Ctrl-C ends it and
+says what came. Senders are told to wait when the files have reached --total-max.";
+
+const SEND_EXAMPLES: &str = "\
+Examples:
+  astracer send run.tar.xz --to otlp://localhost:4317
+  astracer send spans.json --to otlp+http://localhost:4318 --shift-to-now
+  astracer send traces/ --to zipkin://localhost:9411 --rate 5000 --resume progress.json
+
+Schemes: otlp (gRPC), otlp+http, zipkin; over TLS otlps, otlp+https, zipkin+https.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:
@@ -301,6 +327,71 @@ pub(crate) struct Convert {
     pub(crate) reading: Reading,
 
     /// Print one JSON object on what was done, to standard output (to standard error if the traces go there).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Receive {
+    /// The folder for the files traces-00000001.jsonl and so on; those of former runs stay.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+
+    /// An address to listen on; may be given several times.
+    #[arg(long, value_name = "ADDRESS", default_values = ["127.0.0.1:4317", "127.0.0.1:4318"])]
+    pub(crate) otlp: Vec<SocketAddr>,
+
+    /// Begin a new file at this size: bytes, or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size, help_heading = "Limits")]
+    pub(crate) rotate: u64,
+
+    /// Take no more when all files together have this size.
+    #[arg(long, value_name = "SIZE", default_value = "10GB", value_parser = size, help_heading = "Limits")]
+    pub(crate) total_max: u64,
+
+    /// Refuse requests that are larger than this, compressed or not.
+    #[arg(long, value_name = "SIZE", default_value = "16MB", value_parser = size, help_heading = "Limits")]
+    pub(crate) message_max: u64,
+
+    /// Compress the files with zstd.
+    #[arg(long)]
+    pub(crate) zstd: bool,
+
+    /// Print one JSON object at the end instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Send {
+    /// Files, folders or archives (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    #[arg(required = true, value_name = "WORKLOAD")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Where to: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: Target,
+
+    /// Send at most so many spans a second.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) rate: Option<f64>,
+
+    /// Spans of one request.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) batch: u16,
+
+    /// Move all times by the same amount, so that the last span ends now. The recording is read twice.
+    #[arg(long)]
+    pub(crate) shift_to_now: bool,
+
+    /// Note in FILE how far the sending came; if FILE is there, go on from there. It is removed at the end.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+
+    /// Print one JSON object on what was done.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C asks the work to stop at its next step; a second one ends the process at once.
+//! Ctrl-C, and the signal that ends services (SIGTERM), asks the work to stop at its next step; a second one ends the process at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

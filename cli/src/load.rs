@@ -141,9 +141,9 @@ impl Input {
     }
 
     /// What a conversion read, and what was wrong with it.
-    pub(crate) fn of_conversion(path: &PathBuf, files: &[FileSummary], converted: &Converted) -> Self {
+    pub(crate) fn of_conversion(paths: &[PathBuf], files: &[FileSummary], converted: &Converted) -> Self {
         Self::new(
-            std::slice::from_ref(path),
+            paths,
             files.iter().map(File::new).collect(),
             &converted.problems,
             &converted.skipped,
@@ -249,6 +249,14 @@ pub(crate) fn reading_progress(paths: &[PathBuf]) -> ProgressBar {
         None => (ProgressBar::new_spinner(), "reading {spinner} {bytes}"),
     };
     styled(bar, template)
+}
+
+/// A message that changes; hidden when standard error is no terminal.
+pub(crate) fn spinner() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    styled(ProgressBar::new_spinner(), "{spinner} {msg}")
 }
 
 /// A bar over steps of some work; hidden when standard error is no terminal.

@@ -14,6 +14,7 @@ mod failure;
 mod interrupt;
 mod load;
 mod output;
+mod target;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
@@ -22,6 +23,8 @@ fn main() -> ExitCode {
         args::Command::Inspect(args) => command::inspect::run(args, &stop),
         args::Command::Evaluate(args) => command::evaluate::run(args, &stop),
         args::Command::Tune(args) => command::tune::run(args, &stop),
+        args::Command::Receive(args) => command::receive::run(args, &stop),
+        args::Command::Send(args) => command::send::run(args, &stop),
         args::Command::Convert(args) => command::convert::run(args, &stop),
     };
     match result {

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/wire.rs"]
+mod wire;
 
 /// Two traces: one with a child, one whose root lasts 8 ms.
 const TWO_TRACES: &str = r#"{"a":"00000000000000010000000000000011","b":1000,"e":1010,"d":"read(1001)","r":"s","p":[]}

@@ -63,7 +63,7 @@ enum Output<'w> {
     /// Spans on a line each, or in a list.
     Spans(Box<dyn TraceWriter + 'w>),
     /// Spans in requests of any traces, which share resources and scopes.
-    Batches { writer: Box<dyn TraceWriter + 'w>, batch: Vec<Span<'static>> },
+    Batches { writer: Box<dyn TraceWriter + 'w>, batch: Vec<Span<'static>>, spans_max: usize },
     /// The same for lines of text, which need no copy of the spans.
     Lines { out: Box<dyn Write + 'w>, request: Request, line: Vec<u8> },
     /// Traces in one piece.
@@ -84,11 +84,17 @@ impl<'w> Converter<'w> {
     pub fn new(to: Format, out: Box<dyn Write + 'w>) -> Option<Self> {
         let out = match to {
             Format::OtlpJson => Output::Lines { out, request: Request::default(), line: Vec::new() },
-            Format::OtlpProto => Output::Batches { writer: to.writer(out)?, batch: Vec::new() },
+            Format::OtlpProto => {
+                Output::Batches { writer: to.writer(out)?, batch: Vec::new(), spans_max: REQUEST_SPANS }
+            }
             Format::JaegerJson => Output::Traces { writer: to.writer(out)?, traces: Traces::default() },
             _ => Output::Spans(to.writer(out)?),
         };
-        Some(Self {
+        Some(Self::with(to, out))
+    }
+
+    fn with(to: Format, out: Output<'w>) -> Self {
+        Self {
             to,
             out,
             traceless: Traceless::default(),
@@ -96,7 +102,20 @@ impl<'w> Converter<'w> {
             progress: None,
             error: None,
             converted: Converted::default(),
-        })
+        }
+    }
+
+    /// Hands batches of spans to `writer`, wherever that takes them, in a form that holds what `to` holds.
+    pub fn to_writer(to: Format, writer: Box<dyn TraceWriter + 'w>) -> Self {
+        Self::with(to, Output::Batches { writer, batch: Vec::new(), spans_max: REQUEST_SPANS })
+    }
+
+    /// Makes batches of so many spans, at least one. Only for what [`Self::to_writer`] made.
+    pub fn batch_spans(mut self, spans: usize) -> Self {
+        if let Output::Batches { spans_max, .. } = &mut self.out {
+            *spans_max = spans;
+        }
+        self
     }
 
     /// Asks `stop` now and then whether to end early.
@@ -123,7 +142,9 @@ impl<'w> Converter<'w> {
     ///
     /// If the output could not be written to, now or before.
     pub fn finish(mut self) -> io::Result<Converted> {
-        for (span, place, found) in std::mem::take(&mut self.traceless).resolve() {
+        // A stop asks for no more than is under way.
+        let waiting = if self.stopped() { Traceless::default() } else { std::mem::take(&mut self.traceless) };
+        for (span, place, found) in waiting.resolve() {
             if !found {
                 let detail = format!("span {}", span.span_id);
                 self.converted.problems.push(Problem { kind: ProblemKind::NoTraceId, place, detail });
@@ -135,7 +156,7 @@ impl<'w> Converter<'w> {
         }
         match &mut self.out {
             Output::Spans(writer) => writer.finish()?,
-            Output::Batches { writer, batch } => {
+            Output::Batches { writer, batch, .. } => {
                 writer.trace(batch)?;
                 writer.finish()?;
             }
@@ -160,9 +181,9 @@ impl<'w> Converter<'w> {
         self.converted.losses.count(self.to, &span);
         let written = match &mut self.out {
             Output::Spans(writer) => writer.trace(std::slice::from_ref(&span)),
-            Output::Batches { writer, batch } => {
+            Output::Batches { writer, batch, spans_max } => {
                 batch.push(span.into_owned());
-                if batch.len() < REQUEST_SPANS {
+                if batch.len() < *spans_max {
                     return;
                 }
                 let written = writer.trace(batch);

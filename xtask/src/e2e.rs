@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::cargo;
+use crate::metadata::Metadata;
 use crate::servers::{self, Kind};
 use crate::step::Outcome;
 
@@ -10,13 +11,17 @@ use crate::step::Outcome;
 const MODULE: &str = "real_servers";
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    let folder = match servers::folder(root) {
-        Ok(folder) => folder,
-        Err(error) => {
+    let (folder, target) = match (servers::folder(root), Metadata::load(root)) {
+        (Ok(folder), Ok(metadata)) => (folder, metadata.target_directory),
+        (Err(error), _) | (_, Err(error)) => {
             eprintln!("error: {error}");
             return Outcome::Failed;
         }
     };
+    // As the step `test` does, so that nothing is compiled twice. With the tests comes the command line tool.
+    if !cargo::run(root, "test --workspace --locked --no-run") {
+        return Outcome::Failed;
+    }
     let (mut running, mut missing) = (Vec::new(), Vec::new());
     for kind in Kind::ALL {
         match servers::start(root, &folder, kind) {
@@ -28,12 +33,14 @@ pub(crate) fn run(root: &Path) -> Outcome {
         }
     }
     let passed = running.is_empty() || {
+        let cli = format!("{target}/debug/astracer");
         let filters: String =
             running.iter().map(|(kind, _)| format!(" {MODULE}::{}::", kind.name())).collect();
-        let environment = running.iter().flat_map(|(_, server)| server.environment()).collect();
+        let mut environment: Vec<_> = running.iter().flat_map(|(_, server)| server.environment()).collect();
+        environment.push(("ASTRACER_E2E_CLI".to_owned(), cli));
         cargo::run_with_all(
             root,
-            &format!("test -p astracer-tests --test all --locked -- --ignored{filters}"),
+            &format!("test --workspace --test all --locked -- --ignored{filters}"),
             environment,
         )
     };

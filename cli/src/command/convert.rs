@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Convert, stop: &AtomicBool) -> Result<(), Failure> {
     }
     let converted = converter.finish().map_err(|error| target.failure(&error))?;
     progress.finish_and_clear();
-    let input = Input::of_conversion(&args.input, &summary.files, &converted);
+    let input = Input::of_conversion(std::slice::from_ref(&args.input), &summary.files, &converted);
     input.check(args.reading.strict, converted.spans == 0)?;
     target.complete()?;
     let text = if args.json { json(args, &input, &converted)? } else { render(args, &input, &converted) };

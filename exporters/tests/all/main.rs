@@ -5,6 +5,7 @@ mod files;
 mod otlp_grpc;
 mod otlp_http;
 mod provider;
+mod receive;
 mod sample;
 mod sink;
 mod wire;

@@ -3,6 +3,7 @@
 mod independent;
 mod metrics_example;
 mod middleware;
+mod real_servers;
 mod recordings;
 
 use std::path::{Path, PathBuf};

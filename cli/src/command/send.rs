@@ -1,0 +1,160 @@
+//! `astracer send`: recordings to a server.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use astracer_model::convert::{Converted, Converter};
+use astracer_model::source;
+use serde::Serialize;
+
+use crate::args::Send;
+use crate::failure::Failure;
+use crate::load::{self, Input};
+use crate::output;
+
+mod resume;
+mod shift;
+mod writer;
+
+use resume::Resume;
+use writer::{Sent, Writer};
+
+/// How long the end may wait for what is under way.
+const END_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Serialize)]
+struct Report<'a> {
+    input: &'a Input,
+    to: String,
+    accepted: u64,
+    rejected: u64,
+    resumed_behind: u64,
+    shifted_by_ns: i64,
+    losses: Vec<LossCount>,
+    message: String,
+}
+
+#[derive(Serialize)]
+struct LossCount {
+    kind: &'static str,
+    describe: &'static str,
+    spans: u64,
+}
+
+pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
+    let options = args.reading.options();
+    let mut resume = args.resume.as_ref().map(|file| Resume::open(file, args)).transpose()?;
+    let noted = resume.as_ref().and_then(Resume::noted).cloned();
+    let shift = match &noted {
+        Some(noted) => noted.shift_ns,
+        None if args.shift_to_now => shift::to_end_at(&args.paths, &options, now_ns(), stop)?,
+        None => 0,
+    };
+    if let Some(resume) = &mut resume {
+        resume.begin(shift);
+    }
+    let behind = noted.map_or(0, |noted| noted.spans);
+    let destination = args.to.connect()?;
+    let sent = Rc::new(Cell::new(Sent::default()));
+    let message = Rc::default();
+    let progress = load::reading_progress(&args.paths);
+    let writer = Writer {
+        destination: &*destination,
+        shift_ns: shift,
+        skip: behind,
+        rate: args.rate,
+        began: std::time::Instant::now(),
+        stop,
+        resume,
+        sent: Rc::clone(&sent),
+        message: Rc::clone(&message),
+    };
+    let mut converter = Converter::to_writer(args.to.format(), Box::new(writer))
+        .batch_spans(usize::from(args.batch))
+        .examples(load::EXAMPLES)
+        .stop_when(|| stop.load(Ordering::Relaxed))
+        .progress_to(|bytes| progress.inc(bytes));
+    let mut files = Vec::new();
+    for path in &args.paths {
+        let summary =
+            source::read(path, &options, &mut converter).map_err(|error| Failure::Job(error.to_string()))?;
+        files.extend(summary.files);
+    }
+    let finished = converter.finish();
+    progress.finish_and_clear();
+    let sent = sent.get();
+    let converted = finished.map_err(|error| stopped_short(args, sent, &error.to_string()))?;
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("{}", so_far(args, sent));
+        return Err(Failure::Interrupted);
+    }
+    destination.shut_down(END_MAX).map_err(|error| stopped_short(args, sent, &error.to_string()))?;
+    let input = Input::of_conversion(&args.paths, &files, &converted);
+    input.check(args.reading.strict, converted.spans == 0)?;
+    if args.json {
+        let losses = converted.losses.counts().map(|(loss, spans)| LossCount {
+            kind: loss.slug(),
+            describe: loss.describe(),
+            spans,
+        });
+        return output::print_json(&Report {
+            input: &input,
+            to: args.to.to_string(),
+            accepted: sent.accepted,
+            rejected: sent.rejected,
+            resumed_behind: behind,
+            shifted_by_ns: shift,
+            losses: losses.collect(),
+            message: message.take(),
+        });
+    }
+    output::print(&render(args, &input, &converted, sent, behind, &message.take()))
+}
+
+fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn stopped_short(args: &Send, sent: Sent, reason: &str) -> Failure {
+    Failure::Job(format!("{reason}\n{}", so_far(args, sent)))
+}
+
+/// What was sent before the end came too early.
+fn so_far(args: &Send, sent: Sent) -> String {
+    let sent = output::plural(sent.accepted, "span");
+    match &args.resume {
+        Some(file) => {
+            format!("{sent} accepted so far; the same command goes on from there (see {})", file.display())
+        }
+        None => format!("{sent} accepted so far; with --resume FILE a later call could go on from there"),
+    }
+}
+
+fn render(
+    args: &Send,
+    input: &Input,
+    converted: &Converted,
+    sent: Sent,
+    behind: u64,
+    message: &str,
+) -> String {
+    let mut text = input.heading();
+    let _ = writeln!(text, "{} accepted by {}", output::plural(sent.accepted, "span"), args.to);
+    if behind > 0 {
+        let _ = writeln!(text, "left out, sent before: {}", output::plural(behind, "span"));
+    }
+    if sent.rejected > 0 {
+        let _ = writeln!(text, "rejected: {}", output::plural(sent.rejected, "span"));
+    }
+    if !message.is_empty() {
+        let _ = writeln!(text, "the server says: {message}");
+    }
+    for (loss, spans) in converted.losses.counts() {
+        let _ = writeln!(text, "not held: {} ({})", loss.describe(), output::plural(spans, "span"));
+    }
+    text + &input.footing()
+}

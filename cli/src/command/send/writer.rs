@@ -1,0 +1,128 @@
+//! Batches of spans to a server: moved in time, paced, and noted.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use astracer_exporters::Destination;
+use astracer_model::format::TraceWriter;
+use astracer_model::{Span, UnixNanos};
+
+use super::resume::Resume;
+
+/// A wait is cut into such pieces, so that Ctrl-C is noticed.
+const WAIT_STEP: Duration = Duration::from_millis(50);
+
+/// What the server said so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sent {
+    pub(super) accepted: u64,
+    pub(super) rejected: u64,
+}
+
+pub(super) struct Writer<'w> {
+    pub(super) destination: &'w dyn Destination,
+    pub(super) shift_ns: i64,
+    /// Spans that a former call sent.
+    pub(super) skip: u64,
+    pub(super) rate: Option<f64>,
+    pub(super) began: Instant,
+    pub(super) stop: &'w AtomicBool,
+    pub(super) resume: Option<Resume>,
+    pub(super) sent: Rc<Cell<Sent>>,
+    /// The last message beside an acceptance.
+    pub(super) message: Rc<RefCell<String>>,
+}
+
+impl TraceWriter for Writer<'_> {
+    fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()> {
+        let known = usize::try_from(self.skip).unwrap_or(usize::MAX).min(spans.len());
+        self.skip -= known as u64;
+        let spans = &spans[known..];
+        if spans.is_empty() || !self.wait() {
+            return Ok(());
+        }
+        let moved: Vec<Span<'_>>;
+        let spans = if self.shift_ns == 0 {
+            spans
+        } else {
+            moved = spans.iter().map(|span| shifted(span, self.shift_ns)).collect();
+            &moved
+        };
+        let delivery = self.destination.send(spans).map_err(io::Error::other)?;
+        let mut sent = self.sent.get();
+        sent.accepted += delivery.accepted;
+        sent.rejected += delivery.rejected;
+        self.sent.set(sent);
+        if !delivery.message.is_empty() {
+            *self.message.borrow_mut() = delivery.message;
+        }
+        match &mut self.resume {
+            Some(resume) => resume.note(spans.len() as u64),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match &mut self.resume {
+            // What was interrupted is not finished.
+            Some(resume) if !self.stop.load(Ordering::Relaxed) => resume.remove(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// Waits until the next spans are due; false if the user wants no more.
+    fn wait(&self) -> bool {
+        let sent = self.sent.get();
+        let due = self.rate.map_or(Duration::ZERO, |rate| {
+            let seconds = (sent.accepted + sent.rejected) as f64 / rate;
+            // So slow a rate that no duration holds it waits for Ctrl-C.
+            Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+        });
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            let left = due.saturating_sub(self.began.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(WAIT_STEP));
+        }
+    }
+}
+
+/// A span with all its times moved.
+fn shifted<'s>(span: &Span<'s>, by_ns: i64) -> Span<'s> {
+    let shift = |time: UnixNanos| UnixNanos(time.0.saturating_add_signed(by_ns));
+    let mut span = span.clone();
+    span.start = span.start.map(shift);
+    span.end = span.end.map(shift);
+    for event in &mut span.events {
+        event.time = shift(event.time);
+    }
+    span
+}
+
+#[cfg(test)]
+mod tests {
+    use astracer_model::span::Event;
+
+    use super::*;
+
+    #[test]
+    fn all_times_of_a_span_move_alike() {
+        let event = Event { time: UnixNanos(150), ..Event::default() };
+        let (start, end) = (Some(UnixNanos(100)), Some(UnixNanos(200)));
+        let span = Span { start, end, events: vec![event], ..Span::default() };
+        let times = |span: &Span<'_>| (span.start, span.end, span.events[0].time);
+        let moved = |start, end, event| (Some(UnixNanos(start)), Some(UnixNanos(end)), UnixNanos(event));
+        assert_eq!(times(&shifted(&span, 1_000)), moved(1_100, 1_200, 1_150));
+        assert_eq!(times(&shifted(&span, -120)), moved(0, 80, 30));
+        assert_eq!(shifted(&Span::default(), 5), Span::default());
+    }
+}

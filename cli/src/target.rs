@@ -1,0 +1,112 @@
+//! Servers by URL: `otlp://host:4317`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use astracer_exporters::{Compression, Destination, Otlp, Protocol, Zipkin};
+use astracer_model::Format;
+
+use crate::failure::Failure;
+
+/// A server to send to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    url: String,
+    scheme: Scheme,
+    /// `host:port`, and a path if one was given.
+    rest: String,
+    tls: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    OtlpGrpc,
+    OtlpHttp,
+    Zipkin,
+}
+
+const SCHEMES: &[(&str, Scheme, bool)] = &[
+    ("otlp", Scheme::OtlpGrpc, false),
+    ("otlps", Scheme::OtlpGrpc, true),
+    ("otlp+http", Scheme::OtlpHttp, false),
+    ("otlp+https", Scheme::OtlpHttp, true),
+    ("zipkin", Scheme::Zipkin, false),
+    ("zipkin+https", Scheme::Zipkin, true),
+];
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let found = url.split_once("://").and_then(|(scheme, rest)| {
+            let known = SCHEMES.iter().find(|(name, ..)| *name == scheme)?;
+            Some((known, rest.trim_end_matches('/'))).filter(|(_, rest)| !rest.is_empty())
+        });
+        let Some((&(_, scheme, tls), rest)) = found else {
+            return Err(format!(
+                "'{url}' is no server: write otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT"
+            ));
+        };
+        Ok(Self { url: url.to_owned(), scheme, rest: rest.to_owned(), tls })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+impl Target {
+    /// The format whose limits the wire has.
+    pub(crate) fn format(&self) -> Format {
+        match self.scheme {
+            Scheme::OtlpGrpc | Scheme::OtlpHttp => Format::OtlpProto,
+            Scheme::Zipkin => Format::ZipkinJson,
+        }
+    }
+
+    /// The endpoint as a URL of HTTP.
+    fn endpoint(&self) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        let path =
+            if self.scheme == Scheme::Zipkin && !self.rest.contains('/') { "/api/v2/spans" } else { "" };
+        format!("{scheme}://{}{path}", self.rest)
+    }
+
+    /// Makes the client. Nothing is sent yet.
+    pub(crate) fn connect(&self) -> Result<Box<dyn Destination>, Failure> {
+        let endpoint = self.endpoint();
+        let otlp = |protocol| {
+            let builder =
+                Otlp::builder().endpoint(&endpoint).protocol(protocol).compression(Compression::Gzip);
+            builder.build().map(|otlp| Box::new(otlp) as Box<dyn Destination>)
+        };
+        let destination = match self.scheme {
+            Scheme::OtlpGrpc => otlp(Protocol::Grpc),
+            Scheme::OtlpHttp => otlp(Protocol::HttpProtobuf),
+            Scheme::Zipkin => {
+                let builder = Zipkin::builder().endpoint(&endpoint).compression(Compression::Gzip);
+                builder.build().map(|zipkin| Box::new(zipkin) as Box<dyn Destination>)
+            }
+        };
+        destination.map_err(|error| Failure::Job(format!("{self}: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_protocol_and_server() {
+        let endpoint = |url: &str| url.parse::<Target>().map(|target| (target.endpoint(), target.format()));
+        assert_eq!(endpoint("otlp://h:4317"), Ok(("http://h:4317".to_owned(), Format::OtlpProto)));
+        assert_eq!(endpoint("otlp+https://h:1/"), Ok(("https://h:1".to_owned(), Format::OtlpProto)));
+        assert_eq!(endpoint("zipkin://h:9"), Ok(("http://h:9/api/v2/spans".to_owned(), Format::ZipkinJson)));
+        assert_eq!(endpoint("zipkin://h:9/x"), Ok(("http://h:9/x".to_owned(), Format::ZipkinJson)));
+        for wrong in ["", "h:4317", "otlp://", "http://h:1", "otlp:h"] {
+            assert!(endpoint(wrong).is_err(), "{wrong}");
+        }
+    }
+}

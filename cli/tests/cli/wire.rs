@@ -1,0 +1,172 @@
+//! `astracer receive` and `astracer send`, one against the other.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::{Scratch, TWO_TRACES, failure, run, success, workload};
+
+/// A receiver on a free port.
+struct Receiver {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    address: String,
+    folder: Folder,
+}
+
+/// A folder of one test, removed at its end.
+struct Folder(std::path::PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Receiver {
+    fn start(name: &str, more: &[&str]) -> Self {
+        let folder = std::env::temp_dir().join(format!("astracer-cli-{}-{name}", std::process::id()));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+            .args(["receive", "--otlp", "127.0.0.1:0", "--json", "--out"])
+            .arg(&folder)
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("it says where it listens");
+        let address =
+            line.strip_prefix("listening on ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+        let address = address.to_owned();
+        Self { child, stderr, address, folder: Folder(folder) }
+    }
+
+    fn path(&self) -> &str {
+        self.folder.0.to_str().expect("UTF-8")
+    }
+
+    /// Sends Ctrl-C, and gives what the receiver then says.
+    fn stop(self) -> (Value, Folder) {
+        let pid = self.child.id().to_string();
+        let killed = Command::new("kill").args(["-INT", &pid]).status().expect("kill is there");
+        assert!(killed.success());
+        drop(self.stderr);
+        let output = self.child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{:?}", output.status);
+        (serde_json::from_slice(&output.stdout).expect("JSON"), self.folder)
+    }
+}
+
+fn figures(path: &str) -> [String; 6] {
+    let json: Value = serde_json::from_str(&success(&run(&["inspect", path, "--json"]))).expect("JSON");
+    ["traces", "spans", "call_trees", "start_unix_ns", "end_unix_ns", "functions"]
+        .map(|key| json[key].to_string())
+}
+
+#[cfg(unix)]
+#[test]
+fn a_recording_sent_is_received_whole() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    for (scheme, more) in [("otlp", &[][..]), ("otlp+http", &["--zstd", "--rotate", "100KB"][..])] {
+        let receiver = Receiver::start(scheme, more);
+        let url = format!("{scheme}://{}", receiver.address);
+        let sent = success(&run(&["send", &path, "--to", &url, "--batch", "4000", "--json"]));
+        let sent: Value = serde_json::from_str(&sent).expect("JSON");
+        assert_eq!((&sent["accepted"], &sent["rejected"]), (&72_433.into(), &0.into()));
+        let (received, folder) = receiver.stop();
+        assert_eq!((&received["spans"], &received["rejected"]), (&72_433.into(), &0.into()));
+        assert_eq!(received["refused"].as_array().map(Vec::len), Some(0));
+        assert!(figures(folder.0.to_str().expect("UTF-8")) == figures(&path), "{scheme}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn times_can_move_to_now() {
+    let recording = Scratch::new("shift.json", TWO_TRACES);
+    let receiver = Receiver::start("shift", &[]);
+    let url = format!("otlp+http://{}", receiver.address);
+    let sent = success(&run(&["send", recording.path(), "--to", &url, "--shift-to-now", "--json"]));
+    let sent: Value = serde_json::from_str(&sent).expect("JSON");
+    let shift = sent["shifted_by_ns"].as_i64().expect("a number");
+    // Between the day this was written and the end of the format.
+    assert!(shift > 1_700_000_000_000_000_000, "{shift}");
+    let (_, folder) = receiver.stop();
+    let before = figures(recording.path()).map(|text| text.parse::<i64>().unwrap_or(0));
+    let after = figures(folder.0.to_str().expect("UTF-8")).map(|text| text.parse::<i64>().unwrap_or(0));
+    assert_eq!((after[3] - before[3], after[4] - before[4]), (shift, shift));
+    failure(
+        &run(&["send", "-", "--to", &url, "--shift-to-now"]),
+        1,
+        &["standard input does not allow", "write it to a file first"],
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_sending_that_broke_off_goes_on() {
+    let path = workload("hdfs_raw_roots.tar.xz");
+    let note = Scratch::new("resume.json", "");
+    fs::remove_file(note.path()).expect("it was there");
+    // So small a limit that only a part fits; then a larger one on the same files.
+    let receiver = Receiver::start("resume", &["--total-max", "2MB"]);
+    let url = format!("otlp+http://{}", receiver.address);
+    let args = ["send", &path, "--to", &url, "--batch", "1000", "--resume", note.path(), "--json"];
+    failure(&run(&args), 1, &["accepted so far; the same command goes on from there"]);
+    let (first, folder) = receiver.stop();
+    let first = first["spans"].as_u64().expect("a number");
+    assert!(first > 0 && first < 72_433 && first.is_multiple_of(1000), "{first}");
+    let noted: Value = serde_json::from_str(&fs::read_to_string(note.path()).expect("a note")).expect("JSON");
+    assert_eq!(noted["spans"], first);
+    let other = ["send", &path, "--to", "otlp://127.0.0.1:1", "--resume", note.path()];
+    failure(&run(&other), 1, &["is about another sending"]);
+
+    let mut again = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["receive", "--json", "--otlp"])
+        .arg(url.trim_start_matches("otlp+http://"))
+        .arg("--out")
+        .arg(&folder.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut line = String::new();
+    let mut stderr = BufReader::new(again.stderr.take().expect("piped"));
+    stderr.read_line(&mut line).expect("it says where it listens");
+    let address = url.trim_start_matches("otlp+http://").to_owned();
+    let receiver = Receiver { child: again, stderr, address, folder };
+    let sent: Value = serde_json::from_str(&success(&run(&args))).expect("JSON");
+    assert_eq!((&sent["resumed_behind"], &sent["accepted"]), (&first.into(), &(72_433 - first).into()));
+    assert!(!std::path::Path::new(note.path()).exists());
+    let figures_now = figures(receiver.path());
+    let (_, _folder) = receiver.stop();
+    assert!(figures_now == figures(&path));
+}
+
+#[test]
+fn servers_that_are_not_there_are_named_with_what_to_do() {
+    let recording = Scratch::new("nobody.json", TWO_TRACES);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = listener.local_addr().expect("an address").to_string();
+    failure(&run(&["receive", "--otlp", &taken, "--out", recording.path()]), 1, &[recording.path()]);
+    let folder = Folder(std::env::temp_dir().join(format!("astracer-cli-{}-taken", std::process::id())));
+    let out = folder.0.to_str().expect("UTF-8");
+    failure(&run(&["receive", "--otlp", &taken, "--out", out]), 1, &["can't listen on", "--otlp"]);
+    failure(
+        &run(&["send", recording.path(), "--to", "http://x"]),
+        2,
+        &["is no server", "otlp+http://HOST:PORT"],
+    );
+    // Nothing listens on a port that was just given back.
+    drop(listener);
+    let url = format!("zipkin://{taken}");
+    failure(
+        &run(&["send", recording.path(), "--to", &url]),
+        1,
+        &["nothing listens", "0 spans accepted so far"],
+    );
+}

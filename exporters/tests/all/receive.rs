@@ -1,0 +1,219 @@
+//! The receiver over real sockets: what is sent is in the files, and what can't be taken is refused by the book.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use astracer_exporters::receive::{Limits, Receiver, Refusal};
+use astracer_exporters::{Compression, Destination, Files, Otlp, Protocol, WhenFull};
+use astracer_model::format::{otlp_json, otlp_proto};
+use astracer_model::source::{self, Options};
+use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
+
+use crate::sample;
+
+#[derive(Default)]
+struct Kept(Vec<Span<'static>>);
+
+impl Sink for Kept {
+    fn span(&mut self, span: Span<'_>, _record: astracer_model::sink::Record<'_>) {
+        self.0.push(span.into_owned());
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        panic!("{problem}");
+    }
+
+    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        panic!("{file}: {reason}");
+    }
+}
+
+fn recorded(folder: &Path) -> Vec<Span<'static>> {
+    let mut kept = Kept::default();
+    source::read(folder, &Options::default(), &mut kept).expect("there are files");
+    kept.0
+}
+
+fn receiver(folder: &Path, limits: Limits, bytes_max: u64) -> Receiver {
+    let files = Files::builder(folder).total_bytes_max(bytes_max).when_full(WhenFull::Refuse);
+    let files = files.open().expect("a writable folder");
+    Receiver::start(&["127.0.0.1:0".parse().expect("an address")], limits, files).expect("a free port")
+}
+
+/// Posts over HTTP/1.1 and reads the whole answer.
+fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let length = body.len();
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
+    )
+    .expect("sent");
+    // A receiver that refuses by the head alone may close before the body is sent.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, answer)
+}
+
+const PROTOBUF: &str = "content-type: application/x-protobuf\r\n";
+const JSON: &str = "Content-Type: application/json; charset=utf-8\r\n";
+
+fn spans(count: u64) -> Vec<Span<'static>> {
+    let span =
+        |id| Span { trace_id: TraceId(7), span_id: SpanId(id), name: "work".into(), ..Span::default() };
+    (1..=count).map(span).collect()
+}
+
+fn proto(spans: &[Span<'_>]) -> Vec<u8> {
+    let mut body = Vec::new();
+    otlp_proto::write_request(&mut body, spans);
+    body
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).expect("memory takes everything");
+    encoder.finish().expect("memory takes everything")
+}
+
+#[test]
+fn every_protocol_and_compression_is_taken_on_one_port() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let address = receiver.addresses()[0];
+    let resource = sample::resource();
+    let data = [sample::full()];
+    let originals = astracer_exporters::spans(&data, &Arc::new(astracer_exporters::resource(&resource)));
+    let mut sent = 0;
+    for protocol in [Protocol::Grpc, Protocol::HttpProtobuf, Protocol::HttpJson] {
+        for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
+            let otlp = Otlp::builder()
+                .endpoint(format!("http://{address}"))
+                .protocol(protocol)
+                .compression(compression);
+            let otlp = otlp.build().expect("good settings");
+            let delivery =
+                otlp.send(&originals).unwrap_or_else(|error| panic!("{protocol:?} {compression:?}: {error}"));
+            assert_eq!((delivery.accepted, delivery.rejected), (1, 0));
+            sent += 1;
+        }
+    }
+    let received = receiver.stop().expect("files are completed");
+    assert_eq!((received.requests, received.spans, received.rejected), (sent, sent, 0));
+    let recorded = recorded(folder.path());
+    assert_eq!(recorded.len() as u64, sent);
+    // NaN equals nothing, but looks the same.
+    for span in recorded {
+        assert_eq!(format!("{span:?}"), format!("{:?}", originals[0]));
+    }
+}
+
+#[test]
+fn what_can_not_be_taken_is_refused_by_the_book() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default().message_bytes_max(10_000), 1 << 30);
+    let address = receiver.addresses()[0];
+    let (path, good) = ("/v1/traces", proto(&spans(1)));
+    let gzipped = "content-encoding: gzip\r\n";
+    let bomb = gzip(&vec![b' '; 1_000_000]);
+    let rows: &[(&str, String, &[u8], u16, &str)] = &[
+        (path, JSON.into(), b"{\"resourceSpans\":[{\"", 400, "\"code\":3"),
+        (path, PROTOBUF.into(), b"\xff\xff\xff", 400, ""),
+        (path, format!("{PROTOBUF}{gzipped}"), b"no gzip", 400, "can't be decompressed"),
+        (path, PROTOBUF.into(), &[0; 10_001], 413, "larger than 10000 bytes"),
+        (path, format!("{JSON}{gzipped}"), &bomb, 413, "larger than 10000 bytes"),
+        (path, "content-type: text/plain\r\n".into(), b"hello", 415, "text/plain"),
+        (path, String::new(), &good, 415, "application/x-protobuf"),
+        (path, format!("{PROTOBUF}content-encoding: br\r\n"), &good, 415, "known are gzip, zstd"),
+        ("/v1/metrics", JSON.into(), b"{}", 404, "POST /v1/traces"),
+        ("/", JSON.into(), b"{}", 404, "POST /v1/traces"),
+        (path, PROTOBUF.into(), b"", 200, ""),
+        (path, JSON.into(), b"{}", 200, "{}"),
+        (path, PROTOBUF.into(), &good, 200, ""),
+    ];
+    for (path, headers, body, status, says) in rows {
+        let (found, answer) = post(address, path, headers, body);
+        assert_eq!(found, *status, "{path} {headers}: {answer}");
+        assert!(answer.contains(says), "{says:?} is not in {answer}");
+    }
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("allow: POST"), "{answer}");
+
+    let received = receiver.stop().expect("files are completed");
+    assert_eq!(received.spans, 1);
+    let refused: Vec<_> =
+        Refusal::ALL.iter().map(|&reason| (reason.slug(), received.refused(reason))).collect();
+    let expected = [
+        ("bad", 3),
+        ("too-large", 2),
+        ("unsupported", 3),
+        ("wrong-path", 3),
+        ("incomplete", 0),
+        ("no-room", 0),
+    ];
+    assert_eq!(refused, expected);
+}
+
+#[test]
+fn a_request_with_one_bad_span_is_a_partial_success() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let mut json = Vec::new();
+    otlp_json::write_request(&mut json, &spans(2)).expect("memory takes everything");
+    let json = String::from_utf8(json).expect("text").replacen(
+        "\"spanId\":\"0000000000000002\"",
+        "\"spanId\":\"x\"",
+        1,
+    );
+    let (status, answer) = post(receiver.addresses()[0], "/v1/traces", JSON, json.as_bytes());
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer.contains("\"rejectedSpans\":\"1\"") && answer.contains("errorMessage"), "{answer}");
+    let received = receiver.stop().expect("files are completed");
+    assert_eq!((received.spans, received.rejected), (1, 1));
+}
+
+#[test]
+fn full_files_make_senders_wait() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1_000);
+    let address = receiver.addresses()[0];
+    assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(1))).0, 200);
+    let (status, answer) = post(address, "/v1/traces", PROTOBUF, &proto(&spans(50)));
+    assert_eq!(status, 503, "{answer}");
+    assert!(answer.contains("retry-after: 30"), "{answer}");
+    assert!(receiver.total_bytes() <= 1_000);
+    let received = receiver.stop().expect("files are completed");
+    assert_eq!((received.spans, received.refused(Refusal::NoRoom)), (1, 1));
+    assert_eq!(recorded(folder.path()).len(), 1);
+}
+
+#[test]
+fn long_requests_become_lines_that_readers_can_hold() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let body = gzip(&proto(&spans(10_000)));
+    let headers = format!("{PROTOBUF}content-encoding: gzip\r\n");
+    assert_eq!(post(receiver.addresses()[0], "/v1/traces", &headers, &body).0, 200);
+    receiver.stop().expect("files are completed");
+    let text = std::fs::read_to_string(folder.path().join("traces-00000001.jsonl")).expect("a file");
+    assert_eq!(text.lines().count(), 3);
+    assert_eq!(recorded(folder.path()).len(), 10_000);
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let files = Files::builder(folder.path()).open().expect("a writable folder");
+    let error = Receiver::start(&[address], Limits::default(), files).expect_err("it is taken").to_string();
+    assert!(error.starts_with(&format!("can't listen on {address}: ")), "{error}");
+}

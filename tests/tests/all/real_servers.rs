@@ -1,0 +1,107 @@
+//! Traces sent to real servers and read back: Zipkin, Jaeger and the OpenTelemetry Collector.
+//!
+//! `cargo xtask e2e` brings and starts the servers, tells these tests where they are, and runs them; a plain `cargo test`
+//! counts them as ignored. The tests of a server lie in the module of its name.
+
+mod collector;
+mod http;
+mod jaeger;
+mod recordings;
+mod service;
+mod zipkin;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use astracer_model::sink::Record;
+use astracer_model::source::Limits;
+use astracer_model::span::Resource;
+use astracer_model::{Format, Problem, Sink, Span};
+
+/// Servers take in spans in the background, so they are asked again until they have them or this is over.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(100);
+
+/// What the step of CI says of a server: an address, a file, a program.
+fn told(name: &str) -> String {
+    let name = format!("ASTRACER_E2E_{name}");
+    std::env::var(&name).unwrap_or_else(|_| panic!("{name} is not set; run these tests by `cargo xtask e2e`"))
+}
+
+/// Asks until there is an answer that will do.
+#[track_caller]
+fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+    let start = Instant::now();
+    loop {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(last) if start.elapsed() > PATIENCE => panic!("{what}: {last}"),
+            Err(_) => std::thread::sleep(POLL),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Kept {
+    spans: Vec<Span<'static>>,
+    problems: Vec<String>,
+}
+
+impl Sink for Kept {
+    fn span(&mut self, span: Span<'_>, _record: Record<'_>) {
+        self.spans.push(span.into_owned());
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem.to_string());
+    }
+
+    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        self.problems.push(format!("{file}: {reason}"));
+    }
+}
+
+/// The spans of a text, in the order of their ids.
+#[track_caller]
+fn read(format: Format, text: &[u8]) -> Vec<Span<'static>> {
+    let mut kept = Kept::default();
+    format.read(&mut &*text, &"answer".into(), &Limits::default(), &mut kept);
+    assert_eq!(kept.problems, [""; 0]);
+    in_order(kept.spans)
+}
+
+/// Spans in the order of their ids, each with its attributes in the order of their names: servers keep neither.
+fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
+    for span in &mut spans {
+        span.attributes.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut resource = Resource::clone(&span.resource);
+        resource.attributes.sort_by(|a, b| a.key.cmp(&b.key));
+        span.resource = Arc::new(resource);
+        span.events.sort_by_key(|event| event.time);
+        for event in &mut span.events {
+            event.attributes.sort_by(|a, b| a.key.cmp(&b.key));
+        }
+    }
+    spans.sort_by_key(|span| (span.span_id, span.shared));
+    spans
+}
+
+/// What our own reader makes of what our own writer writes.
+fn through(format: Format, spans: &[Span<'_>]) -> Vec<Span<'static>> {
+    let mut text = Vec::new();
+    let mut writer = format.writer(Box::new(&mut text)).expect("the format is written");
+    writer.trace(spans).expect("memory takes everything");
+    writer.finish().expect("memory takes everything");
+    drop(writer);
+    read(format, &text)
+}
+
+/// Compares field by field, so that a failure shows the span.
+#[track_caller]
+fn assert_same(found: &[Span<'_>], expected: &[Span<'_>]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        // NaN equals nothing, but looks the same.
+        assert_eq!(format!("{found:#?}"), format!("{expected:#?}"));
+    }
+}

@@ -1,0 +1,53 @@
+//! Jaeger: spans by OTLP, read back through its query API.
+
+use std::collections::BTreeMap;
+
+use astracer_exporters::{Compression, Otlp, Protocol};
+use astracer_model::{Format, Span, TraceId};
+
+use super::recordings::{Ids, RECORDINGS, ids, send};
+use super::{assert_same, eventually, http, read, service, told};
+
+/// The spans of a trace, once there are so many.
+fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
+    let server = told("JAEGER_QUERY");
+    eventually("jaeger", || {
+        let found = read(Format::OtlpJson, &http::get_found(&server, &format!("/api/v3/traces/{id}"))?);
+        if found.len() >= spans {
+            Ok(found)
+        } else {
+            Err(format!("{} of {spans} spans of {id}", found.len()))
+        }
+    })
+}
+
+#[test]
+#[ignore = "needs a real server: cargo xtask e2e"]
+fn every_field_of_a_trace_through_two_processes_is_read_back() {
+    let (grpc, http) = (told("JAEGER_OTLP_GRPC"), told("JAEGER_OTLP_HTTP"));
+    let protocols = [(Protocol::Grpc, &grpc), (Protocol::HttpProtobuf, &http), (Protocol::HttpJson, &http)];
+    for (protocol, server) in protocols {
+        let sent = service::serve(|| {
+            let otlp = Otlp::builder().endpoint(format!("http://{server}")).protocol(protocol);
+            Box::new(otlp.compression(Compression::Gzip).build().expect("good settings"))
+        });
+        assert_same(&trace(sent[0].trace_id, sent.len()), &sent);
+    }
+}
+
+#[test]
+#[ignore = "needs a real server: cargo xtask e2e"]
+fn recordings_keep_their_counts() {
+    for recording in RECORDINGS {
+        let expected = ids(recording);
+        send(recording, &format!("otlp://{}", told("JAEGER_OTLP_GRPC")));
+        let mut traces: BTreeMap<TraceId, usize> = BTreeMap::new();
+        expected.iter().for_each(|(trace, _)| *traces.entry(*trace).or_default() += 1);
+        let found: Ids = traces
+            .into_iter()
+            .flat_map(|(id, spans)| trace(id, spans))
+            .map(|span| (span.trace_id, span.span_id))
+            .collect();
+        assert!(found == expected, "{recording}: {} of {}", found.len(), expected.len());
+    }
+}

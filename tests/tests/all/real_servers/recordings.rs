@@ -1,0 +1,42 @@
+//! Real recordings, sent by the command line tool.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use astracer_model::{Format, SpanId, TraceId};
+
+use super::{read, told};
+use crate::repository;
+
+/// HTrace, Nezha's CSV and Jaeger's JSON.
+pub(super) const RECORDINGS: [&str; 3] = [
+    "model/tests/data/hdfs273/spans",
+    "model/tests/data/trainticket/trace",
+    "model/tests/data/jaeger_json/socialnetwork.json.gz",
+];
+
+pub(super) type Ids = BTreeSet<(TraceId, SpanId)>;
+
+#[track_caller]
+fn astracer(args: &[&str]) -> Vec<u8> {
+    let output = Command::new(told("CLI")).args(args).output().expect("the tool starts");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// The ids of a recording's spans, each in its trace.
+pub(super) fn ids(recording: &str) -> Ids {
+    let path = repository(recording);
+    let lines = astracer(&["convert", path.to_str().expect("UTF-8"), "-"]);
+    read(Format::OtlpJson, &lines).iter().map(|span| (span.trace_id, span.span_id)).collect()
+}
+
+/// Sends a recording, all of which must be accepted.
+#[track_caller]
+pub(super) fn send(recording: &str, to: &str) -> u64 {
+    let path = repository(recording);
+    let report = astracer(&["send", path.to_str().expect("UTF-8"), "--to", to, "--json", "--shift-to-now"]);
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    assert_eq!(report["rejected"], 0);
+    report["accepted"].as_u64().expect("a number")
+}

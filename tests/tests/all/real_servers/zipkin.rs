@@ -1,0 +1,56 @@
+//! Zipkin: spans by its own exporter and API.
+
+use std::collections::BTreeMap;
+
+use astracer_exporters::Zipkin;
+use astracer_model::{Format, Span, TraceId};
+
+use super::recordings::{Ids, RECORDINGS, ids, send};
+use super::{assert_same, eventually, http, in_order, read, service, through, told};
+
+/// The spans of a trace, once there are so many.
+fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
+    let server = told("ZIPKIN_HTTP");
+    eventually("zipkin", || {
+        let found = read(Format::ZipkinJson, &http::get_found(&server, &format!("/api/v2/trace/{id}"))?);
+        if found.len() == spans {
+            Ok(found)
+        } else {
+            Err(format!("{} of {spans} spans of {id}", found.len()))
+        }
+    })
+}
+
+#[test]
+#[ignore = "needs a real server: cargo xtask e2e"]
+fn every_field_of_a_trace_through_two_processes_is_read_back() {
+    let server = told("ZIPKIN_HTTP");
+    let sent = service::serve(|| {
+        let zipkin = Zipkin::builder().endpoint(format!("http://{server}/api/v2/spans"));
+        Box::new(zipkin.build().expect("good settings"))
+    });
+    // What Zipkin can't hold at all is the model's matter, and tested there.
+    let expected = in_order(through(Format::ZipkinJson, &sent));
+    assert_same(&trace(sent[0].trace_id, sent.len()), &expected);
+    for service in ["front", "back"] {
+        let services = http::get_found(&server, "/api/v2/services").expect("an answer");
+        assert!(String::from_utf8_lossy(&services).contains(service));
+    }
+}
+
+#[test]
+#[ignore = "needs a real server: cargo xtask e2e"]
+fn recordings_keep_their_counts() {
+    for recording in RECORDINGS {
+        let expected = ids(recording);
+        send(recording, &format!("zipkin://{}", told("ZIPKIN_HTTP")));
+        let mut traces: BTreeMap<TraceId, usize> = BTreeMap::new();
+        expected.iter().for_each(|(trace, _)| *traces.entry(*trace).or_default() += 1);
+        let found: Ids = traces
+            .into_iter()
+            .flat_map(|(id, spans)| trace(id, spans))
+            .map(|span| (span.trace_id, span.span_id))
+            .collect();
+        assert!(found == expected, "{recording}: {} of {}", found.len(), expected.len());
+    }
+}
