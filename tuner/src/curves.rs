@@ -11,7 +11,7 @@ use crate::limits::Limits;
 use crate::rivals::{RivalSpec, at_equal_size};
 use crate::space::Tunable;
 use crate::statistics::MeanSd;
-use crate::tune::{Options, coarse_windows, tune};
+use crate::tune::{Options, Tuning, tune, windows_for_a_look};
 use crate::workload::Workload;
 
 /// Sizes as shares of the largest.
@@ -29,7 +29,7 @@ const ITERATIONS: u64 = 200;
 pub struct Curves {
     /// The shares of the bytes that were to be kept, the largest first.
     pub sizes: Vec<f64>,
-    /// An equal share of everything first, then ours, then rivals.
+    /// An equal share of everything first, then what was found, then ours, then rivals.
     pub series: Vec<Series>,
 }
 
@@ -61,10 +61,11 @@ pub struct CurvePoint {
     pub call_trees: f64,
 }
 
-/// Compares samplers at the largest size that the limits allow, at 3/10 and at a tenth of it. `None` if `stop` became
-/// true.
+/// Compares samplers at the largest size that the limits allow, at 3/10 and at a tenth of it; what was `found` only where
+/// it is. `None` if `stop` became true.
 pub fn curves(
     workload: &Workload,
+    found: &Tuning,
     options: &Options,
     rivals: &[RivalSpec],
     stop: &AtomicBool,
@@ -72,7 +73,7 @@ pub fn curves(
 ) -> Option<Curves> {
     let sizes = STEPS.map(|step| step * options.limits.size_max).to_vec();
     let evaluator = Evaluator::new(workload);
-    let mut series = vec![equal_share(&evaluator, &sizes)];
+    let mut series = vec![equal_share(&evaluator, &sizes), this_tuning(&evaluator, found, &sizes)];
     for sampler in [Tunable::Bump, Tunable::Bucket] {
         series.push(ours(&evaluator, sampler, options, &sizes, stop, done)?);
     }
@@ -84,8 +85,7 @@ pub fn curves(
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
-            // One seed finds the knob; whether its size holds, more of them tell.
-            let found = at_equal_size(workload, &spec, size, 1);
+            let found = at_equal_size(workload, &spec, size, seeds(workload));
             spec = found.spec.clone();
             let point = point(&evaluator, &found.spec.into(), |kept| (kept / size - 1.0).abs() <= 0.05);
             done();
@@ -120,6 +120,15 @@ fn equal_share(evaluator: &Evaluator<'_>, sizes: &[f64]) -> Series {
     Series { name: "equal share".to_owned(), about, ours: false, points: points.collect() }
 }
 
+fn this_tuning(evaluator: &Evaluator<'_>, found: &Tuning, sizes: &[f64]) -> Series {
+    let mut points = vec![None; sizes.len()];
+    if let (true, Ok(config)) = (found.feasible, found.config()) {
+        points[0] = Some(point(evaluator, &config.into(), |kept| kept <= sizes[0] * 1.02));
+    }
+    let about = "the parameters of this page";
+    Series { name: "this tuning".to_owned(), about, ours: true, points }
+}
+
 fn ours(
     evaluator: &Evaluator<'_>,
     sampler: Tunable,
@@ -136,7 +145,7 @@ fn ours(
         let options = Options {
             sampler,
             limits: Limits { size_min: size / 10.0, size_max: size, ..options.limits },
-            windows: Some(options.windows.clone().unwrap_or_else(|| coarse_windows(evaluator.workload()))),
+            windows: windows_for_a_look(options, evaluator.workload()),
             starts: STARTS,
             iterations: ITERATIONS,
             compare: false,
@@ -158,10 +167,13 @@ fn ours(
     Some(Series { name: sampler.name().to_owned(), about, ours: true, points })
 }
 
+fn seeds(workload: &Workload) -> u64 {
+    (DECISIONS / workload.arrivals().len().max(1) as u64).clamp(*SEEDS.start(), *SEEDS.end())
+}
+
 fn point(evaluator: &Evaluator<'_>, sampler: &Contender, size_met: impl Fn(f64) -> bool) -> CurvePoint {
-    let traces = evaluator.workload().arrivals().len().max(1) as u64;
-    let seeds = (DECISIONS / traces).clamp(*SEEDS.start(), *SEEDS.end());
-    let scores: Vec<_> = (1..=seeds).into_par_iter().map(|seed| evaluator.score(sampler, seed)).collect();
+    let seeds = 1..=seeds(evaluator.workload());
+    let scores: Vec<_> = seeds.into_par_iter().map(|seed| evaluator.score(sampler, seed)).collect();
     let mean = |of: fn(&crate::Score) -> f64| MeanSd::of(scores.iter().map(of)).mean;
     let size = mean(|score| score.tfcr);
     CurvePoint {
@@ -191,10 +203,11 @@ mod tests {
         let done = || {
             steps.fetch_add(1, Ordering::Relaxed);
         };
-        let found =
-            curves(&workload, &options, &rivals, &AtomicBool::new(false), &done).expect("not stopped");
+        let tuning = tune(&workload, &options, &AtomicBool::new(false), &|_| ());
+        let found = curves(&workload, &tuning, &options, &rivals, &AtomicBool::new(false), &done);
+        let found = found.expect("not stopped");
         assert_eq!(steps.into_inner(), Curves::steps(rivals.len()));
-        assert_eq!(found.series.len(), 3 + rivals.len());
+        assert_eq!(found.series.len(), 4 + rivals.len());
         for series in &found.series {
             assert_eq!(series.points.len(), found.sizes.len(), "{}", series.name);
             for (point, wanted) in
@@ -204,9 +217,12 @@ mod tests {
             }
         }
         // An equal share and the ratio at equal size are the same sampler.
-        let (share, ratio) = (&found.series[0].points[0], &found.series[3].points[0]);
+        let (share, ratio) = (&found.series[0].points[0], &found.series[4].points[0]);
         let (share, ratio) = (share.as_ref().expect("possible"), ratio.as_ref().expect("possible"));
         assert!((share.call_trees - ratio.call_trees).abs() < 3.0, "{share:?} {ratio:?}");
-        assert_eq!(curves(&workload, &options, &rivals, &AtomicBool::new(true), &|| ()).map(|_| ()), None);
+        assert_eq!(
+            curves(&workload, &tuning, &options, &rivals, &AtomicBool::new(true), &|| ()).map(|_| ()),
+            None
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 
 use crate::key::KeyRule;
-use crate::tune::{Options, Progress, Tuning, coarse_windows, tune};
+use crate::tune::{Options, Progress, Tuning, tune, windows_for_a_look};
 use crate::workload::Workload;
 
 /// A more complicated key must be better by this share to be advised.
@@ -60,7 +60,7 @@ pub fn choose_key<'w>(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> KeyChoice {
     let quick = |workload: &Workload| Options {
-        windows: Some(options.windows.clone().unwrap_or_else(|| coarse_windows(workload))),
+        windows: windows_for_a_look(options, workload),
         starts: STARTS,
         iterations: ITERATIONS,
         compare: false,

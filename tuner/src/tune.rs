@@ -43,6 +43,8 @@ const TRIAL_SHARE: f64 = 0.5;
 const ANNEALING: &str = "annealing";
 /// A replayed mean farther than this from what was expected is told of.
 const SURPRISE: f64 = 0.15;
+/// With more spans a first look is at few window lengths.
+const SPANS_FOR_ALL_WINDOWS: u64 = 300_000;
 /// From 0.1 s to 37 s, each 1.8 times the one before.
 const COARSE_WINDOWS: i32 = 11;
 const COARSE_FACTOR: f64 = 1.8;
@@ -488,12 +490,16 @@ fn surprise(expected: &Expected, replayed: &Replayed) -> Option<String> {
     })
 }
 
-/// Window lengths for a first look: so few that summing up for them takes no time to speak of.
-pub(crate) fn coarse_windows(workload: &Workload) -> Vec<Duration> {
+/// Window lengths for a first look, if the options say none: few of them where summing up for each takes long.
+pub(crate) fn windows_for_a_look(options: &Options, workload: &Workload) -> Option<Vec<Duration>> {
+    let spans: u64 = workload.arrivals().iter().map(|arrival| u64::from(arrival.spans)).sum();
+    if options.windows.is_some() || spans <= SPANS_FOR_ALL_WINDOWS {
+        return options.windows.clone();
+    }
     let last = Duration::from_nanos(workload.arrivals().last().map_or(0, |last| last.at_ns));
     // Whole milliseconds, as people write them.
     let length = |step| Duration::from_millis((100.0 * COARSE_FACTOR.powi(step)) as u64);
-    (0..COARSE_WINDOWS).map(length).take_while(|length| *length <= last.max(WINDOW_LEAST)).collect()
+    Some((0..COARSE_WINDOWS).map(length).take_while(|length| *length <= last.max(WINDOW_LEAST)).collect())
 }
 
 /// Another seed for another purpose.

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
         bar.set_message("comparing with rivals");
         bar.set_position(0);
         bar.set_length(Curves::steps(rivals.len()));
-        let curves = curves(&workload, &options, &rivals, stop, &|| bar.inc(1));
+        let curves = curves(&workload, &tuning, &options, &rivals, stop, &|| bar.inc(1));
         let page = Page {
             title: &input.paths().join(" "),
             workload: &workload,

@@ -181,6 +181,7 @@ fn search(report: &Report<'_>) -> Markup {
     html! {
         h2 { "How it was found" }
         p.note {
+            @if !tuning.per_root.is_empty() { "Of the common parameters, before those of single roots. " }
             "Simulated annealing from " (tuning.starts.len()) " random points, seed " (tuning.seed) ", "
             (tuning.evaluations) " points scored, " (measure(tuning.seconds)) " s. Thin lines are its starts; the long "
             "dashes are random search and the short ones a grid, each with as many points."
@@ -242,7 +243,9 @@ fn size_table(curves: &Curves, letters: &[char], place: usize, size: f64) -> Mar
     rows.sort_by(|a, b| {
         b.2.size_met.cmp(&a.2.size_met).then(a.2.dist_over_entropy.total_cmp(&b.2.dist_over_entropy))
     });
-    let missing = curves.series.iter().filter(|series| series.points.get(place).is_none_or(Option::is_none));
+    // This tuning is for the first size only.
+    let missing = curves.series.iter().enumerate().filter(|(index, _)| *index != 1).map(|(_, series)| series);
+    let missing = missing.filter(|series| series.points.get(place).is_none_or(Option::is_none));
     let missing: Vec<&str> = missing.map(|series| series.name.as_str()).collect();
     html! {
         details open[place == 0] {
@@ -262,7 +265,7 @@ fn size_table(curves: &Curves, letters: &[char], place: usize, size: f64) -> Mar
                 }
             } }
             @if rows.iter().any(|(.., point)| !point.size_met) {
-                p.note { "\u{2260}: keeps another size, whatever its knob; not to be compared with the rows above." }
+                p.note { "\u{2260}: keeps another size, with the nearest knob found; not to be compared with the rows above." }
             }
             @if !missing.is_empty() { p.note { "Cannot keep so little: " (missing.join(", ")) "." } }
         }

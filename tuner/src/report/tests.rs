@@ -81,7 +81,7 @@ fn the_page_stands_alone_and_escapes_names() {
     let stop = AtomicBool::new(false);
     let tuning = tune(&workload, &options(), &stop, &|_| ());
     let rivals: Vec<_> = rivals::all().into_iter().take(3).collect();
-    let curves = curves(&workload, &options(), &rivals, &stop, &|| ()).expect("not stopped");
+    let curves = curves(&workload, &tuning, &options(), &rivals, &stop, &|| ()).expect("not stopped");
     let report = Report {
         title: "<b>a & b</b>",
         workload: &workload,

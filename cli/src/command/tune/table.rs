@@ -45,12 +45,13 @@ pub(super) fn render(report: &Report<'_>) -> String {
     for held_out in tuning.held_out.iter().chain(&report.validated) {
         checked(held_out, &mut text);
     }
+    let common = if tuning.per_root.is_empty() { "" } else { "of common parameters, " };
     for search in &tuning.compared {
         let best = search
             .best
             .map_or_else(|| "nothing within the limits".to_owned(), |best| measure(best.objective));
         let used = if search.method == tuning.found_by { ", which is used" } else { "" };
-        let _ = writeln!(text, "with as many evaluations, {} finds {best}{used}", search.method);
+        let _ = writeln!(text, "{common}with as many evaluations, {} finds {best}{used}", search.method);
     }
     if let Some(keys) = &report.keys {
         key_advice(keys, &report.key, &mut text);
