@@ -74,6 +74,7 @@ impl Core {
         let kept = lane.take_context();
         lane.set_handle(Handle::Pending { slot: to.number });
         drop(root);
+        // The registry keeps what is above a span open; another subscriber may not.
         let was_last = rest.open == 0;
         if was_last {
             self.queue.push(&mut rest);

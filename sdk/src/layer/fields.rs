@@ -191,7 +191,7 @@ impl Fields {
 
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// The attributes of a trace's first record, its local root.
+/// The attributes of a local root that waits for its decision: until then there is no other record.
 pub(crate) struct OfRoot<'a> {
     pub(crate) attributes: &'a [(u32, Name, Value)],
     pub(crate) memory: &'a Memory,
@@ -200,16 +200,16 @@ pub(crate) struct OfRoot<'a> {
 impl OfRoot<'_> {
     /// Copies, to be looked at where no lock is held; the last first.
     pub(crate) fn to_texts(&self) -> Vec<(String, String)> {
-        let own = self.attributes.iter().rev().filter(|(record, ..)| *record == 0);
-        own.filter_map(|(_, name, value)| Some((name.to_string(), value.text(self.memory)?.into_owned())))
-            .collect()
+        let text = |(_, name, value): &(u32, Name, Value)| {
+            Some((name.to_string(), value.text(self.memory)?.into_owned()))
+        };
+        self.attributes.iter().rev().filter_map(text).collect()
     }
 }
 
 impl Lookup for OfRoot<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        let matches = |attribute: &&(u32, Name, Value)| attribute.0 == 0 && attribute.1.is(name);
-        self.attributes.iter().rev().find(matches)?.2.text(self.memory)
+        self.attributes.iter().rev().find(|(_, known, _)| known.is(name))?.2.text(self.memory)
     }
 }
 

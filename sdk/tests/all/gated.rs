@@ -242,7 +242,7 @@ fn the_gate_is_open_again_when_the_dropped_root_is_left() {
         let gated = Gated::new(presence, Not("dropped"));
         let spans = gated.run(|| {
             let (dropped, kept) = (info_span!("dropped"), info_span!("kept"));
-            dropped.in_scope(|| dropped.in_scope(|| ()));
+            dropped.in_scope(|| dropped.in_scope(|| info_span!("inside of both").in_scope(|| ())));
             let (a, b) = (dropped.enter(), kept.enter());
             drop(a);
             info_span!("child").in_scope(|| ());
@@ -304,4 +304,15 @@ fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
         assert_eq!(draw(&spans), "server\n  below\n", "{presence:?}");
         assert_eq!(gated.inner.take(), ["root", "client", "server", "below"], "{presence:?}");
     }
+}
+
+/// More spans than the gate can remember at once: it forgets those that end.
+#[test]
+fn spans_that_ended_are_forgotten() {
+    let gated = Gated::new(Presence::Shared, Sampler::AlwaysOff);
+    gated.run(|| {
+        let _dropped = info_span!("dropped").entered();
+        (0..10_000).for_each(|_| info_span!("child").in_scope(|| ()));
+    });
+    assert_eq!(gated.inner.take(), ["dropped"]);
 }

@@ -71,6 +71,24 @@ macro_rules! rows {
                     root.in_scope(|| assert_ne!(current().trace_id(), TraceId::from(77u128)));
                     info_span!("other").in_scope(|| assert_eq!(current().trace_id(), TraceId::from(77u128)));
                 }),
+                ("set_parent: an empty context", || {
+                    let root = info_span!("root");
+                    root.set_parent(Context::new()).unwrap();
+                    let outer = info_span!("outer").entered();
+                    let left = current().trace_id();
+                    let alone = info_span!("alone", n = 1);
+                    alone.set_parent(Context::new()).unwrap();
+                    drop(outer);
+                    // What is current where they are entered is not theirs.
+                    let _around = remote(true).attach();
+                    for span in [root, alone] {
+                        span.in_scope(|| {
+                            assert!(![left, TraceId::from(77u128)].contains(&current().trace_id()));
+                            assert_eq!(tenant(&Context::current()), None);
+                            info_span!("below").in_scope(|| ());
+                        });
+                    }
+                }),
                 ("set_parent: the last counts", || {
                     let root = info_span!("root");
                     root.set_parent(remote(false)).unwrap();
