@@ -115,6 +115,7 @@ impl Client {
             request = request.header(name, value);
         }
         let response = request.send(body).map_err(|error| self.explain(&error))?;
+        self.peer.note_answer();
         self.answer(response)
     }
 

@@ -4,9 +4,12 @@
 //! (gRPC) answers with its settings; one of HTTP/1.1 refuses in its own words; one of TLS sends an alert, or, as Go's
 //! does, a line of HTTP that says so. Where TLS is to be spoken, that is tried first: a server that refuses our
 //! certificate says so behind the handshake, when the request is under way and its own failure hides the reason.
+//!
+//! A server that ever answered is not asked: then it is the connection that broke, and nothing is set up wrong.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::uri::Uri;
@@ -30,6 +33,7 @@ pub(crate) struct Peer {
     port: u16,
     /// What we speak to it, below TLS if that is there.
     own: Speaks,
+    answered: AtomicBool,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     #[cfg(not(feature = "tls"))]
@@ -46,13 +50,18 @@ impl Peer {
     pub(crate) fn new(uri: &Uri, own: Speaks) -> Self {
         let port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        Peer { host, port: uri.port_u16().unwrap_or(port), own, tls: None }
+        Peer { host, port: uri.port_u16().unwrap_or(port), own, answered: AtomicBool::new(false), tls: None }
     }
 
     /// The same peer, spoken to over TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn over_tls(self, tls: std::sync::Arc<rustls::ClientConfig>) -> Self {
         Peer { tls: Some(tls), ..self }
+    }
+
+    /// Takes note that it answers to what we speak.
+    pub(crate) fn note_answer(&self) {
+        self.answered.store(true, Ordering::Relaxed);
     }
 
     /// The reason why a request to `target` failed, if it can be found; `detail` is what the request failed of.
@@ -62,6 +71,9 @@ impl Peer {
         else {
             return of(ErrorKind::UnknownHost).map(|error| error.retryable(None));
         };
+        if self.answered.load(Ordering::Relaxed) {
+            return None;
+        }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             let failed = crate::tls::probe(tls, &self.host, connect(address)?);

@@ -107,7 +107,9 @@ impl Client {
         self.jobs.send(job).map_err(|_| gone())?;
         // The thread watches the time.
         let result = answered.recv().map_err(|_| gone())?;
-        result.map_err(|status| self.explain(&status))
+        let message = result.map_err(|status| self.explain(&status))?;
+        self.peer.note_answer();
+        Ok(message)
     }
 
     /// What a call failed of.

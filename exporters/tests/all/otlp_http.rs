@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use prost::Message as _;
 
-use super::sink::{Answer, Sink};
+use super::sink::{Answer, HANG_UP, Sink};
 use super::{sample, wire};
 
 /// Tries three times, without a wait of its own.
@@ -160,6 +160,19 @@ fn a_server_that_asks_for_more_time_than_there_is_gets_no_second_request() {
     );
     assert!(error.may_retry());
     assert_eq!(sink.requests().len(), 1);
+}
+
+/// Servers close connections that were idle, and die: the next attempt makes a new one.
+#[test]
+fn a_connection_that_the_server_ends_is_made_anew() {
+    let sink = Sink::new([Answer::status(200), Answer(200, &[HANG_UP], vec![])]);
+    let otlp = otlp(&sink).build().unwrap();
+    for number in 1..=4 {
+        assert_eq!(send(&otlp, number..=number).unwrap().accepted, 1);
+    }
+    let connections: Vec<_> = sink.requests().iter().map(|request| request.connection).collect();
+    assert_eq!(connections, [0, 0, 1, 1]);
+    assert_eq!(otlp.counter().read().sent, 4);
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub(crate) struct Answer(
     pub(crate) Vec<u8>,
 );
 
+/// A header that never is sent: the connection ends behind the answer, and nobody is told before.
+pub(crate) const HANG_UP: (&str, &str) = ("hang", "up");
+
 impl Answer {
     pub(crate) fn status(status: u16) -> Self {
         Answer(status, &[], Vec::new())
@@ -98,17 +101,14 @@ fn serve(stream: Box<dyn Stream>, connection: usize, state: &Mutex<State>) {
         };
         let Answer(status, headers, body) = answer;
         let mut text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n", body.len());
-        for (name, value) in headers {
+        for (name, value) in headers.iter().filter(|header| **header != HANG_UP) {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
         text.push_str("\r\n");
         let out = stream.get_mut();
-        if out
-            .write_all(text.as_bytes())
-            .and_then(|()| out.write_all(&body))
-            .and_then(|()| out.flush())
-            .is_err()
-        {
+        let written =
+            out.write_all(text.as_bytes()).and_then(|()| out.write_all(&body)).and_then(|()| out.flush());
+        if written.is_err() || headers.contains(&HANG_UP) {
             return;
         }
     }
