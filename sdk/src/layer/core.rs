@@ -39,8 +39,8 @@ pub(crate) struct Core {
     closed: AtomicBool,
 }
 
-/// Rows of eight spans; as many spans again find room beside them.
-const TABLE_ROWS: usize = 1024;
+/// Rows of four spans; as many spans again find room beside them.
+const TABLE_ROWS: usize = 2048;
 
 /// Where a new local root stands.
 pub(crate) struct Surroundings {
@@ -408,6 +408,7 @@ impl Core {
 
     // --- A span ends.
 
+    #[inline]
     pub(crate) fn end(&self, id: &span::Id) {
         // A root that nobody entered has not been decided about.
         let decide = |lane: &Lane| _ = self.decided(id, lane);

@@ -21,6 +21,7 @@ pub(crate) enum Entry {
 
 impl Core {
     /// A thread enters a span. A local root is decided about.
+    #[inline]
     pub(crate) fn enter(&self, id: &Id) -> Entry {
         match self.table.find(id.into_u64()) {
             Some(lane) => match self.decided(id, lane) {
@@ -36,6 +37,7 @@ impl Core {
         Entry::Done
     }
 
+    #[inline]
     fn enter_record(&self, id: &Id, lane: &Lane, slot: u32, index: u32) {
         let handle = Handle::Record { slot, index };
         let guard = ManuallyDrop::new(self.context_to_enter(lane, handle).map(Context::attach));
@@ -62,6 +64,7 @@ impl Core {
     }
 
     /// A thread leaves a span.
+    #[inline]
     pub(crate) fn exit(&self, id: &Id) {
         let Some(entered) = thread::pop(self.number, id.into_u64()) else { return };
         match entered.state {

@@ -68,6 +68,8 @@ pub(crate) struct Record {
     pub(crate) left: bool,
 }
 
+const _: () = assert!(size_of::<Record>() <= 64);
+
 /// What few spans have.
 #[derive(Clone, Debug)]
 pub(crate) struct Detail {
