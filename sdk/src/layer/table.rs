@@ -422,6 +422,23 @@ mod tests {
         assert!(table.insert(all + 1, Handle::Dropped, 0, 0).is_some());
     }
 
+    /// A place outside of the rows is taken by one span at a time.
+    #[test]
+    fn places_in_the_map_are_used_again() {
+        let table = Table::new(1);
+        let (near, all) = (ROW as u64, 2 * ROW as u64);
+        for id in 1..near + 3 {
+            assert!(table.insert(id, record(id as u32, 0), id, 0).is_some());
+        }
+        assert!(table.remove(near + 1, |_| ()).is_some());
+        for id in near + 3..=all + 1 {
+            assert!(table.insert(id, record(id as u32, 0), id, 0).is_some(), "{id}");
+        }
+        for id in (1..=near).chain(near + 2..=all + 1) {
+            assert_eq!(table.find(id).map(Lane::handle), Some(record(id as u32, 0)));
+        }
+    }
+
     #[test]
     fn one_thread_decides() {
         let table = Table::new(1);
