@@ -1,17 +1,20 @@
 //! What `cargo xtask instructions` counts: one case, warmed up and then run inside of [`measured`], which callgrind is
 //! told to watch. Run by hand it does nothing that can be seen.
 //!
-//! Arguments: the case's name and the number of rounds. Traces have 1 + 3 + 6 spans. Nothing here depends on chance or
+//! Arguments: the case's name and the number of rounds. Traces have 1 + 3 + 6 spans, unless the name says otherwise. Nothing here depends on chance or
 //! time: ids are counted up, and what the exporter's thread gives back comes after the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::{Config, Nanos, Randomness, Request, Sampler};
-use astracer_sdk::{Astracer, ContextMode, Presence};
+use astracer_sdk::{Astracer, ContextMode, Presence, gate};
+use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanExporter};
+use opentelemetry_sdk::trace::{
+    IdGenerator, Sampler as OtelSampler, SdkTracerProvider, SpanData, SpanExporter,
+};
 use tracing::{Dispatch, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer, Registry};
@@ -28,6 +31,8 @@ fn main() {
     match name.as_str() {
         "decision" => decide(rounds),
         "idle layer" => run(&Dispatch::new(Registry::default().with(Idle)), plain, rounds),
+        "gate, exclusive" => gated(plain, rounds),
+        "gate, exclusive, of 100" => gated(hundred, rounds),
         name => trace(name, rounds),
     }
 }
@@ -77,6 +82,21 @@ fn trace(name: &str, rounds: u64) {
     let _ = astracer.handle.shutdown(Duration::from_secs(60));
 }
 
+/// The stock layer behind the gate, dropping everything.
+fn gated(body: fn(), rounds: u64) {
+    let provider = SdkTracerProvider::builder()
+        .with_sampler(OtelSampler::AlwaysOff)
+        .with_id_generator(Counting::default())
+        .build();
+    let layer = tracing_opentelemetry::layer()
+        .with_tracer(provider.tracer("instructions"))
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false);
+    run(&Dispatch::new(Registry::default().with(gate(layer, Presence::Exclusive))), body, rounds);
+}
+
 fn decide(rounds: u64) {
     let config: Config = "bump:lambda=10,min=0.01,window=1s".parse().expect("a sampler");
     let sampler = Sampler::new(&config);
@@ -96,6 +116,17 @@ fn plain() {
     for _ in 0..3 {
         let _child = info_span!("child").entered();
         for _ in 0..2 {
+            let _leaf = info_span!("leaf").entered();
+        }
+    }
+}
+
+/// 1 + 9 + 90 spans.
+fn hundred() {
+    let _root = info_span!("root").entered();
+    for _ in 0..9 {
+        let _child = info_span!("child").entered();
+        for _ in 0..10 {
             let _leaf = info_span!("leaf").entered();
         }
     }
