@@ -56,7 +56,12 @@ pub(super) fn write_string(out: &mut Vec<u8>, text: &str) {
 
 /// Appends a whole number.
 pub(super) fn write_integer(out: &mut Vec<u8>, number: impl Into<i128>) {
-    let _ = serde_json::to_writer(out, &number.into());
+    let number = number.into();
+    // Nearly all fit into 64 bits, which are several times faster to write.
+    let _ = match i64::try_from(number) {
+        Ok(number) => serde_json::to_writer(out, &number),
+        Err(_) => serde_json::to_writer(out, &number),
+    };
 }
 
 /// Appends a number that keeps its point; what JSON has no number for becomes a string, as in protobuf's JSON.

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::scan::string_stop;
 
 /// Writes a string with its quotes.
-pub(crate) fn string(out: &mut dyn Write, text: &str) -> io::Result<()> {
+pub(crate) fn string<W: Write + ?Sized>(out: &mut W, text: &str) -> io::Result<()> {
     let bytes = text.as_bytes();
     let mut from = 0;
     out.write_all(b"\"")?;

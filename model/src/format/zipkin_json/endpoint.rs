@@ -47,6 +47,9 @@ const PEERS: &[Peer] = &[
     Peer::name("db.name", false),
 ];
 
+/// What the keys of [`PEERS`] and [`REMOTE_IPV6`] begin with.
+const PEER_PREFIXES: &[&str] = &["peer.", "server.", "net", "db.", "zipkin."];
+
 struct Peer {
     key: &'static str,
     is_socket: bool,
@@ -110,6 +113,12 @@ impl<'a> Endpoint<'a> {
 
     /// The endpoint that a span's attributes say is at the other end, if they do.
     pub(super) fn remote(kind: SpanKind, attributes: &'a [Attribute<'_>]) -> Option<Self> {
+        // Most spans tell nothing of a peer, and need not be asked for each name.
+        let tells =
+            |attribute: &Attribute<'_>| PEER_PREFIXES.iter().any(|start| attribute.key.starts_with(start));
+        if !attributes.iter().any(tells) {
+            return None;
+        }
         let asks = matches!(kind, SpanKind::Client | SpanKind::Producer);
         let mut endpoint = Self::default();
         for peer in PEERS.iter().filter(|peer| asks || peer.always) {

@@ -73,15 +73,18 @@ impl TraceWriter for Writer<'_> {
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, "{\"traceId\":\"");
     // Zipkin takes ids of 64 bits with 16 digits.
-    match u64::try_from(span.trace_id.0) {
-        Ok(low) => put(out, &format!("{low:016x}")),
-        Err(_) => put(out, &span.trace_id.to_string()),
+    let high = (span.trace_id.0 >> 64) as u64;
+    if high != 0 {
+        put_hex(out, high);
     }
+    put_hex(out, span.trace_id.0 as u64);
     put(out, "\",\"id\":\"");
-    put(out, &span.span_id.to_string());
+    put_hex(out, span.span_id.0);
     put(out, "\"");
     if let Some(parent) = span.parents.first() {
-        put(out, &format!(",\"parentId\":\"{parent}\""));
+        put(out, ",\"parentId\":\"");
+        put_hex(out, parent.0);
+        put(out, "\"");
     }
     if !span.name.is_empty() {
         put(out, ",\"name\":");
@@ -197,14 +200,14 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     for attribute in &span.attributes {
         let debug = attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_));
         if !is_untrue_error(attribute) && !debug {
-            tags.text(&attribute.key, &text_of(&attribute.value));
+            tags.value(&attribute.key, &attribute.value);
         }
     }
     for attribute in &span.scope.attributes {
-        tags.text(&attribute.key, &text_of(&attribute.value));
+        tags.value(&attribute.key, &attribute.value);
     }
     for attribute in span.resource.attributes.iter().filter(|attribute| !is_local(attribute)) {
-        tags.text(&attribute.key, &text_of(&attribute.value));
+        tags.value(&attribute.key, &attribute.value);
     }
     if tags.keys.count > 0 {
         put(out, "}");
@@ -218,13 +221,38 @@ struct Tags<'o, 'k> {
 }
 
 impl<'k> Tags<'_, 'k> {
-    fn text(&mut self, key: &'k str, text: &str) {
+    /// Writes a key, unless it was written before.
+    fn key(&mut self, key: &'k str) -> bool {
         let first = self.keys.count == 0;
-        if self.keys.insert(key) {
+        let new = self.keys.insert(key);
+        if new {
             put(self.out, if first { ",\"tags\":{" } else { "," });
             write_string(self.out, key);
             put(self.out, ":");
+        }
+        new
+    }
+
+    fn text(&mut self, key: &'k str, text: &str) {
+        if self.key(key) {
             write_string(self.out, text);
+        }
+    }
+
+    fn value(&mut self, key: &'k str, value: &Value<'_>) {
+        if !self.key(key) {
+            return;
+        }
+        match value {
+            // The commonest need no text in between.
+            Value::String(text) => write_string(self.out, text),
+            Value::Int(number) => {
+                put(self.out, "\"");
+                write_integer(self.out, *number);
+                put(self.out, "\"");
+            }
+            Value::Bool(truth) => put(self.out, if *truth { "\"true\"" } else { "\"false\"" }),
+            _ => write_string(self.out, &text_of(value)),
         }
     }
 
@@ -241,9 +269,12 @@ impl<'k> Tags<'_, 'k> {
     }
 }
 
-/// Keys that were written. Few are compared one by one, which is faster than to hash them.
+/// Keys that were written. Few are compared one by one, which is faster than to hash them, and only if one that looks
+/// like it was there.
 #[derive(Default)]
 struct Keys<'k> {
+    /// A bit for each look of a key that was there.
+    looks: u64,
     few: smallvec::SmallVec<[&'k str; 32]>,
     many: HashSet<&'k str>,
     count: usize,
@@ -252,7 +283,9 @@ struct Keys<'k> {
 impl<'k> Keys<'k> {
     /// False if the key was there.
     fn insert(&mut self, key: &'k str) -> bool {
-        let known = self.few.contains(&key) || self.many.contains(key);
+        let look = 1 << look(key);
+        let known = self.looks & look != 0 && (self.few.contains(&key) || self.many.contains(key));
+        self.looks |= look;
         if !known {
             self.count += 1;
             if self.few.len() < self.few.inline_size() {
@@ -265,8 +298,26 @@ impl<'k> Keys<'k> {
     }
 }
 
+/// A number below 64 that equal keys share, and others seldom: their length with two of their bytes, mixed by
+/// multiplication (2^64 divided by the golden ratio).
+fn look(key: &str) -> u32 {
+    let byte = |at: usize| u64::from(key.as_bytes().get(at).copied().unwrap_or(0));
+    let mixed = key.len() as u64 | byte(key.len() / 2) << 8 | byte(key.len().wrapping_sub(1)) << 16;
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as u32
+}
+
 fn micros(time: UnixNanos) -> u64 {
     time.0 / 1_000
+}
+
+/// Appends the 16 digits of an id.
+fn put_hex(out: &mut Vec<u8>, id: u64) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [0; 16];
+    for (at, digit) in text.iter_mut().enumerate() {
+        *digit = DIGITS[(id >> (60 - 4 * at) & 0xf) as usize];
+    }
+    out.extend_from_slice(&text);
 }
 
 fn put(out: &mut Vec<u8>, text: &str) {
