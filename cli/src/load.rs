@@ -11,7 +11,9 @@ use astracer_model::convert::Converted;
 use astracer_model::recording::{self, Intake, Keep, Recording};
 use astracer_model::source::{self, FileSummary};
 use astracer_model::{Problems, TraceId};
+use astracer_samplers::Template;
 use astracer_tuner::names::{Folded, NameFolding};
+use astracer_tuner::{KeyRule, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -93,6 +95,12 @@ pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Resul
     let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);
     input.check(args.reading.strict, recording.trace_count() == 0)?;
     Ok(Loaded { recording, input })
+}
+
+/// What is replayed of a recording; attributes in keys are folded as names are.
+pub(crate) fn workload(args: &Source, recording: &Recording, key: &KeyRule) -> Workload {
+    let template = if args.names == Names::Template { args.fold } else { Template::RAW };
+    Workload::with_template(recording, key, &template)
 }
 
 impl File {

@@ -68,6 +68,8 @@ pub struct Recording {
     names: Interner,
     services: Interner,
     labels: Interner,
+    /// What [`Keep::labels`] named.
+    label_keys: Vec<String>,
     files: Vec<Arc<str>>,
     spans: Vec<SpanRow>,
     /// Parents behind the first, for spans that have them.
@@ -117,6 +119,11 @@ impl Recording {
     /// The label texts that [`SpanView::label_symbol`] refers to.
     pub fn labels(&self) -> &Interner {
         &self.labels
+    }
+
+    /// The attributes whose values label texts hold, in their order.
+    pub fn label_keys(&self) -> &[String] {
+        &self.label_keys
     }
 
     /// Files that spans came from.

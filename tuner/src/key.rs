@@ -30,22 +30,16 @@ pub const START_ATTRIBUTES: [&str; 6] = [
 ];
 
 impl KeyRule {
-    /// The rules that are worth a comparison on a recording made with `labels`, the simplest first: the name, the name
+    /// The rules that are worth a comparison, the simplest first: the name, the name
     /// with those attributes that roots have, and the tree.
-    pub fn candidates(recording: &Recording, labels: &[String]) -> Vec<Self> {
+    pub fn candidates(recording: &Recording) -> Vec<Self> {
+        let labels = recording.label_keys();
         let mut present = vec![false; labels.len()];
         let symbols: HashSet<_> =
             recording.traces().filter_map(|trace| trace.root().label_symbol()).collect();
         for symbol in symbols {
-            let mut text = recording.labels().name(symbol);
-            for (index, label) in labels.iter().enumerate() {
-                // Values may hold blanks: one ends where the next name begins.
-                let value =
-                    text.strip_prefix(label.as_str()).and_then(|text| text.strip_prefix('=')).unwrap_or(text);
-                let next = labels.get(index + 1).and_then(|next| value.find(&format!(" {next}=")));
-                present[index] |= &value[..next.unwrap_or(value.len())] != "-";
-                text = next.map_or("", |end| &value[end + 1..]);
-            }
+            let values = values(recording.labels().name(symbol), labels);
+            present.iter_mut().zip(values).for_each(|(present, (_, value))| *present |= value.is_some());
         }
         let present: Vec<String> = labels
             .iter()
@@ -64,6 +58,23 @@ impl KeyRule {
             Self::Name | Self::Tree => &[],
         }
     }
+}
+
+/// The attributes in a label of a recording that was made with these, in their order; `None` where there is none.
+pub(crate) fn values<'t>(
+    label: &'t str,
+    attributes: &'t [String],
+) -> impl Iterator<Item = (&'t str, Option<&'t str>)> {
+    let mut text = label;
+    attributes.iter().enumerate().map(move |(index, attribute)| {
+        let value = text.strip_prefix(attribute.as_str()).and_then(|text| text.strip_prefix('='));
+        let value = value.unwrap_or(text);
+        // Values may hold blanks: one ends where the next name begins.
+        let end = attributes.get(index + 1).and_then(|next| value.find(&format!(" {next}=")));
+        text = end.map_or("", |end| &value[end + 1..]);
+        let value = &value[..end.unwrap_or(value.len())];
+        (attribute.as_str(), (value != "-").then_some(value))
+    })
 }
 
 impl fmt::Display for KeyRule {
@@ -115,7 +126,17 @@ impl FromStr for KeyRule {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use astracer_model::problem::Place;
+    use astracer_model::recording::{Intake, Keep};
+    use astracer_model::sink::{Record, Sink};
+    use astracer_model::value::Attribute;
+    use astracer_model::{Span, SpanId, TraceId, UnixNanos, Value};
+    use astracer_samplers::Template;
+
     use super::*;
+    use crate::workload::Workload;
 
     #[test]
     fn rules_survive_printing_and_others_are_refused() {
@@ -126,5 +147,56 @@ mod tests {
             let error = text.parse::<KeyRule>().expect_err(text).to_string();
             assert!(error.contains("name+ATTRIBUTE"), "{error}");
         }
+    }
+
+    #[test]
+    fn labels_are_taken_apart() {
+        let attributes = ["http.method", "http.route", "rpc"].map(str::to_owned);
+        let values = |label| values(label, &attributes).map(|(_, value)| value).collect::<Vec<_>>();
+        assert_eq!(values("http.method=GET http.route=/a b rpc=-"), [Some("GET"), Some("/a b"), None]);
+        assert_eq!(values("http.method=- http.route=- rpc=x=y z"), [None, None, Some("x=y z")]);
+    }
+
+    /// The form is the SDK's: attributes behind the name, those that a root lacks left out, values folded as names are.
+    #[test]
+    fn keys_with_attributes_are_written_as_a_service_writes_them() {
+        let labels = ["http.request.method", "http.method", "http.route"].map(str::to_owned).to_vec();
+        let mut intake = Intake::new(Keep { labels, ..Keep::default() });
+        let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
+        for (trace, attributes) in [
+            vec![("http.request.method", "GET"), ("http.route", "/orders/12345 now")],
+            vec![("http.request.method", "GET")],
+            vec![],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let value = |(key, value): (&'static str, &'static str)| Attribute {
+                key: key.into(),
+                value: Value::String(value.into()),
+            };
+            let span = Span {
+                trace_id: TraceId(trace as u128 + 1),
+                span_id: SpanId(trace as u64 + 1),
+                name: "handle".into(),
+                start: Some(UnixNanos(trace as u64)),
+                end: Some(UnixNanos(9)),
+                attributes: attributes.into_iter().map(value).collect(),
+                ..Span::default()
+            };
+            intake.span(span, Record { bytes: b"x", place: &place });
+        }
+        let recording = intake.finish();
+        let rules = KeyRule::candidates(&recording);
+        let both = KeyRule::NameAnd(vec!["http.request.method".into(), "http.route".into()]);
+        assert_eq!(rules, [KeyRule::Name, both.clone(), KeyRule::Tree]);
+        let keys = |template: Template| {
+            let workload = Workload::with_template(&recording, &both, &template);
+            workload.arrivals().iter().map(|arrival| workload.key(arrival).to_owned()).collect::<Vec<_>>()
+        };
+        let (folded, raw) = (keys(Template::default()), keys(Template::RAW));
+        let route = |route| format!("handle;http.request.method=GET;http.route=/orders/{route} now");
+        assert_eq!(folded[1..], ["handle;http.request.method=GET", "handle"]);
+        assert_eq!((&folded[0], &raw[0]), (&route("*"), &route("12345")));
     }
 }

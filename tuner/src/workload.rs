@@ -9,8 +9,9 @@ use astracer_model::intern::{Interner, Symbol};
 use astracer_model::recording::{Recording, TraceView};
 use astracer_model::shape::{Scratch, ShapeId, Shapes};
 use astracer_model::{TraceId, UnixNanos};
+use astracer_samplers::Template;
 
-use crate::key::KeyRule;
+use crate::key::{KeyRule, values};
 use crate::latency::{LatencyCell, bucket};
 use crate::statistics::MeanSd;
 
@@ -101,6 +102,12 @@ impl Workload {
     ///
     /// With [`KeyRule::NameAnd`], the recording must have been made with those attributes as labels.
     pub fn new(recording: &Recording, key: &KeyRule) -> Self {
+        Self::with_template(recording, key, &Template::RAW)
+    }
+
+    /// The same with the values of attributes in keys folded by `template`. A service folds them as it folds names, and
+    /// recordings are made with their names folded already.
+    pub fn with_template(recording: &Recording, key: &KeyRule, template: &Template) -> Self {
         let functions = functions(recording);
         let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());
         let mut call_trees: Vec<Option<u32>> = Vec::new();
@@ -123,7 +130,7 @@ impl Workload {
             let (first_call, first_latency) = (calls.len(), latencies.len());
             let mut arrival = Arrival {
                 at_ns: trace.root().start().since(start),
-                key: keys.intern(&key_text(recording, trace, key, &shapes, shape)).0,
+                key: keys.intern(&key_text(recording, trace, (key, template), &shapes, shape)).0,
                 call_tree,
                 spans: trace.span_count() as u32,
                 bytes: 0,
@@ -299,15 +306,27 @@ fn functions(recording: &Recording) -> Vec<Function> {
 fn key_text<'r>(
     recording: &'r Recording,
     trace: TraceView<'r>,
-    key: &KeyRule,
+    (key, template): (&KeyRule, &Template),
     shapes: &Shapes,
     shape: ShapeId,
 ) -> Cow<'r, str> {
     let root = trace.root();
     match key {
         KeyRule::Name => root.name().into(),
-        KeyRule::NameAnd(_) => match root.label_symbol() {
-            Some(label) => format!("{} {}", root.name(), recording.labels().name(label)).into(),
+        // As the SDK writes it, so that parameters of single roots are found by their key.
+        KeyRule::NameAnd(attributes) => match root.label_symbol() {
+            Some(label) => {
+                let (mut text, mut folded) = (root.name().to_owned(), String::new());
+                // The recording may hold more attributes than the key.
+                let values = values(recording.labels().name(label), recording.label_keys());
+                let values = values.filter(|(name, _)| attributes.iter().any(|wanted| wanted == name));
+                for (attribute, value) in values.filter_map(|(name, value)| Some((name, value?))) {
+                    folded.clear();
+                    let value = if template.fold(value, &mut folded) { &folded } else { value };
+                    text.extend([";", attribute, "=", value]);
+                }
+                text.into()
+            }
             None => root.name().into(),
         },
         // The number tells trees of one root apart; the name is for people.

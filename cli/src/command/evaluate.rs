@@ -9,7 +9,7 @@ use astracer_model::TraceId;
 use astracer_samplers::Config;
 use astracer_tuner::evaluate::{Summary, WorkloadSummary};
 use astracer_tuner::rivals::{self, EqualSize, RivalSpec};
-use astracer_tuner::{Contender, Evaluation, Evaluator, Workload};
+use astracer_tuner::{Contender, Evaluation, Evaluator};
 use serde::Serialize;
 
 use crate::args::Evaluate;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
     let ours = samplers(args)?;
     let rivals = rivals(args)?;
     let loaded = load::load(&args.source, args.key.attributes(), stop)?;
-    let workload = Workload::new(&loaded.recording, &args.key);
+    let workload = load::workload(&args.source, &loaded.recording, &args.key);
     // The workload holds all that replays need.
     let load::Loaded { input, recording } = loaded;
     drop(recording);

@@ -47,10 +47,10 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
     refuse_what_no_service_can_use(args)?;
     let labels = labels(args);
     let load::Loaded { input, recording } = load::load(&args.source, &labels, stop)?;
-    let workload = Workload::new(&recording, &args.key);
+    let workload = load::workload(&args.source, &recording, &args.key);
     let options = options(args);
     let bar = load::progress("tuning", 0);
-    let keys = (!args.one_key).then(|| try_keys(args, &labels, &recording, &workload, &options, stop, &bar));
+    let keys = (!args.one_key).then(|| try_keys(args, &recording, &workload, &options, stop, &bar));
     // The workload holds all that tuning needs.
     drop(recording);
 
@@ -148,19 +148,18 @@ fn options(args: &Tune) -> Options {
 
 fn try_keys(
     args: &Tune,
-    labels: &[String],
     recording: &Recording,
     workload: &Workload,
     options: &Options,
     stop: &AtomicBool,
     bar: &ProgressBar,
 ) -> KeyChoice {
-    let rules = KeyRule::candidates(recording, labels);
+    let rules = KeyRule::candidates(recording);
     let candidates = rules.into_iter().map(|rule| {
         let own = if rule == args.key {
             Cow::Borrowed(workload)
         } else {
-            Cow::Owned(Workload::new(recording, &rule))
+            Cow::Owned(load::workload(&args.source, recording, &rule))
         };
         (rule, own)
     });
@@ -181,7 +180,7 @@ fn validate_all(
         }
         let source = Source { paths: vec![path.clone()], ..args.source.clone() };
         let other = load::load(&source, args.key.attributes(), stop)?;
-        let other = Workload::new(&other.recording, &args.key);
+        let other = load::workload(&args.source, &other.recording, &args.key);
         if let Some(held_out) = validate(tuning, &path.display().to_string(), &other, options, stop) {
             tuning.warnings.extend(held_out.warnings(options.limits.size_max));
             validated.push(held_out);

@@ -72,6 +72,7 @@ impl fmt::Debug for Intake<'_> {
 impl<'c> Intake<'c> {
     /// An empty one.
     pub fn new(keep: Keep) -> Self {
+        let recording = Recording { label_keys: keep.labels.clone(), ..Recording::default() };
         Self {
             keep,
             rename: None,
@@ -82,7 +83,7 @@ impl<'c> Intake<'c> {
             hasher: RandomState::default(),
             text: String::new(),
             trace_ids: Vec::new(),
-            recording: Recording::default(),
+            recording,
         }
     }
 
