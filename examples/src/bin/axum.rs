@@ -1,0 +1,77 @@
+//! An axum service and a load for it, in one process or in two.
+//!
+//! ```text
+//! cargo run --release -p astracer-examples --bin axum
+//! cargo run --release -p astracer-examples --bin axum -- --sampler always --export file=recorded
+//! cargo run --release -p astracer-examples --bin axum -- --parameters astracer.toml --export otlp=http://127.0.0.1:4318
+//! ```
+
+#![allow(clippy::print_stdout, reason = "examples show what they do")]
+
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use astracer_examples::load::Load;
+use astracer_examples::{shop, telemetry};
+use clap::Parser;
+use tokio::net::TcpListener;
+
+/// A shop over HTTP that is traced, and a load for it.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    tracing: telemetry::Options,
+
+    /// Only serve, at this address, until Ctrl-C.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "to")]
+    listen: Option<SocketAddr>,
+
+    /// Only send load, to this address.
+    #[arg(long, value_name = "ADDRESS")]
+    to: Option<SocketAddr>,
+
+    /// Requests, at most.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    requests: u64,
+
+    /// Seconds, at most.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+
+    /// Connections.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    connections: u32,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let load = Load {
+        connections: args.connections,
+        requests_max: args.requests,
+        duration_max: Duration::from_secs(args.seconds),
+    };
+    let runtime = tokio::runtime::Runtime::new()?;
+    if let Some(to) = args.to {
+        println!("{}", runtime.block_on(load.run(to)).map_err(|error| error.to_string())?);
+        return Ok(());
+    }
+    let running = args.tracing.start("shop")?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into())).await?;
+        let address = listener.local_addr()?;
+        let service = axum::serve(listener, shop::routes());
+        if args.listen.is_some() {
+            println!("listening on {address}; Ctrl-C ends");
+            service.with_graceful_shutdown(async { drop(tokio::signal::ctrl_c().await) }).await?;
+        } else {
+            let service = tokio::spawn(service.into_future());
+            let outcome = load.run(address).await.map_err(|error| error.to_string())?;
+            println!("{outcome}");
+            service.abort();
+        }
+        Ok::<(), Box<dyn Error>>(())
+    })?;
+    println!("{}", running.stop()?);
+    Ok(())
+}

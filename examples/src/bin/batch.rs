@@ -1,0 +1,66 @@
+//! A batch job without any asynchronous code: it imports records, most of them alike, and traces each.
+//!
+//! ```text
+//! cargo run --release -p astracer-examples --bin batch
+//! ```
+
+#![allow(clippy::print_stdout, reason = "examples show what they do")]
+
+use std::error::Error;
+
+use astracer_examples::telemetry;
+use clap::Parser;
+use tracing::{error, info_span, instrument};
+
+/// Imports made-up records: one in a thousand is broken, one in two hundred is a correction.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    tracing: telemetry::Options,
+
+    /// Records.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    records: u64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let running = args.tracing.start("import")?;
+    let (mut sum, mut broken) = (0u64, 0u64);
+    for number in 0..args.records {
+        match import(number) {
+            Ok(value) => sum = sum.wrapping_add(value),
+            Err(_) => broken += 1,
+        }
+    }
+    println!("{} records, {broken} broken, sum {sum}", args.records);
+    println!("{}", running.stop()?);
+    Ok(())
+}
+
+fn import(number: u64) -> Result<u64, &'static str> {
+    // The kind is in the name, so that the sampler tells corrections from the many others.
+    let root = if number % 200 == 7 {
+        info_span!("import correction", number)
+    } else {
+        info_span!("import record", number)
+    };
+    root.in_scope(|| {
+        let value = parse(number).inspect_err(|reason| error!(reason, "record left out"))?;
+        store(value);
+        if number % 200 == 7 {
+            info_span!("undo").in_scope(|| (0..5).for_each(store));
+        }
+        Ok(value)
+    })
+}
+
+#[instrument(err(Debug))]
+fn parse(number: u64) -> Result<u64, &'static str> {
+    if number % 1000 == 999 { Err("no number in the third column") } else { Ok(number * 3) }
+}
+
+#[instrument]
+fn store(value: u64) {
+    std::hint::black_box(value);
+}

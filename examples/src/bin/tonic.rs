@@ -1,0 +1,208 @@
+//! A gRPC client and its server, traced as one: the trace context travels in the request's metadata.
+//!
+//! ```text
+//! cargo run --release -p astracer-examples --bin tonic
+//! ```
+//!
+//! The messages are texts, so that no code is generated; services with generated code are traced in the same way.
+
+#![allow(clippy::print_stdout, reason = "examples show what they do")]
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use astracer_examples::telemetry;
+use astracer_sdk::OpenTelemetrySpanExt as _;
+use axum::http;
+use axum::http::uri::PathAndQuery;
+use bytes::{Buf as _, BufMut as _};
+use clap::Parser;
+use opentelemetry::propagation::{Extractor, Injector};
+use tonic::body::Body;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::{MetadataKey, MetadataMap};
+use tonic::server::NamedService;
+use tonic::transport::{Channel, Server};
+use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, info_span, instrument};
+
+const PATH: &str = "/quotes.Quotes/Get";
+
+/// A client that asks a server for quotes, both traced.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    tracing: telemetry::Options,
+
+    /// Calls.
+    #[arg(long, value_name = "N", default_value_t = 3_000)]
+    calls: u64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let running = args.tracing.start("quotes")?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let failed = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        // The server takes the address again: tonic listens by itself.
+        drop(listener);
+        let server = tokio::spawn(Server::builder().add_service(Quotes).serve(address));
+        let failed = ask(address, args.calls).await;
+        server.abort();
+        failed
+    })?;
+    println!("{} calls, {failed} failed", args.calls);
+    println!("{}", running.stop()?);
+    Ok(())
+}
+
+async fn ask(address: SocketAddr, calls: u64) -> Result<u64, Box<dyn Error>> {
+    let endpoint = Channel::from_shared(format!("http://{address}"))?;
+    let channel = loop {
+        match endpoint.connect().await {
+            Ok(channel) => break channel,
+            // Not listening yet.
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let mut client = tonic::client::Grpc::new(channel);
+    let mut failed = 0;
+    for number in 0..calls {
+        let span = info_span!(
+            "quotes.Quotes/Get",
+            otel.kind = "client",
+            rpc.system = "grpc",
+            rpc.method = "Get",
+            number
+        );
+        let answer = async {
+            let mut request = Request::new(format!("quote {number}"));
+            let context = tracing::Span::current().context();
+            opentelemetry::global::get_text_map_propagator(|propagator| {
+                propagator.inject_context(&context, &mut Metadata(request.metadata_mut()));
+            });
+            client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            client.unary(request, PathAndQuery::from_static(PATH), Texts).await
+        };
+        failed += u64::from(answer.instrument(span).await.is_err());
+    }
+    Ok(failed)
+}
+
+/// The server's method.
+async fn get(request: Request<String>) -> Result<Response<String>, Status> {
+    let span = info_span!("quotes.Quotes/Get", otel.kind = "server", rpc.system = "grpc", rpc.method = "Get");
+    let metadata = Metadata(&mut request.metadata().clone());
+    let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&metadata));
+    // An error says that nobody traces this span.
+    let _ = span.set_parent(parent);
+    look_up(request.into_inner()).instrument(span).await
+}
+
+#[instrument(err)]
+async fn look_up(name: String) -> Result<Response<String>, Status> {
+    tokio::task::yield_now().await;
+    if name.ends_with("777") {
+        Err(Status::not_found("no such quote"))
+    } else {
+        Ok(Response::new(format!("{name}: 42")))
+    }
+}
+
+/// Trace context in a request's metadata.
+struct Metadata<'a>(&'a mut MetadataMap);
+
+impl Injector for Metadata<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(key), Ok(value)) = (MetadataKey::from_bytes(key.as_bytes()), value.parse()) {
+            self.0.insert(key, value);
+        }
+    }
+}
+
+impl Extractor for Metadata<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        Vec::new()
+    }
+}
+
+/// The service, as generated code would make it.
+#[derive(Clone, Debug)]
+struct Quotes;
+
+impl NamedService for Quotes {
+    const NAME: &'static str = "quotes.Quotes";
+}
+
+impl tonic::codegen::Service<http::Request<Body>> for Quotes {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(async { Ok(tonic::server::Grpc::new(Texts).unary(Method, request).await) })
+    }
+}
+
+struct Method;
+
+impl tonic::server::UnaryService<String> for Method {
+    type Response = String;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<String>) -> Self::Future {
+        Box::pin(get(request))
+    }
+}
+
+/// A message is its text.
+#[derive(Clone, Copy, Debug)]
+struct Texts;
+
+impl Codec for Texts {
+    type Encode = String;
+    type Decode = String;
+    type Encoder = Texts;
+    type Decoder = Texts;
+
+    fn encoder(&mut self) -> Texts {
+        Texts
+    }
+
+    fn decoder(&mut self) -> Texts {
+        Texts
+    }
+}
+
+impl Encoder for Texts {
+    type Item = String;
+    type Error = Status;
+
+    fn encode(&mut self, text: String, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Decoder for Texts {
+    type Item = String;
+    type Error = Status;
+
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<String>, Status> {
+        let bytes = bytes.copy_to_bytes(bytes.remaining());
+        String::from_utf8(bytes.to_vec()).map(Some).map_err(|_| Status::invalid_argument("not a text"))
+    }
+}

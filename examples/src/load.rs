@@ -1,0 +1,132 @@
+//! A load of mixed routes over some connections, and what it measured.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use axum::http::{Method, Request};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// How much load, for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Connections, each with one request after the other.
+    pub connections: u32,
+    /// Requests over all connections, at most.
+    pub requests_max: u64,
+    /// The end, whatever was sent until then.
+    pub duration_max: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How long it took.
+    pub duration: Duration,
+    /// Answers with a server's error: some orders fail.
+    pub failed: u64,
+    /// Of each answered request, us, ascending.
+    pub latencies_us: Vec<u32>,
+}
+
+impl Outcome {
+    /// Requests a second.
+    pub fn throughput(&self) -> f64 {
+        self.latencies_us.len() as f64 / self.duration.as_secs_f64()
+    }
+
+    /// The latency, ms, that this share of the requests did not exceed.
+    pub fn latency_ms(&self, share: f64) -> f64 {
+        let last = self.latencies_us.len().saturating_sub(1);
+        let rank = (share * last as f64).round() as usize;
+        self.latencies_us.get(rank).map_or(0.0, |us| f64::from(*us) / 1e3)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} requests, {} of them failed, in {:.1} s: {:.0} a second, half within {:.3} ms, 99 % within {:.3} ms",
+            self.latencies_us.len(),
+            self.failed,
+            self.duration.as_secs_f64(),
+            self.throughput(),
+            self.latency_ms(0.5),
+            self.latency_ms(0.99),
+        )
+    }
+}
+
+impl Load {
+    /// Sends it.
+    ///
+    /// # Errors
+    ///
+    /// If a connection fails.
+    pub async fn run(self, to: SocketAddr) -> Result<Outcome, Box<dyn std::error::Error + Send + Sync>> {
+        let began = Instant::now();
+        let share = self.requests_max.div_ceil(u64::from(self.connections.max(1)));
+        let clients: Vec<_> = (0..self.connections.max(1))
+            .map(|number| tokio::spawn(client(to, number, share, began + self.duration_max)))
+            .collect();
+        let (mut latencies_us, mut failed) = (Vec::new(), 0);
+        for client in clients {
+            let (latencies, failures) = client.await??;
+            latencies_us.extend(latencies);
+            failed += failures;
+        }
+        let duration = began.elapsed();
+        latencies_us.sort_unstable();
+        Ok(Outcome { duration, failed, latencies_us })
+    }
+}
+
+async fn client(
+    to: SocketAddr,
+    number: u32,
+    requests: u64,
+    end: Instant,
+) -> Result<(Vec<u32>, u64), Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect(to).await?;
+    stream.set_nodelay(true)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let (mut latencies, mut failed) = (Vec::new(), 0);
+    for index in 0..requests {
+        if Instant::now() >= end {
+            break;
+        }
+        let (method, path) = route(u64::from(number) * 7_919 + index);
+        let request =
+            Request::builder().method(method).uri(path).header("host", "shop").body(Empty::<Bytes>::new())?;
+        let sent = Instant::now();
+        let response = sender.send_request(request).await?;
+        failed += u64::from(response.status().is_server_error());
+        response.into_body().collect().await?;
+        latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+    }
+    drop(sender);
+    connection.await??;
+    Ok((latencies, failed))
+}
+
+/// Of a thousand requests 949 for a product, 30 orders, 10 searches, 10 lists of categories and one report.
+fn route(number: u64) -> (Method, String) {
+    // SplitMix64's last steps: neighbours get routes that have nothing to do with each other.
+    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^= mixed >> 27;
+    let id = mixed / 1000 % 10_000;
+    match mixed % 1000 {
+        0 => (Method::GET, format!("/reports/{}", id % 12 + 1)),
+        1..=10 => (Method::GET, "/categories".to_owned()),
+        11..=20 => (Method::GET, "/search".to_owned()),
+        21..=50 => (Method::POST, format!("/orders/{id}")),
+        _ => (Method::GET, format!("/products/{id}")),
+    }
+}

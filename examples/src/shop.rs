@@ -1,0 +1,149 @@
+//! A shop over HTTP: one hot route, one rare, one that fails now and then, a slow one and one with a deep tree.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Path, Request};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use opentelemetry::propagation::Extractor;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span, error, info_span, instrument};
+
+/// Levels below the root of /categories.
+const DEPTH: u32 = 12;
+/// One order in so many fails.
+const FAILS: u64 = 5;
+
+/// The routes, each request in a span of its own.
+pub fn routes() -> Router {
+    Router::new()
+        .route("/products/{id}", get(product))
+        .route("/reports/{month}", get(report))
+        .route("/orders/{id}", post(order))
+        .route("/search", get(search))
+        .route("/categories", get(categories))
+        .route_layer(middleware::from_fn(traced))
+}
+
+/// What a service needs around its routes: the span of the request, named by its route, below its caller's.
+async fn traced(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let method = request.method().as_str();
+    let span = info_span!(
+        "request",
+        otel.name = format_args!("{method} {route}"),
+        otel.kind = "server",
+        http.request.method = method,
+        http.route = route,
+        http.response.status_code = Empty,
+        otel.status_code = Empty,
+    );
+    continue_trace(&span, &request);
+    let response = next.run(request).instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
+    response
+}
+
+/// If the caller sent its trace along, the request is a part of it.
+fn continue_trace(span: &Span, request: &Request) {
+    let headers = Headers(request.headers());
+    if headers.get("traceparent").is_none() {
+        return;
+    }
+    let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&headers));
+    // An error says that nobody traces this span, and then there is nothing to continue.
+    let _ = astracer_sdk::OpenTelemetrySpanExt::set_parent(span, parent);
+}
+
+struct Headers<'a>(&'a axum::http::HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(|name| name.as_str()).collect()
+    }
+}
+
+#[instrument]
+async fn product(Path(id): Path<u64>) -> String {
+    let cached = cache(id).await;
+    let name = match cached {
+        Some(name) => name,
+        None => load(id).await,
+    };
+    render(&name)
+}
+
+#[instrument]
+async fn cache(id: u64) -> Option<String> {
+    (!id.is_multiple_of(4)).then(|| format!("product {id}"))
+}
+
+#[instrument]
+async fn load(id: u64) -> String {
+    tokio::task::yield_now().await;
+    format!("product {id}")
+}
+
+#[instrument(skip_all)]
+fn render(name: &str) -> String {
+    format!("{{\"name\":\"{name}\"}}")
+}
+
+#[instrument]
+async fn report(Path(month): Path<u32>) -> String {
+    let mut sum = 0;
+    for day in 1..=20 {
+        sum += info_span!("sum day", day).in_scope(|| u64::from(month * day));
+    }
+    sum.to_string()
+}
+
+#[instrument(err(Debug))]
+async fn pay(id: u64) -> Result<(), &'static str> {
+    if id.is_multiple_of(FAILS) { Err("card declined by the bank") } else { Ok(()) }
+}
+
+#[instrument]
+async fn order(Path(id): Path<u64>) -> Result<String, StatusCode> {
+    reserve(id).await;
+    match pay(id).await {
+        Ok(()) => Ok(format!("order {id}")),
+        Err(reason) => {
+            error!(reason, "order not paid");
+            Err(StatusCode::SERVICE_UNAVAILABLE)
+        }
+    }
+}
+
+#[instrument]
+async fn reserve(id: u64) {
+    tokio::task::yield_now().await;
+}
+
+#[instrument]
+async fn search() -> &'static str {
+    info_span!("scan index")
+        .in_scope(|| tokio::time::sleep(Duration::from_millis(25)))
+        .instrument(info_span!("wait for disk"))
+        .await;
+    "3 hits"
+}
+
+async fn categories() -> String {
+    level(1)
+}
+
+#[instrument]
+fn level(depth: u32) -> String {
+    if depth < DEPTH { level(depth + 1) } else { "leaf".to_owned() }
+}

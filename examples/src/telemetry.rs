@@ -1,0 +1,198 @@
+//! Setting tracing up: the one function that a service has of all this, with a choice of exporters.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use astracer_exporters::{Console, Exporter, Files, Otlp, Zipkin};
+use astracer_samplers::Config;
+use astracer_sdk::{Astracer, ContextMode, Handle, Presence};
+use clap::{Args, ValueEnum};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// What a bucket or bump sampler does to a service that a newcomer runs for a moment: of each root the first call in ten
+/// seconds, and then one in a thousand.
+const SAMPLER: &str = "bump:lambda=0.5,min=0.001,window=10s";
+/// How long the end waits for the exporter.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a service is traced.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Where kept traces go: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318) or zipkin=URL.
+    #[arg(long, value_name = "TARGET", default_value = "console")]
+    pub export: Export,
+
+    /// The sampler: bump:lambda=L,min=P,window=T, bucket:capacity=C,rate=R, ratio:P, always or never.
+    #[arg(long, value_name = "SAMPLER", default_value = SAMPLER)]
+    pub sampler: Config,
+
+    /// Take the sampler from a parameters file of `astracer tune` instead.
+    #[arg(long, value_name = "FILE")]
+    pub parameters: Option<PathBuf>,
+
+    /// The layer: astracer, stock (tracing-opentelemetry, with the sampler's ratio) or off.
+    #[arg(long, value_enum, default_value = "astracer")]
+    pub tracing: Tracing,
+}
+
+/// Where kept traces go.
+#[derive(Clone, Debug)]
+pub enum Export {
+    /// Trees on standard output.
+    Console,
+    /// Nowhere.
+    None,
+    /// OTLP JSON lines, in files in a folder.
+    Folder(PathBuf),
+    /// OTLP over HTTP.
+    Otlp(String),
+    /// Zipkin's JSON over HTTP.
+    Zipkin(String),
+}
+
+/// Which layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Tracing {
+    /// Ours.
+    Astracer,
+    /// tracing-opentelemetry's.
+    Stock,
+    /// None.
+    Off,
+}
+
+impl FromStr for Export {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            None if text == "console" => Ok(Self::Console),
+            None if text == "none" => Ok(Self::None),
+            Some(("file", folder)) => Ok(Self::Folder(folder.into())),
+            Some(("otlp", url)) => Ok(Self::Otlp(url.to_owned())),
+            Some(("zipkin", url)) => Ok(Self::Zipkin(url.to_owned())),
+            _ => Err(format!("'{text}': write console, none, file=FOLDER, otlp=URL or zipkin=URL")),
+        }
+    }
+}
+
+/// Throws spans away, as a service's exporter that costs nothing.
+#[derive(Debug)]
+struct Nowhere;
+
+impl SpanExporter for Nowhere {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+/// Tracing under way.
+#[derive(Debug)]
+pub enum Running {
+    /// With our layer.
+    Astracer(Handle),
+    /// With the stock one.
+    Stock(SdkTracerProvider),
+    /// With none.
+    Off,
+}
+
+impl Options {
+    /// Makes tracing known to the whole process, as a service does once at its start.
+    ///
+    /// # Errors
+    ///
+    /// If the exporter or the parameters are impossible.
+    pub fn start(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
+        match self.tracing {
+            Tracing::Off => Ok(Running::Off),
+            Tracing::Stock => self.start_stock(service),
+            Tracing::Astracer => self.start_ours(service),
+        }
+    }
+
+    fn start_ours(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
+        let file = self.parameters.clone();
+        let builder = Astracer::builder()
+            .sampler(self.sampler.clone())
+            // Spans below a dropped root do not exist at all; Presence::Shared, the default, is for services whose
+            // logs name their spans.
+            .presence(Presence::Exclusive)
+            // Nothing here sets attributes by the OpenTelemetry API, and propagation needs no more than ids.
+            .context(ContextMode::Ids)
+            // A parameters file is the environment's `astracer_file`; OTEL_* variables say the rest.
+            .variables(move |name| match (name, &file) {
+                ("OTEL_TRACES_SAMPLER", Some(_)) => Some("astracer_file".to_owned()),
+                ("OTEL_TRACES_SAMPLER_ARG", Some(path)) => Some(path.display().to_string()),
+                ("OTEL_SERVICE_NAME", _) => std::env::var(name).ok().or_else(|| Some(service.to_owned())),
+                _ => std::env::var(name).ok(),
+            });
+        let builder = match &self.export {
+            Export::Console => builder.exporter(Exporter::new(Console::colored(io::stdout()))),
+            Export::None => builder.exporter(Nowhere),
+            Export::Folder(folder) => builder.exporter(Exporter::new(Files::builder(folder).open()?)),
+            Export::Otlp(url) => {
+                let otlp = Otlp::builder().protocol(astracer_exporters::Protocol::HttpProtobuf).endpoint(url);
+                builder.exporter(Exporter::new(otlp.build()?))
+            }
+            Export::Zipkin(url) => builder.exporter(Exporter::new(Zipkin::builder().endpoint(url).build()?)),
+        };
+        let astracer = builder.build()?;
+        opentelemetry::global::set_text_map_propagator(astracer.propagator());
+        // What libraries say below INFO is theirs; a filter on the layer itself would make it shared.
+        let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO).with(astracer.layer.clone());
+        tracing::subscriber::set_global_default(subscriber)?;
+        Ok(Running::Astracer(astracer.handle))
+    }
+
+    /// The stock layer before the stock batch processor, with our ratio; to compare with.
+    fn start_stock(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
+        let sampler = match self.sampler.to_string().as_str() {
+            "always" => Sampler::AlwaysOn,
+            "never" => Sampler::AlwaysOff,
+            text => match text.strip_prefix("ratio:").and_then(|ratio| ratio.parse().ok()) {
+                Some(ratio) => Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))),
+                None => return Err("the stock layer knows always, never and ratio:P only".into()),
+            },
+        };
+        let Export::None = self.export else {
+            return Err("the stock layer is here to compare with: use --export none".into());
+        };
+        let provider =
+            SdkTracerProvider::builder().with_sampler(sampler).with_batch_exporter(Nowhere).build();
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer(service));
+        let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO).with(layer);
+        tracing::subscriber::set_global_default(subscriber)?;
+        Ok(Running::Stock(provider))
+    }
+}
+
+impl Running {
+    /// Waits until what was kept is exported, and tells what there is to tell.
+    ///
+    /// # Errors
+    ///
+    /// If the exporter takes too long.
+    pub fn stop(self) -> Result<String, Box<dyn Error>> {
+        match self {
+            Self::Off => Ok("no tracing".to_owned()),
+            Self::Stock(provider) => {
+                provider.shutdown()?;
+                Ok("the stock layer does not count".to_owned())
+            }
+            Self::Astracer(handle) => {
+                handle.shutdown(PATIENCE)?;
+                let stats = handle.stats();
+                let error = stats.last_error.as_ref().map(|error| format!("\nlast error: {error}"));
+                Ok(format!("{stats}{}", error.unwrap_or_default()))
+            }
+        }
+    }
+}
