@@ -18,7 +18,8 @@ pub(crate) fn run(root: &Path) -> Outcome {
             return Outcome::Failed;
         }
     };
-    // As the step `test` does, so that nothing is compiled twice. With the tests comes the command line tool.
+    // As the step `test` does, so that nothing is compiled twice. With the tests come the command line tool
+    // and the examples.
     if !cargo::run(root, "test --workspace --locked --no-run") {
         return Outcome::Failed;
     }
@@ -38,6 +39,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
             running.iter().map(|(kind, _)| format!(" {MODULE}::{}::", kind.name())).collect();
         let mut environment: Vec<_> = running.iter().flat_map(|(_, server)| server.environment()).collect();
         environment.push(("ASTRACER_E2E_CLI".to_owned(), cli));
+        environment.push(("ASTRACER_E2E_SHOP".to_owned(), format!("{target}/debug/axum")));
         cargo::run_with_all(
             root,
             &format!("test --workspace --test all --locked -- --ignored{filters}"),

@@ -8,6 +8,7 @@ mod http;
 mod jaeger;
 mod recordings;
 mod service;
+mod shop;
 mod zipkin;
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use astracer_exporters::{Compression, Otlp, Protocol};
 use astracer_model::{Format, Span, TraceId};
 
 use super::recordings::{Ids, RECORDINGS, ids, send};
-use super::{assert_same, eventually, http, read, service, told};
+use super::{assert_same, eventually, http, read, service, shop, told};
 
 /// The spans of a trace, once there are so many.
 fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
@@ -50,4 +50,14 @@ fn recordings_keep_their_counts() {
             .collect();
         assert!(found == expected, "{recording}: {} of {}", found.len(), expected.len());
     }
+}
+
+#[test]
+#[ignore = "needs a real server: cargo xtask e2e"]
+fn a_service_that_was_recorded_and_tuned_is_seen_with_all_its_routes() {
+    shop::record_tune_and_run(&format!("otlp=http://{}", told("JAEGER_OTLP_HTTP")));
+    eventually("jaeger", || {
+        let names = http::get_found(&told("JAEGER_QUERY"), "/api/services/shop/operations")?;
+        shop::all_routes(&String::from_utf8_lossy(&names), str::to_owned)
+    });
 }

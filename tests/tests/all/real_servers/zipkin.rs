@@ -6,7 +6,7 @@ use astracer_exporters::Zipkin;
 use astracer_model::{Format, Span, TraceId};
 
 use super::recordings::{Ids, RECORDINGS, ids, send};
-use super::{assert_same, eventually, http, in_order, read, service, through, told};
+use super::{assert_same, eventually, http, in_order, read, service, shop, through, told};
 
 /// The spans of a trace, once there are so many.
 fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
@@ -53,4 +53,16 @@ fn recordings_keep_their_counts() {
             .collect();
         assert!(found == expected, "{recording}: {} of {}", found.len(), expected.len());
     }
+}
+
+#[test]
+#[ignore = "needs a real server: cargo xtask e2e"]
+fn a_service_that_was_recorded_and_tuned_is_seen_with_all_its_routes() {
+    let server = told("ZIPKIN_HTTP");
+    shop::record_tune_and_run(&format!("zipkin=http://{server}"));
+    eventually("zipkin", || {
+        let names = http::get_found(&server, "/api/v2/spans?serviceName=shop")?;
+        // Zipkin's names are in small letters.
+        shop::all_routes(&String::from_utf8_lossy(&names), str::to_lowercase)
+    });
 }

@@ -1,0 +1,89 @@
+//! The examples as a newcomer runs them, and the loop from a recording to a service that obeys it.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use astracer_model::recording::{Intake, Keep, Recording};
+use astracer_model::source;
+use astracer_samplers::Template;
+use astracer_tuner::tune::{Options, tune};
+use astracer_tuner::{KeyRule, Workload};
+
+#[track_caller]
+fn run(program: &str, options: &[&str]) -> String {
+    let mut command = Command::new(program);
+    // A developer's own settings are not the test's.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("OTEL_")) {
+        command.env_remove(name);
+    }
+    let output = command.args(options).output().expect("the example starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn each_example_draws_traces_and_says_what_it_did_not_make() {
+    let examples = [
+        (env!("CARGO_BIN_EXE_axum"), ["--requests", "400"], "GET /products/{id}"),
+        (env!("CARGO_BIN_EXE_batch"), ["--records", "400"], "import correction"),
+        (env!("CARGO_BIN_EXE_tonic"), ["--calls", "400"], "quotes.Quotes/Get"),
+    ];
+    for (program, options, root) in examples {
+        let text = run(program, &options);
+        assert!(text.lines().any(|line| line.starts_with(root)), "{text}");
+        assert!(text.contains(" 0 lost, ") && !text.contains(" 0 never made"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    }
+}
+
+#[test]
+fn client_and_server_are_one_trace() {
+    let text = run(env!("CARGO_BIN_EXE_tonic"), &["--calls", "1", "--sampler", "always"]);
+    assert!(text.contains("├─ quotes.Quotes/Get") || text.contains("└─ quotes.Quotes/Get"), "{text}");
+}
+
+fn recording(folder: &Path) -> Recording {
+    let mut intake = Intake::new(Keep::default());
+    source::read(folder, &source::Options::default(), &mut intake).expect("a recording");
+    intake.finish()
+}
+
+fn bytes(recording: &Recording) -> u64 {
+    recording.traces().flat_map(|trace| trace.spans()).map(|span| span.record_bytes()).sum()
+}
+
+/// Recorded, tuned to a tenth, and run again by the file: every route is still there, in about a tenth of the bytes.
+#[test]
+fn what_was_recorded_is_tuned_and_obeyed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let load = ["--requests", "10000", "--connections", "4", "--export"];
+    let export = |folder: &Path| format!("file={}", folder.display());
+    run(env!("CARGO_BIN_EXE_axum"), &[&load[..], &[&export(&first), "--sampler", "always"]].concat());
+    let all = recording(&first);
+    assert_eq!(all.trace_count(), 10_000);
+
+    let workload = Workload::new(&all, &KeyRule::Name);
+    let options = Options { starts: 2, iterations: 300, ..Options::default() };
+    let tuning = tune(&workload, &options, &AtomicBool::new(false), &|_| ());
+    let file = tuning.file("the shop", &KeyRule::Name, &Template::default()).expect("feasible");
+    let parameters = folder.path().join("astracer.toml");
+    std::fs::write(&parameters, file.to_string()).expect("a writable folder");
+    let parameters = parameters.display().to_string();
+    run(env!("CARGO_BIN_EXE_axum"), &[&load[..], &[&export(&second), "--parameters", &parameters]].concat());
+
+    let kept = recording(&second);
+    let names = |recording: &Recording| {
+        let mut names: Vec<String> = recording.traces().map(|trace| trace.root().name().to_owned()).collect();
+        names.sort();
+        names.dedup();
+        names
+    };
+    assert_eq!(names(&kept), names(&all));
+    assert_eq!(names(&all).len(), 5);
+    // The machine is as fast as it is at the moment: windows hold more or less of the load than they did.
+    let share = bytes(&kept) as f64 / bytes(&all) as f64;
+    assert!(share > 0.005 && share < 0.3, "{share}");
+}

@@ -1,0 +1,55 @@
+//! The whole loop: a service runs under load and records; its recording is tuned; it runs again by what was found.
+
+use std::process::Command;
+
+use super::told;
+use crate::repository;
+
+/// At most this share of the bytes is to be kept.
+const SIZE_MAX: f64 = 0.1;
+/// One of them is rare, and one fails now and then.
+const ROUTES: [&str; 5] =
+    ["GET /products/{id}", "GET /reports/{month}", "POST /orders/{id}", "GET /search", "GET /categories"];
+
+/// Runs the shop twice, the second time with the tuned parameters and this export.
+pub(super) fn record_tune_and_run(export: &str) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (recorded, parameters) = (path("recorded"), path("astracer.toml"));
+    let all = spans_exported(&["--sampler", "always", "--export", &format!("file={recorded}")]);
+    run(
+        &told("CLI"),
+        &["tune", &recorded, "--size-max", "10%", "--starts", "2", "--one-key", "--out", &parameters],
+    );
+    let kept = spans_exported(&["--parameters", &parameters, "--export", export]);
+    // Spans are no bytes, and a second run is not the first: the bound is twice the limit.
+    assert!(kept > 0.0 && kept < 2.0 * SIZE_MAX * all, "{kept} of {all} spans");
+}
+
+/// Whether all routes are named in an answer.
+pub(super) fn all_routes(answer: &str, spelled: fn(&str) -> String) -> Result<(), String> {
+    let missing: Vec<_> = ROUTES.iter().filter(|route| !answer.contains(&spelled(route))).collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} not in {answer}")) }
+}
+
+/// A run of the shop that loses nothing.
+fn spans_exported(options: &[&str]) -> f64 {
+    let text = run(&told("SHOP"), &[&["--requests", "10000", "--connections", "4"], options].concat());
+    let before = |what: &str| {
+        let end = text.find(what).unwrap_or_else(|| panic!("no {what:?} in {text}"));
+        text[..end].rsplit([' ', '\n']).next().and_then(|number| number.parse::<f64>().ok())
+    };
+    assert_eq!(before(" lost"), Some(0.0), "{text}");
+    before(" spans exported").unwrap_or_else(|| panic!("no number in {text}"))
+}
+
+fn run(program: &str, options: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(options)
+        .current_dir(repository("."))
+        .output()
+        .expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{options:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
