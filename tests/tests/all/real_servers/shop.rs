@@ -6,7 +6,7 @@ use super::told;
 use crate::repository;
 
 /// At most this share of the bytes is to be kept.
-const SIZE_MAX: f64 = 0.1;
+const SIZE_MAX: f64 = 0.05;
 /// One of them is rare, and one fails now and then.
 const ROUTES: [&str; 5] =
     ["GET /products/{id}", "GET /reports/{month}", "POST /orders/{id}", "GET /search", "GET /categories"];
@@ -19,11 +19,11 @@ pub(super) fn record_tune_and_run(export: &str) {
     let all = spans_exported(&["--sampler", "always", "--export", &format!("file={recorded}")]);
     run(
         &told("CLI"),
-        &["tune", &recorded, "--size-max", "10%", "--starts", "2", "--one-key", "--out", &parameters],
+        &["tune", &recorded, "--size-max", "5%", "--starts", "2", "--one-key", "--out", &parameters],
     );
     let kept = spans_exported(&["--parameters", &parameters, "--export", export]);
-    // Spans are no bytes, and a second run is not the first: the bound is twice the limit.
-    assert!(kept > 0.0 && kept < 2.0 * SIZE_MAX * all, "{kept} of {all} spans");
+    // Spans are no bytes, and a second run may be several times slower than the first and last for more windows.
+    assert!(kept > 0.0 && kept < 4.0 * SIZE_MAX * all, "{kept} of {all} spans");
 }
 
 /// Whether all routes are named in an answer.
