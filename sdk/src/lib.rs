@@ -42,6 +42,7 @@
 //!     tracing::info_span!("GET /orders/{id}").in_scope(|| tracing::info!("the first call of a window is kept"));
 //! });
 //! astracer.handle.shutdown(Duration::from_secs(5))?;
+//! # #[cfg(feature = "enabled")]
 //! assert_eq!(astracer.handle.stats().spans_exported, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -84,3 +85,8 @@ pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, Presence, SpanLimits};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{Losses, Stats};
+
+/// The guide's code, so that it stays true.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/tracing-layer.md")]
+struct Guide;
