@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How a service is traced.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Where kept traces go: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318) or zipkin=URL.
+    /// Where kept traces go: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318) or zipkin=URL
+    /// (http://127.0.0.1:9411).
     #[arg(long, value_name = "TARGET", default_value = "console")]
     pub export: Export,
 
@@ -142,7 +143,11 @@ impl Options {
                 let otlp = Otlp::builder().protocol(astracer_exporters::Protocol::HttpProtobuf).endpoint(url);
                 builder.exporter(Exporter::new(otlp.build()?))
             }
-            Export::Zipkin(url) => builder.exporter(Exporter::new(Zipkin::builder().endpoint(url).build()?)),
+            Export::Zipkin(url) => {
+                let zipkin =
+                    Zipkin::builder().endpoint(format!("{}/api/v2/spans", url.trim_end_matches('/')));
+                builder.exporter(Exporter::new(zipkin.build()?))
+            }
         };
         let astracer = builder.build()?;
         opentelemetry::global::set_text_map_propagator(astracer.propagator());
