@@ -148,11 +148,7 @@ fn ours(
             windows: windows_for_a_look(options, evaluator.workload()),
             starts: STARTS,
             iterations: ITERATIONS,
-            compare: false,
-            per_root: false,
-            replays: 0,
-            split: None,
-            ..options.clone()
+            ..options.search_only()
         };
         let tuning = tune(evaluator.workload(), &options, stop, &|_| ());
         let config = if tuning.feasible { tuning.config().ok() } else { None };

@@ -63,11 +63,7 @@ pub fn choose_key<'w>(
         windows: windows_for_a_look(options, workload),
         starts: STARTS,
         iterations: ITERATIONS,
-        compare: false,
-        per_root: false,
-        replays: 0,
-        split: None,
-        ..options.clone()
+        ..options.search_only()
     };
     let look = |(rule, workload): (KeyRule, Cow<'w, Workload>)| {
         KeyRow::new(&rule, &workload, &tune(&workload, &quick(&workload), stop, progress))

@@ -107,6 +107,13 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// The same search for common parameters, and nothing beside it: no comparison, no single roots, no check.
+    pub(crate) fn search_only(&self) -> Self {
+        Self { compare: false, per_root: false, replays: 0, split: None, ..self.clone() }
+    }
+}
+
 /// What is being done, for a progress display.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -465,14 +472,7 @@ pub fn validate(
     stop: &AtomicBool,
 ) -> Option<HeldOut> {
     let found = tuning.config().ok()?;
-    let there = Options {
-        starts: STARTS_COMPARED,
-        compare: false,
-        per_root: false,
-        replays: 0,
-        split: None,
-        ..options.clone()
-    };
+    let there = Options { starts: STARTS_COMPARED, ..options.search_only() };
     let there = tune(other, &there, stop, &|_| ());
     let there = if there.feasible { there.config().ok() } else { None };
     Some(HeldOut::new(name, other, &found, there.as_ref(), options.replays.max(1)))

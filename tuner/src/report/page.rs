@@ -21,6 +21,7 @@ const HISTOGRAMS_SHOWN: usize = 9;
 
 pub(super) fn page(report: &Report<'_>) -> Markup {
     let kept = Kept::new(report.workload, report.tuning);
+    let functions = functions::rows(report.workload, &kept);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -39,8 +40,8 @@ pub(super) fn page(report: &Report<'_>) -> Markup {
                 (search(report))
                 (sizes(report))
                 (root_table(report, &kept))
-                (histograms(report, &kept))
-                (function_table(report, &kept))
+                (histograms(&functions, &kept))
+                (function_table(&functions, &kept))
                 (missed_trees(report, &kept))
                 (words())
             }
@@ -318,8 +319,7 @@ fn bar(seen: u64, kept: u64, most: u64) -> Markup {
     }
 }
 
-fn histograms(report: &Report<'_>, kept: &Kept) -> Markup {
-    let rows = functions::rows(report.workload, kept);
+fn histograms(rows: &[FunctionRow], kept: &Kept) -> Markup {
     html! {
         h2 { "Latency histograms" }
         p.note {
@@ -337,8 +337,7 @@ fn histograms(report: &Report<'_>, kept: &Kept) -> Markup {
     }
 }
 
-fn function_table(report: &Report<'_>, kept: &Kept) -> Markup {
-    let rows = functions::rows(report.workload, kept);
+fn function_table(rows: &[FunctionRow], kept: &Kept) -> Markup {
     let part = |part: &Part| {
         html! {
             td { (whole(part.count as f64)) }
