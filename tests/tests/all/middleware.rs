@@ -6,6 +6,7 @@
 
 mod client;
 mod grpc;
+mod keys;
 mod service;
 mod telemetry;
 

@@ -102,17 +102,28 @@ fn serve(router: Router) {
 }
 
 fn router(pair: Pair) -> Router {
-    let http = || Router::new().route("/orders/{id}", get(order));
-    let rpc = || Router::new().route_service(grpc::PATH, tower::service_fn(grpc::serve));
+    let routes = match pair {
+        Pair::AxumTracingOpentelemetry | Pair::TowerOtelHttp => {
+            Router::new().route("/orders/{id}", get(order))
+        }
+        Pair::TonicTracingOpentelemetry | Pair::TowerOtelGrpc => {
+            Router::new().route_service(grpc::PATH, tower::service_fn(grpc::serve))
+        }
+    };
+    layered(pair, routes)
+}
+
+/// These routes with the pair's middleware for services.
+pub(crate) fn layered(pair: Pair, routes: Router) -> Router {
     match pair {
         Pair::AxumTracingOpentelemetry => {
-            http().layer(axum_tracing_opentelemetry::middleware::OtelAxumLayer::default())
+            routes.layer(axum_tracing_opentelemetry::middleware::OtelAxumLayer::default())
         }
-        Pair::TowerOtelHttp => http().layer(tower_otel::trace::HttpLayer::server(Level::INFO)),
+        Pair::TowerOtelHttp => routes.layer(tower_otel::trace::HttpLayer::server(Level::INFO)),
         Pair::TonicTracingOpentelemetry => {
-            rpc().layer(tonic_tracing_opentelemetry::middleware::server::OtelGrpcLayer::default())
+            routes.layer(tonic_tracing_opentelemetry::middleware::server::OtelGrpcLayer::default())
         }
-        Pair::TowerOtelGrpc => rpc().layer(tower_otel::trace::GrpcLayer::server(Level::INFO)),
+        Pair::TowerOtelGrpc => routes.layer(tower_otel::trace::GrpcLayer::server(Level::INFO)),
     }
 }
 

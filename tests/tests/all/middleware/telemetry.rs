@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_sdk::{Astracer, Handle, Presence, gate};
+use astracer_sdk::{Astracer, Handle, Key, Presence, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -78,8 +78,8 @@ impl IdGenerator for Ids {
 
 pub(crate) struct Telemetry {
     pub(crate) dispatch: Dispatch,
+    pub(crate) handle: Handle,
     collector: Collector,
-    handle: Handle,
     provider: Option<SdkTracerProvider>,
 }
 
@@ -88,6 +88,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 impl Telemetry {
     /// `sampler`: a sampler, and `high` or `low` after it if the traces' randomness shall be that.
     pub(crate) fn new(kind: Kind, sampler: &str) -> Self {
+        Telemetry::with_key(kind, sampler, Key::default())
+    }
+
+    pub(crate) fn with_key(kind: Kind, sampler: &str, key: Key) -> Self {
         opentelemetry::global::set_text_map_propagator(
             opentelemetry_sdk::propagation::TraceContextPropagator::new(),
         );
@@ -101,6 +105,7 @@ impl Telemetry {
         let collector = Collector::default();
         let astracer = Astracer::builder()
             .sampler(sampler.parse().expect("a sampler"))
+            .key(key)
             .presence(presence)
             .with_threads(false)
             .id_generator(ids())
@@ -138,7 +143,7 @@ impl Telemetry {
                 (Dispatch::new(registry.with(gated).with(targets)), Some(provider))
             }
         };
-        Telemetry { dispatch, collector, handle: astracer.handle, provider }
+        Telemetry { dispatch, handle: astracer.handle, collector, provider }
     }
 
     /// All that was exported.
