@@ -1,9 +1,9 @@
 //! Real recordings, sent by the command line tool.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use astracer_model::{Format, SpanId, TraceId};
+use astracer_model::{Format, Span, SpanId, TraceId};
 
 use super::{read, told};
 use crate::repository;
@@ -39,4 +39,19 @@ pub(super) fn send(recording: &str, to: &str) -> u64 {
     let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
     assert_eq!(report["rejected"], 0);
     report["accepted"].as_u64().expect("a number")
+}
+
+/// Sends each recording to a server that is asked for one trace at a time, and finds just its spans there. `trace` gives
+/// the spans of a trace, once there are so many.
+#[track_caller]
+pub(super) fn are_found(to: &str, trace: impl Fn(TraceId, usize) -> Vec<Span<'static>>) {
+    for recording in RECORDINGS {
+        let expected = ids(recording);
+        send(recording, to);
+        let mut traces: BTreeMap<TraceId, usize> = BTreeMap::new();
+        expected.iter().for_each(|(trace, _)| *traces.entry(*trace).or_default() += 1);
+        let found = traces.into_iter().flat_map(|(id, spans)| trace(id, spans));
+        let found: Ids = found.map(|span| (span.trace_id, span.span_id)).collect();
+        assert!(found == expected, "{recording}: {} of {}", found.len(), expected.len());
+    }
 }

@@ -1,12 +1,9 @@
 //! Zipkin: spans by its own exporter and API.
 
-use std::collections::BTreeMap;
-
 use astracer_exporters::Zipkin;
 use astracer_model::{Format, Span, TraceId};
 
-use super::recordings::{Ids, RECORDINGS, ids, send};
-use super::{assert_same, eventually, http, in_order, read, service, shop, through, told};
+use super::{assert_same, eventually, http, in_order, read, recordings, service, shop, through, told};
 
 /// The spans of a trace, once there are so many.
 fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
@@ -41,18 +38,7 @@ fn every_field_of_a_trace_through_two_processes_is_read_back() {
 #[test]
 #[ignore = "needs a real server: cargo xtask e2e"]
 fn recordings_keep_their_counts() {
-    for recording in RECORDINGS {
-        let expected = ids(recording);
-        send(recording, &format!("zipkin://{}", told("ZIPKIN_HTTP")));
-        let mut traces: BTreeMap<TraceId, usize> = BTreeMap::new();
-        expected.iter().for_each(|(trace, _)| *traces.entry(*trace).or_default() += 1);
-        let found: Ids = traces
-            .into_iter()
-            .flat_map(|(id, spans)| trace(id, spans))
-            .map(|span| (span.trace_id, span.span_id))
-            .collect();
-        assert!(found == expected, "{recording}: {} of {}", found.len(), expected.len());
-    }
+    recordings::are_found(&format!("zipkin://{}", told("ZIPKIN_HTTP")), trace);
 }
 
 #[test]
