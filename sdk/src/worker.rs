@@ -1,5 +1,6 @@
 //! The exporter's thread: turns records into `SpanData` and hands them to the exporter.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,9 +58,14 @@ impl Worker {
     pub(crate) fn run(self) {
         let _silent = dispatcher::set_default(&Dispatch::none());
         let _suppressed = Context::enter_telemetry_suppressed_scope();
+        let mut taken = VecDeque::new();
         loop {
-            match self.queue.next() {
-                Work::Export(traces) => self.export(traces),
+            match self.queue.next(&mut taken) {
+                Work::Export => {
+                    while !taken.is_empty() {
+                        self.export(self.queue.batch(&mut taken));
+                    }
+                }
                 Work::Flush(number) => {
                     self.note(guarded(|| self.exporter.force_flush()));
                     self.queue.flushed(number);
@@ -72,11 +78,12 @@ impl Worker {
     }
 
     fn export(&self, mut traces: Vec<Parcel>) {
+        let bytes = traces.iter().map(|trace| trace.bytes()).sum();
         let mut batch = Vec::with_capacity(traces.iter().map(|trace| trace.records.len()).sum());
         for trace in &mut traces {
             self.converter.convert(trace, &mut batch);
         }
-        self.queue.recycle(traces);
+        self.queue.recycle(traces, bytes);
         let spans = batch.len() as u64;
         if self.note(guarded(|| self.exporter.export(batch))) {
             self.counters.exported.fetch_add(spans, Ordering::Relaxed);

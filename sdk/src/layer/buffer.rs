@@ -145,13 +145,41 @@ impl Buffer {
         self.free.clear();
     }
 
-    /// An empty buffer with as much room for records: the next trace is likely to be like this one.
-    pub(crate) fn another(&self) -> Parcel {
-        Box::new(Buffer {
-            records: Vec::with_capacity(self.records.len()),
-            attributes: Vec::with_capacity(self.attributes.len()),
-            ..Buffer::default()
-        })
+    /// Moves the trace to another buffer, an empty one; the memory stays here.
+    pub(crate) fn move_to(&mut self, to: &mut Buffer) {
+        let Buffer {
+            pending,
+            key,
+            trace_id,
+            trace_state,
+            records,
+            details,
+            activities,
+            open,
+            attributes,
+            events,
+            event_attributes,
+            links,
+            memory,
+            threads,
+            free,
+        } = self;
+        to.trace_id = *trace_id;
+        to.trace_state = std::mem::replace(trace_state, TraceState::NONE);
+        to.open = std::mem::take(open);
+        to.records.append(records);
+        to.details.append(details);
+        to.activities.append(activities);
+        to.attributes.append(attributes);
+        to.events.append(events);
+        to.event_attributes.append(event_attributes);
+        to.links.append(links);
+        to.memory.append(memory);
+        to.threads.append(threads);
+        // Nothing of these is to be exported.
+        *pending = None;
+        key.clear();
+        free.clear();
     }
 
     /// Memory held, used or not, in bytes: an estimate that leaves out what values of the OpenTelemetry API own.

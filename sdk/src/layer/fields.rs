@@ -81,6 +81,13 @@ impl Memory {
         self.lists.clear();
     }
 
+    /// Moves all of other memory to this, which is empty: places stay what they were.
+    pub(crate) fn append(&mut self, other: &mut Memory) {
+        self.text.push_str(&other.text);
+        self.lists.append(&mut other.lists);
+        other.text.clear();
+    }
+
     pub(crate) fn text(&self, text: Text) -> &str {
         self.text.get(text.start as usize..(text.start + text.length) as usize).unwrap_or_default()
     }
