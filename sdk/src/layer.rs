@@ -1,12 +1,14 @@
 //! The layer: what `tracing` tells it, and where it goes from there.
 
 mod ask;
+mod attribute;
 mod buffer;
 mod context;
 mod convert;
 mod core;
 mod enter;
 mod fields;
+mod memory;
 mod pool;
 mod record;
 mod table;

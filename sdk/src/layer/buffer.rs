@@ -9,8 +9,10 @@ use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use tracing_core::{Level, Metadata, span};
 
-use super::fields::{Fields, LogOrigin, Memory, Name, Value};
-use super::record::{Activity, Detail, Record, Status, Text, Texts};
+use super::attribute::Attribute;
+use super::fields::{Fields, LogOrigin};
+use super::memory::Memory;
+use super::record::{Activity, Detail, Record, Status, Text};
 use super::thread::ThreadName;
 use crate::clock::Ticks;
 use crate::settings::SpanLimits;
@@ -30,11 +32,11 @@ pub(crate) struct Buffer {
     pub(crate) activities: Vec<Activity>,
     /// How many records are open.
     pub(crate) open: u32,
-    /// Attributes of spans, each with the index of its record, in the order of their arrival.
-    pub(crate) attributes: Vec<(u32, Name, Value)>,
+    /// Attributes of spans, in the order of their arrival.
+    pub(crate) attributes: Vec<Attribute>,
     pub(crate) events: Vec<Event>,
     /// Attributes of events; those of one lie together.
-    pub(crate) event_attributes: Vec<(Name, Value)>,
+    pub(crate) event_attributes: Vec<Attribute>,
     pub(crate) links: Vec<Link>,
     pub(crate) memory: Memory,
     pub(crate) threads: Vec<ThreadName>,
@@ -197,6 +199,7 @@ impl Buffer {
             + of(&self.links)
             + self.memory.text.capacity()
             + of(&self.memory.lists)
+            + of(&self.memory.others)
     }
 
     /// The record of an open span; `None` if the place is no longer that span's.
@@ -273,12 +276,10 @@ impl Buffer {
             record.detail = self.details.len() as u32;
             self.details.push(detail);
         }
-        let (open, rest) = closed.attributes.drain(..).partition(|(record, ..)| stays(*record));
+        let (open, rest): (Vec<_>, _) =
+            closed.attributes.drain(..).partition(|attribute| stays(attribute.record));
         closed.attributes = rest;
-        self.attributes = open;
-        for (_, _, value) in &mut self.attributes {
-            self.memory.adopt_value(old, value);
-        }
+        self.attributes.extend(open.iter().map(|attribute| attribute.adopted(old, &mut self.memory)));
         let (open, rest) = closed.links.drain(..).partition(|link| stays(link.record));
         closed.links = rest;
         self.links = open;
@@ -292,10 +293,7 @@ impl Buffer {
                 events.push(event);
                 continue;
             }
-            for (name, mut value) in own {
-                self.memory.adopt_value(old, &mut value);
-                self.event_attributes.push((name, value));
-            }
+            self.event_attributes.extend(own.map(|attribute| attribute.adopted(old, &mut self.memory)));
             event.move_texts(old, &mut self.memory);
             self.events.push(event);
         }
@@ -318,10 +316,8 @@ impl Buffer {
         if let Some(thread) = self.threads.get(record.thread as usize) {
             record.thread = to.thread(thread);
         }
-        for (_, name, mut value) in self.attributes.extract_if(.., |(record, ..)| *record == index) {
-            to.memory.adopt_value(&self.memory, &mut value);
-            to.attributes.push((0, name, value));
-        }
+        let own = self.attributes.extract_if(.., |attribute| attribute.record == index);
+        to.attributes.extend(own.map(|attribute| attribute.adopted(&self.memory, &mut to.memory).of(0)));
         let links = self.links.extract_if(.., |link| link.record == index);
         to.links.extend(links.map(|link| Link { record: 0, ..link }));
         let mut attributes = std::mem::take(&mut self.event_attributes).into_iter();
@@ -332,10 +328,7 @@ impl Buffer {
                 self.events.push(event);
                 continue;
             }
-            for (name, mut value) in own {
-                to.memory.adopt_value(&self.memory, &mut value);
-                to.event_attributes.push((name, value));
-            }
+            to.event_attributes.extend(own.map(|attribute| attribute.adopted(&self.memory, &mut to.memory)));
             event.move_texts(&self.memory, &mut to.memory);
             event.record = 0;
             to.events.push(event);
@@ -381,11 +374,9 @@ impl Buffer {
             detail.status.raise(at.status(fields.status));
         }
         let record = &mut self.records[index as usize];
-        for (name, value) in fields.attributes.drain(..) {
-            if record.attributes.admit(limits.attributes) {
-                self.attributes.push((index, name, at.value(value)));
-            }
-        }
+        let admitted = record.attributes.admit_some(fields.attributes.len(), limits.attributes);
+        let admitted = fields.attributes[..admitted].iter();
+        self.attributes.extend(admitted.map(|attribute| at.attribute(*attribute).of(index)));
     }
 
     /// Adds an event of `tracing` to a span.
@@ -413,18 +404,16 @@ impl Buffer {
         detail.status.raise(at.status(fields.status));
         let admitted = detail.events.admit(limits.events);
         let record = &mut self.records[index as usize];
-        for (name, value) in fields.for_span.drain(..) {
-            if record.attributes.admit(limits.attributes) {
-                self.attributes.push((index, name, at.value(value)));
-            }
-        }
+        let of_span = record.attributes.admit_some(fields.for_span.len(), limits.attributes);
+        let of_span = fields.for_span[..of_span].iter();
+        self.attributes.extend(of_span.map(|attribute| at.attribute(*attribute).of(index)));
         if !admitted {
             return;
         }
         let given = fields.attributes.len() as u32;
         let count = given.min(limits.attributes_per_event);
-        let kept = fields.attributes.drain(..).take(count as usize);
-        self.event_attributes.extend(kept.map(|(name, value)| (name, at.value(value))));
+        let kept = fields.attributes.iter().take(count as usize);
+        self.event_attributes.extend(kept.map(|attribute| at.attribute(*attribute)));
         let name = match fields.name {
             Some(text) => EventName::Text(at.text(text)),
             None if fields.is_exception => EventName::Static("exception"),
@@ -486,11 +475,8 @@ impl Offset {
         }
     }
 
-    fn value(self, value: Value) -> Value {
-        match value {
-            Value::Text(text) => Value::Text(self.text(text)),
-            Value::Texts(texts) => Value::Texts(Texts { start: texts.start + self.list, ..texts }),
-            other => other,
-        }
+    #[inline]
+    fn attribute(self, attribute: Attribute) -> Attribute {
+        attribute.moved(self.text, self.list)
     }
 }

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use opentelemetry::trace::{Span, SpanContext, Status as OtelStatus, TraceContextExt, TraceState};
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
 
+use super::attribute::Attribute;
 use super::buffer::{Buffer, Event, EventName, EventTime, Link};
 use super::core::Core;
-use super::fields::{Name, Value};
 use super::pool::Slot;
 use super::record::{Detail, Record, Status, Text};
 use super::table::{Handle, Lane};
@@ -198,13 +198,14 @@ impl<'a> Open<'a> {
     pub(crate) fn set_attribute(&mut self, attribute: KeyValue) {
         let max = self.limits.attributes;
         if self.record().attributes.admit(max) {
-            let (name, value) = self.pair(attribute);
-            self.buffer.attributes.push((self.index, name, value));
+            let attribute = self.keep(attribute);
+            self.buffer.attributes.push(attribute.of(self.index));
         }
     }
 
-    fn pair(&self, KeyValue { key, value, .. }: KeyValue) -> (Name, Value) {
-        (Name::Key(Box::new(key)), Value::Other(Box::new(cut(value, self.limits.text_length))))
+    fn keep(&mut self, KeyValue { key, value, .. }: KeyValue) -> Attribute {
+        let value = cut(value, self.limits.text_length);
+        Attribute::new("", self.buffer.memory.keep(KeyValue::new(key, value)))
     }
 
     pub(crate) fn set_status(&mut self, status: OtelStatus) {
@@ -237,8 +238,8 @@ impl<'a> Open<'a> {
         let given = attributes.len() as u32;
         let count = given.min(self.limits.attributes_per_event);
         for attribute in attributes.into_iter().take(count as usize) {
-            let pair = self.pair(attribute);
-            self.buffer.event_attributes.push(pair);
+            let attribute = self.keep(attribute);
+            self.buffer.event_attributes.push(attribute);
         }
         let name = match name {
             Cow::Borrowed(name) => EventName::Static(name),

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use opentelemetry::trace::{
     Event as OtelEvent, Link as OtelLink, SpanContext, SpanKind, Status as OtelStatus,
 };
-use opentelemetry::{
-    Array, InstrumentationScope, Key, KeyValue, StringValue, TraceFlags, Value as OtelValue,
-};
+use opentelemetry::{InstrumentationScope, KeyValue, TraceFlags};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tracing_core::Metadata;
 
+use super::attribute::Attribute;
 use super::buffer::{Buffer, Event, EventName, EventTime};
-use super::fields::{Memory, Name, Value};
+use super::memory::Memory;
 use super::record::{Record, Status};
 use crate::clock::{Anchor, Clock};
 use crate::settings::{Extras, Settings};
@@ -46,10 +45,10 @@ impl Converter {
                 out.push(self.span(record, buffer, &anchor));
             }
         }
-        let memory = &buffer.memory;
-        for (record, name, value) in buffer.attributes.drain(..) {
-            if let Some(span) = places[record as usize].map(|at| &mut out[at]) {
-                set(&mut span.attributes, attribute(name, value, memory));
+        let memory = &mut buffer.memory;
+        for attribute in &buffer.attributes {
+            if let Some(span) = places[attribute.record as usize].map(|at| &mut out[at]) {
+                set(&mut span.attributes, attribute.export(memory));
             }
         }
         let mut attributes = buffer.event_attributes.drain(..);
@@ -149,8 +148,8 @@ impl Converter {
     fn event(
         &self,
         event: &Event,
-        own: impl Iterator<Item = (Name, Value)>,
-        memory: &Memory,
+        own: impl Iterator<Item = Attribute>,
+        memory: &mut Memory,
         anchor: &Anchor<'_>,
     ) -> OtelEvent {
         let mut attributes = Vec::with_capacity(event.count as usize + EXTRAS_MAX);
@@ -162,8 +161,8 @@ impl Converter {
                 None => KeyValue::new("target", metadata.target()),
             });
         }
-        for (name, value) in own {
-            set(&mut attributes, attribute(name, value, memory));
+        for attribute in own {
+            set(&mut attributes, attribute.export(memory));
         }
         if let Some(metadata) = event.metadata.filter(|_| self.extras.location) {
             if log.target.is_some() {
@@ -197,27 +196,6 @@ fn location(metadata: &'static Metadata<'static>) -> impl Iterator<Item = KeyVal
     let module = metadata.module_path().map(|module| KeyValue::new("code.module.name", module));
     let line = metadata.line().map(|line| KeyValue::new("code.line.number", i64::from(line)));
     file.into_iter().chain(module).chain(line)
-}
-
-fn attribute(name: Name, value: Value, memory: &Memory) -> KeyValue {
-    let key = match name {
-        Name::Static(name) => Key::from_static_str(name),
-        Name::Chain(name) => Key::new(format!("{name}.chain")),
-        Name::Key(key) => *key,
-    };
-    let value = match value {
-        Value::Bool(value) => OtelValue::Bool(value),
-        Value::I64(value) => OtelValue::I64(value),
-        Value::F64(value) => OtelValue::F64(value),
-        Value::Text(text) => OtelValue::String(memory.text(text).to_owned().into()),
-        Value::Texts(texts) => {
-            let texts =
-                memory.texts(texts).iter().map(|text| StringValue::from(memory.text(*text).to_owned()));
-            OtelValue::Array(Array::String(texts.collect()))
-        }
-        Value::Other(value) => *value,
-    };
-    KeyValue::new(key, value)
 }
 
 /// Sets an attribute: the last value of a name counts (OpenTelemetry specification, "Set Attributes").

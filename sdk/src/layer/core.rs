@@ -12,7 +12,8 @@ use tracing_core::span::{self, Attributes};
 
 use super::buffer::{Buffer, Pending};
 use super::context;
-use super::fields::{Fields, Memory, OfRoot, Visitor};
+use super::fields::{Fields, OfRoot, Visitor};
+use super::memory::Memory;
 use super::pool::{Pool, Slot};
 use super::record::{Detail, Record};
 use super::table::{Handle, Lane, Table};

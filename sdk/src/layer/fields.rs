@@ -10,131 +10,23 @@ use std::fmt::{self, Write as _};
 use opentelemetry::trace::SpanKind;
 use tracing_core::field::{Field, Visit};
 
+use super::attribute::{Attribute, Value};
+use super::memory::Memory;
 use super::record::{Status, Text, Texts};
 use crate::key::Lookup;
 use crate::settings::Conventions;
 
-/// An attribute's name.
-#[derive(Debug)]
-pub(crate) enum Name {
-    Static(&'static str),
-    /// `NAME.chain`: the sources of the error in field NAME.
-    Chain(&'static str),
-    Key(Box<opentelemetry::Key>),
-}
-
-impl Name {
-    fn is(&self, name: &str) -> bool {
-        match self {
-            Name::Static(known) => *known == name,
-            Name::Chain(known) => name.strip_suffix(".chain") == Some(*known),
-            Name::Key(known) => known.as_str() == name,
-        }
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Name::Static(name) => f.write_str(name),
-            Name::Chain(name) => write!(f, "{name}.chain"),
-            Name::Key(name) => f.write_str(name.as_str()),
-        }
-    }
-}
-
-/// An attribute's value. Texts lie in the memory beside it.
-#[derive(Debug)]
-pub(crate) enum Value {
-    Bool(bool),
-    I64(i64),
-    F64(f64),
-    Text(Text),
-    Texts(Texts),
-    Other(Box<opentelemetry::Value>),
-}
-
-impl Value {
-    /// As a text; a list of texts has none.
-    fn text<'a>(&self, memory: &'a Memory) -> Option<Cow<'a, str>> {
-        Some(match self {
-            Value::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
-            Value::I64(value) => Cow::Owned(value.to_string()),
-            Value::F64(value) => Cow::Owned(value.to_string()),
-            Value::Text(text) => Cow::Borrowed(memory.text(*text)),
-            Value::Texts(_) => return None,
-            Value::Other(value) => Cow::Owned(value.to_string()),
-        })
-    }
-}
-
-/// Where texts lie: one string for all of them, so that a trace of many small texts is one allocation.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    pub(crate) text: String,
-    pub(crate) lists: Vec<Text>,
-}
-
-impl Memory {
-    pub(crate) fn clear(&mut self) {
-        self.text.clear();
-        self.lists.clear();
-    }
-
-    /// Moves all of other memory to this, which is empty: places stay what they were.
-    pub(crate) fn append(&mut self, other: &mut Memory) {
-        self.text.push_str(&other.text);
-        self.lists.append(&mut other.lists);
-        other.text.clear();
-    }
-
-    pub(crate) fn text(&self, text: Text) -> &str {
-        self.text.get(text.start as usize..(text.start + text.length) as usize).unwrap_or_default()
-    }
-
-    pub(crate) fn texts(&self, texts: Texts) -> &[Text] {
-        self.lists.get(texts.start as usize..(texts.start + texts.count) as usize).unwrap_or_default()
-    }
-
-    /// A text of other memory, copied to this.
-    pub(crate) fn adopt(&mut self, other: &Memory, text: Text) -> Text {
-        let start = self.text.len();
-        self.text.push_str(other.text(text));
-        self.since(start)
-    }
-
-    /// As [`Memory::adopt`], for a value's texts.
-    pub(crate) fn adopt_value(&mut self, other: &Memory, value: &mut Value) {
-        match value {
-            Value::Text(text) => *text = self.adopt(other, *text),
-            Value::Texts(texts) => {
-                let start = self.lists.len() as u32;
-                for text in other.texts(*texts) {
-                    let adopted = self.adopt(other, *text);
-                    self.lists.push(adopted);
-                }
-                texts.start = start;
-            }
-            Value::Bool(_) | Value::I64(_) | Value::F64(_) | Value::Other(_) => {}
-        }
-    }
-
-    fn since(&self, start: usize) -> Text {
-        Text { start: start as u32, length: (self.text.len() - start) as u32 }
-    }
-}
-
 /// What was recorded at once: on a span's creation, by a later `record`, or with an event.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
-    pub(crate) attributes: Vec<(Name, Value)>,
+    pub(crate) attributes: Vec<Attribute>,
     pub(crate) memory: Memory,
     /// `otel.name`, or an event's `message`.
     pub(crate) name: Option<Text>,
     pub(crate) kind: Option<SpanKind>,
     pub(crate) status: Status,
     /// What an error on an event says about its span.
-    pub(crate) for_span: Vec<(Name, Value)>,
+    pub(crate) for_span: Vec<Attribute>,
     /// An event without a message that holds an `error`.
     pub(crate) is_exception: bool,
     /// Where an event of the `log` crate came from.
@@ -200,15 +92,15 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// The attributes of a local root that waits for its decision: until then there is no other record.
 pub(crate) struct OfRoot<'a> {
-    pub(crate) attributes: &'a [(u32, Name, Value)],
+    pub(crate) attributes: &'a [Attribute],
     pub(crate) memory: &'a Memory,
 }
 
 impl OfRoot<'_> {
     /// Copies, to be looked at where no lock is held; the last first.
     pub(crate) fn to_texts(&self) -> Vec<(String, String)> {
-        let text = |(_, name, value): &(u32, Name, Value)| {
-            Some((name.to_string(), value.text(self.memory)?.into_owned()))
+        let text = |attribute: &Attribute| {
+            Some((attribute.name(self.memory).into_owned(), attribute.text(self.memory)?.into_owned()))
         };
         self.attributes.iter().rev().filter_map(text).collect()
     }
@@ -216,7 +108,8 @@ impl OfRoot<'_> {
 
 impl Lookup for OfRoot<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.attributes.iter().rev().find(|(_, known, _)| known.is(name))?.2.text(self.memory)
+        let named = |attribute: &&Attribute| attribute.is_named(name, self.memory);
+        self.attributes.iter().rev().find(named)?.text(self.memory)
     }
 }
 
@@ -250,8 +143,9 @@ impl<'a> Visitor<'a> {
         self.fields.memory.since(start)
     }
 
+    #[inline]
     fn push(&mut self, name: &'static str, value: Value) {
-        self.fields.attributes.push((Name::Static(name), value));
+        self.fields.attributes.push(Attribute::new(name, value));
     }
 
     /// A text whose field may mean something.
@@ -319,19 +213,18 @@ impl<'a> Visitor<'a> {
         }
     }
 
+    #[inline]
     fn number(&mut self, field: &Field, value: Value) {
-        match (field.name(), value) {
-            ("message", Value::Bool(value)) if self.event => {
-                self.fields.name = Some(self.write(Source::Display(&value)))
-            }
-            ("message", Value::I64(value)) if self.event => {
-                self.fields.name = Some(self.write(Source::Display(&value)))
-            }
-            ("message", Value::F64(value)) if self.event => {
-                self.fields.name = Some(self.write(Source::Display(&value)))
-            }
-            ("log.line", Value::I64(line)) if self.event => self.fields.log.line = Some(line),
-            (name, _) if self.event && name.starts_with("log.") => {}
+        if self.event { self.number_of_event(field.name(), value) } else { self.push(field.name(), value) }
+    }
+
+    fn number_of_event(&mut self, name: &'static str, value: Value) {
+        match (name, value) {
+            ("message", Value::Bool(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
+            ("message", Value::I64(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
+            ("message", Value::F64(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
+            ("log.line", Value::I64(line)) => self.fields.log.line = Some(line),
+            (name, _) if name.starts_with("log.") => {}
             (name, value) => self.push(name, value),
         }
     }
@@ -420,12 +313,12 @@ impl Visit for Visitor<'_> {
         }
         if self.event && self.conventions.error_records_to_exceptions {
             self.fields.for_span.extend([
-                (Name::Static("exception.message"), Value::Text(message)),
-                (Name::Static("exception.stacktrace"), Value::Texts(texts)),
+                Attribute::new("exception.message", Value::Text(message)),
+                Attribute::new("exception.stacktrace", Value::Texts(texts)),
             ]);
         }
         self.push(field.name(), Value::Text(message));
-        self.fields.attributes.push((Name::Chain(field.name()), Value::Texts(texts)));
+        self.fields.attributes.push(Attribute::chain(field.name(), texts));
     }
 }
 

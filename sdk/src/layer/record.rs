@@ -5,7 +5,7 @@ use opentelemetry::SpanId;
 use opentelemetry::trace::SpanKind;
 use tracing_core::{Metadata, span};
 
-use super::fields::Memory;
+use super::memory::Memory;
 use crate::clock::Ticks;
 
 /// A piece of the trace's text memory.
@@ -148,6 +148,15 @@ pub(crate) struct Count {
 }
 
 impl Count {
+    /// How many of so many more are within the limit; counts them all.
+    #[inline]
+    pub(crate) fn admit_some(&mut self, more: usize, max: u32) -> usize {
+        let admitted = more.min(max.saturating_sub(self.held) as usize);
+        self.held += admitted as u32;
+        self.cut = self.cut.saturating_add((more - admitted) as u32);
+        admitted
+    }
+
     /// Whether one more is within the limit; counts it either way.
     pub(crate) fn admit(&mut self, max: u32) -> bool {
         let admitted = self.held < max;
