@@ -29,6 +29,7 @@ impl Core {
                 handle => self.enter_dropped(id, self.context_to_enter(lane, handle)),
             },
             // Below a dropped root.
+            None if thread::enter_below(self.number, self.current()) => {}
             None if thread::is_inside(self.number) || self.settings.context == ContextMode::Off => {
                 self.enter_dropped(id, None);
             }
@@ -48,19 +49,26 @@ impl Core {
             });
         }
         let state = State::Recorded { slot, index, span_id: lane.span_id() };
-        thread::push(Entered { layer: self.number, id: id.into_u64(), state, guard });
+        let (id, place) = (id.into_u64(), self.table.place(lane));
+        thread::push(Entered { layer: self.number, id, place, below: 0, state, guard });
+    }
+
+    /// The id of the context that is current, as far as it matters.
+    #[inline]
+    fn current(&self) -> SpanId {
+        match self.settings.context {
+            ContextMode::Off => SpanId::INVALID,
+            _ => Context::map_current(|cx| cx.span().span_context().span_id()),
+        }
     }
 
     /// A thread enters a dropped root, or what lies below; `context` is to be current there, if not the one that is.
     #[inline]
     pub(crate) fn enter_dropped(&self, id: &Id, context: Option<Context>) {
         let guard = ManuallyDrop::new(context.map(Context::attach));
-        let current = match self.settings.context {
-            ContextMode::Off => SpanId::INVALID,
-            _ => Context::map_current(|cx| cx.span().span_context().span_id()),
-        };
-        let state = State::Dropped { context: current };
-        thread::push(Entered { layer: self.number, id: id.into_u64(), state, guard });
+        let state = State::Dropped { context: self.current() };
+        let (layer, id) = (self.number, id.into_u64());
+        thread::push(Entered { layer, id, place: u32::MAX, below: 0, state, guard });
     }
 
     /// A thread leaves a span.
@@ -70,7 +78,7 @@ impl Core {
         match entered.state {
             State::Recorded { slot, index, .. } => {
                 let now = self.decider.clock().ticks();
-                if let Some(lane) = self.table.find(id.into_u64()) {
+                if let Some(lane) = self.table.find_at(entered.place, id.into_u64()) {
                     lane.set_time(now);
                 }
                 if self.settings.extras.inactivity {

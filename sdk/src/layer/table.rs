@@ -318,11 +318,27 @@ impl Table {
     #[inline]
     pub(crate) fn find(&self, id: u64) -> Option<&Lane> {
         let row = self.row(id);
-        match self.place(row, id) {
+        match self.column(row, id) {
             Some(place) => Some(&self.lanes[row * ROW + place]),
             None if self.far_count.load(Ordering::Acquire) == 0 => None,
             None => self.find_far(id),
         }
+    }
+
+    /// The place of a lane, to be found again without a search.
+    #[inline]
+    pub(crate) fn place(&self, lane: &Lane) -> u32 {
+        let bytes = std::ptr::from_ref(lane).addr().wrapping_sub(self.lanes.as_ptr().addr());
+        // One that lies outside of the rows has a place that there is not.
+        u32::try_from(bytes / size_of::<Lane>()).unwrap_or(u32::MAX)
+    }
+
+    /// As [`Table::find`], for an id that was at this place.
+    #[inline]
+    pub(crate) fn find_at(&self, place: u32, id: u64) -> Option<&Lane> {
+        let place = place as usize;
+        let there = self.rows.get(place / ROW).map(|row| row.0[place % ROW].load(Ordering::Relaxed));
+        if there == Some(id) { self.lanes.get(place) } else { self.find(id) }
     }
 
     #[cold]
@@ -332,7 +348,7 @@ impl Table {
     }
 
     #[inline]
-    fn place(&self, row: usize, id: u64) -> Option<usize> {
+    fn column(&self, row: usize, id: u64) -> Option<usize> {
         self.rows[row].0.iter().position(|word| word.load(Ordering::Relaxed) == id)
     }
 
@@ -340,7 +356,7 @@ impl Table {
     #[inline]
     pub(crate) fn remove(&self, id: u64, last: impl FnOnce(&Lane)) -> Option<Removed> {
         let row = self.row(id);
-        let Some(place) = self.place(row, id) else {
+        let Some(place) = self.column(row, id) else {
             return if self.far_count.load(Ordering::Acquire) == 0 {
                 None
             } else {
@@ -415,6 +431,11 @@ mod tests {
             assert_eq!((lane.handle(), lane.time()), (record(id as u32, 0), id));
         }
         assert!(table.find(all + 1).is_none());
+        for id in 1..=all {
+            let lane = table.find(id).unwrap();
+            assert!(std::ptr::eq(table.find_at(table.place(lane), id).unwrap(), lane), "{id}");
+            assert!(table.find_at(table.place(lane), all + 1).is_none(), "another has the place");
+        }
         for id in 1..=all {
             assert_eq!(table.remove(id, |_| ()).unwrap().handle, record(id as u32, 0));
             assert!(table.find(id).is_none() && table.remove(id, |_| ()).is_none(), "{id}");

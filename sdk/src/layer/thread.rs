@@ -15,8 +15,13 @@ use opentelemetry::{ContextGuard, SpanId};
 pub(crate) struct Entered {
     /// The layer's number.
     pub(crate) layer: u64,
-    /// The span's id in the subscriber.
+    /// The span's id in the subscriber; 0 if it was left before the spans below it.
     pub(crate) id: u64,
+    /// Its place in the layer's table.
+    pub(crate) place: u32,
+    /// How many spans further in this thread is inside of that differ in nothing from this one, a dropped one: they are
+    /// in no table, and nothing is known of them but their number.
+    pub(crate) below: u32,
     pub(crate) state: State,
     /// Keeps the span's context current. Dropped by whoever takes the entry out; not with a thread that ends inside of a
     /// span, where OpenTelemetry's own thread-local may be gone, and its guards would panic.
@@ -94,15 +99,34 @@ pub(crate) fn push(entered: Entered) {
     }
 }
 
+/// A span is entered that is in no table. Says whether this thread is inside of a dropped span that it is like, and it
+/// was counted there.
+#[inline]
+pub(crate) fn enter_below(layer: u64, context: SpanId) -> bool {
+    if INNERMOST.get() != (layer, State::Dropped { context }) {
+        return false;
+    }
+    let count = |stack: &RefCell<Vec<Entered>>| {
+        stack.borrow_mut().last_mut().map(|innermost| innermost.below += 1).is_some()
+    };
+    STACK.try_with(count) == Ok(true)
+}
+
 /// The span is left. Nearly always it is the innermost; spans may also be left out of order.
 #[inline]
 #[must_use]
 pub(crate) fn pop(layer: u64, id: u64) -> Option<Entered> {
     let popped = STACK.try_with(|stack| {
         let mut stack = stack.borrow_mut();
-        let entered = match stack.last() {
-            Some(last) if last.layer == layer && last.id == id => stack.pop()?,
-            _ => remove(&mut stack, layer, id)?,
+        let innermost = stack.last_mut()?;
+        let entered = if innermost.layer == layer && innermost.id == id && innermost.below == 0 {
+            stack.pop()?
+        } else if innermost.below > 0 && innermost.id != 0 && innermost.id != id && stack.len() == 1 {
+            // Nothing else that this thread is inside of has the id, so it is one that was counted.
+            stack[0].below -= 1;
+            return None;
+        } else {
+            take_out(&mut stack, layer, id)?
         };
         INNERMOST.set(match stack.last() {
             Some(last) => (last.layer, last.state),
@@ -113,10 +137,24 @@ pub(crate) fn pop(layer: u64, id: u64) -> Option<Entered> {
     popped.ok().flatten()
 }
 
-#[cold]
-fn remove(stack: &mut Vec<Entered>, layer: u64, id: u64) -> Option<Entered> {
-    let at = stack.iter().rposition(|entered| entered.layer == layer && entered.id == id)?;
-    Some(stack.remove(at))
+/// As [`pop`], for a span that may lie anywhere.
+fn take_out(stack: &mut Vec<Entered>, layer: u64, id: u64) -> Option<Entered> {
+    let named = |entered: &Entered| entered.layer == layer && entered.id == id;
+    if let Some(at) = stack.iter().rposition(named) {
+        let entered = &mut stack[at];
+        if entered.below == 0 {
+            return Some(stack.remove(at));
+        }
+        // It stays for those that this thread is still inside of.
+        entered.id = 0;
+        let guard = ManuallyDrop::new(entered.guard.take());
+        return Some(Entered { guard, below: 0, ..*entered });
+    }
+    // One that was only counted. Which one does not matter.
+    let at = stack.iter().rposition(|entered| entered.layer == layer && entered.below > 0)?;
+    let above = &mut stack[at];
+    above.below -= 1;
+    (above.below == 0 && above.id == 0).then(|| stack.remove(at))
 }
 
 /// This thread is inside of a key function of the user's, until it is dropped.

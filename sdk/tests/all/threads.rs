@@ -149,6 +149,33 @@ fn a_dropped_trace_stays_dropped_on_another_thread() {
 }
 
 /// The documented price of exclusive mode: a span that does not exist carries nothing to another thread.
+/// Spans below a dropped root are only counted while a thread is inside of them. The sampler is asked about roots alone.
+#[test]
+fn spans_below_a_dropped_root_may_be_left_in_any_order() {
+    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
+        let world = world(|builder| builder.sampler("never".parse().unwrap()).context(mode));
+        let asked = || world.handle.stats().roots_dropped;
+        with_default(&world.dispatch, || {
+            let other = info_span!("other");
+            let root = info_span!("root").entered();
+            let child = info_span!("child").entered();
+            let leaf = info_span!("leaf").entered();
+            drop(root);
+            info_span!("below the leaf").in_scope(|| ());
+            assert_eq!(asked(), 1, "{mode:?}: the leaf is still entered");
+            let other = other.entered();
+            drop(child);
+            info_span!("below the other").in_scope(|| ());
+            drop(other);
+            info_span!("below the leaf").in_scope(|| ());
+            assert_eq!(asked(), 2, "{mode:?}: the leaf is still entered");
+            drop(leaf);
+            info_span!("next").in_scope(|| ());
+            assert_eq!(asked(), 3, "{mode:?}: nothing is entered any more");
+        });
+    }
+}
+
 #[test]
 fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
     let world = world(|builder| builder.sampler("every:2".parse().unwrap()).presence(Presence::Exclusive));
