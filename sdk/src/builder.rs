@@ -9,12 +9,13 @@ use astracer_samplers::{Config, Limits, Sampler};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanExporter};
+use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
 use crate::clock::Clock;
 use crate::config::{Fault, OnFault};
 use crate::decider::{Decider, Parents};
 use crate::handle::Handle;
+use crate::ids::RandomIds;
 use crate::key::Key;
 use crate::layer::{AstracerLayer, Converter, Core};
 use crate::propagation::Propagator;
@@ -86,7 +87,7 @@ impl Default for Builder {
             on_fault: OnFault::default(),
             faults: Vec::new(),
             clock: None,
-            ids: Box::new(RandomIdGenerator::default()),
+            ids: Box::new(RandomIds),
             resource: None,
             scope: InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build(),
             settings: Settings::default(),

@@ -233,7 +233,7 @@ where
     }
 
     fn on_close(&self, id: Id, cx: LayerContext<'_, S>) {
-        if self.unseen.remove(id.into_u64(), |_| ()).is_none() {
+        if !self.unseen.take(id.into_u64()) {
             self.inner.on_close(id, cx);
         }
     }

@@ -62,6 +62,7 @@ mod config;
 mod decider;
 mod gate;
 mod handle;
+mod ids;
 mod key;
 mod layer;
 mod propagation;

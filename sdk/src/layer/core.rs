@@ -168,6 +168,7 @@ impl Core {
     }
 
     /// Adds a record, with the thread and the fields.
+    #[inline(always)]
     fn fill(&self, buffer: &mut Buffer, mut record: Record, fields: Option<&mut Fields>) -> u32 {
         if self.settings.extras.threads {
             record.thread = ThreadName::with(|thread| buffer.thread(thread)).unwrap_or(u16::MAX);
@@ -411,14 +412,19 @@ impl Core {
 
     #[inline]
     pub(crate) fn end(&self, id: &span::Id) {
+        let Some(lane) = self.table.find(id.into_u64()) else { return };
         // A root that nobody entered has not been decided about.
-        let decide = |lane: &Lane| _ = self.decided(id, lane);
-        let Some(removed) = self.table.remove(id.into_u64(), decide) else { return };
-        if let Handle::Record { slot, index } = removed.handle {
-            self.end_record(id, slot, index, removed.time);
+        let (handle, last_exit) = (self.decided(id, lane), lane.time());
+        let context = lane.take_context();
+        self.table.remove(id.into_u64(), lane);
+        if let Handle::Record { slot, index } = handle {
+            self.end_record(id, slot, index, last_exit);
         }
+        // Values of contexts are the user's, and so is what runs when they are dropped.
+        drop(context);
     }
 
+    #[inline]
     fn end_record(&self, id: &span::Id, slot: u32, index: u32, last_exit: Ticks) {
         let Some(slot) = self.pool.slot(slot) else { return };
         // As in tracing-opentelemetry, a span ends when it is last left: what holds it longer does not work in it.

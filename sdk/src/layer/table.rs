@@ -110,11 +110,6 @@ impl Lane {
     }
 
     #[inline]
-    fn end(&self) -> Removed {
-        Removed { handle: self.handle(), time: self.time(), _context: self.take_context() }
-    }
-
-    #[inline]
     pub(crate) fn handle(&self) -> Handle {
         Handle::unpack(self.handle.load(Ordering::Acquire))
     }
@@ -352,46 +347,37 @@ impl Table {
         self.rows[row].0.iter().position(|word| word.load(Ordering::Relaxed) == id)
     }
 
-    /// Removes an id, and its context, after a last look at its lane.
+    /// Removes an id, whose lane this is. The lane must not be looked at any more.
     #[inline]
-    pub(crate) fn remove(&self, id: u64, last: impl FnOnce(&Lane)) -> Option<Removed> {
-        let row = self.row(id);
-        let Some(place) = self.column(row, id) else {
-            return if self.far_count.load(Ordering::Acquire) == 0 {
-                None
-            } else {
-                self.remove_far(id, last)
-            };
-        };
-        let lane = &self.lanes[row * ROW + place];
-        last(lane);
-        let removed = lane.end();
-        self.rows[row].0[place].store(0, Ordering::Release);
-        Some(removed)
+    pub(crate) fn remove(&self, id: u64, lane: &Lane) {
+        let place = self.place(lane) as usize;
+        match self.rows.get(place / ROW) {
+            Some(row) => row.0[place % ROW].store(0, Ordering::Release),
+            None => self.remove_far(id),
+        }
+    }
+
+    /// Removes an id that may not be there; says whether it was.
+    #[inline]
+    pub(crate) fn take(&self, id: u64) -> bool {
+        let found = self.find(id);
+        if let Some(lane) = found {
+            self.remove(id, lane);
+        }
+        found.is_some()
     }
 
     #[cold]
-    fn remove_far(&self, id: u64, last: impl FnOnce(&Lane)) -> Option<Removed> {
-        last(self.find_far(id)?);
+    fn remove_far(&self, id: u64) {
         let mut far = self.lock_far();
-        let place = far.places.remove(&id)?;
-        let removed = self.far_lanes[place].get().map(|lane| lane.end());
+        let Some(place) = far.places.remove(&id) else { return };
         far.free.push(place);
         self.far_count.store(far.places.len(), Ordering::Release);
-        removed
     }
 
     fn lock_far(&self) -> MutexGuard<'_, Far> {
         self.far.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What was known of a span that is no longer in the table.
-pub(crate) struct Removed {
-    pub(crate) handle: Handle,
-    pub(crate) time: Ticks,
-    /// Dropped with this, which may run code of the user's: values in a context are theirs.
-    _context: Option<Context>,
 }
 
 #[cfg(test)]
@@ -437,8 +423,10 @@ mod tests {
             assert!(table.find_at(table.place(lane), all + 1).is_none(), "another has the place");
         }
         for id in 1..=all {
-            assert_eq!(table.remove(id, |_| ()).unwrap().handle, record(id as u32, 0));
-            assert!(table.find(id).is_none() && table.remove(id, |_| ()).is_none(), "{id}");
+            let lane = table.find(id).unwrap();
+            assert_eq!(lane.handle(), record(id as u32, 0));
+            table.remove(id, lane);
+            assert!(table.find(id).is_none(), "{id}");
         }
         assert!(table.insert(all + 1, Handle::Dropped, 0, 0).is_some());
     }
@@ -451,7 +439,7 @@ mod tests {
         for id in 1..near + 3 {
             assert!(table.insert(id, record(id as u32, 0), id, 0).is_some());
         }
-        assert!(table.remove(near + 1, |_| ()).is_some());
+        assert!(table.take(near + 1) && !table.take(near + 1));
         for id in near + 3..=all + 1 {
             assert!(table.insert(id, record(id as u32, 0), id, 0).is_some(), "{id}");
         }

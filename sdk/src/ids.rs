@@ -1,0 +1,77 @@
+//! Trace and span ids: random, and cheap enough for each span.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher as _, RandomState};
+
+use opentelemetry::{SpanId, TraceId};
+use opentelemetry_sdk::trace::IdGenerator;
+use rand::rngs::SmallRng;
+use rand::{RngCore as _, SeedableRng as _};
+
+/// Ids of a generator of each thread's own, which the operating system seeds. They are for telling apart and for
+/// sampling, not for keeping secrets: who sees some may guess others, as with the SDKs of Go and Java.
+#[derive(Debug, Default)]
+pub(crate) struct RandomIds;
+
+thread_local!(static GENERATOR: Cell<Option<SmallRng>> = const { Cell::new(None) });
+
+/// A number that is not 0: OpenTelemetry's ids of 0 are invalid.
+#[inline]
+fn random() -> u64 {
+    GENERATOR.with(|cell| {
+        let mut generator = cell.take().unwrap_or_else(seeded);
+        let number = loop {
+            match generator.next_u64() {
+                0 => {}
+                number => break number,
+            }
+        };
+        cell.set(Some(generator));
+        number
+    })
+}
+
+#[cold]
+fn seeded() -> SmallRng {
+    // The standard library's hashers are seeded at random too, and cannot fail.
+    SmallRng::try_from_os_rng()
+        .unwrap_or_else(|_| SmallRng::seed_from_u64(RandomState::new().hash_one(std::thread::current().id())))
+}
+
+impl IdGenerator for RandomIds {
+    fn new_trace_id(&self) -> TraceId {
+        TraceId::from(u128::from(random()) << 64 | u128::from(random()))
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        SpanId::from(random())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_valid_and_differ_between_threads_too() {
+        const IDS: usize = 1_000;
+        let some =
+            || (0..IDS).map(|_| (RandomIds.new_trace_id(), RandomIds.new_span_id())).collect::<Vec<_>>();
+        let (own, other) = (some(), std::thread::spawn(some).join().unwrap());
+        let all: Vec<_> = own.into_iter().chain(other).collect();
+        assert!(all.iter().all(|(trace, span)| *trace != TraceId::INVALID && *span != SpanId::INVALID));
+        assert_eq!(all.iter().map(|(trace, _)| trace).collect::<HashSet<_>>().len(), 2 * IDS);
+        assert_eq!(all.iter().map(|(_, span)| span).collect::<HashSet<_>>().len(), 2 * IDS);
+    }
+
+    /// What samplers take for randomness: the low 56 bits. A bit that were always the same would show in 1,000 ids.
+    #[test]
+    fn every_bit_of_a_trace_id_varies() {
+        let ids: Vec<u128> =
+            (0..1_000).map(|_| u128::from_be_bytes(RandomIds.new_trace_id().to_bytes())).collect();
+        assert_eq!(ids.iter().fold(0, |ones, id| ones | id), u128::MAX);
+        assert_eq!(ids.iter().fold(u128::MAX, |ones, id| ones & id), 0);
+    }
+}
