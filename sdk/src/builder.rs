@@ -64,7 +64,7 @@ pub struct Builder {
     on_fault: OnFault,
     faults: Vec<Fault>,
     clock: Option<Clock>,
-    ids: Box<dyn IdGenerator>,
+    ids: Arc<dyn IdGenerator>,
     resource: Option<Resource>,
     scope: InstrumentationScope,
     settings: Settings,
@@ -87,7 +87,7 @@ impl Default for Builder {
             on_fault: OnFault::default(),
             faults: Vec::new(),
             clock: None,
-            ids: Box::new(RandomIds),
+            ids: Arc::new(RandomIds),
             resource: None,
             scope: InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build(),
             settings: Settings::default(),
@@ -273,7 +273,7 @@ impl Builder {
     /// Where trace and span ids come from; random ones if it is not given. The low 56 bits of a trace id serve as the
     /// trace's randomness.
     pub fn id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
-        self.ids = Box::new(ids);
+        self.ids = Arc::new(ids);
         self
     }
 

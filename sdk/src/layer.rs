@@ -50,8 +50,8 @@ use crate::settings::{ContextMode, Presence, faces_outward};
 
 /// The layer for `tracing_subscriber`: put it on a `Registry`, with other layers as you like.
 ///
-/// Built by [`Builder`](crate::Builder). It may be cloned; the clones are one layer in all respects. They are for one
-/// subscriber: spans are known by their ids there, and another one gives the same ids to other spans.
+/// Built by [`Builder`](crate::Builder). It may be cloned, and the clones put on several subscribers: they share the
+/// sampler, the exporter, the bounds and the counts, and each knows the spans of its own subscriber.
 #[derive(Clone, Debug)]
 pub struct AstracerLayer {
     /// `None`: switched off.
@@ -78,6 +78,12 @@ impl<S> Layer<S> for AstracerLayer
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
+    fn on_layer(&mut self, _: &mut S) {
+        if let Some(core) = &self.core {
+            *self = AstracerLayer::new(Some(core.place()));
+        }
+    }
+
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
             Some(core) if core.settings.presence.refuses(metadata) => Interest::sometimes(),

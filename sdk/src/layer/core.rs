@@ -25,19 +25,22 @@ use crate::queue::Queue;
 use crate::settings::{ContextMode, Settings};
 use crate::stats::{Counters, Loss};
 
-/// A layer's state.
+/// A layer's state on one subscriber.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// Tells the layers of a process apart; never 0.
+    /// Tells the layers of a process apart, and what one layer is on different subscribers; never 0.
     pub(crate) number: u64,
     pub(crate) settings: Settings,
     pub(crate) decider: Arc<Decider>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queue: Arc<Queue>,
+    /// The spans of one subscriber, by their ids there; all else is shared with what is on other subscribers.
     pub(crate) table: Table,
-    pub(crate) pool: Pool,
-    pub(crate) ids: Box<dyn IdGenerator>,
-    closed: AtomicBool,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) ids: Arc<dyn IdGenerator>,
+    closed: Arc<AtomicBool>,
+    /// Whether it is on a subscriber.
+    placed: AtomicBool,
 }
 
 /// Rows of four spans; as many spans again find room beside them.
@@ -92,20 +95,40 @@ impl Core {
         decider: Arc<Decider>,
         counters: Arc<Counters>,
         queue: Arc<Queue>,
-        ids: Box<dyn IdGenerator>,
+        ids: Arc<dyn IdGenerator>,
     ) -> Self {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Core {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            number: next_number(),
             settings,
             decider,
             counters,
             queue,
             table: Table::new(TABLE_ROWS),
-            pool: Pool::new(settings.bounds.open_traces),
+            pool: Arc::new(Pool::new(settings.bounds.open_traces)),
             ids,
-            closed: AtomicBool::new(false),
+            closed: Arc::default(),
+            placed: AtomicBool::new(false),
         }
+    }
+
+    /// The layer's state on a subscriber: this, or if this is on another one already, a new one. Subscribers number
+    /// their spans alike.
+    pub(crate) fn place(self: &Arc<Self>) -> Arc<Self> {
+        if !self.placed.swap(true, Ordering::Relaxed) {
+            return self.clone();
+        }
+        Arc::new(Core {
+            number: next_number(),
+            settings: self.settings,
+            decider: self.decider.clone(),
+            counters: self.counters.clone(),
+            queue: self.queue.clone(),
+            table: Table::new(TABLE_ROWS),
+            pool: self.pool.clone(),
+            ids: self.ids.clone(),
+            closed: self.closed.clone(),
+            placed: AtomicBool::new(true),
+        })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -453,6 +476,11 @@ impl Core {
         }
         self.queue.close();
     }
+}
+
+fn next_number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(1);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The local root in a trace's memory.

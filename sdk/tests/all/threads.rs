@@ -9,9 +9,12 @@ use astracer_sdk::{ContextMode, Presence};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::dispatcher::with_default;
-use tracing::{Instrument as _, info, info_span};
+use tracing::field::Empty;
+use tracing::{Dispatch, Instrument as _, info, info_span};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{draw, one, world};
+use crate::support::{TIMEOUT, draw, one, world};
 
 #[test]
 fn threads_record_into_one_trace_at_once() {
@@ -193,6 +196,41 @@ fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
         thread::spawn(work).join().unwrap();
     });
     assert_eq!(draw(&spans), "kept\nbegins\n");
+}
+
+/// Two subscribers give the same ids to different spans.
+#[test]
+fn clones_on_two_subscribers_tell_their_spans_apart() {
+    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
+        let world = world(|builder| builder.context(mode));
+        let other = Dispatch::new(Registry::default().with(world.astracer.layer.clone()));
+        let (here, there) = (&world.dispatch, &other);
+        let root = |dispatch, name: &str| {
+            with_default(dispatch, || info_span!("span", otel.name = name, late = Empty))
+        };
+        let (a, b) = (root(here, "a"), root(there, "b"));
+        assert!(a.id().is_some() && a.id() == b.id(), "registries number alike: {:?} {:?}", a.id(), b.id());
+        with_default(here, || a.in_scope(|| info_span!("a.child").in_scope(|| ())));
+        with_default(there, || b.in_scope(|| info_span!("b.child").in_scope(|| info!("an event"))));
+        a.record("late", 1);
+        with_default(there, || {
+            let _b = b.enter();
+            with_default(here, || a.in_scope(|| info_span!("a.child in b").in_scope(|| ())));
+        });
+        let open = with_default(there, || info_span!("open"));
+        with_default(here, || drop(a));
+        with_default(there, || drop(b));
+        let expected = "a late=1\n  a.child\n  a.child in b\nb\n  b.child\n";
+        let spans = world.exported();
+        assert!(draw(&spans).starts_with(expected), "{mode:?}\n{}", draw(&spans));
+        assert_eq!(one(&spans, "b.child").events.events.len(), 1);
+        // There is one exporter, and one shutdown.
+        open.in_scope(|| ());
+        world.handle.shutdown(TIMEOUT).unwrap();
+        drop(open);
+        let stats = world.handle.stats();
+        assert_eq!((stats.roots_kept, stats.spans_exported, stats.spans_lost.shut_down), (3, 5, 1));
+    }
 }
 
 /// OpenTelemetry's context belongs to the thread, not to a subscriber; without it, each knows its own spans only.
