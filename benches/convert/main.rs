@@ -2,7 +2,11 @@
 //!
 //! The same bytes in one process, from memory to memory, the three one after the other in each round; processor time of
 //! the one thread. Reading alone hands each span to a sink that only counts. Writing alone writes the spans, which were
-//! read before, in the requests that a conversion makes.
+//! read before, in the requests that a conversion makes (in Jaeger's JSON: traces). What is written goes into memory
+//! that is there already, for all three alike.
+//!
+//! With arguments, `FROM TO [ROUNDS]`, only that pair. For instructions instead of times, run the program under
+//! callgrind with `--collect-atstart=no --toggle-collect=*::round`, and look for the three functions' inclusive costs.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 
@@ -20,7 +24,8 @@ const ROUNDS: usize = 21;
 const REQUEST_SPANS: usize = 1 << 12;
 /// A recording of the repository.
 const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/hdfs_raw_roots.tar.xz");
-const FORMATS: [Format; 4] = [Format::OtlpJson, Format::OtlpProto, Format::ZipkinJson, Format::HTrace];
+const FORMATS: [Format; 5] =
+    [Format::OtlpJson, Format::OtlpProto, Format::ZipkinJson, Format::HTrace, Format::JaegerJson];
 
 #[derive(Default)]
 struct Spans(Vec<Span<'static>>);
@@ -50,6 +55,15 @@ impl Sink for Count {
 }
 
 fn main() {
+    // Cargo hands `--bench` on.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let (pair, rounds) = match &arguments[..] {
+        [from, to, rest @ ..] => (
+            Some((from.parse().expect("a format"), to.parse().expect("a format"))),
+            rest.first().map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds")),
+        ),
+        _ => (None, ROUNDS),
+    };
     let mut spans = Spans::default();
     source::read(RECORDING.as_ref(), &source::Options::default(), &mut spans).expect("a recording");
     // HTrace 3 knows parents, but not traces; of itself each span is a trace of its own.
@@ -57,19 +71,23 @@ fn main() {
         span.trace_id.0 = span.trace_id.0.max(u128::from(span.span_id.0)).max(1);
     }
     println!(
-        "{} spans; ns a span, median of {ROUNDS} rounds; and convert by the sum of the other two",
+        "{} spans; ns a span, median of {rounds} rounds; and convert by the sum of the other two",
         spans.0.len()
     );
     println!("{:<12} {:<12} {:>8} {:>8} {:>8} {:>8}", "from", "to", "read", "write", "convert", "ratio");
-    for from in FORMATS {
-        let text = write(from, &spans.0);
+    for from in FORMATS.into_iter().filter(|from| pair.is_none_or(|pair: (Format, Format)| pair.0 == *from)) {
+        let mut text = Vec::new();
+        write_alone(from, &spans.0, &mut text);
         let mut known = Spans::default();
         from.read(&mut &*text, &"f".into(), &Limits::default(), &mut known);
-        for to in FORMATS.into_iter().filter(|to| *to != from) {
-            let mut rounds: Vec<[f64; 4]> = (0..ROUNDS).map(|_| round(from, to, &text, &known.0)).collect();
+        for to in FORMATS.into_iter().filter(|to| *to != from && pair.is_none_or(|pair| pair.1 == *to)) {
+            let mut out = Vec::new();
+            write_alone(to, &known.0, &mut out);
+            let mut results: Vec<_> =
+                (0..rounds).map(|_| round(from, to, &text, &known.0, &mut out)).collect();
             let mut median = |column: usize| {
-                rounds.sort_by(|a, b| a[column].total_cmp(&b[column]));
-                rounds[ROUNDS / 2][column]
+                results.sort_by(|a, b| a[column].total_cmp(&b[column]));
+                results[rounds / 2][column]
             };
             let [read, written, converted, ratio] = [0, 1, 2, 3].map(&mut median);
             println!(
@@ -82,32 +100,43 @@ fn main() {
 }
 
 /// Reading, writing and converting, ns a span; and the ratio of the last to the sum of the others.
-fn round(from: Format, to: Format, text: &[u8], spans: &[Span<'_>]) -> [f64; 4] {
+#[inline(never)]
+fn round(from: Format, to: Format, text: &[u8], spans: &[Span<'_>], out: &mut Vec<u8>) -> [f64; 4] {
     let count = spans.len() as f64;
-    let read = timed(|| {
-        let mut sink = Count::default();
-        from.read(&mut &*text, &"f".into(), &Limits::default(), &mut sink);
-        assert_eq!(sink.0, spans.len() as u64);
-    });
-    let written = timed(|| drop(write(to, spans)));
-    let converted = timed(|| {
-        let mut out = Vec::new();
-        let mut converter = Converter::new(to, Box::new(&mut out)).expect("a format that is written");
-        from.read(&mut &*text, &"f".into(), &Limits::default(), &mut converter);
-        assert_eq!(converter.finish().expect("memory takes everything").spans, spans.len() as u64);
-    });
+    let read = timed(|| assert_eq!(read_alone(from, text), spans.len() as u64));
+    let written = timed(|| write_alone(to, spans, out));
+    let converted = timed(|| assert_eq!(convert_all(from, to, text, out), spans.len() as u64));
     [read / count, written / count, converted / count, converted / (read + written)]
 }
 
-fn write(to: Format, spans: &[Span<'_>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut writer = to.writer(Box::new(&mut out)).expect("a format that is written");
-    for request in spans.chunks(REQUEST_SPANS) {
-        writer.trace(request).expect("memory takes everything");
+#[inline(never)]
+fn read_alone(from: Format, text: &[u8]) -> u64 {
+    let mut sink = Count::default();
+    from.read(&mut &*text, &"f".into(), &Limits::default(), &mut sink);
+    sink.0
+}
+
+#[inline(never)]
+fn write_alone(to: Format, spans: &[Span<'_>], out: &mut Vec<u8>) {
+    out.clear();
+    let mut writer = to.writer(Box::new(out)).expect("a format that is written");
+    let in_pieces = |a: &Span<'_>, b: &Span<'_>| to != Format::JaegerJson || a.trace_id == b.trace_id;
+    for trace in spans.chunk_by(in_pieces) {
+        for request in trace.chunks(REQUEST_SPANS) {
+            writer.trace(request).expect("memory takes everything");
+        }
     }
     writer.finish().expect("memory takes everything");
-    drop(writer);
-    out
+}
+
+#[inline(never)]
+fn convert_all(from: Format, to: Format, text: &[u8], out: &mut Vec<u8>) -> u64 {
+    out.clear();
+    let mut converter = Converter::new(to, Box::new(out)).expect("a format that is written");
+    let file = "f".into();
+    converter.file(&file, from);
+    from.read(&mut &*text, &file, &Limits::default(), &mut converter);
+    converter.finish().expect("memory takes everything").spans
 }
 
 fn timed(work: impl FnOnce()) -> f64 {

@@ -15,6 +15,7 @@ mod drawn;
 pub mod htrace;
 pub mod jaeger_json;
 mod json;
+mod keys;
 pub mod loss;
 mod micros;
 pub mod nezha_csv;

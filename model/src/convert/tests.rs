@@ -1,5 +1,6 @@
 //! Conversions in memory: what is written, and what is said of it.
 
+use super::requests::REQUEST_BYTES;
 use super::*;
 use crate::format::loss::Loss;
 use crate::ids::{SpanId, TraceId};
@@ -95,7 +96,7 @@ fn long_inputs_become_many_lines() {
     assert!(text.lines().count() > 1);
     assert!(
         text.lines()
-            .all(|line| line.len() < LINE_BYTES + 1_000 && line.matches("spanId").count() <= REQUEST_SPANS)
+            .all(|line| line.len() < REQUEST_BYTES + 1_000 && line.matches("spanId").count() <= REQUEST_SPANS)
     );
     assert_eq!(recording(Format::OtlpJson, &text).span_count(), 10_000);
 }

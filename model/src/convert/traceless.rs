@@ -1,6 +1,6 @@
 //! Spans without a trace id, as HTrace 3 writes for pipelines: they belong to the trace of their parent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rapidhash::fast::RandomState;
 
@@ -13,7 +13,9 @@ use crate::span::Span;
 pub(super) struct Traceless {
     /// Whether the file that is being read may have such spans.
     expected: bool,
-    trace_of: HashMap<SpanId, TraceId, RandomState>,
+    /// The spans that know their trace, in their order, with its id, which in HTrace has 64 bits. They are looked up at
+    /// the end only, if at all: a list takes less memory and far less time than a table.
+    known: Vec<(SpanId, u64)>,
     held: Vec<(Span<'static>, Place)>,
 }
 
@@ -23,22 +25,29 @@ impl Traceless {
         self.expected = expected;
     }
 
-    /// Gives a span back that knows its trace, and keeps one that doesn't.
-    pub(super) fn pass<'a>(&mut self, span: Span<'a>, place: &Place) -> Option<Span<'a>> {
-        if span.trace_id == TraceId::ZERO {
-            self.held.push((span.into_owned(), place.clone()));
-            return None;
+    /// Keeps a span that doesn't know its trace.
+    pub(super) fn hold(&mut self, span: Span<'_>, place: &Place) {
+        self.held.push((span.into_owned(), place.clone()));
+    }
+
+    /// Remembers the trace of a span that knows it.
+    #[inline]
+    pub(super) fn remember(&mut self, span: &Span<'_>) {
+        if let (true, Ok(trace_id)) = (self.expected, u64::try_from(span.trace_id.0)) {
+            self.known.push((span.span_id, trace_id));
         }
-        if self.expected {
-            self.trace_of.entry(span.span_id).or_insert(span.trace_id);
-        }
-        Some(span)
     }
 
     /// The spans that were kept, in their order, each with the trace of its nearest ancestor that has one. If none has,
     /// the end of the chain names the trace, and the last member of the tuple is false.
     pub(super) fn resolve(self) -> impl Iterator<Item = (Span<'static>, Place, bool)> {
-        let Self { mut trace_of, mut held, .. } = self;
+        let Self { known, mut held, .. } = self;
+        let asked_for: HashSet<SpanId, RandomState> =
+            held.iter().flat_map(|(span, _)| span.parents.iter().copied()).collect();
+        let mut trace_of: HashMap<_, _, RandomState> = HashMap::default();
+        for (span_id, trace_id) in known.into_iter().filter(|(span_id, _)| asked_for.contains(span_id)) {
+            trace_of.entry(span_id).or_insert(TraceId(trace_id.into()));
+        }
         let parents: HashMap<_, _, RandomState> =
             held.iter().rev().map(|(span, _)| (span.span_id, span.parents.clone())).collect();
         let mut found = vec![false; held.len()];

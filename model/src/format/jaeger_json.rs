@@ -43,7 +43,7 @@ mod trace;
 mod write;
 
 pub(super) use loss::losses;
-pub(super) use write::Writer;
+pub(crate) use write::{Trace, Writer};
 
 /// The log field that is an event's name.
 const EVENT: &str = "event";

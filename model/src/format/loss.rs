@@ -117,7 +117,12 @@ impl Found {
     }
 
     pub(super) fn iter(self) -> impl Iterator<Item = Loss> {
-        Loss::ALL.iter().copied().filter(move |&loss| self.0 & 1 << loss as u32 != 0)
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let loss = Loss::ALL.get(rest.trailing_zeros() as usize).copied();
+            rest &= rest.wrapping_sub(1);
+            loss
+        })
     }
 
     /// Times of a span and its events, for a format whose unit is so many nanoseconds.

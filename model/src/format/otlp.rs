@@ -16,6 +16,7 @@ use crate::span::{Link, Span};
 use crate::time::UnixNanos;
 use crate::value::{Attribute, Value};
 
+pub(super) mod gathered;
 #[cfg(test)]
 pub(super) mod testing;
 

@@ -24,6 +24,7 @@ use crate::source::Limits;
 use crate::span::{Resource, Scope};
 
 mod message;
+mod request;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ mod wire;
 mod write;
 
 use message::Head;
+pub(crate) use request::Request;
 pub use size::otlp_size;
 use wire::{Bytes, Fault, Fields, LEN, Why, varint};
 pub(super) use write::Writer;

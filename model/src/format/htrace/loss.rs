@@ -1,11 +1,11 @@
 //! What HTrace 4 can't hold of a span.
 
-use std::collections::HashSet;
-
+use super::super::keys::Keys;
 use super::super::loss::{Found, Loss, has_details};
 use super::super::otel_tags;
 use crate::span::Span;
 use crate::time::UnixNanos;
+use crate::value::Attribute;
 
 const MILLI_NS: u64 = 1_000_000;
 
@@ -20,17 +20,21 @@ pub(in crate::format) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::Flags, span.flags != 0);
     found.add_if(Loss::Shared, span.shared);
 
-    let of_resource = span.resource.attributes.iter();
-    let (names, others): (Vec<_>, Vec<_>) =
-        of_resource.partition(|attribute| attribute.key == "service.name");
-    found.add_if(Loss::AttributeRepeated, names.len() > 1);
-    found.add_if(Loss::AttributeType, names.iter().any(|name| name.value.as_str().is_none()));
-    found.add_if(Loss::AttributeMoved, !others.is_empty() || !span.scope.attributes.is_empty());
-    let mut keys = HashSet::new();
-    for attribute in span.attributes.iter().chain(&span.scope.attributes).chain(others) {
-        found.add_if(Loss::AttributeType, attribute.value.as_str().is_none());
-        found.add_if(Loss::AttributeRepeated, !keys.insert(&*attribute.key));
-        found.add_if(Loss::ReservedName, otel_tags::is_reserved(&attribute.key));
+    found.add_if(Loss::AttributeMoved, !span.scope.attributes.is_empty());
+    let mut keys = Keys::default();
+    for attribute in span.attributes.iter().chain(&span.scope.attributes) {
+        note(attribute, &mut keys, found);
+    }
+    let mut named = false;
+    for attribute in &span.resource.attributes {
+        if attribute.key == "service.name" {
+            found.add_if(Loss::AttributeRepeated, named);
+            found.add_if(Loss::AttributeType, attribute.value.as_str().is_none());
+            named = true;
+        } else {
+            found.add(Loss::AttributeMoved);
+            note(attribute, &mut keys, found);
+        }
     }
 
     let lost = |event: &crate::span::Event<'_>| !event.attributes.is_empty() || event.dropped_attributes != 0;
@@ -42,4 +46,11 @@ pub(in crate::format) fn losses(span: &Span<'_>, found: &mut Found) {
             found.add_if(Loss::LinkDetails, has_details(link) || link.trace_id.0 >> 64 != 0);
         }
     }
+}
+
+/// What holds for any attribute that becomes a note.
+fn note<'k>(attribute: &'k Attribute<'_>, keys: &mut Keys<'k>, found: &mut Found) {
+    found.add_if(Loss::AttributeType, attribute.value.as_str().is_none());
+    found.add_if(Loss::AttributeRepeated, !keys.insert(&attribute.key));
+    found.add_if(Loss::ReservedName, otel_tags::is_reserved(&attribute.key));
 }

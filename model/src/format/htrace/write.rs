@@ -1,9 +1,10 @@
 //! Spans as HTrace 4 writes them, one a line.
 
-use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 
 use super::super::TraceWriter;
+use super::super::json::write::hex;
+use super::super::keys::Keys;
 use super::super::otel_tags::{self, status_word};
 use super::super::plain_json::{text_of, write_integer, write_string};
 use crate::ids::{SpanId, TraceId};
@@ -91,7 +92,7 @@ pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
 }
 
 fn write_notes(out: &mut Vec<u8>, span: &Span<'_>) {
-    let mut notes = Notes { out, keys: HashSet::new() };
+    let mut notes = Notes { out, keys: Keys::default() };
     // What has a meaning goes first, so that no attribute of the same name takes its place.
     notes.text_if_any(otel_tags::KIND, span.kind.word().unwrap_or_default());
     notes.text_if_any(otel_tags::STATUS_CODE, status_word(span.status).unwrap_or_default());
@@ -114,7 +115,7 @@ fn write_notes(out: &mut Vec<u8>, span: &Span<'_>) {
 /// The inside of a span's notes.
 struct Notes<'o, 'k> {
     out: &'o mut Vec<u8>,
-    keys: HashSet<&'k str>,
+    keys: Keys<'k>,
 }
 
 impl<'k> Notes<'_, 'k> {
@@ -147,7 +148,10 @@ fn low(trace_id: TraceId) -> u64 {
 }
 
 fn write_id(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId) {
-    put(out, &format!("\"{:016x}{span_id}\"", low(trace_id)));
+    put(out, "\"");
+    hex(out, low(trace_id));
+    hex(out, span_id.0);
+    put(out, "\"");
 }
 
 fn millis(time: UnixNanos) -> Option<u64> {

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use rapidhash::fast::RandomState;
+
 use super::super::TraceWriter;
+use super::super::json::write::hex;
 use super::super::otel_tags::{self, status_word};
 use super::super::otlp::SHARED_KEY;
 use super::super::plain_json::{text_of, write_base64, write_double, write_integer, write_string};
@@ -32,7 +35,7 @@ const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
 /// - Attributes of the scope become the span's. `service.name` comes first in the resource.
 /// - Flags other than sampled, schema URLs, and counts of attributes that links, scope or resource
 ///   dropped are not written.
-pub(in crate::format) struct Writer<'w> {
+pub(crate) struct Writer<'w> {
     out: Box<dyn Write + 'w>,
     buffer: Vec<u8>,
     traces: u64,
@@ -42,7 +45,7 @@ pub(in crate::format) struct Writer<'w> {
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl<'w> Writer<'w> {
-    pub(in crate::format) fn new(out: Box<dyn Write + 'w>) -> Self {
+    pub(crate) fn new(out: Box<dyn Write + 'w>) -> Self {
         Self { out, buffer: b"{\"data\":[".to_vec(), traces: 0 }
     }
 
@@ -54,12 +57,15 @@ impl<'w> Writer<'w> {
 }
 
 impl TraceWriter for Writer<'_> {
+    /// Spans without a trace id of their own get that of the trace, which is the first span's that has one.
     fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()> {
-        comma(&mut self.buffer, self.traces as usize);
-        self.traces += 1;
-        put(&mut self.buffer, "\n");
-        write_trace(&mut self.buffer, spans);
-        if self.buffer.len() < BUFFER_BYTES { Ok(()) } else { self.write_out() }
+        let id = spans.iter().map(|span| span.trace_id).find(|&id| id != TraceId::ZERO).unwrap_or_default();
+        let mut processes = Processes::default();
+        self.begin_trace(id);
+        for (index, span) in spans.iter().enumerate() {
+            write_span_line(&mut self.buffer, index, span, id, &mut processes);
+        }
+        self.end_trace(&processes)
     }
 
     fn finish(&mut self) -> io::Result<()> {
@@ -69,48 +75,108 @@ impl TraceWriter for Writer<'_> {
     }
 }
 
-/// Appends one trace: an element of `data`.
-///
-/// Spans without a trace id of their own get that of the trace, which is the first span's that has one.
-fn write_trace(out: &mut Vec<u8>, spans: &[Span<'_>]) {
-    let trace_id = spans.iter().map(|span| span.trace_id).find(|&id| id != TraceId::ZERO).unwrap_or_default();
-    let mut processes = Processes::default();
-    put(out, "{\"traceID\":");
-    write_trace_id(out, trace_id);
-    put(out, ",\"spans\":[");
-    for (index, span) in spans.iter().enumerate() {
-        comma(out, index);
-        put(out, "\n");
-        write_span(out, span, trace_id, processes.number(&span.resource));
+impl Writer<'_> {
+    /// Writes a trace whose spans were written before.
+    pub(crate) fn written(&mut self, trace: &Trace) -> io::Result<()> {
+        self.begin_trace(trace.id);
+        self.buffer.extend_from_slice(&trace.spans);
+        self.end_trace(&trace.processes)
     }
-    put(out, "],\n\"processes\":{");
-    for (index, process) in processes.resources.iter().enumerate() {
-        comma(out, index);
-        put(out, "\"p");
-        write_integer(out, index as u64 + 1);
-        put(out, "\":");
-        write_process(out, process);
+
+    fn begin_trace(&mut self, id: TraceId) {
+        comma(&mut self.buffer, self.traces as usize);
+        self.traces += 1;
+        put(&mut self.buffer, "\n{\"traceID\":");
+        write_trace_id(&mut self.buffer, id);
+        put(&mut self.buffer, ",\"spans\":[");
     }
-    put(out, "},\"warnings\":null}");
+
+    fn end_trace(&mut self, processes: &Processes) -> io::Result<()> {
+        let out = &mut self.buffer;
+        put(out, "],\n\"processes\":{");
+        for (index, process) in processes.resources.iter().enumerate() {
+            comma(out, index);
+            put(out, "\"p");
+            write_integer(out, index as u64 + 1);
+            put(out, "\":");
+            write_process(out, process);
+        }
+        put(out, "},\"warnings\":null}");
+        if out.len() < BUFFER_BYTES { Ok(()) } else { self.write_out() }
+    }
+}
+
+/// A trace that is not whole yet. Of its spans only the text is kept, which takes about as much memory as they would.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    id: TraceId,
+    spans: Vec<u8>,
+    count: usize,
+    processes: Processes,
+}
+
+impl Trace {
+    /// A trace without spans yet.
+    pub(crate) fn new(id: TraceId) -> Self {
+        Self { id, spans: Vec::new(), count: 0, processes: Processes::default() }
+    }
+
+    /// Adds a span.
+    pub(crate) fn add(&mut self, span: &Span<'_>) {
+        write_span_line(&mut self.spans, self.count, span, self.id, &mut self.processes);
+        self.count += 1;
+    }
+}
+
+/// Appends the span of this index of a trace on a line of its own.
+fn write_span_line(
+    out: &mut Vec<u8>,
+    index: usize,
+    span: &Span<'_>,
+    trace_id: TraceId,
+    processes: &mut Processes,
+) {
+    comma(out, index);
+    put(out, "\n");
+    write_span(out, span, trace_id, processes.number(&span.resource));
 }
 
 /// The processes of a trace, numbered from 1 as they come.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Processes {
     resources: Vec<Arc<Resource>>,
-    /// By address: spans of a process mostly share one resource.
-    numbers: HashMap<*const Resource, usize>,
+    /// The numbers of other resources than the first few of these, by address. They are kept, so that no address is
+    /// given to something else.
+    others: HashMap<*const Resource, (Arc<Resource>, usize), RandomState>,
 }
+
+/// So many resources are compared by address one by one. Spans of a process mostly share one.
+const FEW_RESOURCES: usize = 8;
 
 impl Processes {
     fn number(&mut self, resource: &Arc<Resource>) -> usize {
-        *self.numbers.entry(Arc::as_ptr(resource)).or_insert_with(|| {
-            let equal = self.resources.iter().position(|known| known == resource);
-            equal.unwrap_or_else(|| {
-                self.resources.push(Arc::clone(resource));
-                self.resources.len() - 1
-            }) + 1
-        })
+        let same = |known: &Arc<Resource>| Arc::ptr_eq(known, resource);
+        match self.resources.iter().take(FEW_RESOURCES).position(same) {
+            Some(index) => index + 1,
+            None => self.number_of_other(resource),
+        }
+    }
+
+    #[inline(never)]
+    fn number_of_other(&mut self, resource: &Arc<Resource>) -> usize {
+        let address = Arc::as_ptr(resource);
+        if let Some((_, number)) = self.others.get(&address) {
+            return *number;
+        }
+        let equal = self.resources.iter().position(|known| known == resource);
+        let number = equal.unwrap_or(self.resources.len()) + 1;
+        if equal.is_none() {
+            self.resources.push(Arc::clone(resource));
+        }
+        if equal.is_some() || number > FEW_RESOURCES {
+            self.others.insert(address, (Arc::clone(resource), number));
+        }
+        number
     }
 }
 
@@ -179,9 +245,9 @@ pub(super) fn is_child_of(link: &Link<'_>) -> bool {
 }
 
 fn write_reference(out: &mut Vec<u8>, kind: &str, trace_id: TraceId, span_id: SpanId) {
-    put(out, "{\"refType\":");
-    write_string(out, kind);
-    put(out, ",\"traceID\":");
+    put(out, "{\"refType\":\"");
+    put(out, kind);
+    put(out, "\",\"traceID\":");
     write_trace_id(out, trace_id);
     put(out, ",\"spanID\":");
     write_span_id(out, span_id);
@@ -343,14 +409,19 @@ fn micros(time: UnixNanos) -> u64 {
 
 /// Jaeger writes ids of 64 bits with 16 digits.
 fn write_trace_id(out: &mut Vec<u8>, id: TraceId) {
-    match u64::try_from(id.0) {
-        Ok(low) => write_span_id(out, SpanId(low)),
-        Err(_) => put(out, &format!("\"{id}\"")),
+    put(out, "\"");
+    let high = (id.0 >> 64) as u64;
+    if high != 0 {
+        hex(out, high);
     }
+    hex(out, id.0 as u64);
+    put(out, "\"");
 }
 
 fn write_span_id(out: &mut Vec<u8>, id: SpanId) {
-    put(out, &format!("\"{id}\""));
+    put(out, "\"");
+    hex(out, id.0);
+    put(out, "\"");
 }
 
 fn put(out: &mut Vec<u8>, text: &str) {

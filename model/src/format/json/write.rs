@@ -46,6 +46,25 @@ pub(crate) fn base64(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     write!(out, "\"{}\"", STANDARD.encode(bytes))
 }
 
+/// Appends the 16 digits of an id.
+#[inline]
+pub(crate) fn hex(out: &mut Vec<u8>, id: u64) {
+    let digits = [hex_digits((id >> 32) as u32), hex_digits(id as u32)];
+    out.extend_from_slice(digits.as_flattened());
+}
+
+/// Eight hexadecimal digits, all at once: each goes into a byte of its own, the first into the highest.
+fn hex_digits(number: u32) -> [u8; 8] {
+    let spread = u64::from(number);
+    let spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff;
+    let spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
+    let spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // Adding six carries what is above nine into the next bit.
+    let letters = (spread + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    let from_nine_to_a = u64::from(b'a' - b'9' - 1);
+    (spread + 0x3030_3030_3030_3030 + letters * from_nine_to_a).to_be_bytes()
+}
+
 /// Writes the commas between the elements of a list or the members of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Commas(bool);
@@ -55,6 +74,22 @@ impl Commas {
     pub(crate) fn next(&mut self, out: &mut Vec<u8>) {
         if std::mem::replace(&mut self.0, true) {
             out.push(b',');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_sixteen_digits() {
+        let mut ids = vec![0, 1, u64::MAX, 0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+        ids.extend((0..64).map(|bit| 1 << bit));
+        for id in ids {
+            let mut out = Vec::new();
+            hex(&mut out, id);
+            assert_eq!(String::from_utf8(out), Ok(format!("{id:016x}")));
         }
     }
 }

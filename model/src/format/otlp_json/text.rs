@@ -1,6 +1,6 @@
 //! Spans, resources and scopes as the text of OTLP JSON.
 
-use crate::format::json::write::Commas;
+use crate::format::json::write::{Commas, hex};
 use crate::format::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
 use crate::format::plain_json::{write_base64, write_double, write_integer, write_string};
 use crate::ids::{SpanId, TraceId};
@@ -213,13 +213,6 @@ fn any_value(out: &mut Vec<u8>, value: &Value<'_>) {
         }
     }
     put(out, "}");
-}
-
-/// Appends 16 hexadecimal digits.
-fn hex(out: &mut Vec<u8>, value: u64) {
-    let digits: [u8; 16] =
-        std::array::from_fn(|place| b"0123456789abcdef"[(value >> (60 - 4 * place)) as usize & 15]);
-    out.extend_from_slice(&digits);
 }
 
 fn put(out: &mut Vec<u8>, text: &str) {

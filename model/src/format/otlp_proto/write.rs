@@ -1,8 +1,8 @@
 //! Writing export requests as protobuf, straight from spans: no message is built in between.
 //!
 //! A message's length stands in front of it, but is known only behind it. Room for the shortest form is left, and the
-//! message moved if it turns out longer: a few bytes for attributes, and once for each list of spans, which costs less
-//! than to compute every length first.
+//! message moved if it turns out longer: a few bytes for attributes, and once for each list of spans unless its length
+//! is about known, which costs less than to compute every length first.
 
 use std::io::{self, BufWriter, Write};
 
@@ -60,20 +60,45 @@ const fn tag(number: u8, wire_type: u8) -> u8 {
 /// Spans of one resource and scope share them, wherever they stand in `spans`.
 pub fn write_request(out: &mut Vec<u8>, spans: &[Span<'_>]) {
     for (resource, spans) in groups(spans.iter(), |span| &span.resource) {
-        message(out, 1, |out| {
-            message(out, 1, |out| resource_fields(out, resource));
+        resource_spans(out, resource, 0, |out| {
             for (scope, spans) in groups(spans.into_iter(), |span| &span.scope) {
-                message(out, 2, |out| {
-                    message(out, 1, |out| scope_fields(out, scope));
-                    for span in spans {
-                        message(out, 2, |out| span_fields(out, span));
-                    }
-                    text(out, 3, &scope.schema_url);
-                });
+                scope_spans(out, scope, 0, |out| spans.into_iter().for_each(|span| scope_span(out, span)));
             }
-            text(out, 3, &resource.schema_url);
         });
     }
+}
+
+/// Appends the spans of a resource, grouped by `scopes` into at least so many bytes.
+pub(super) fn resource_spans(
+    out: &mut Vec<u8>,
+    resource: &Resource,
+    bytes_min: usize,
+    scopes: impl FnOnce(&mut Vec<u8>),
+) {
+    long_message(out, 1, bytes_min, |out| {
+        message(out, 1, |out| resource_fields(out, resource));
+        scopes(out);
+        text(out, 3, &resource.schema_url);
+    });
+}
+
+/// Appends the spans of a scope, which `spans` writes into at least so many bytes.
+pub(super) fn scope_spans(
+    out: &mut Vec<u8>,
+    scope: &Scope,
+    bytes_min: usize,
+    spans: impl FnOnce(&mut Vec<u8>),
+) {
+    long_message(out, 2, bytes_min, |out| {
+        message(out, 1, |out| scope_fields(out, scope));
+        spans(out);
+        text(out, 3, &scope.schema_url);
+    });
+}
+
+/// Appends one of the spans of a scope.
+pub(super) fn scope_span(out: &mut Vec<u8>, span: &Span<'_>) {
+    message(out, 2, |out| span_fields(out, span));
 }
 
 fn resource_fields(out: &mut Vec<u8>, resource: &Resource) {
@@ -237,16 +262,45 @@ fn message(out: &mut Vec<u8>, number: u8, fields: impl FnOnce(&mut Vec<u8>)) {
     if len < 0x80 {
         out[start - 1] = len as u8;
     } else {
-        lengthen(out, start, len);
+        Room { start, bytes: 1 }.fill(out);
     }
 }
 
-/// Puts a length of more than one byte in front of the message that starts at `start`.
-fn lengthen(out: &mut Vec<u8>, start: usize, len: usize) {
-    let (length, used) = varint_bytes(len as u64);
-    out.extend_from_slice(&length[1..used]);
-    out.copy_within(start..start + len, start + used - 1);
-    out[start - 1..start - 1 + used].copy_from_slice(&length[..used]);
+/// The same for one that will have at least so many bytes.
+fn long_message(out: &mut Vec<u8>, number: u8, len_min: usize, fields: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag(number, LEN));
+    let room = Room::leave(out, len_min);
+    fields(out);
+    room.fill(out);
+}
+
+/// Room for the length of a message in front of it.
+pub(super) struct Room {
+    /// Where the message starts.
+    start: usize,
+    /// How many bytes were left free before that.
+    bytes: usize,
+}
+
+impl Room {
+    /// Leaves room for the length of a message that will have at least so many bytes.
+    pub(super) fn leave(out: &mut Vec<u8>, len_min: usize) -> Self {
+        let (_, bytes) = varint_bytes(len_min as u64);
+        out.resize(out.len() + bytes, 0);
+        Self { start: out.len(), bytes }
+    }
+
+    /// Puts in the length of the message, which ends where `out` does. It moves if its length takes more room.
+    pub(super) fn fill(self, out: &mut Vec<u8>) {
+        let Self { start, bytes } = self;
+        let len = out.len() - start;
+        let (length, used) = varint_bytes(len as u64);
+        if used > bytes {
+            out.extend_from_slice(&length[bytes..used]);
+            out.copy_within(start..start + len, start + used - bytes);
+        }
+        out[start - bytes..start - bytes + used].copy_from_slice(&length[..used]);
+    }
 }
 
 #[inline]

@@ -218,12 +218,10 @@ pub(super) fn is_local(attribute: &Attribute<'_>) -> bool {
     }
 }
 
-/// True if an attribute of a span is the number of its peer's port, which is one again when it is read.
-pub(super) fn is_peer_port(attribute: &Attribute<'_>, remote: u16) -> bool {
-    attribute.key == PEER_PORT
-        && matches!(attribute.value, Value::Int(_))
-        && remote != 0
-        && port(&attribute.value) == Some(remote)
+/// The port of a span's peer, if this attribute is the one that has it and has it as a number.
+pub(super) fn peer_port(attribute: &Attribute<'_>) -> Option<u16> {
+    let is_number = matches!(attribute.value, Value::Int(_)) && attribute.key == PEER_PORT;
+    if is_number { port(&attribute.value) } else { None }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

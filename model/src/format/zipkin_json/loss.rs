@@ -1,11 +1,10 @@
 //! What Zipkin can't hold of a span.
 
-use std::collections::HashSet;
-
+use super::super::keys::Keys;
 use super::super::loss::{Found, Loss, any_changes_in_json};
 use super::super::otel_tags;
 use super::super::plain_json::text_of;
-use super::endpoint::{Endpoint, is_local, is_peer_port};
+use super::endpoint::{Endpoint, is_local, peer_port};
 use super::span::tells_of_resource;
 use super::{DEBUG, MORE_PARENTS, link};
 use crate::span::{Span, Status};
@@ -27,13 +26,12 @@ pub(in crate::format) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::ServiceName, span.resource.service_name().is_empty());
     found.add_if(Loss::StatusMessage, span.status == Status::Error && span.status_message == "true");
 
-    let remote_port = Endpoint::remote(span.kind, &span.attributes).map_or(0, |remote| remote.port);
-    let mut keys = HashSet::new();
+    let mut keys = Keys::default();
     for attribute in &span.attributes {
         if is_untrue_error(attribute) {
             found.add(Loss::AttributeLeftOut);
         } else if !(attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_))) {
-            let typed = attribute.value.as_str().is_none() && !is_peer_port(attribute, remote_port);
+            let typed = attribute.value.as_str().is_none() && !is_remote_port(attribute, span);
             found.add_if(Loss::AttributeType, typed);
             found.add_if(Loss::AttributeMoved, tells_of_resource(&attribute.key));
             tag(attribute, &mut keys, found);
@@ -44,10 +42,10 @@ pub(in crate::format) fn losses(span: &Span<'_>, found: &mut Found) {
         found.add(Loss::AttributeMoved);
         tag(attribute, &mut keys, found);
     }
-    let mut local = HashSet::new();
+    let mut local = Keys::default();
     for attribute in &span.resource.attributes {
         if is_local(attribute) {
-            found.add_if(Loss::AttributeRepeated, !local.insert(&*attribute.key));
+            found.add_if(Loss::AttributeRepeated, !local.insert(&attribute.key));
         } else {
             found.as_text(std::slice::from_ref(attribute));
             found.add_if(Loss::AttributeMoved, !tells_of_resource(&attribute.key));
@@ -61,11 +59,18 @@ pub(in crate::format) fn losses(span: &Span<'_>, found: &mut Found) {
 }
 
 /// What holds for any attribute that becomes a tag.
-fn tag<'k>(attribute: &'k Attribute<'_>, keys: &mut HashSet<&'k str>, found: &mut Found) {
+fn tag<'k>(attribute: &'k Attribute<'_>, keys: &mut Keys<'k>, found: &mut Found) {
     found.add_if(Loss::AttributeRepeated, !keys.insert(&attribute.key));
     let key = &*attribute.key;
     let reserved = otel_tags::is_reserved(key) || link::is_key(key);
     found.add_if(Loss::ReservedName, reserved || matches!(key, otel_tags::ERROR | MORE_PARENTS));
+}
+
+/// True for the number of the remote endpoint's port, which is one again when it is read.
+fn is_remote_port(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
+    peer_port(attribute).is_some_and(|port| {
+        Endpoint::remote(span.kind, &span.attributes).is_some_and(|remote| remote.port == port)
+    })
 }
 
 /// Zipkin takes any tag `error` for an error.

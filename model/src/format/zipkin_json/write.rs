@@ -1,9 +1,10 @@
 //! Spans as Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation.
 
-use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::super::TraceWriter;
+use super::super::json::write::hex;
+use super::super::keys::Keys;
 use super::super::otel_tags::{self, status_word};
 use super::super::plain_json::{text_of, write_integer, write_string};
 use super::endpoint::{Endpoint, is_local};
@@ -75,15 +76,15 @@ pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     // Zipkin takes ids of 64 bits with 16 digits.
     let high = (span.trace_id.0 >> 64) as u64;
     if high != 0 {
-        put_hex(out, high);
+        hex(out, high);
     }
-    put_hex(out, span.trace_id.0 as u64);
+    hex(out, span.trace_id.0 as u64);
     put(out, "\",\"id\":\"");
-    put_hex(out, span.span_id.0);
+    hex(out, span.span_id.0);
     put(out, "\"");
     if let Some(parent) = span.parents.first() {
         put(out, ",\"parentId\":\"");
-        put_hex(out, parent.0);
+        hex(out, parent.0);
         put(out, "\"");
     }
     if !span.name.is_empty() {
@@ -209,7 +210,7 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     for attribute in span.resource.attributes.iter().filter(|attribute| !is_local(attribute)) {
         tags.value(&attribute.key, &attribute.value);
     }
-    if tags.keys.count > 0 {
+    if !tags.keys.is_empty() {
         put(out, "}");
     }
 }
@@ -223,7 +224,7 @@ struct Tags<'o, 'k> {
 impl<'k> Tags<'_, 'k> {
     /// Writes a key, unless it was written before.
     fn key(&mut self, key: &'k str) -> bool {
-        let first = self.keys.count == 0;
+        let first = self.keys.is_empty();
         let new = self.keys.insert(key);
         if new {
             put(self.out, if first { ",\"tags\":{" } else { "," });
@@ -269,55 +270,8 @@ impl<'k> Tags<'_, 'k> {
     }
 }
 
-/// Keys that were written. Few are compared one by one, which is faster than to hash them, and only if one that looks
-/// like it was there.
-#[derive(Default)]
-struct Keys<'k> {
-    /// A bit for each look of a key that was there.
-    looks: u64,
-    few: smallvec::SmallVec<[&'k str; 32]>,
-    many: HashSet<&'k str>,
-    count: usize,
-}
-
-impl<'k> Keys<'k> {
-    /// False if the key was there.
-    fn insert(&mut self, key: &'k str) -> bool {
-        let look = 1 << look(key);
-        let known = self.looks & look != 0 && (self.few.contains(&key) || self.many.contains(key));
-        self.looks |= look;
-        if !known {
-            self.count += 1;
-            if self.few.len() < self.few.inline_size() {
-                self.few.push(key);
-            } else {
-                self.many.insert(key);
-            }
-        }
-        !known
-    }
-}
-
-/// A number below 64 that equal keys share, and others seldom: their length with two of their bytes, mixed by
-/// multiplication (2^64 divided by the golden ratio).
-fn look(key: &str) -> u32 {
-    let byte = |at: usize| u64::from(key.as_bytes().get(at).copied().unwrap_or(0));
-    let mixed = key.len() as u64 | byte(key.len() / 2) << 8 | byte(key.len().wrapping_sub(1)) << 16;
-    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as u32
-}
-
 fn micros(time: UnixNanos) -> u64 {
     time.0 / 1_000
-}
-
-/// Appends the 16 digits of an id.
-fn put_hex(out: &mut Vec<u8>, id: u64) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [0; 16];
-    for (at, digit) in text.iter_mut().enumerate() {
-        *digit = DIGITS[(id >> (60 - 4 * at) & 0xf) as usize];
-    }
-    out.extend_from_slice(&text);
 }
 
 fn put(out: &mut Vec<u8>, text: &str) {

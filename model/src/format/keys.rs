@@ -1,0 +1,67 @@
+//! Which keys were met before.
+
+use std::collections::HashSet;
+
+use rapidhash::fast::RandomState;
+use smallvec::SmallVec;
+
+/// Keys of one object. Few are compared one by one, which is faster than to hash them, and only if one that looks like
+/// it was there.
+#[derive(Default)]
+pub(super) struct Keys<'k> {
+    /// A bit for each look of a key that was there.
+    looks: u64,
+    few: SmallVec<[&'k str; 32]>,
+    many: HashSet<&'k str, RandomState>,
+}
+
+impl<'k> Keys<'k> {
+    /// False if the key was there.
+    #[inline]
+    pub(super) fn insert(&mut self, key: &'k str) -> bool {
+        let look = 1 << look(key);
+        let known = self.looks & look != 0 && (self.few.contains(&key) || self.many.contains(key));
+        self.looks |= look;
+        if !known {
+            if self.few.len() < self.few.inline_size() {
+                self.few.push(key);
+            } else {
+                self.many.insert(key);
+            }
+        }
+        !known
+    }
+
+    /// True before the first key.
+    pub(super) fn is_empty(&self) -> bool {
+        self.looks == 0
+    }
+}
+
+/// A number below 64 that equal keys share, and others seldom: their length with two of their bytes, mixed by
+/// multiplication (2^64 divided by the golden ratio).
+#[inline]
+fn look(key: &str) -> u32 {
+    let byte = |at: usize| u64::from(key.as_bytes().get(at).copied().unwrap_or(0));
+    let mixed = key.len() as u64 | byte(key.len() / 2) << 8 | byte(key.len().wrapping_sub(1)) << 16;
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_is_new_once_be_they_few_or_many() {
+        let names: Vec<_> = (0..200).map(|number| format!("key.{number}")).collect();
+        let mut keys = Keys::default();
+        assert!(keys.is_empty());
+        for (index, name) in names.iter().enumerate() {
+            assert!(keys.insert(name), "{name}");
+            assert!(!keys.is_empty());
+            assert!(names[..=index].iter().all(|known| !keys.insert(known)), "{name}");
+        }
+        assert!(keys.insert(""));
+        assert!(!keys.insert(""));
+    }
+}
