@@ -17,6 +17,8 @@ mod differences;
 #[cfg(feature = "enabled")]
 mod gated;
 #[cfg(feature = "enabled")]
+mod logs;
+#[cfg(feature = "enabled")]
 mod losses;
 mod off;
 #[cfg(feature = "enabled")]

@@ -194,6 +194,12 @@ pub(crate) const ROWS: &[Row] = &[
         info!(parent: None, "nowhere");
         drop(other);
     }),
+    ("events of the log crate", || {
+        let _root = info_span!("root").entered();
+        crate::logs::by_macros();
+        info!("one of tracing's own");
+        crate::logs::from_nowhere();
+    }),
     ("error events set the status", || {
         info_span!("a").in_scope(|| error!("failed"));
         info_span!("b").in_scope(|| error!(error = "why"));
