@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+pub(crate) use astracer_tuner::text::{count, measure, whole};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use serde::Serialize;
 
@@ -83,19 +84,6 @@ fn lines(table: &Table) -> impl Iterator<Item = String> {
     table.lines().map(|line| line.trim_end().to_owned())
 }
 
-/// 1234567 as "1,234,567".
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Bytes with a decimal unit: "11.6 MB".
 pub(crate) fn bytes(number: u64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
@@ -108,43 +96,16 @@ pub(crate) fn plural(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A measure with about four digits, however large or small: "0.0123", "12.34", "123,456".
-pub(crate) fn measure(number: f64) -> String {
-    match number.abs() {
-        size if size.is_nan() => "-".to_owned(),
-        size if size.is_infinite() => "inf".to_owned(),
-        0.0 => "0".to_owned(),
-        size if size >= 1000.0 => {
-            let sign = if number < 0.0 { "-" } else { "" };
-            format!("{sign}{}", count(size.round() as u64))
-        }
-        size if size >= 100.0 => format!("{number:.1}"),
-        size if size >= 10.0 => format!("{number:.2}"),
-        size if size >= 0.001 => format!("{number:.3}"),
-        _ => format!("{number:.1e}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_for_people() {
-        assert_eq!(count(0), "0");
-        assert_eq!(count(999), "999");
-        assert_eq!(count(1_000), "1,000");
-        assert_eq!(count(1_234_567), "1,234,567");
+    fn sizes_and_plurals_are_for_people() {
         assert_eq!(bytes(999), "999 B");
         assert_eq!(bytes(11_631_171), "11.6 MB");
         assert_eq!(plural(1, "trace"), "1 trace");
         assert_eq!(plural(0, "trace"), "0 traces");
-        assert_eq!(measure(0.0), "0");
-        assert_eq!(measure(0.00001), "1.0e-5");
-        assert_eq!(measure(0.12345), "0.123");
-        assert_eq!(measure(19.123), "19.12");
-        assert_eq!(measure(42_648.25), "42,648");
-        assert_eq!(measure(f64::INFINITY), "inf");
     }
 
     #[test]

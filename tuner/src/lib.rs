@@ -35,6 +35,7 @@ pub mod statistics;
 mod sweep;
 #[cfg(test)]
 mod testing;
+pub mod text;
 pub mod tune;
 pub mod workload;
 

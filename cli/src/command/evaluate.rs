@@ -178,7 +178,6 @@ fn numbers(summary: &Summary, workload: &WorkloadSummary) -> Vec<String> {
     let pair = |number: &dyn Fn(f64) -> String, mean: f64, sd: f64| {
         if sd == 0.0 || sd.is_nan() { number(mean) } else { format!("{}\n±{}", number(mean), number(sd)) }
     };
-    let whole = |number: f64| output::count(number.round() as u64);
     let percent = |number: f64| format!("{:.2}%", number * 100.0);
     // The mean of a number of things is seldom whole; "of all" stands behind the mean only.
     let found = |mean: f64, sd: f64, all: u64| {
@@ -188,8 +187,8 @@ fn numbers(summary: &Summary, workload: &WorkloadSummary) -> Vec<String> {
         if sd == 0.0 { above } else { format!("{above}\n±{}", number(sd)) }
     };
     vec![
-        pair(&whole, mean.traces, sd.traces),
-        pair(&whole, mean.spans, sd.spans),
+        pair(&output::whole, mean.traces, sd.traces),
+        pair(&output::whole, mean.spans, sd.spans),
         pair(&percent, mean.tfcr, sd.tfcr),
         pair(&percent, mean.tfcr_otlp, sd.tfcr_otlp),
         found(mean.functions, sd.functions, workload.functions),

@@ -10,6 +10,7 @@ use crate::curves::{CurvePoint, Curves, Series};
 use crate::expect::Expected;
 use crate::held_out::{HeldOut, Replayed};
 use crate::key_choice::KeyChoice;
+use crate::text::{count, measure, named, whole};
 
 const CSS: &str = include_str!("page.css");
 /// Rows shown of long tables; a line says how many there are beyond.
@@ -290,14 +291,14 @@ fn root_table(report: &Report<'_>, kept: &Kept) -> Markup {
     html! {
         h2 { "Roots: seen and kept" }
         p.note {
-            "One replay (seed " (SEED) "). Bars are on a logarithmic scale up to " (whole(most as f64))
+            "One replay (seed " (SEED) "). Bars are on a logarithmic scale up to " (count(most))
             " traces: the outline is what was seen, the filled part what was kept."
         }
         div.wide { table {
             tr { th { "root" } th { "seen" } th { "kept" } th { "" } th { "of traces" } th { "of bytes" } }
             @for row in rows.iter().take(ROOTS_SHOWN) {
                 tr.none[row.kept == 0] {
-                    td.name { (named(&row.key)) } td { (whole(row.seen as f64)) } td { (whole(row.kept as f64)) }
+                    td.name { (named(&row.key)) } td { (count(row.seen)) } td { (count(row.kept)) }
                     td { (bar(row.seen, row.kept, most)) }
                     td { (percent(row.kept as f64 / row.seen as f64)) }
                     td { (percent(row.bytes_kept as f64 / row.bytes.max(1) as f64)) }
@@ -340,7 +341,7 @@ fn histograms(rows: &[FunctionRow], kept: &Kept) -> Markup {
 fn function_table(rows: &[FunctionRow], kept: &Kept) -> Markup {
     let part = |part: &Part| {
         html! {
-            td { (whole(part.count as f64)) }
+            td { (count(part.count)) }
             @if part.count == 0 { td { "-" } td { "-" } td { "-" } }
             @else { td { (measure(part.duration_ms.mean)) } td { (measure(part.duration_ms.sd)) } td { (measure(part.max_ms)) } }
         }
@@ -423,10 +424,6 @@ fn more(all: usize, shown: usize, columns: usize) -> Markup {
     html! { @if all > shown { tr { td colspan=(columns) { "and " (all - shown) " more" } } } }
 }
 
-fn named(name: &str) -> &str {
-    if name.is_empty() { "(unnamed)" } else { name }
-}
-
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent >= 10.0 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
@@ -436,32 +433,6 @@ fn one(number: f64) -> String {
     if number.fract() == 0.0 { whole(number) } else { format!("{number:.1}") }
 }
 
-/// "1,234,567"
-fn whole(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn optional(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), measure)
-}
-
-/// About four digits.
-fn measure(number: f64) -> String {
-    match number.abs() {
-        size if !size.is_finite() => "-".to_owned(),
-        0.0 => "0".to_owned(),
-        size if size >= 1000.0 => whole(number),
-        size if size >= 100.0 => format!("{number:.1}"),
-        size if size >= 10.0 => format!("{number:.2}"),
-        size if size >= 0.001 => format!("{number:.3}"),
-        _ => format!("{number:.1e}"),
-    }
 }

@@ -70,7 +70,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
 
 fn cells(score: &Expected) -> Vec<String> {
     vec![
-        output::count(score.traces.round() as u64),
+        output::whole(score.traces),
         format!("{:.2}%", score.tfcr * 100.0),
         format!("{:.1}/{:.0}", score.functions, score.functions_all),
         format!("{:.1}/{:.0}", score.call_trees, score.call_trees_all),

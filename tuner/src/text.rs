@@ -1,0 +1,85 @@
+//! Numbers and names as people read them, in tables and in the report.
+
+/// 1234567 as "1,234,567".
+pub fn count(number: u64) -> String {
+    grouped(&number.to_string())
+}
+
+/// About four digits, however large or small: "0.0123", "12.34", "123,456". "-" if it is not a number.
+pub fn measure(number: f64) -> String {
+    match number.abs() {
+        size if size.is_nan() => "-".to_owned(),
+        size if size.is_infinite() => number.to_string(),
+        0.0 => "0".to_owned(),
+        size if size >= 1000.0 => whole(number),
+        size if size >= 100.0 => format!("{number:.1}"),
+        size if size >= 10.0 => format!("{number:.2}"),
+        size if size >= 0.001 => format!("{number:.3}"),
+        _ => format!("{number:.1e}"),
+    }
+}
+
+/// Without a fraction: 1234.5 as "1,235". "-" if it is not a number.
+pub fn whole(number: f64) -> String {
+    // `+ 0.0` turns -0.0 into 0.0.
+    let rounded = number.round() + 0.0;
+    if rounded.is_nan() {
+        return "-".to_owned();
+    }
+    let text = rounded.to_string();
+    match text.strip_prefix('-') {
+        Some(digits) => format!("-{}", grouped(digits)),
+        None => grouped(&text),
+    }
+}
+
+/// The name, or "(unnamed)" where it is empty.
+pub fn named(name: &str) -> &str {
+    if name.is_empty() { "(unnamed)" } else { name }
+}
+
+/// Digits with a comma before each three of them. What is no number ("inf") has none.
+fn grouped(digits: &str) -> String {
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && digit.is_ascii_digit() && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
+        for (number, expected) in [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (0.00001, "1.0e-5"),
+            (0.12345, "0.123"),
+            (-0.5, "-0.500"),
+            (19.123, "19.12"),
+            (123.456, "123.5"),
+            (42_648.25, "42,648"),
+            (-1_234.5, "-1,235"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "-"),
+        ] {
+            assert_eq!(measure(number), expected, "{number}");
+        }
+        assert_eq!([0.4, -0.4, 999.5, 1e6, -999.9].map(whole), ["0", "0", "1,000", "1,000,000", "-1,000"]);
+        assert_eq!([f64::INFINITY, f64::NAN].map(whole), ["inf", "-"]);
+    }
+
+    #[test]
+    fn a_name_that_is_empty_can_be_seen() {
+        assert_eq!(["", " ", "GET /"].map(named), ["(unnamed)", " ", "GET /"]);
+    }
+}
