@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-pub(crate) use astracer_tuner::text::{count, measure, whole};
+pub(crate) use astracer_tuner::text::{count, measure, named, whole};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use serde::Serialize;
 

@@ -97,6 +97,18 @@ names: 2 with ids folded to 1 (2 of them to read(*)); --names raw keeps them
 }
 
 #[test]
+fn inspect_shows_names_that_are_empty() {
+    let nameless = TWO_TRACES.replace("read(1001)", "");
+    let text = success(&run_with_input(&["inspect", "-"], &nameless));
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("(unnamed) ")).collect();
+    // As a root and as a function.
+    assert_eq!(rows.len(), 2, "{text}");
+    let json = success(&run_with_input(&["inspect", "-", "--json", "--sort", "name"], &nameless));
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&json["roots"][0]["name"], &json["functions"][0]["name"]), (&"".into(), &"".into()));
+}
+
+#[test]
 fn names_can_stay_raw_and_rules_be_set() {
     let text = success(&run_with_input(&["inspect", "-", "--names", "raw"], TWO_TRACES));
     assert!(text.contains("read(1001)") && !text.contains("folded"), "{text}");

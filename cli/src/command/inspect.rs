@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Inspect, stop: &AtomicBool) -> Result<(), Failure> {
         &["root", "traces", "share", "trees", "spans", "max/s", "mean ms", "sd ms"],
         inspection.roots.iter().map(|root| {
             vec![
-                root.name.clone(),
+                output::named(&root.name).to_owned(),
                 output::count(root.traces),
                 format!("{:.2}%", root.share * 100.0),
                 output::count(root.call_trees),
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Inspect, stop: &AtomicBool) -> Result<(), Failure> {
         &["function", "count", "mean ms", "sd", "median", "p75", "p95", "max"],
         inspection.functions.iter().map(|function| {
             vec![
-                function.name.clone(),
+                output::named(&function.name).to_owned(),
                 output::count(function.count),
                 output::measure(function.mean_ms),
                 output::measure(function.sd_ms),
