@@ -7,7 +7,7 @@ use std::io;
 pub(crate) enum Failure {
     /// The job could not be done: what, where, and what to do about it.
     Job(String),
-    /// The user pressed Ctrl-C.
+    /// A signal asked to stop: the user pressed Ctrl-C, for example.
     Interrupted,
     /// Nobody reads the output any more (`astracer inspect ... | head`): an end like any other.
     OutputClosed,

@@ -1,20 +1,46 @@
-//! Ctrl-C, and the signal that ends services (SIGTERM), asks the work to stop at its next step; a second one ends the process at once.
+//! Signals: Ctrl-C, what ends services (SIGTERM), and the end of the terminal (SIGHUP) ask the work to stop at its next
+//! step. Ctrl-C or SIGTERM behind one of them ends the process at once.
 
+use std::ffi::c_int;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-/// A flag that Ctrl-C sets.
-pub(crate) fn on_ctrl_c() -> Arc<AtomicBool> {
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// A flag that these signals set.
+pub(crate) fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    let handler = move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
+    let end_at_once = |signal| {
+        // Before the flag is set by the same signal: the first one does not find it.
+        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop)).map(drop)
     };
-    // Without the handler Ctrl-C still ends the process, if less gently.
-    if let Err(error) = ctrlc::set_handler(handler) {
-        eprintln!("astracer: warning: can't catch Ctrl-C: {error}");
+    let ask = |signal| flag::register(signal, Arc::clone(&stop)).map(drop);
+    let caught: io::Result<()> = [SIGINT, SIGTERM]
+        .into_iter()
+        .try_for_each(|signal| end_at_once(signal).and_then(|()| ask(signal)))
+        // Both the kernel and the shell may tell of the terminal's end.
+        .and_then(|()| hang_up().map_or(Ok(()), ask));
+    // What is not caught still ends the process, if less gently.
+    if let Err(error) = caught {
+        eprintln!("astracer: warning: can't catch signals: {error}");
     }
     stop
+}
+
+/// SIGHUP, unless it is ignored: then `nohup` started this process, for it to outlive the terminal. Only Linux tells that
+/// without a change of it; elsewhere the signal does what it did.
+fn hang_up() -> Option<c_int> {
+    #[cfg(target_os = "linux")]
+    {
+        use signal_hook::consts::SIGHUP;
+
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+        let ignored = u64::from_str_radix(mask.trim(), 16).ok()?;
+        (ignored & (1 << (SIGHUP - 1)) == 0).then_some(SIGHUP)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }

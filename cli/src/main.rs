@@ -18,7 +18,7 @@ mod target;
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
-    let stop = interrupt::on_ctrl_c();
+    let stop = interrupt::stop_flag();
     let result = match &args.command {
         args::Command::Inspect(args) => command::inspect::run(args, &stop),
         args::Command::Evaluate(args) => command::evaluate::run(args, &stop),

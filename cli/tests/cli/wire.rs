@@ -27,8 +27,13 @@ impl Drop for Folder {
 
 impl Receiver {
     fn start(name: &str, more: &[&str]) -> Self {
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_astracer")), name, more)
+    }
+
+    /// `command`: the binary, or what starts it in its own place.
+    fn start_by(mut command: Command, name: &str, more: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("astracer-cli-{}-{name}", std::process::id()));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        let mut child = command
             .args(["receive", "--otlp", "127.0.0.1:0", "--json", "--out"])
             .arg(&folder)
             .args(more)
@@ -49,11 +54,27 @@ impl Receiver {
         self.folder.0.to_str().expect("UTF-8")
     }
 
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let killed = Command::new("kill").args([signal, &pid]).status().expect("kill is there");
+        assert!(killed.success());
+    }
+
+    /// Whether SIGHUP, which is the lowest bit, is in this set of the process.
+    #[cfg(target_os = "linux")]
+    fn has_hang_up_in(&self, set: &str) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let mask = status.lines().find_map(|line| line.strip_prefix(set)).expect("the set is told");
+        u64::from_str_radix(mask.trim(), 16).expect("a mask") & 1 == 1
+    }
+
     /// Sends Ctrl-C, and gives what the receiver then says.
     fn stop(self) -> (Value, Folder) {
-        let pid = self.child.id().to_string();
-        let killed = Command::new("kill").args(["-INT", &pid]).status().expect("kill is there");
-        assert!(killed.success());
+        self.stop_by("-INT")
+    }
+
+    fn stop_by(self, signal: &str) -> (Value, Folder) {
+        self.signal(signal);
         drop(self.stderr);
         let output = self.child.wait_with_output().expect("it ends");
         assert!(output.status.success(), "{:?}", output.status);
@@ -145,6 +166,41 @@ fn a_sending_that_broke_off_goes_on() {
     let figures_now = figures(receiver.path());
     let (_, _folder) = receiver.stop();
     assert!(figures_now == figures(&path));
+}
+
+/// As the end of the terminal, or of an SSH session, is told.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_end_of_the_terminal_ends_a_recording_in_order() {
+    let recording = Scratch::new("hang-up.json", TWO_TRACES);
+    for signal in ["-HUP", "-TERM"] {
+        let receiver = Receiver::start(&format!("ended-by{signal}"), &[]);
+        let url = format!("otlp://{}", receiver.address);
+        success(&run(&["send", recording.path(), "--to", &url, "--json"]));
+        let (received, folder) = receiver.stop_by(signal);
+        assert_eq!(received["spans"], 3, "{signal}");
+        assert!(figures(folder.0.to_str().expect("UTF-8")) == figures(recording.path()), "{signal}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nohup_lets_a_recording_outlive_the_terminal() {
+    let plain = Receiver::start("plain", &[]);
+    assert!(plain.has_hang_up_in("SigCgt:") && !plain.has_hang_up_in("SigIgn:"));
+    plain.stop();
+
+    let mut command = Command::new("nohup");
+    // Of an input that is a terminal it would say something.
+    command.arg(env!("CARGO_BIN_EXE_astracer")).stdin(Stdio::null());
+    let receiver = Receiver::start_by(command, "nohup", &[]);
+    assert!(receiver.has_hang_up_in("SigIgn:") && !receiver.has_hang_up_in("SigCgt:"));
+    receiver.signal("-HUP");
+    let recording = Scratch::new("nohup.json", TWO_TRACES);
+    let url = format!("otlp://{}", receiver.address);
+    success(&run(&["send", recording.path(), "--to", &url, "--json"]));
+    let (received, _folder) = receiver.stop();
+    assert_eq!(received["spans"], 3);
 }
 
 #[test]
