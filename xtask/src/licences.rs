@@ -99,6 +99,7 @@ mod tests {
             manifest_path: String::new(),
             dependencies: Vec::new(),
             targets: Vec::new(),
+            features: Default::default(),
         }
     }
 

@@ -9,6 +9,7 @@
 mod args;
 mod cargo;
 mod e2e;
+mod features;
 mod fuzz;
 mod instructions;
 mod licences;

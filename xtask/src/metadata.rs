@@ -1,5 +1,6 @@
 //! The part of `cargo metadata` that the checks read.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -25,6 +26,8 @@ pub(crate) struct Package {
     pub(crate) manifest_path: String,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,
+    /// Each with what it turns on.
+    pub(crate) features: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]

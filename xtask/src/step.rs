@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::{cargo, e2e, fuzz, instructions, licences, loom, tidy};
+use crate::{cargo, e2e, features, fuzz, instructions, licences, loom, tidy};
 
 /// One check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,7 @@ pub(crate) enum Step {
     Tidy,
     Licences,
     Clippy,
+    Features,
     Doc,
     Loom,
     FuzzCheck,
@@ -36,11 +37,12 @@ impl From<bool> for Outcome {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 10] = [
+    pub(crate) const ALL: [Step; 11] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
         Step::Clippy,
+        Step::Features,
         Step::Doc,
         Step::Loom,
         Step::FuzzCheck,
@@ -59,6 +61,7 @@ impl Step {
             Step::Tidy => "tidy",
             Step::Licences => "licences",
             Step::Clippy => "clippy",
+            Step::Features => "features",
             Step::Doc => "doc",
             Step::Loom => "loom",
             Step::FuzzCheck => "fuzz-check",
@@ -75,6 +78,7 @@ impl Step {
             Step::Tidy => "the crate graph and the invariants of ARCHITECTURE.md hold",
             Step::Licences => "every dependency's licence is one we accept",
             Step::Clippy => "no warning of rustc or clippy",
+            Step::Features => "the same with each feature of our crates alone, and with each two",
             Step::Doc => "the documentation builds without a warning",
             Step::Loom => "the samplers' concurrent steps, in every interleaving",
             Step::FuzzCheck => {
@@ -97,6 +101,7 @@ impl Step {
                 cargo::run(root, "clippy --workspace --all-targets --keep-going --locked -- -D warnings")
                     .into()
             }
+            Step::Features => features::run(root),
             Step::Doc => {
                 let env = [("RUSTDOCFLAGS", "-D warnings".to_owned())];
                 cargo::run_with(root, "doc --workspace --no-deps --locked", env).into()

@@ -57,6 +57,7 @@ mod tests {
                 kind: vec!["lib".to_owned()],
                 src_path: "/root-of-test/x/lib.rs".to_owned(),
             }],
+            features: Default::default(),
         };
         let metadata = Metadata {
             packages: vec![package],

@@ -179,6 +179,7 @@ mod tests {
                 manifest_path: format!("/root-of-test/{folder}/Cargo.toml"),
                 dependencies: dependencies.collect(),
                 targets: Vec::new(),
+                features: Default::default(),
             }
         });
         Metadata {

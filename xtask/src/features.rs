@@ -1,0 +1,69 @@
+//! The features step: our crates without any feature, with each, and with each two, since users choose. `clippy` sees them
+//! only as the workspace's own crates and tests ask for them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::cargo;
+use crate::metadata::Metadata;
+use crate::step::Outcome;
+
+pub(crate) fn run(root: &Path) -> Outcome {
+    let metadata = match Metadata::load(root) {
+        Ok(metadata) => metadata,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return Outcome::Failed;
+        }
+    };
+    let mut passed = true;
+    for package in metadata.ours().filter(|package| !package.features.is_empty()) {
+        for features in combinations(&package.features) {
+            let features =
+                if features.is_empty() { String::new() } else { format!(" --features {features}") };
+            let line =
+                format!("clippy -p {} --locked --no-default-features{features} -- -D warnings", package.name);
+            passed &= cargo::run(root, &line);
+        }
+    }
+    passed.into()
+}
+
+/// None, each one, each two: those with a name for users, and not those that only name others.
+fn combinations(features: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let is_public = |name: &str| features.contains_key(name) && !name.starts_with('_');
+    let is_bundle = |parts: &[String]| !parts.is_empty() && parts.iter().all(|part| is_public(part));
+    let own: Vec<&str> = features
+        .iter()
+        .filter(|(name, parts)| is_public(name) && *name != "default" && !is_bundle(parts))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let mut all = vec![String::new()];
+    all.extend(own.iter().map(|&name| name.to_owned()));
+    for (place, first) in own.iter().enumerate() {
+        all.extend(own[place + 1..].iter().map(|second| format!("{first},{second}")));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_feature_that_a_user_names_is_checked_alone_and_beside_the_others() {
+        let features = [
+            ("default", "b"),
+            ("a", "_shared"),
+            ("b", "dep:x"),
+            ("c", ""),
+            ("full", "a b c"),
+            ("_shared", "dep:y"),
+        ];
+        let parts = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        let features = features.map(|(name, text)| (name.to_owned(), parts(text))).into();
+        assert_eq!(combinations(&features), ["", "a", "b", "c", "a,b", "a,c", "b,c"]);
+        let alone = [("c".to_owned(), Vec::new())].into();
+        assert_eq!(combinations(&alone), ["", "c"]);
+    }
+}
