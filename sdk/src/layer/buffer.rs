@@ -424,11 +424,16 @@ impl Buffer {
         self.events.push(Event { record: index, name, time, metadata, log, count, cut: given - count });
     }
 
+    #[inline]
     fn append_memory(&mut self, memory: &Memory, text_max: u32) -> Option<Offset> {
-        let offset = Offset { text: self.memory.text.len() as u32, list: self.memory.lists.len() as u32 };
         if memory.text.is_empty() && memory.lists.is_empty() {
-            return Some(offset);
+            return Some(Offset { text: 0, list: 0 });
         }
+        self.append_texts(memory, text_max)
+    }
+
+    fn append_texts(&mut self, memory: &Memory, text_max: u32) -> Option<Offset> {
+        let offset = Offset { text: self.memory.text.len() as u32, list: self.memory.lists.len() as u32 };
         if offset.text as usize + memory.text.len() > text_max as usize {
             return None;
         }

@@ -208,6 +208,7 @@ impl Core {
     }
 
     /// A span begins below a record.
+    #[inline]
     pub(crate) fn begin_child(&self, attributes: &Attributes<'_>, id: &span::Id, below: Below<'_>) {
         let now = self.ticks();
         if attributes.fields().is_empty() {
@@ -220,6 +221,7 @@ impl Core {
         });
     }
 
+    #[inline]
     fn add_child(
         &self,
         metadata: &'static Metadata<'static>,

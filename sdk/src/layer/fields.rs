@@ -68,6 +68,7 @@ impl Fields {
         result
     }
 
+    #[inline]
     fn clear(&mut self) {
         self.attributes.clear();
         self.memory.clear();
@@ -213,11 +214,12 @@ impl<'a> Visitor<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn number(&mut self, field: &Field, value: Value) {
         if self.event { self.number_of_event(field.name(), value) } else { self.push(field.name(), value) }
     }
 
+    #[inline(never)]
     fn number_of_event(&mut self, name: &'static str, value: Value) {
         match (name, value) {
             ("message", Value::Bool(value)) => self.fields.name = Some(self.write(Source::Display(&value))),

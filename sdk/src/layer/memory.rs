@@ -15,10 +15,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    #[inline]
     pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.lists.clear();
-        self.others.clear();
+        if !self.others.is_empty() {
+            self.others.clear();
+        }
     }
 
     /// Moves all of other memory to this, which is empty: places stay what they were.
