@@ -21,6 +21,8 @@ use telemetry::{Kind, Telemetry, lines};
 enum Pair {
     /// axum-tracing-opentelemetry, called through tower-otel on a hyper client.
     AxumTracingOpentelemetry,
+    /// axum-otel with tower-http's trace layer, called through tower-otel on a hyper client.
+    AxumOtel,
     /// tower-otel on both sides.
     TowerOtelHttp,
     /// tonic-tracing-opentelemetry on both sides.
@@ -29,8 +31,9 @@ enum Pair {
     TowerOtelGrpc,
 }
 
-const PAIRS: [Pair; 4] = [
+const PAIRS: [Pair; 5] = [
     Pair::AxumTracingOpentelemetry,
+    Pair::AxumOtel,
     Pair::TowerOtelHttp,
     Pair::TonicTracingOpentelemetry,
     Pair::TowerOtelGrpc,

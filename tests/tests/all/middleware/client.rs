@@ -23,7 +23,7 @@ pub(crate) fn run(telemetry: &Telemetry, pair: Pair, port: u16) {
 
 async fn check_out(pair: Pair, port: u16) {
     match pair {
-        Pair::AxumTracingOpentelemetry | Pair::TowerOtelHttp => over_http(port).await,
+        Pair::AxumTracingOpentelemetry | Pair::AxumOtel | Pair::TowerOtelHttp => over_http(port).await,
         Pair::TonicTracingOpentelemetry => {
             over_grpc(tonic_tracing_opentelemetry::middleware::client::OtelGrpcLayer.layer(http2()), port)
                 .await;

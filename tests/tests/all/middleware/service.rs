@@ -6,9 +6,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
+use axum_otel::{AxumOtelOnFailure, AxumOtelOnResponse, AxumOtelSpanCreator};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tower_http::trace::TraceLayer;
 use tracing::{Level, info, info_span};
 
 use super::telemetry::Telemetry;
@@ -103,7 +105,7 @@ fn serve(router: Router) {
 
 fn router(pair: Pair) -> Router {
     let routes = match pair {
-        Pair::AxumTracingOpentelemetry | Pair::TowerOtelHttp => {
+        Pair::AxumTracingOpentelemetry | Pair::AxumOtel | Pair::TowerOtelHttp => {
             Router::new().route("/orders/{id}", get(order))
         }
         Pair::TonicTracingOpentelemetry | Pair::TowerOtelGrpc => {
@@ -119,6 +121,12 @@ pub(crate) fn layered(pair: Pair, routes: Router) -> Router {
         Pair::AxumTracingOpentelemetry => {
             routes.layer(axum_tracing_opentelemetry::middleware::OtelAxumLayer::default())
         }
+        Pair::AxumOtel => routes.layer(
+            TraceLayer::new_for_http()
+                .make_span_with(AxumOtelSpanCreator::new().level(Level::INFO))
+                .on_response(AxumOtelOnResponse::new().level(Level::INFO))
+                .on_failure(AxumOtelOnFailure::new()),
+        ),
         Pair::TowerOtelHttp => routes.layer(tower_otel::trace::HttpLayer::server(Level::INFO)),
         Pair::TonicTracingOpentelemetry => {
             routes.layer(tonic_tracing_opentelemetry::middleware::server::OtelGrpcLayer::default())

@@ -117,6 +117,8 @@ impl Telemetry {
         let targets = Targets::new()
             .with_target("otel", LevelFilter::TRACE)
             .with_target("tower_otel", LevelFilter::TRACE)
+            .with_target("axum_otel", LevelFilter::TRACE)
+            .with_target("tracing_otel", LevelFilter::TRACE)
             .with_target(ours, LevelFilter::TRACE);
         let provider = || {
             SdkTracerProvider::builder()
