@@ -11,8 +11,7 @@ use ureq::http::{HeaderName, HeaderValue, Response, Uri};
 use crate::compression::Compression;
 use crate::error::{ErrorKind, ExportError};
 use crate::probe::{Peer, Speaks, says_tls};
-#[cfg(feature = "tls")]
-use crate::tls::Tls;
+use crate::sending::Sending;
 
 /// More of an answer is not read: it says what was rejected, or why.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -25,15 +24,6 @@ pub(crate) struct Client {
     headers: Vec<(HeaderName, HeaderValue)>,
     compression: Compression,
     peer: Peer,
-}
-
-/// Settings of a [`Client`].
-#[derive(Debug, Default)]
-pub(crate) struct Settings {
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) compression: Compression,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Tls,
 }
 
 /// An answer that says the request was accepted.
@@ -57,7 +47,11 @@ impl Client {
     /// # Errors
     ///
     /// If certificates or a key can't be used; the text says why.
-    pub(crate) fn new(uri: Uri, settings: Settings) -> Result<Self, String> {
+    pub(crate) fn new(
+        uri: Uri,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        sending: &Sending,
+    ) -> Result<Self, String> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             // A redirect would lose the method or the headers: it is told as what it is.
@@ -70,15 +64,14 @@ impl Client {
         // What `HTTP_PROXY` and the like name can't reach this machine's own servers.
         let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
         let peer = Peer::new(&uri, Speaks::Http1);
-        let Settings { headers, compression, .. } = settings;
         #[cfg(feature = "tls")]
         let (config, peer) = if uri.scheme_str() == Some("https") {
-            let peer = peer.over_tls(settings.tls.client_config()?);
-            (config.tls_config(settings.tls.for_http()?), peer)
+            let peer = peer.over_tls(sending.tls.client_config()?);
+            (config.tls_config(sending.tls.for_http()?), peer)
         } else {
             (config, peer)
         };
-        Ok(Client { agent: config.build().new_agent(), uri, headers, compression, peer })
+        Ok(Client { agent: config.build().new_agent(), uri, headers, compression: sending.compression, peer })
     }
 
     /// The endpoint, as errors name it.

@@ -62,6 +62,8 @@ mod probe;
 pub mod receive;
 #[cfg(feature = "_send")]
 mod requests;
+#[cfg(feature = "_send")]
+mod sending;
 #[cfg(all(feature = "_send", feature = "tls"))]
 mod tls;
 #[cfg(feature = "_send")]

@@ -17,7 +17,7 @@ use crate::counts::Counter;
 use crate::destination::{Delivery, Destination};
 use crate::error::ExportError;
 #[cfg(feature = "otlp-http")]
-use crate::http::{Client, Settings};
+use crate::http::Client;
 use crate::requests::Requests;
 
 mod config;
@@ -64,18 +64,12 @@ impl Otlp {
         uri: Uri,
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<Self, ConfigError> {
-        let requests = Requests::new(builder.timeout, builder.retry, builder.request_bytes_max);
+        let requests = Requests::new(&builder.sending);
         let wire = match builder.protocol {
             #[cfg(feature = "otlp-http")]
             Protocol::HttpProtobuf | Protocol::HttpJson => {
                 let json = builder.protocol == Protocol::HttpJson;
-                let settings = Settings {
-                    headers,
-                    compression: builder.compression,
-                    #[cfg(feature = "tls")]
-                    tls: builder.tls,
-                };
-                let client = Client::new(uri, settings);
+                let client = Client::new(uri, headers, &builder.sending);
                 let client = client.map_err(|reason| ConfigError::new("certificates", reason))?;
                 Wire::Http { client, json }
             }

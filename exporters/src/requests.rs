@@ -8,6 +8,7 @@ use astracer_model::Span;
 use crate::counts::Counter;
 use crate::destination::Delivery;
 use crate::error::{ErrorKind, ExportError};
+use crate::sending::Sending;
 use crate::wait::{Gate, Retry, with_retries};
 
 /// How requests look, and how they are sent.
@@ -41,12 +42,12 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Requests of at most `bytes_max` bytes before compression, each with its retries within `timeout`.
-    pub(crate) fn new(timeout: Duration, retry: Retry, bytes_max: usize) -> Self {
+    /// Requests of at most so many bytes before compression, each with its retries within the timeout.
+    pub(crate) fn new(sending: &Sending) -> Self {
         Requests {
-            timeout,
-            retry,
-            bytes_max,
+            timeout: sending.timeout,
+            retry: sending.retry,
+            bytes_max: sending.request_bytes_max,
             last_bytes: AtomicUsize::new(0),
             counter: Counter::default(),
             gate: Gate::default(),

@@ -7,31 +7,23 @@ use astracer_model::Span;
 use astracer_model::format::zipkin_json::write_span;
 use http::uri::Uri;
 
-use crate::compression::Compression;
 use crate::config::ConfigError;
 use crate::counts::Counter;
 use crate::destination::{Delivery, Destination};
 use crate::error::ExportError;
-use crate::http::{Client, Settings};
+use crate::http::Client;
 use crate::requests::{Requests, Wire};
-#[cfg(feature = "tls")]
-use crate::tls::Tls;
-use crate::wait::Retry;
+use crate::sending::{Sending, setters};
 
 const ENDPOINT: &str = "OTEL_EXPORTER_ZIPKIN_ENDPOINT";
 const TIMEOUT: &str = "OTEL_EXPORTER_ZIPKIN_TIMEOUT";
 
-/// How to send to Zipkin. Made by [`Zipkin::builder`].
+/// How to send to Zipkin, whose server takes gzip. Made by [`Zipkin::builder`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ZipkinBuilder {
     endpoint: String,
-    compression: Compression,
-    timeout: Duration,
-    retry: Retry,
-    request_bytes_max: usize,
-    #[cfg(feature = "tls")]
-    tls: Tls,
+    sending: Sending,
     fault: Option<ConfigError>,
 }
 
@@ -42,36 +34,7 @@ impl ZipkinBuilder {
         self
     }
 
-    /// How requests are compressed. Zipkin's server takes gzip.
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = compression;
-        self
-    }
-
-    /// The time for a request with everything that is tried for it, 10 s if it is not set.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// When failed requests are sent again.
-    pub fn retry(mut self, retry: Retry) -> Self {
-        self.retry = retry;
-        self
-    }
-
-    /// The bytes of a request, before compression; 5 MiB if it is not set. Calls with more are split.
-    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
-        self.request_bytes_max = bytes;
-        self
-    }
-
-    /// The certificates, in PEM, of the authorities to trust in place of the system's.
-    #[cfg(feature = "tls")]
-    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls.roots = Some(pem.into());
-        self
-    }
+    setters!("5 MiB if it is not set.");
 
     /// Reads the environment: see [`variables`](ZipkinBuilder::variables).
     pub fn environment(self) -> Self {
@@ -87,14 +50,10 @@ impl ZipkinBuilder {
         if let Some(url) = get(ENDPOINT) {
             self.endpoint = url;
         }
-        if let Some(value) = get(TIMEOUT) {
-            match value.parse() {
-                Ok(millis) if millis > 0 => self.timeout = Duration::from_millis(millis),
-                _ => {
-                    let reason = format!("`{value}` is no number of milliseconds above 0");
-                    self.fault.get_or_insert(ConfigError::new(TIMEOUT, reason));
-                }
-            }
+        if let Some(value) = get(TIMEOUT)
+            && let Err(fault) = self.sending.read_timeout(TIMEOUT, &value)
+        {
+            self.fault.get_or_insert(fault);
         }
         self
     }
@@ -122,14 +81,9 @@ impl ZipkinBuilder {
                 return Err(wrong(reason));
             }
         }
-        let settings = Settings {
-            headers: Vec::new(),
-            compression: self.compression,
-            #[cfg(feature = "tls")]
-            tls: self.tls,
-        };
-        let client = Client::new(uri, settings).map_err(|reason| ConfigError::new("certificates", reason))?;
-        let requests = Requests::new(self.timeout, self.retry, self.request_bytes_max);
+        let client = Client::new(uri, Vec::new(), &self.sending);
+        let client = client.map_err(|reason| ConfigError::new("certificates", reason))?;
+        let requests = Requests::new(&self.sending);
         Ok(Zipkin { wire: Json(client), requests })
     }
 }
@@ -149,12 +103,7 @@ impl Zipkin {
     pub fn builder() -> ZipkinBuilder {
         ZipkinBuilder {
             endpoint: "http://localhost:9411/api/v2/spans".to_owned(),
-            compression: Compression::None,
-            timeout: Duration::from_secs(10),
-            retry: Retry::default(),
-            request_bytes_max: 5 << 20,
-            #[cfg(feature = "tls")]
-            tls: Tls::default(),
+            sending: Sending::new(5 << 20),
             fault: None,
         }
     }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::str::FromStr;
-use std::time::Duration;
 
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderName, HeaderValue};
@@ -11,9 +10,7 @@ use percent_encoding::percent_decode_str;
 use super::Otlp;
 use crate::compression::Compression;
 use crate::config::ConfigError;
-#[cfg(feature = "tls")]
-use crate::tls::Tls;
-use crate::wait::Retry;
+use crate::sending::{Sending, setters};
 
 /// How OTLP is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +56,7 @@ pub struct OtlpBuilder {
     insecure: bool,
     headers: Vec<(String, String)>,
     headers_setting: String,
-    pub(super) compression: Compression,
-    pub(super) timeout: Duration,
-    pub(super) retry: Retry,
-    pub(super) request_bytes_max: usize,
-    #[cfg(feature = "tls")]
-    pub(super) tls: Tls,
+    pub(super) sending: Sending,
     fault: Option<ConfigError>,
 }
 
@@ -77,12 +69,7 @@ impl Default for OtlpBuilder {
             insecure: false,
             headers: Vec::new(),
             headers_setting: "header".to_owned(),
-            compression: Compression::None,
-            timeout: Duration::from_secs(10),
-            retry: Retry::default(),
-            request_bytes_max: 4 << 20,
-            #[cfg(feature = "tls")]
-            tls: Tls::default(),
+            sending: Sending::new(4 << 20),
             fault: None,
         }
     }
@@ -119,42 +106,12 @@ impl OtlpBuilder {
         self
     }
 
-    /// How requests are compressed.
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = compression;
-        self
-    }
-
-    /// The time for a request with everything that is tried for it, 10 s if it is not set.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// When failed requests are sent again.
-    pub fn retry(mut self, retry: Retry) -> Self {
-        self.retry = retry;
-        self
-    }
-
-    /// The bytes of a request, before compression; 4 MiB if it is not set, which is what gRPC servers take. Calls with
-    /// more are split. A single span that is larger is lost as [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
-    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
-        self.request_bytes_max = bytes;
-        self
-    }
-
-    /// The certificates, in PEM, of the authorities to trust in place of the system's.
-    #[cfg(feature = "tls")]
-    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls.roots = Some(pem.into());
-        self
-    }
+    setters!("4 MiB if it is not set, which is what gRPC servers take.");
 
     /// The certificates to show to the server, our own first, and the key of that one, both in PEM.
     #[cfg(feature = "tls")]
     pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.tls.client = Some((chain.into(), key.into()));
+        self.sending.tls.client = Some((chain.into(), key.into()));
         self
     }
 
@@ -201,12 +158,10 @@ impl OtlpBuilder {
             self.headers_setting = name;
         }
         if let Some((name, value)) = get("TIMEOUT") {
-            let reason = || format!("`{value}` is no number of milliseconds above 0");
-            let millis = value.parse().ok().filter(|&millis: &u64| millis > 0);
-            self.timeout = Duration::from_millis(millis.ok_or_else(|| ConfigError::new(&name, reason()))?);
+            self.sending.read_timeout(&name, &value)?;
         }
         if let Some((name, value)) = get("COMPRESSION") {
-            self.compression = match value.to_ascii_lowercase().as_str() {
+            self.sending.compression = match value.to_ascii_lowercase().as_str() {
                 "none" => Compression::None,
                 "gzip" => Compression::Gzip,
                 "zstd" => Compression::Zstd,
@@ -244,10 +199,10 @@ impl OtlpBuilder {
         #[cfg(feature = "tls")]
         {
             if let Some((_, roots)) = roots {
-                self.tls.roots = Some(roots);
+                self.sending.tls.roots = Some(roots);
             }
             if let (Some((_, chain)), Some((_, key))) = (chain, key) {
-                self.tls.client = Some((chain, key));
+                self.sending.tls.client = Some((chain, key));
             }
         }
         #[cfg(not(feature = "tls"))]

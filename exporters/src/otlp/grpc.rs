@@ -56,7 +56,7 @@ impl Client {
         builder: &OtlpBuilder,
     ) -> Result<Self, ConfigError> {
         let endpoint = Endpoint::from(uri.clone())
-            .connect_timeout(builder.timeout)
+            .connect_timeout(builder.sending.timeout)
             // Windows as large as a request: it is not held up for the server's permission to go on.
             .initial_connection_window_size(1 << 20)
             .initial_stream_window_size(1 << 20)
@@ -66,14 +66,14 @@ impl Client {
         #[cfg(feature = "tls")]
         let (endpoint, peer) = if uri.scheme_str() == Some("https") {
             let refused = |reason: String| ConfigError::new("certificates", reason);
-            let config = builder.tls.client_config().map_err(refused)?;
-            let tls = builder.tls.for_grpc();
+            let config = builder.sending.tls.client_config().map_err(refused)?;
+            let tls = builder.sending.tls.for_grpc();
             (endpoint.tls_config(tls).map_err(|error| refused(error.to_string()))?, peer.over_tls(config))
         } else {
             (endpoint, peer)
         };
         let metadata = MetadataMap::from_headers(headers.into_iter().collect());
-        let compression = match builder.compression {
+        let compression = match builder.sending.compression {
             Compression::None => None,
             Compression::Gzip => Some(CompressionEncoding::Gzip),
             Compression::Zstd => Some(CompressionEncoding::Zstd),

@@ -1,5 +1,7 @@
 //! Variables, and where requests go.
 
+use std::time::Duration;
+
 use super::*;
 
 fn read(variables: &[(&str, &str)]) -> OtlpBuilder {
@@ -64,13 +66,16 @@ fn what_is_said_of_traces_goes_before_what_is_said_of_all() {
     ]);
     assert_eq!(builder.fault, None);
     assert_eq!(builder.protocol, Protocol::HttpJson);
-    assert_eq!(builder.timeout, Duration::from_millis(2_500));
-    assert_eq!(builder.compression, Compression::None);
+    assert_eq!(builder.sending.timeout, Duration::from_millis(2_500));
+    assert_eq!(builder.sending.compression, Compression::None);
     let headers = [("api-key", "k =,"), ("x-tenant", "t")];
     assert_eq!(builder.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
     // Those of all signals alone.
     let builder = read(&[("OTEL_EXPORTER_OTLP_COMPRESSION", "GZIP"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "7")]);
-    assert_eq!((builder.compression, builder.timeout), (Compression::Gzip, Duration::from_millis(7)));
+    assert_eq!(
+        (builder.sending.compression, builder.sending.timeout),
+        (Compression::Gzip, Duration::from_millis(7))
+    );
 }
 
 #[track_caller]
