@@ -1,9 +1,9 @@
 //! From one format to another: a [`Sink`] that writes what it is given.
 //!
 //! Spans are written as they come, where the output's format allows: memory is then flat, whatever the input's size.
-//! Two things need more. Jaeger's JSON has a trace in one piece, so all spans wait for the end. And HTrace 3 has spans
-//! that know their parent but not their trace: those wait, and of each other span read from HTrace its id and trace
-//! are kept (16 bytes).
+//! Two things need more. Jaeger's JSON has a trace in one piece, so the text of all spans waits for the end. And HTrace
+//! 3 has spans that know their parent but not their trace: those wait, and of each other span read from HTrace its id
+//! and trace are kept (16 bytes).
 //!
 //! Nothing is joined, renamed or dropped on the way: duplicates, orphans and odd times come out as they went in.
 

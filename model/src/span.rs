@@ -207,6 +207,32 @@ pub fn lookup<'s, 'a>(attributes: &'s [Attribute<'a>], key: &str) -> Option<&'s 
 }
 
 impl<'a> Span<'a> {
+    /// A span of a resource and a scope, of which nothing else is known. Other than by default, nothing is allocated.
+    pub(crate) fn of(resource: Arc<Resource>, scope: Arc<Scope>) -> Self {
+        Self {
+            trace_id: TraceId::ZERO,
+            span_id: SpanId::ZERO,
+            parents: Parents::new(),
+            name: Cow::Borrowed(""),
+            kind: SpanKind::Unspecified,
+            start: None,
+            end: None,
+            status: Status::Unset,
+            status_message: Cow::Borrowed(""),
+            attributes: Vec::new(),
+            dropped_attributes: 0,
+            events: Vec::new(),
+            dropped_events: 0,
+            links: Vec::new(),
+            dropped_links: 0,
+            trace_state: Cow::Borrowed(""),
+            flags: 0,
+            shared: false,
+            resource,
+            scope,
+        }
+    }
+
     /// The same span, owning its text.
     pub fn into_owned(self) -> Span<'static> {
         fn own(attributes: Vec<Attribute<'_>>) -> Vec<Attribute<'static>> {

@@ -43,7 +43,7 @@ mod trace;
 mod write;
 
 pub(super) use loss::losses;
-pub(crate) use write::{Trace, Writer};
+pub(crate) use write::{Processes, Writer, write_span_line};
 
 /// The log field that is an event's name.
 const EVENT: &str = "event";
@@ -71,6 +71,7 @@ const LAYOUT: Layout = Layout {
     wrappers: &[],
     unit_keys: &["traceID", "spans", "processes"],
     bare_list: true,
+    unit_is_record: false,
     others: &[],
 };
 

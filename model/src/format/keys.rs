@@ -12,7 +12,7 @@ pub(super) struct Keys<'k> {
     /// A bit for each look of a key that was there.
     looks: u64,
     few: SmallVec<[&'k str; 32]>,
-    many: HashSet<&'k str, RandomState>,
+    many: Option<HashSet<&'k str, RandomState>>,
 }
 
 impl<'k> Keys<'k> {
@@ -20,16 +20,20 @@ impl<'k> Keys<'k> {
     #[inline]
     pub(super) fn insert(&mut self, key: &'k str) -> bool {
         let look = 1 << look(key);
-        let known = self.looks & look != 0 && (self.few.contains(&key) || self.many.contains(key));
+        let known = self.looks & look != 0 && self.contains(key);
         self.looks |= look;
         if !known {
             if self.few.len() < self.few.inline_size() {
                 self.few.push(key);
             } else {
-                self.many.insert(key);
+                self.many.get_or_insert_default().insert(key);
             }
         }
         !known
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        self.few.contains(&key) || self.many.as_ref().is_some_and(|many| many.contains(key))
     }
 
     /// True before the first key.

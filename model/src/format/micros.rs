@@ -25,7 +25,9 @@ pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
 
 /// Microseconds as a number or in a string, with a fraction if need be, as nanoseconds.
 fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
-    cursor.peek();
+    if let Some(micros) = cursor.plain_number() {
+        return Ok(Some(i128::from(micros) * 1_000));
+    }
     let at = cursor.at();
     let text = match cursor.scalar()? {
         Scalar::Null => return Ok(None),

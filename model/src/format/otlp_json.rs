@@ -37,6 +37,7 @@ const LAYOUT: Layout = Layout {
     wrappers: &["result", "trace"],
     unit_keys: &[],
     bare_list: false,
+    unit_is_record: false,
     others: &[
         "resourceLogs",
         "resource_logs",

@@ -14,11 +14,14 @@ pub(super) struct Reuse<T> {
     made: HashMap<Box<[u8]>, Arc<T>, RandomState>,
     bytes: usize,
     key: Vec<u8>,
+    /// What was asked for last, which mostly is asked for again, and its key.
+    last: Option<Arc<T>>,
+    last_key: Vec<u8>,
 }
 
 impl<T> Default for Reuse<T> {
     fn default() -> Self {
-        Self { made: HashMap::default(), bytes: 0, key: Vec::new() }
+        Self { made: HashMap::default(), bytes: 0, key: Vec::new(), last: None, last_key: Vec::new() }
     }
 }
 
@@ -43,6 +46,21 @@ impl<T> Reuse<T> {
             self.key.extend_from_slice(&part.len().to_le_bytes());
             self.key.extend_from_slice(part);
         }
+        if let Some(last) = &self.last
+            && self.last_key == self.key
+        {
+            return Ok(Arc::clone(last));
+        }
+        let made = self.look_up_or_make(make)?;
+        if self.key.len() <= BYTES_MAX {
+            self.last = Some(Arc::clone(&made));
+            std::mem::swap(&mut self.last_key, &mut self.key);
+        }
+        Ok(made)
+    }
+
+    /// What belongs to the key.
+    fn look_up_or_make<E>(&mut self, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         if let Some(made) = self.made.get(self.key.as_slice()) {
             return Ok(Arc::clone(made));
         }

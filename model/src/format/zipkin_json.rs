@@ -52,7 +52,8 @@ const MORE_PARENTS: &str = "astracer.parents";
 const DEBUG: &str = "zipkin.debug";
 
 /// Spans are units, in lists, in lists of lists, or by themselves.
-const LAYOUT: Layout = Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, others: &[] };
+const LAYOUT: Layout =
+    Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
 
 /// Reads one file of this format to its end.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {

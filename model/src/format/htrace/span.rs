@@ -10,7 +10,7 @@ use super::super::reuse::Reuse;
 use super::super::{otel_tags, plain_json};
 use super::ROOT_PARENT;
 use crate::ids::{SpanId, TraceId};
-use crate::span::{Event, Link, Parents, Resource, Scope, Span, SpanKind, Status};
+use crate::span::{Event, Link, Parents, Resource, Scope, Span};
 use crate::time::UnixNanos;
 
 /// What lasts from span to span.
@@ -81,22 +81,12 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
         span_id: SpanId(span_id),
         parents,
         name,
-        kind: SpanKind::Unspecified,
         start,
         end,
-        status: Status::Unset,
-        status_message: Cow::Borrowed(""),
         attributes,
-        dropped_attributes: 0,
         events,
-        dropped_events: 0,
         links,
-        dropped_links: 0,
-        trace_state: Cow::Borrowed(""),
-        flags: 0,
-        shared: false,
-        resource,
-        scope: Arc::clone(&shared.no_scope),
+        ..Span::of(resource, Arc::clone(&shared.no_scope))
     };
     if !span.attributes.is_empty() {
         otel_tags::lift(&mut span, &mut shared.scopes);

@@ -1,6 +1,7 @@
 //! One span of a trace.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::super::json::{Cursor, Fault, Out};
 use super::super::otlp::SHARED_KEY;
@@ -32,7 +33,7 @@ pub(super) fn read<'a>(
     shared: &mut Shared,
 ) -> Result<(), Fault> {
     let begin = cursor.at();
-    let mut span = Span::default();
+    let mut span = Span::of(Arc::clone(&shared.no_resource), Arc::clone(&shared.no_scope));
     let (mut trace_id, mut span_id, mut parent_id) = (context.trace_id, None, None);
     let (mut start, mut duration, mut flags) = (None, (begin, None), 0);
     let (mut references, mut warnings) = (Vec::new(), Vec::new());

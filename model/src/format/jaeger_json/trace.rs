@@ -19,6 +19,9 @@ use crate::value::{Attribute, Value};
 pub(super) struct Shared {
     pub(super) resources: Reuse<Resource>,
     pub(super) scopes: Reuse<Scope>,
+    /// What a span has until its own are known.
+    pub(super) no_resource: Arc<Resource>,
+    pub(super) no_scope: Arc<Scope>,
 }
 
 /// What the spans of a trace need to know of it.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use super::super::TraceWriter;
 use super::super::json::write::hex;
@@ -76,11 +77,16 @@ impl TraceWriter for Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// Writes a trace whose spans were written before.
-    pub(crate) fn written(&mut self, trace: &Trace) -> io::Result<()> {
-        self.begin_trace(trace.id);
-        self.buffer.extend_from_slice(&trace.spans);
-        self.end_trace(&trace.processes)
+    /// Writes a trace whose spans were written before by [`write_span_line`], here in pieces.
+    pub(crate) fn written<'s>(
+        &mut self,
+        id: TraceId,
+        spans: impl Iterator<Item = &'s [u8]>,
+        processes: &Processes,
+    ) -> io::Result<()> {
+        self.begin_trace(id);
+        spans.for_each(|piece| self.buffer.extend_from_slice(piece));
+        self.end_trace(processes)
     }
 
     fn begin_trace(&mut self, id: TraceId) {
@@ -106,30 +112,8 @@ impl Writer<'_> {
     }
 }
 
-/// A trace that is not whole yet. Of its spans only the text is kept, which takes about as much memory as they would.
-#[derive(Debug)]
-pub(crate) struct Trace {
-    id: TraceId,
-    spans: Vec<u8>,
-    count: usize,
-    processes: Processes,
-}
-
-impl Trace {
-    /// A trace without spans yet.
-    pub(crate) fn new(id: TraceId) -> Self {
-        Self { id, spans: Vec::new(), count: 0, processes: Processes::default() }
-    }
-
-    /// Adds a span.
-    pub(crate) fn add(&mut self, span: &Span<'_>) {
-        write_span_line(&mut self.spans, self.count, span, self.id, &mut self.processes);
-        self.count += 1;
-    }
-}
-
 /// Appends the span of this index of a trace on a line of its own.
-fn write_span_line(
+pub(crate) fn write_span_line(
     out: &mut Vec<u8>,
     index: usize,
     span: &Span<'_>,
@@ -143,12 +127,14 @@ fn write_span_line(
 
 /// The processes of a trace, numbered from 1 as they come.
 #[derive(Debug, Default)]
-struct Processes {
-    resources: Vec<Arc<Resource>>,
+pub(crate) struct Processes {
+    resources: SmallVec<[Arc<Resource>; 2]>,
     /// The numbers of other resources than the first few of these, by address. They are kept, so that no address is
     /// given to something else.
-    others: HashMap<*const Resource, (Arc<Resource>, usize), RandomState>,
+    others: Option<Box<Others>>,
 }
+
+type Others = HashMap<*const Resource, (Arc<Resource>, usize), RandomState>;
 
 /// So many resources are compared by address one by one. Spans of a process mostly share one.
 const FEW_RESOURCES: usize = 8;
@@ -165,7 +151,7 @@ impl Processes {
     #[inline(never)]
     fn number_of_other(&mut self, resource: &Arc<Resource>) -> usize {
         let address = Arc::as_ptr(resource);
-        if let Some((_, number)) = self.others.get(&address) {
+        if let Some((_, number)) = self.others.as_ref().and_then(|others| others.get(&address)) {
             return *number;
         }
         let equal = self.resources.iter().position(|known| known == resource);
@@ -174,7 +160,7 @@ impl Processes {
             self.resources.push(Arc::clone(resource));
         }
         if equal.is_some() || number > FEW_RESOURCES {
-            self.others.insert(address, (Arc::clone(resource), number));
+            self.others.get_or_insert_default().insert(address, (Arc::clone(resource), number));
         }
         number
     }

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-
 use super::NESTING_HARD_MAX;
 use super::scan::{Scan, Scanner, string_stop};
-use crate::ids::{SpanId, TraceId};
+
+mod bytes;
+
+pub(crate) use bytes::decode_base64;
 
 /// Why and where a text can't be read on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -438,6 +437,31 @@ impl<'a> Cursor<'a> {
         Ok((start, negative, magnitude))
     }
 
+    /// Reads a whole number of a few digits, bare and without a sign, as most numbers are. Anything else is left as it is.
+    #[inline]
+    pub(crate) fn plain_number(&mut self) -> Option<u64> {
+        if !matches!(self.peek(), Some(b'0'..=b'9')) {
+            return None;
+        }
+        let bytes = self.text.as_bytes();
+        let (mut at, mut number) = (self.at, 0u64);
+        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10)
+        {
+            if at - self.at >= 18 {
+                return None;
+            }
+            number = number * 10 + u64::from(digit);
+            at += 1;
+        }
+        let leading_zero = bytes[self.at] == b'0' && at > self.at + 1;
+        let ended = matches!(bytes.get(at), Some(b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t'));
+        if leading_zero || !ended {
+            return None;
+        }
+        self.at = at;
+        Some(number)
+    }
+
     /// Integers at the edge of 64 bits, and those that are written as fractions or with an exponent.
     #[cold]
     #[inline(never)]
@@ -530,54 +554,4 @@ impl<'a> Cursor<'a> {
             Err(_) => name(&word).map_or_else(|| self.fault_at(start, "unknown name"), Ok),
         }
     }
-
-    /// Reads a trace id: hexadecimal, or base64 as protobuf's own JSON writes bytes. Empty and `null` are
-    /// [`TraceId::ZERO`].
-    pub(crate) fn trace_id(&mut self) -> Result<TraceId, Fault> {
-        self.id(TraceId::from_hex, |bytes| {
-            <[u8; 16]>::try_from(bytes).ok().map(u128::from_be_bytes).map(TraceId)
-        })
-    }
-
-    /// Reads a span id: hexadecimal, or base64 as protobuf's own JSON writes bytes. Empty and `null` are
-    /// [`SpanId::ZERO`].
-    pub(crate) fn span_id(&mut self) -> Result<SpanId, Fault> {
-        self.id(SpanId::from_hex, |bytes| <[u8; 8]>::try_from(bytes).ok().map(u64::from_be_bytes).map(SpanId))
-    }
-
-    fn id<T: Default>(
-        &mut self,
-        hex: impl FnOnce(&str) -> Option<T>,
-        bytes: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> Result<T, Fault> {
-        self.peek();
-        let start = self.at;
-        let text = self.text_or_null()?;
-        let id = if text.is_empty() {
-            Some(T::default())
-        } else if text.ends_with('=') {
-            decode_base64(&text).and_then(|decoded| bytes(&decoded))
-        } else {
-            hex(&text)
-        };
-        id.map_or_else(|| self.fault_at(start, "not an id"), Ok)
-    }
-
-    /// Reads bytes in base64; `null` are none.
-    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, Fault> {
-        self.peek();
-        let start = self.at;
-        let text = self.text_or_null()?;
-        decode_base64(&text).map_or_else(|| self.fault_at(start, "not base64"), Ok)
-    }
-}
-
-/// Base64 in either alphabet, padded or not, as protobuf's JSON mapping asks of parsers.
-pub(crate) fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    const CONFIG: GeneralPurposeConfig =
-        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
-    const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, CONFIG);
-    let engine = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
-    engine.decode(text).ok()
 }

@@ -3,7 +3,8 @@
 //! Most files have one document a line. `}`, a line's end and `{` follow each other nowhere inside a JSON value, so
 //! such a line is known to be whole without looking into it, and it is parsed in one pass. Anything else (pretty-printed
 //! documents, a file in one line, documents one behind the other) is walked as a stream: the end of each unit is found
-//! first, then the unit is parsed.
+//! first, then the unit is parsed. Only where a unit is a single record, and lists have one a line, it is parsed at
+//! once, and its end looked for if that fails.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -17,6 +18,10 @@ use super::window::Window;
 use crate::problem::ProblemKind;
 use crate::sink::Sink;
 use crate::source::Limits;
+
+mod line;
+
+use line::Line;
 
 /// How a file is cut into pieces.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +83,7 @@ pub(super) fn read_pieces(
         counts: Counts::default(),
         read_unit,
         one_a_line: false,
+        unit_a_line: true,
         no_newline_before: 0,
     };
     reader.run();
@@ -96,6 +102,8 @@ struct Documents<'r, 'u> {
     read_unit: &'r mut ReadUnit<'u>,
     /// True if the last document filled one line.
     one_a_line: bool,
+    /// True if the last unit of a list ended its line.
+    unit_a_line: bool,
     /// The bytes of the file before this one, back to the window's start, were searched for a newline in vain.
     no_newline_before: u64,
 }
@@ -337,10 +345,14 @@ impl Documents<'_, '_> {
     /// Reads one unit that lies `depth` levels deep.
     fn unit(&mut self, depth: usize) -> Result<(), Broken> {
         self.token();
+        if self.layout.unit_is_record && self.unit_a_line && self.record(depth) {
+            return Ok(());
+        }
         match self.extent(self.limits.record_bytes_max) {
             Extent::Whole(end) => {
                 self.read(end, depth, true);
                 self.window.advance(end);
+                self.unit_a_line = ends_line(self.window.bytes());
                 Ok(())
             }
             Extent::TooLong(scanner, at) => {
@@ -353,6 +365,26 @@ impl Documents<'_, '_> {
                 self.cut(at, reason)
             }
         }
+    }
+
+    /// Reads a unit that is one record without looking for its end before, if it lies on this line and nothing is wrong
+    /// with it. False if nothing was read. No line is searched twice, since none but its first unit is tried.
+    fn record(&mut self, depth: usize) -> bool {
+        let Self { window, out, limits, read_unit, .. } = self;
+        let bytes = window.bytes();
+        let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(self.line_bytes_max)]) else {
+            return false;
+        };
+        out.enter(window.place());
+        let read = with_text(&bytes[..end], |text, substituted| {
+            let mut cursor = Cursor::new(text, depth, limits.nesting_max).with_substitutes(substituted);
+            // What is wrong is met again, and reported, when the unit's end was found.
+            read_unit(&mut cursor, out).is_ok().then(|| cursor.at())
+        });
+        let Some(used) = read else { return false };
+        window.advance(used);
+        self.unit_a_line = ends_line(self.window.bytes());
+        true
     }
 
     /// Hands the unit before `end` to the format. Of a unit that is cut off, what comes before the cut is taken.
@@ -479,6 +511,12 @@ impl Documents<'_, '_> {
     }
 }
 
+/// True if a line ends here, but for a comma.
+fn ends_line(bytes: &[u8]) -> bool {
+    let rest = bytes.strip_prefix(b",").unwrap_or(bytes);
+    rest.strip_prefix(b"\r").unwrap_or(rest).starts_with(b"\n")
+}
+
 /// Where a value ends.
 enum Extent {
     /// Before this index.
@@ -487,72 +525,6 @@ enum Extent {
     TooLong(Scanner, usize),
     /// It breaks off at this index, for this reason or because the input ends.
     Cut(usize, Option<&'static str>),
-}
-
-/// The parts that reading a line takes beside its text.
-struct Line<'l, 's, 'u> {
-    out: &'l mut Out<'s>,
-    layout: &'l Layout,
-    counts: &'l mut Counts,
-    read_unit: &'l mut ReadUnit<'u>,
-}
-
-impl Line<'_, '_, '_> {
-    /// Reads one document of a line.
-    fn document(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-        match cursor.peek() {
-            Some(b'[') => cursor.list(|cursor| match cursor.peek() {
-                Some(b'{') if self.layout.bare_list => self.unit(cursor),
-                Some(b'{' | b'[') => self.document(cursor),
-                _ => {
-                    let at = cursor.at();
-                    cursor.skip()?;
-                    self.out.problem_at(ProblemKind::BadRecord, cursor.text(), at, NO_DOCUMENT);
-                    Ok(())
-                }
-            }),
-            Some(b'{') if self.is_unit(cursor) => self.unit(cursor),
-            Some(b'{') => self.object(cursor),
-            _ => cursor.fault_at(cursor.at(), NO_DOCUMENT),
-        }
-    }
-
-    fn is_unit(&self, cursor: &Cursor<'_>) -> bool {
-        let told_by_keys = !self.layout.unit_keys.is_empty();
-        self.layout.lists.is_empty() || told_by_keys && self.layout.first_role(cursor.clone()) == Role::Unit
-    }
-
-    fn unit(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-        self.counts.documents += 1;
-        self.out.record(cursor, &mut *self.read_unit)
-    }
-
-    fn object(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-        let start = cursor.at();
-        let mut members = Members::default();
-        cursor.object(|cursor, key| {
-            let role = self.layout.role(&key);
-            members.saw(role);
-            match (role, cursor.peek()) {
-                (Role::List, Some(b'[')) => self.out.records(cursor, &mut *self.read_unit),
-                (Role::Wrapper, Some(b'{')) => self.document(cursor),
-                (Role::List, Some(first)) if first != b'n' => {
-                    self.out.problem_at(
-                        ProblemKind::BadRecord,
-                        cursor.text(),
-                        cursor.at(),
-                        "expected a list",
-                    );
-                    cursor.skip().map(drop)
-                }
-                _ => cursor.skip().map(drop),
-            }
-        })?;
-        if !members.count(self.counts) {
-            self.out.problem_at(ProblemKind::BadRecord, cursor.text(), start, &self.layout.missing());
-        }
-        Ok(())
-    }
 }
 
 /// Gives `read` the text of some bytes, with substitutes for what is not UTF-8.

@@ -16,6 +16,8 @@ pub(crate) struct Layout {
     pub(crate) unit_keys: &'static [&'static str],
     /// True if objects in a bare list are units; false if they are documents.
     pub(crate) bare_list: bool,
+    /// True if a unit is one record, so that nothing of it is handed over before its end is reached.
+    pub(crate) unit_is_record: bool,
     /// Members that tell a document of another kind, which is passed over in silence.
     pub(crate) others: &'static [&'static str],
 }

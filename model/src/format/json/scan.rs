@@ -114,10 +114,7 @@ impl Scanner {
                         return Scan::Done(at);
                     }
                 }
-                (Expect::Key | Expect::KeyOrEnd, b'"') => {
-                    self.expect = Expect::InKey;
-                    at += 1;
-                }
+                (Expect::Key | Expect::KeyOrEnd, b'"') => (at, self.expect) = members(bytes, at),
                 (Expect::Colon, b':') => {
                     self.expect = Expect::Value;
                     at += 1;
@@ -170,6 +167,34 @@ impl Scanner {
             Expect::CommaOrEnd if self.in_list() => "expected ',' or ']'",
             _ => "expected ',' or '}'",
         }
+    }
+}
+
+/// Steps over members of an object that have text for a value, as most have, from the key at `at` on. Where these are
+/// not as plain as can be, without escapes and blanks, it is left to the caller to go on from there.
+#[inline]
+fn members(bytes: &[u8], mut at: usize) -> (usize, Expect) {
+    let is = |at: usize, byte: u8| bytes.get(at) == Some(&byte);
+    loop {
+        let key_end = string_stop(bytes, at + 1);
+        if !is(key_end, b'"') {
+            return (at + 1, Expect::InKey);
+        }
+        if !is(key_end + 1, b':') {
+            return (key_end + 1, Expect::Colon);
+        }
+        let value = key_end + 2;
+        if !is(value, b'"') {
+            return (value, Expect::Value);
+        }
+        let end = string_stop(bytes, value + 1);
+        if !is(end, b'"') {
+            return (value + 1, Expect::InString);
+        }
+        if !(is(end + 1, b',') && is(end + 2, b'"')) {
+            return (end + 1, Expect::CommaOrEnd);
+        }
+        at = end + 2;
     }
 }
 

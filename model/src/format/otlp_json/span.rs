@@ -17,7 +17,7 @@ pub(super) fn span<'a>(
 ) -> Result<Span<'a>, Fault> {
     let start = cursor.at();
     let mut parent = SpanId::ZERO;
-    let mut span = Span { resource: Arc::clone(resource), scope: Arc::clone(scope), ..Span::default() };
+    let mut span = Span::of(Arc::clone(resource), Arc::clone(scope));
     cursor.object(|cursor, key| {
         match &*key {
             "traceId" | "trace_id" => span.trace_id = cursor.trace_id()?,

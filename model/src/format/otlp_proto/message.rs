@@ -77,7 +77,7 @@ pub(super) fn span<'a>(
 ) -> Result<Span<'a>, Fault> {
     let depth = Depth::of(SPAN_LEVELS, nesting_max);
     let mut parent = SpanId::ZERO;
-    let mut span = Span { resource: Arc::clone(resource), scope: Arc::clone(scope), ..Span::default() };
+    let mut span = Span::of(Arc::clone(resource), Arc::clone(scope));
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field.number {

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::super::json::{Cursor, Fault, Out};
 use super::super::reuse::Reuse;
 use super::super::{micros, otel_tags, plain_json};
@@ -18,6 +20,9 @@ use crate::value::{Attribute, Value};
 pub(super) struct Shared {
     resources: Reuse<Resource>,
     scopes: Reuse<Scope>,
+    /// What a span has until its own are known.
+    no_resource: Arc<Resource>,
+    no_scope: Arc<Scope>,
 }
 
 /// First parts of the names of attributes that tell of a resource.
@@ -27,7 +32,7 @@ const RESOURCE_NAMESPACES: &[&str] =
 /// Reads the span at the cursor and hands it over.
 pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
     let begin = cursor.at();
-    let mut span = Span::default();
+    let mut span = Span::of(Arc::clone(&shared.no_resource), Arc::clone(&shared.no_scope));
     let (mut duration_at, mut duration) = (begin, None);
     let (mut local, mut remote) = (Endpoint::default(), Endpoint::default());
     let mut debug = None;
@@ -120,7 +125,10 @@ fn tags<'a>(cursor: &mut Cursor<'a>, attributes: &mut Vec<Attribute<'a>>) -> Res
 
 /// True for the name of an attribute that is taken for a resource's.
 pub(super) fn tells_of_resource(key: &str) -> bool {
-    key.split_once('.').is_some_and(|(first, _)| RESOURCE_NAMESPACES.contains(&first))
+    // Most keys begin with another letter than any of the namespaces, or have no point where theirs would be.
+    let is_first = |name: &str| key.as_bytes().get(name.len()) == Some(&b'.') && key.starts_with(name);
+    matches!(key.as_bytes().first(), Some(b'c' | b'd' | b'h' | b'k' | b'o' | b'p' | b's' | b't'))
+        && RESOURCE_NAMESPACES.iter().any(|name| is_first(name))
 }
 
 /// Makes the resource from the local endpoint and those tags that tell of a resource.
@@ -132,9 +140,12 @@ fn resource<'a>(
     let tells =
         |attribute: &Attribute<'_>| attribute.value.as_str().is_some() && tells_of_resource(&attribute.key);
     let told: Vec<_> = attributes.extract_if(.., |attribute| tells(attribute)).collect();
-    let port = local.port.to_string();
-    let mut texts = vec![&*local.service, &*local.ipv4, &*local.ipv6, &*port];
-    texts.extend(told.iter().flat_map(|tag| [&*tag.key, tag.value.as_str().unwrap_or_default()]));
+    let port = local.port.to_le_bytes();
+    let mut texts: SmallVec<[&[u8]; 16]> =
+        smallvec![local.service.as_bytes(), local.ipv4.as_bytes(), local.ipv6.as_bytes(), &port[..]];
+    for tag in &told {
+        texts.extend([tag.key.as_bytes(), tag.value.as_str().unwrap_or_default().as_bytes()]);
+    }
     resources.get_or_make(&texts, || {
         let all = local.clone().into_resource_attributes().into_iter().chain(told.iter().cloned());
         Resource { attributes: all.map(Attribute::into_owned).collect(), ..Resource::default() }
