@@ -42,9 +42,11 @@ pub enum ContextMode {
     /// Nothing of ours. Only for programs without any code on the OpenTelemetry API, and without propagation.
     Off,
     /// A span with the right ids, flags and trace state, which records nothing: propagators, log bridges and child
-    /// spans by the OpenTelemetry API work; attributes set on it are lost. One allocation for each kept span.
+    /// spans by the OpenTelemetry API work; attributes set on it are lost. One allocation for each kept span, and three
+    /// for a copy of the trace state, if the trace has a weight.
     Ids,
-    /// The span itself: what is set on it is recorded. Two allocations for each kept span.
+    /// The span itself: what is set on it is recorded. Two allocations for each kept span, and two copies of the trace
+    /// state.
     #[default]
     Recording,
 }

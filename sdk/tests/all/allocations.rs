@@ -83,6 +83,18 @@ fn a_kept_span_allocates_its_context_and_nothing_else() {
     assert_eq!(allocations(|builder| builder.context(ContextMode::Recording)), 2_000);
 }
 
+/// A weight travels in the trace state, of which each context has a copy, and the API makes another for the span in it:
+/// the list, the key and the value.
+#[test]
+fn a_weight_allocates_its_copies() {
+    let weighed = |mode| allocations(|b| b.sampler("ratio:1".parse().unwrap()).context(mode));
+    // The root's state is made: a text and the state.
+    let root = weighed(ContextMode::Off) / 100;
+    assert!(root <= 8, "{root}");
+    assert_eq!(weighed(ContextMode::Ids), 1_000 * (1 + 3) + 100 * root);
+    assert_eq!(weighed(ContextMode::Recording), 1_000 * (2 + 6) + 100 * root);
+}
+
 #[test]
 fn attributes_and_events_of_plain_values_allocate_nothing_more() {
     let world = world(|builder| builder.context(ContextMode::Off).batch_spans(1));
