@@ -77,7 +77,12 @@ fn trace(name: &str, rounds: u64) {
         .exporter(Nobody)
         .build()
         .expect("a layer");
-    let body = if name.contains("attributes") { with_attributes } else { plain };
+    let body = match name {
+        name if name.contains("attributes") => with_attributes,
+        name if name.contains("own trait") => calls_by_own_trait,
+        name if name.contains("stock trait") => calls_by_stock_trait,
+        _ => plain,
+    };
     run(&Dispatch::new(Registry::default().with(astracer.layer)), body, rounds);
     let _ = astracer.handle.shutdown(Duration::from_secs(60));
 }
@@ -140,6 +145,22 @@ fn with_attributes() {
         for n in 0..2i64 {
             let _leaf = info_span!("leaf", n).entered();
         }
+    }
+}
+
+/// A span, and ten calls of our extension trait.
+fn calls_by_own_trait() {
+    let span = info_span!("span");
+    for n in 0..10i64 {
+        astracer_sdk::OpenTelemetrySpanExt::set_attribute(&span, "n", n);
+    }
+}
+
+/// The same by tracing-opentelemetry's, which the bridge answers.
+fn calls_by_stock_trait() {
+    let span = info_span!("span");
+    for n in 0..10i64 {
+        tracing_opentelemetry::OpenTelemetrySpanExt::set_attribute(&span, "n", n);
     }
 }
 

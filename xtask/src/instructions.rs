@@ -23,7 +23,7 @@ const TOLERANCE: f64 = 3.0;
 const ROUNDS: u64 = 200;
 
 /// The program's cases, each with the spans or decisions of a round.
-const CASES: [(&str, u64); 11] = [
+const CASES: [(&str, u64); 13] = [
     ("idle layer", 10),
     ("dropped, exclusive", 10),
     ("dropped, exclusive, no context", 10),
@@ -32,6 +32,8 @@ const CASES: [(&str, u64); 11] = [
     ("kept, ids", 10),
     ("kept, no context", 10),
     ("kept, attributes, no context", 10),
+    ("kept, own trait's call", 10),
+    ("kept, stock trait's call", 10),
     ("gate, exclusive", 10),
     ("gate, exclusive, of 100", 100),
     ("decision", 1),
