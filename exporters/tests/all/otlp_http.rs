@@ -162,6 +162,15 @@ fn a_server_that_asks_for_more_time_than_there_is_gets_no_second_request() {
     assert_eq!(sink.requests().len(), 1);
 }
 
+/// The default would have had the time to wait and to send again.
+#[test]
+fn the_time_for_a_request_is_the_one_asked_for() {
+    let sink = Sink::new([Answer(503, &[("retry-after", "5")], vec![])]);
+    let otlp = otlp(&sink).timeout(Duration::from_secs(4)).build().unwrap();
+    assert_eq!(send(&otlp, 1..=1), Err(ErrorKind::Unavailable));
+    assert_eq!((sink.requests().len(), otlp.counter().read().retries), (1, 0));
+}
+
 /// Servers close connections that were idle, and die: the next attempt makes a new one.
 #[test]
 fn a_connection_that_the_server_ends_is_made_anew() {
