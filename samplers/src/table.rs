@@ -231,3 +231,5 @@ impl<L: Law> Table<L> {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

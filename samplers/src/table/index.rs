@@ -123,13 +123,9 @@ impl Index {
         if first.len() < FIRST_MAX || first.len() <= second.len() {
             return first.insert(hash, entry);
         }
-        // Before the entry, so that a reader who can see it looks for it.
+        // Before the entry, so that a reader who can see it looks for it. There is room: less stands here than there.
         self.spilled.fetch_add(1, Ordering::Release);
-        let inserted = second.insert(hash, entry);
-        if !inserted {
-            self.spilled.fetch_sub(1, Ordering::Release);
-        }
-        inserted
+        second.insert(hash, entry)
     }
 
     /// Writers only.

@@ -96,3 +96,39 @@ impl Rooms {
         self.keys_evicted
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_taken_rests_and_is_free_again() {
+        let mut rooms = Rooms::new(2);
+        assert!(!rooms.is_taken(0) && !rooms.is_taken(1));
+        assert_eq!([rooms.take_free(), rooms.take_free(), rooms.take_free()], [Some(0), Some(1), None]);
+        assert!(rooms.is_taken(0) && rooms.is_taken(1));
+        assert!(rooms.begin_sweep(Nanos::from_secs(9), Nanos::from_secs(1)));
+        rooms.rest(1);
+        assert!(!rooms.is_taken(1) && !rooms.has_free());
+        assert_eq!((rooms.resting().collect::<Vec<_>>(), rooms.keys_evicted()), (vec![1], 1));
+        assert!(rooms.begin_sweep(Nanos::from_secs(10), Nanos::from_secs(1)));
+        assert_eq!((rooms.take_free(), rooms.resting().count()), (Some(1), 0));
+    }
+
+    /// Else records would not rest: of threads that wait for the lock at once, only the first sweeps.
+    #[test]
+    fn sweeps_are_an_interval_apart() {
+        let (second, milli) = (Nanos::from_secs(1), Nanos::from_millis(1));
+        let mut rooms = Rooms::new(1);
+        let at = Nanos::from_secs(100);
+        assert!(rooms.begin_sweep(at, second));
+        assert_eq!(rooms.next_sweep(), Nanos::from_secs(101));
+        for too_early in [at, at.saturating_add(milli), Nanos::from_millis(100_999)] {
+            assert!(!rooms.begin_sweep(too_early, second), "{too_early}");
+        }
+        assert!(rooms.begin_sweep(Nanos::from_secs(101), second));
+        // A clock that was set back, by more than any wait.
+        assert!(rooms.begin_sweep(at, second));
+        assert_eq!(rooms.next_sweep(), Nanos::from_secs(101));
+    }
+}
