@@ -168,7 +168,7 @@ impl Core {
             (index, buffer.span_context(buffer.records[index as usize].span_id))
         });
         let (index, context) = context?;
-        Some(LiveSpan::new(self.pool.slot(slot)?.clone(), index, context, self.settings.limits))
+        Some(LiveSpan::new(self.pool.slot(slot)?.clone(), index, context))
     }
 
     /// The context of a span that we do not know: it lies below a dropped root, or a filter keeps it from us.

@@ -91,10 +91,7 @@ impl Core {
         match self.settings.context {
             ContextMode::Off => None,
             ContextMode::Ids => Some(base.with_remote_span_context(own)),
-            ContextMode::Recording => {
-                let limits = self.settings.limits;
-                Some(base.with_span(LiveSpan::new(slot.clone(), index, own, limits)))
-            }
+            ContextMode::Recording => Some(base.with_span(LiveSpan::new(slot.clone(), index, own))),
         }
     }
 }
@@ -110,18 +107,18 @@ pub(crate) struct LiveSpan {
     slot: Arc<Slot>,
     index: u32,
     context: SpanContext,
-    limits: SpanLimits,
 }
 
 impl LiveSpan {
-    pub(crate) fn new(slot: Arc<Slot>, index: u32, context: SpanContext, limits: SpanLimits) -> Self {
-        LiveSpan { slot, index, context, limits }
+    pub(crate) fn new(slot: Arc<Slot>, index: u32, context: SpanContext) -> Self {
+        LiveSpan { slot, index, context }
     }
 
     /// Nothing happens if the span has ended: a context may outlive it.
     fn with<T>(&self, f: impl FnOnce(&mut Open<'_>) -> T) -> Option<T> {
         let mut buffer = self.slot.lock();
-        Open::of(&mut buffer, self.index, self.context.span_id(), &self.limits).map(|mut open| f(&mut open))
+        Open::of(&mut buffer, self.index, self.context.span_id(), &self.slot.limits)
+            .map(|mut open| f(&mut open))
     }
 }
 

@@ -104,7 +104,7 @@ impl Core {
             counters,
             queue,
             table: Table::new(TABLE_ROWS),
-            pool: Arc::new(Pool::new(settings.bounds.open_traces)),
+            pool: Arc::new(Pool::new(settings.bounds.open_traces, settings.limits)),
             ids,
             closed: Arc::default(),
             placed: AtomicBool::new(false),

@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::buffer::Buffer;
 use super::thread;
+use crate::settings::SpanLimits;
 
 /// A place. Its lock is that of one trace, and is never held while code of the user's runs.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
+    /// For those that have no more than the place.
+    pub(crate) limits: SpanLimits,
     buffer: Mutex<Box<Buffer>>,
 }
 
@@ -27,6 +30,7 @@ pub(crate) struct Pool {
     /// Places from here on were never used.
     fresh: AtomicU32,
     free: [FreeList; LISTS],
+    limits: SpanLimits,
 }
 
 const LISTS: usize = 16;
@@ -42,11 +46,12 @@ impl FreeList {
 }
 
 impl Pool {
-    pub(crate) fn new(slots: u32) -> Self {
+    pub(crate) fn new(slots: u32, limits: SpanLimits) -> Self {
         Pool {
             slots: (0..slots).map(|_| OnceLock::new()).collect(),
             fresh: AtomicU32::new(0),
             free: Default::default(),
+            limits,
         }
     }
 
@@ -76,7 +81,7 @@ impl Pool {
         let next = |fresh: u32| ((fresh as usize) < self.slots.len()).then_some(fresh + 1);
         let number = self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         let slot = self.slots.get(number as usize)?;
-        Some(slot.get_or_init(|| Arc::new(Slot { number, buffer: Mutex::default() })))
+        Some(slot.get_or_init(|| Arc::new(Slot { number, limits: self.limits, buffer: Mutex::default() })))
     }
 
     /// Gives a place back, its buffer empty again.
