@@ -89,6 +89,35 @@ fn a_trace_in_pieces_becomes_one_in_jaeger() {
 }
 
 #[test]
+fn interleaved_traces_of_any_length_become_whole_in_jaeger() {
+    let span = |id: usize| {
+        let (trace, pad) = (id % 7 + 1, "x".repeat(id % 500));
+        format!("{{\"traceId\":\"{trace:x}\",\"id\":\"{id:x}\",\"name\":\"{pad}\"}}\n")
+    };
+    // Some megabytes: several blocks.
+    let zipkin: String = (1..=6_000).map(span).collect();
+    let (text, converted) = convert(Format::ZipkinJson, &zipkin, Format::JaegerJson);
+    assert_eq!(converted.spans, 6_000);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let traces = json["data"].as_array().expect("traces");
+    assert_eq!(traces.len(), 7);
+    for (index, trace) in traces.iter().enumerate() {
+        // Trace 1 has spans 7, 14, ...; trace 2, which comes first, has 1, 8, ...
+        let ids: Vec<_> = trace["spans"]
+            .as_array()
+            .expect("spans")
+            .iter()
+            .map(|span| span["spanID"].as_str().unwrap_or_default())
+            .collect();
+        let expected: Vec<_> = (index + 1..=6_000).step_by(7).map(|id| format!("{id:016x}")).collect();
+        assert_eq!(ids, expected);
+        assert!(
+            trace["spans"].as_array().expect("spans").iter().all(|span| span["traceID"] == trace["traceID"])
+        );
+    }
+}
+
+#[test]
 fn long_inputs_become_many_lines() {
     let spans: String = (1..=10_000).map(|id| format!("{{\"traceId\":\"1\",\"id\":\"{id:x}\"}}\n")).collect();
     let (text, converted) = convert(Format::ZipkinJson, &spans, Format::OtlpJson);

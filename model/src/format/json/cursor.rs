@@ -50,22 +50,28 @@ pub(crate) struct Cursor<'a> {
     at: usize,
     depth: usize,
     depth_max: usize,
-    /// True if the text holds [`SUBSTITUTE`]s.
-    substituted: bool,
+    /// The bytes of the text as they are in the file, where [`SUBSTITUTE`]s are something else.
+    raw: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
     /// A cursor at the start of a text that itself lies `depth` lists and objects deep.
     pub(crate) fn new(text: &'a str, depth: usize, nesting_max: usize) -> Self {
-        Self { text, at: 0, depth, depth_max: nesting_max.min(NESTING_HARD_MAX), substituted: false }
+        Self { text, at: 0, depth, depth_max: nesting_max.min(NESTING_HARD_MAX), raw: text.as_bytes() }
     }
 
-    pub(super) fn with_substitutes(self, substituted: bool) -> Self {
-        Self { substituted, ..self }
+    /// The same over a text that these bytes, as many, became.
+    pub(super) fn made_of(self, raw: &'a [u8]) -> Self {
+        Self { raw, ..self }
+    }
+
+    /// What the file has between a byte of the text and the cursor.
+    pub(super) fn raw_from(&self, start: usize) -> &'a [u8] {
+        &self.raw[start..self.at]
     }
 
     pub(super) fn is_substitute(&self, at: usize) -> bool {
-        self.substituted && self.text.as_bytes().get(at) == Some(&(SUBSTITUTE as u8))
+        self.text.as_bytes().get(at) != self.raw.get(at)
     }
 
     /// The whole text.

@@ -185,8 +185,8 @@ impl Documents<'_, '_> {
         let Self { window, out, layout, limits, counts, read_unit, one_a_line, .. } = self;
         out.enter(window.place());
         let bytes = &window.bytes()[..end];
-        with_text(bytes, |text, substituted| {
-            let mut cursor = Cursor::new(text, 0, limits.nesting_max).with_substitutes(substituted);
+        with_text(bytes, |text| {
+            let mut cursor = Cursor::new(text, 0, limits.nesting_max).made_of(bytes);
             let mut line = Line { out, layout, counts, read_unit };
             while cursor.peek().is_some() && !line.out.stopped() {
                 let start = cursor.at();
@@ -271,7 +271,7 @@ impl Documents<'_, '_> {
         loop {
             let bytes = self.window.bytes();
             let (seen, look) = (bytes.len(), bytes.len().min(LOOK_BYTES_MAX));
-            let role = with_text(&bytes[..look], |text, _| self.layout.first_role(Cursor::new(text, 0, 1)));
+            let role = with_text(&bytes[..look], |text| self.layout.first_role(Cursor::new(text, 0, 1)));
             if role != Role::Unknown || look < seen {
                 return role == Role::Unit;
             }
@@ -326,7 +326,7 @@ impl Documents<'_, '_> {
         let mut role = Role::Unknown;
         match self.extent(KEY_BYTES_MAX) {
             Extent::Whole(end) => {
-                role = with_text(&self.window.bytes()[..end], |text, _| {
+                role = with_text(&self.window.bytes()[..end], |text| {
                     let key = Cursor::new(text, 0, 0).string();
                     key.map_or(Role::Unknown, |key| self.layout.role(&key))
                 });
@@ -376,8 +376,9 @@ impl Documents<'_, '_> {
             return false;
         };
         out.enter(window.place());
-        let read = with_text(&bytes[..end], |text, substituted| {
-            let mut cursor = Cursor::new(text, depth, limits.nesting_max).with_substitutes(substituted);
+        let line = &bytes[..end];
+        let read = with_text(line, |text| {
+            let mut cursor = Cursor::new(text, depth, limits.nesting_max).made_of(line);
             // What is wrong is met again, and reported, when the unit's end was found.
             read_unit(&mut cursor, out).is_ok().then(|| cursor.at())
         });
@@ -391,8 +392,9 @@ impl Documents<'_, '_> {
     fn read(&mut self, end: usize, depth: usize, whole: bool) {
         let Self { window, out, limits, read_unit, .. } = self;
         out.enter(window.place());
-        with_text(&window.bytes()[..end], |text, substituted| {
-            let mut cursor = Cursor::new(text, depth, limits.nesting_max).with_substitutes(substituted);
+        let unit = &window.bytes()[..end];
+        with_text(unit, |text| {
+            let mut cursor = Cursor::new(text, depth, limits.nesting_max).made_of(unit);
             if let Err(fault) = read_unit(&mut cursor, out)
                 && whole
             {
@@ -528,14 +530,14 @@ enum Extent {
 }
 
 /// Gives `read` the text of some bytes, with substitutes for what is not UTF-8.
-fn with_text<T>(bytes: &[u8], read: impl FnOnce(&str, bool) -> T) -> T {
+fn with_text<T>(bytes: &[u8], read: impl FnOnce(&str) -> T) -> T {
     if let Ok(text) = str::from_utf8(bytes) {
-        return read(text, false);
+        return read(text);
     }
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         text.extend(chunk.invalid().iter().map(|_| SUBSTITUTE));
     }
-    read(&text, true)
+    read(&text)
 }

@@ -37,8 +37,7 @@ impl<'s> Out<'s> {
     /// Hands over a span whose record starts at `start` and ends where the cursor stands.
     pub(crate) fn span(&mut self, cursor: &Cursor<'_>, start: usize, span: Span<'_>) {
         self.locate(cursor.text(), start);
-        let bytes = &cursor.text().as_bytes()[start..cursor.at()];
-        self.sink.span(span, Record { bytes, place: &self.place });
+        self.sink.span(span, Record { bytes: cursor.raw_from(start), place: &self.place });
     }
 
     /// Reports that the record could not be read.

@@ -211,6 +211,40 @@ fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
 }
 
 #[test]
+fn a_list_with_a_span_a_line_is_read_like_any_other() {
+    let lines: [&[u8]; 10] = [
+        br#"[{"traceId":"a","id":"1","name":"first"},"#,
+        br#"{"traceId":"a","id":"x"},"#,
+        br#"{"traceId":"a","id":"2"},{"traceId":"a","id":"3"},"#,
+        b"{\"traceId\":\"a\",\"id\":\"4\",\"name\":\"\xff\"},\r",
+        b"{\"traceId\":\"a\",\"id\":\"5\",\"unknown\":\"\xfe\"},\r",
+        br#"{"traceId":"a","#,
+        br#" "id":"6"},"#,
+        br#"{"traceId":"a","id":"7","timestamp":01},"#,
+        br#"{"traceId":"a","id":"8","timestamp":7} "#,
+        br#",{"traceId":"a","id":"9"}"#,
+    ];
+    let text = [&lines.join(&b'\n')[..], b"\n]\n"].concat();
+    let expected = r#"1:1 a/1 "first"
+        f:2 (byte 62): bad record: not an id
+        3:68 a/2 ""
+        3:93 a/3 ""
+        f:4 (byte 151): bad record: invalid UTF-8
+        5:157 a/5 ""
+        6:198 a/6 ""
+        f:8 (byte 262): bad record: not a number
+        9:267 a/8 "" 7000..?
+        10:308 a/9 """#;
+    check(&text, expected);
+    // The records are what the file has, bad bytes and all.
+    assert_eq!(collect(read, &text).records[3], lines[4][..lines[4].len() - 2]);
+    // Without line ends it is read in another way, to the same spans.
+    let plain = text.iter().copied().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect::<Vec<_>>();
+    let spans = |text: &[u8]| collect(read, text).spans;
+    assert_eq!(spans(&plain), spans(&text));
+}
+
+#[test]
 fn of_a_file_that_is_cut_off_come_the_spans_before_the_cut() {
     let file = r#"[{"traceId":"a","id":"1"},{"traceId":"a","id":"2"}]"#;
     for end in 1..file.len() {

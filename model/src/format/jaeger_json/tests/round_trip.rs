@@ -242,3 +242,23 @@ fn a_full_disk_is_an_error() {
     assert!(results.iter().any(Result::is_err));
     assert!(writer.finish().is_err());
 }
+
+#[test]
+fn equal_processes_are_one_however_many_there_are() {
+    let resource = |number: usize| std::sync::Arc::new(Resource::service(&format!("service {number}")));
+    let span = |id: usize, number: usize| Span {
+        trace_id: TraceId(1),
+        span_id: SpanId(id as u64),
+        resource: resource(number),
+        ..Span::default()
+    };
+    // Each span has a resource of its own in memory; from the second round on they are equal to earlier ones.
+    let trace: Vec<_> = (0..60).map(|index| span(index + 1, index % 20)).collect();
+    let json: serde_json::Value = serde_json::from_str(&write(&[&trace])).unwrap();
+    let processes = json["data"][0]["processes"].as_object().unwrap();
+    assert_eq!(processes.len(), 20);
+    for (index, span) in json["data"][0]["spans"].as_array().unwrap().iter().enumerate() {
+        let name = &processes[span["processID"].as_str().unwrap()]["serviceName"];
+        assert_eq!(*name, format!("service {}", index % 20));
+    }
+}
