@@ -73,32 +73,3 @@ impl Tallies {
         })
     }
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::sync::Barrier;
-
-    use super::*;
-
-    /// More threads than have a shard of their own, at once: those that share one must not overwrite each other. Whether
-    /// a fault shows is up to the machine; that there is none is sure.
-    #[test]
-    fn no_call_is_lost_however_few_shards_there_are() {
-        const THREADS: u64 = 24;
-        const CALLS: u64 = 100_000;
-        for shards in [1, 2, 4, 8, 16] {
-            let (tallies, barrier) = (Tallies::new(shards, 1), Barrier::new(THREADS as usize));
-            std::thread::scope(|scope| {
-                for _ in 0..THREADS {
-                    scope.spawn(|| {
-                        barrier.wait();
-                        (0..CALLS).for_each(|_| {
-                            tallies.add(0, 1, true);
-                        });
-                    });
-                }
-            });
-            assert_eq!(tallies.read(0), Tally([[0, 0], [0, THREADS * CALLS]]), "{shards} shards");
-        }
-    }
-}

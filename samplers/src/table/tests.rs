@@ -1,9 +1,9 @@
-//! What a flood of new names costs.
+//! What takes threads to show: what a flood of new names costs, and that counts are whole.
 
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
+use super::tally::Tally;
 use super::*;
 use crate::bump::{Bump, BumpLaw};
 use crate::probability::Probability;
@@ -39,4 +39,26 @@ fn a_new_key_that_finds_no_room_takes_no_lock_until_the_next_look() {
     // "a" has been idle for long by then: it leaves at the next look, and its record can be had at the one after.
     assert_eq!(reason(&table, "c", 110_000), Reason::Overflow);
     assert_ne!(reason(&table, "c", 111_000), Reason::Overflow);
+}
+
+/// More threads than have a shard of their own, at once: those that share one must not overwrite each other. Whether
+/// a fault shows is up to the machine; that there is none is sure.
+#[test]
+fn no_call_is_lost_however_few_shards_there_are() {
+    const THREADS: u64 = 24;
+    const CALLS: u64 = 100_000;
+    for shards in [1, 2, 4, 8, 16] {
+        let (tallies, barrier) = (Tallies::new(shards, 1), Barrier::new(THREADS as usize));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    barrier.wait();
+                    (0..CALLS).for_each(|_| {
+                        tallies.add(0, 1, true);
+                    });
+                });
+            }
+        });
+        assert_eq!(tallies.read(0), Tally([[0, 0], [0, THREADS * CALLS]]), "{shards} shards");
+    }
 }
