@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -10,10 +10,33 @@ use crate::{Scratch, TWO_TRACES, failure, run, success, workload};
 
 /// A receiver on a free port.
 struct Receiver {
-    child: Child,
+    child: Running,
     stderr: BufReader<ChildStderr>,
     address: String,
     folder: Folder,
+}
+
+/// A process that does not outlive its test, even one that fails.
+struct Running(Option<Child>);
+
+impl Running {
+    fn id(&self) -> u32 {
+        self.0.as_ref().expect("it was not waited for").id()
+    }
+
+    fn wait(mut self) -> Output {
+        let child = self.0.take().expect("it was not waited for");
+        child.wait_with_output().expect("it ends")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// A folder of one test, removed at its end.
@@ -47,7 +70,7 @@ impl Receiver {
         let address =
             line.strip_prefix("listening on ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
         let address = address.to_owned();
-        Self { child, stderr, address, folder: Folder(folder) }
+        Self { child: Running(Some(child)), stderr, address, folder: Folder(folder) }
     }
 
     fn path(&self) -> &str {
@@ -76,7 +99,7 @@ impl Receiver {
     fn stop_by(self, signal: &str) -> (Value, Folder) {
         self.signal(signal);
         drop(self.stderr);
-        let output = self.child.wait_with_output().expect("it ends");
+        let output = self.child.wait();
         assert!(output.status.success(), "{:?}", output.status);
         (serde_json::from_slice(&output.stdout).expect("JSON"), self.folder)
     }
@@ -159,7 +182,7 @@ fn a_sending_that_broke_off_goes_on() {
     let mut stderr = BufReader::new(again.stderr.take().expect("piped"));
     stderr.read_line(&mut line).expect("it says where it listens");
     let address = url.trim_start_matches("otlp+http://").to_owned();
-    let receiver = Receiver { child: again, stderr, address, folder };
+    let receiver = Receiver { child: Running(Some(again)), stderr, address, folder };
     let sent: Value = serde_json::from_str(&success(&run(&args))).expect("JSON");
     assert_eq!((&sent["resumed_behind"], &sent["accepted"]), (&first.into(), &(72_433 - first).into()));
     assert!(!std::path::Path::new(note.path()).exists());
