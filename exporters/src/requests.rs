@@ -58,35 +58,48 @@ impl Requests {
     pub(crate) fn send<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
         let mut total = Delivery::default();
         if !spans.is_empty() {
-            self.send_some(wire, spans, &mut total)?;
+            let mut bytes_max = self.bytes_max;
+            self.send_some(wire, spans, &mut bytes_max, &mut total)?;
         }
         Ok(total)
     }
 
+    /// `bytes_max`: our own limit, or what is below the smallest request of this call that the server found too large.
     fn send_some<W: Wire>(
         &self,
         wire: &W,
         spans: &[Span<'_>],
+        bytes_max: &mut usize,
         total: &mut Delivery,
     ) -> Result<(), ExportError> {
         let last = self.last_bytes.load(Ordering::Relaxed);
         let mut body = Vec::with_capacity(last + last / 4);
         wire.encode(spans, &mut body);
         self.last_bytes.store(body.len(), Ordering::Relaxed);
-        if body.len() > self.bytes_max {
-            if spans.len() > 1 {
-                drop(body);
-                let (first, second) = spans.split_at(spans.len() / 2);
-                let sent = self.send_some(wire, first, total);
-                return sent.and(self.send_some(wire, second, total));
+        let bytes = body.len();
+        let sent = if bytes > *bytes_max {
+            drop(body);
+            let detail = format!("one span takes {bytes} of at most {bytes_max} bytes");
+            Err(ExportError::new(ErrorKind::TooLarge, wire.target(), detail))
+        } else {
+            self.send_body(wire, body, spans.len())
+        };
+        let delivery = match sent {
+            Ok(delivery) => delivery,
+            Err(error) => {
+                if error.kind() == ErrorKind::TooLarge {
+                    // So a server that takes nothing gets few requests, and not one for each span.
+                    *bytes_max = (*bytes_max).min(bytes.saturating_sub(1));
+                    if spans.len() > 1 {
+                        let (first, second) = spans.split_at(spans.len() / 2);
+                        let sent = self.send_some(wire, first, bytes_max, total);
+                        return sent.and(self.send_some(wire, second, bytes_max, total));
+                    }
+                }
+                self.counter.lose(error.kind(), spans.len());
+                return Err(error);
             }
-            let detail = format!("one span takes {} of at most {} bytes", body.len(), self.bytes_max);
-            self.counter.lose(ErrorKind::TooLarge, 1);
-            return Err(ExportError::new(ErrorKind::TooLarge, wire.target(), detail));
-        }
-        let delivery = self.send_body(wire, body, spans.len()).inspect_err(|error| {
-            self.counter.lose(error.kind(), spans.len());
-        })?;
+        };
         self.counter.deliver(&delivery);
         total.accepted += delivery.accepted;
         total.rejected += delivery.rejected;

@@ -64,7 +64,7 @@ macro_rules! setters {
 
         /// The bytes of a request, before compression;
         #[doc = $request_bytes_max]
-        /// Calls with more are split. A single span that is larger is lost as
+        /// Calls with more are split, and requests that the server finds too large. A single span that is larger is lost as
         /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
         pub fn request_bytes_max(mut self, bytes: usize) -> Self {
             self.sending.request_bytes_max = bytes;

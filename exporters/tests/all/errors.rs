@@ -73,7 +73,6 @@ fn statuses_have_their_remedies() {
         (404, ErrorKind::WrongPath, "correct the path: /v1/traces is appended"),
         (405, ErrorKind::WrongPath, "correct the path"),
         (408, ErrorKind::BadRequest, ""),
-        (413, ErrorKind::TooLarge, "send less at a time"),
         (415, ErrorKind::UnsupportedMedia, "use another protocol"),
         (429, ErrorKind::Throttled, "keep fewer traces"),
         (500, ErrorKind::ServerFailed, "log"),
@@ -86,6 +85,10 @@ fn statuses_have_their_remedies() {
         check(otlp(HTTP, sink.url("http")), kind, remedy);
         assert_eq!(sink.requests().len(), 1);
     }
+    // Three spans, and then the first of them: the others are no smaller.
+    let sink = Sink::new((0..3).map(|_| Answer::status(413)));
+    check(otlp(HTTP, sink.url("http")), ErrorKind::TooLarge, "send less at a time");
+    assert_eq!(sink.requests().len(), 2);
     let sink = Sink::new([Answer(401, &[], b"no token\nand more".to_vec())]);
     let error = error(&otlp(HTTP, sink.url("http")).build().unwrap());
     assert_eq!(error.detail(), "HTTP 401: no token");

@@ -208,8 +208,17 @@ fn the_time_that_the_server_asks_for_is_told() {
 }
 
 #[test]
-fn a_server_with_a_smaller_limit_says_so() {
+fn a_server_with_a_smaller_limit_gets_smaller_requests() {
     let sink = GrpcSink::with([], None, 100);
+    let otlp = otlp(&sink).build().unwrap();
+    assert_eq!(send(&otlp, 1..=10).unwrap().accepted, 10);
+    let all: Vec<_> = sink.requests().iter().flat_map(|(_, message)| wire::numbers(message)).collect();
+    assert_eq!(all, Vec::from_iter(1..=10));
+}
+
+#[test]
+fn a_server_with_a_limit_that_no_span_keeps_says_so() {
+    let sink = GrpcSink::with([], None, 20);
     let otlp = otlp(&sink).build().unwrap();
     assert_eq!(send(&otlp, 1..=10), Err(ErrorKind::TooLarge));
     assert_eq!(otlp.counter().read().lost.of(ErrorKind::TooLarge), 10);

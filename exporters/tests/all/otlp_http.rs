@@ -106,6 +106,35 @@ fn a_call_that_is_too_large_is_split_and_loses_nothing() {
     assert_eq!((counts.sent, counts.lost.total(), counts.retries), (100, 0, 0));
 }
 
+fn numbers(sink: &Sink) -> Vec<Vec<u64>> {
+    let message = |body: &[u8]| ExportTraceServiceRequest::decode(body).unwrap();
+    sink.requests().iter().map(|request| wire::numbers(&message(&request.body))).collect()
+}
+
+#[test]
+fn what_the_server_finds_too_large_is_sent_in_parts() {
+    let sink = Sink::new([413, 413].map(Answer::status));
+    let otlp = otlp(&sink).build().unwrap();
+    assert_eq!(send(&otlp, 1..=8).unwrap().accepted, 8);
+    // The second four are not tried, since the first were refused.
+    let expected = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &[1, 2, 3, 4], &[1, 2], &[3, 4], &[5, 6], &[7, 8]];
+    assert_eq!(numbers(&sink), expected);
+    let counts = otlp.counter().read();
+    assert_eq!((counts.sent, counts.lost.total(), counts.retries), (8, 0, 0));
+    // It may take more by now.
+    assert_eq!(send(&otlp, 1..=8).unwrap().accepted, 8);
+    assert_eq!(sink.requests().len(), 7);
+}
+
+#[test]
+fn a_server_that_takes_nothing_is_not_asked_for_each_span() {
+    let sink = Sink::new((0..64).map(|_| Answer::status(413)));
+    let otlp = otlp(&sink).build().unwrap();
+    assert_eq!(send(&otlp, 1..=64), Err(ErrorKind::TooLarge));
+    assert_eq!(otlp.counter().read().lost.of(ErrorKind::TooLarge), 64);
+    assert_eq!(numbers(&sink).iter().map(Vec::len).collect::<Vec<_>>(), [64, 32, 16, 8, 4, 2, 1]);
+}
+
 #[test]
 fn one_span_that_is_too_large_costs_no_other() {
     let sink = Sink::new([]);
