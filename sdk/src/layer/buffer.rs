@@ -419,7 +419,9 @@ impl Buffer {
             None if fields.is_exception => EventName::Static("exception"),
             None => EventName::Static(metadata.name()),
         };
-        let log = fields.log.map(|text| at.text(text));
+        // Other events may have fields of those names; they say nothing then, as in tracing-opentelemetry.
+        let log = if LogOrigin::is_of(metadata) { fields.log } else { LogOrigin::default() };
+        let log = log.map(|text| at.text(text));
         let (time, metadata) = (EventTime::Ticks(now), Some(metadata));
         self.events.push(Event { record: index, name, time, metadata, log, count, cut: given - count });
     }

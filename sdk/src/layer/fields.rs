@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt::{self, Write as _};
 
 use opentelemetry::trace::SpanKind;
+use tracing_core::Metadata;
 use tracing_core::field::{Field, Visit};
 
 use super::attribute::{Attribute, Value};
@@ -43,6 +44,11 @@ pub(crate) struct LogOrigin {
 }
 
 impl LogOrigin {
+    /// Whether an event is one that `tracing-log` makes: it has a callsite of its own for each level.
+    pub(crate) fn is_of(metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "log" && metadata.name() == "log event" && metadata.file().is_none()
+    }
+
     pub(crate) fn map(self, f: impl Fn(Text) -> Text) -> Self {
         LogOrigin {
             target: self.target.map(&f),

@@ -198,6 +198,7 @@ pub(crate) const ROWS: &[Row] = &[
         let _root = info_span!("root").entered();
         crate::logs::by_macros();
         info!("one of tracing's own");
+        info!(log.target = "x", log.file = "y", log.line = 5, "one with such fields");
         crate::logs::from_nowhere();
     }),
     ("error events set the status", || {
