@@ -105,12 +105,13 @@ impl Queue {
             return trace.clear();
         }
         let mut parcel = self.lock_spare().pop().unwrap_or_default();
-        if trace.bytes() <= COPIED_BYTES_MAX {
+        if trace.bytes_held() <= COPIED_BYTES_MAX {
             trace.move_to(&mut parcel);
         } else {
             std::mem::swap(trace, &mut parcel);
+            parcel.bytes = parcel.bytes_held();
         }
-        let bytes = parcel.bytes();
+        let bytes = parcel.bytes;
         let mut state = self.lock();
         let waiting = self.bytes.load(Ordering::Relaxed);
         let loss = if state.closed {
@@ -190,7 +191,8 @@ impl Queue {
         let mut kept: Vec<Parcel> = Vec::with_capacity(buffers.len());
         for mut buffer in buffers {
             buffer.clear();
-            if buffer.bytes() <= SPARE_BYTES_MAX {
+            buffer.bytes = buffer.bytes_held();
+            if buffer.bytes <= SPARE_BYTES_MAX {
                 kept.push(buffer);
             }
         }

@@ -78,7 +78,7 @@ impl Worker {
     }
 
     fn export(&self, mut traces: Vec<Parcel>) {
-        let bytes = traces.iter().map(|trace| trace.bytes()).sum();
+        let bytes = traces.iter().map(|trace| trace.bytes).sum();
         let mut batch = Vec::with_capacity(traces.iter().map(|trace| trace.records.len()).sum());
         for trace in &mut traces {
             self.converter.convert(trace, &mut batch);

@@ -17,29 +17,33 @@ use super::thread::ThreadName;
 use crate::clock::Ticks;
 use crate::settings::SpanLimits;
 
-/// A trace as far as this process has seen it.
+/// A trace as far as this process has seen it. What nearly every trace has comes first, so that one that is handed over
+/// touches few lines of the buffer that it is copied to: they come from another processor's cache.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Buffer {
-    /// Set until the sampler has been asked: then the only record is the local root.
-    pub(crate) pending: Option<Pending>,
-    /// Memory for what a root is counted by, used again.
-    pub(crate) key: String,
-    pub(crate) trace_id: TraceId,
-    pub(crate) trace_state: TraceState,
     pub(crate) records: Vec<Record>,
+    /// Attributes of spans, in the order of their arrival.
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) trace_id: TraceId,
+    /// Bytes, for the queue's bound: an estimate.
+    pub(crate) bytes: usize,
+    pub(crate) memory: Memory,
+    pub(crate) trace_state: TraceState,
     pub(crate) details: Vec<Detail>,
     /// For how long each record's span was entered, if that is asked for.
     pub(crate) activities: Vec<Activity>,
-    /// How many records are open.
-    pub(crate) open: u32,
-    /// Attributes of spans, in the order of their arrival.
-    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) threads: Vec<ThreadName>,
     pub(crate) events: Vec<Event>,
     /// Attributes of events; those of one lie together.
     pub(crate) event_attributes: Vec<Attribute>,
     pub(crate) links: Vec<Link>,
-    pub(crate) memory: Memory,
-    pub(crate) threads: Vec<ThreadName>,
+    /// How many records are open.
+    pub(crate) open: u32,
+    /// Set until the sampler has been asked: then the only record is the local root.
+    pub(crate) pending: Option<Pending>,
+    /// Memory for what a root is counted by, used again.
+    pub(crate) key: String,
     /// Places of records that have left.
     free: Vec<u32>,
 }
@@ -109,20 +113,21 @@ pub(crate) type Parcel = Box<Buffer>;
 impl Default for Buffer {
     fn default() -> Self {
         Buffer {
-            pending: None,
-            key: String::new(),
-            trace_id: TraceId::INVALID,
-            trace_state: TraceState::NONE,
             records: Vec::new(),
+            attributes: Vec::new(),
+            trace_id: TraceId::INVALID,
+            bytes: 0,
+            memory: Memory::default(),
+            trace_state: TraceState::NONE,
             details: Vec::new(),
             activities: Vec::new(),
-            open: 0,
-            attributes: Vec::new(),
+            threads: Vec::new(),
             events: Vec::new(),
             event_attributes: Vec::new(),
             links: Vec::new(),
-            memory: Memory::default(),
-            threads: Vec::new(),
+            open: 0,
+            pending: None,
+            key: String::new(),
             free: Vec::new(),
         }
     }
@@ -149,57 +154,52 @@ impl Buffer {
 
     /// Moves the trace to another buffer, an empty one; the memory stays here.
     pub(crate) fn move_to(&mut self, to: &mut Buffer) {
-        let Buffer {
-            pending,
-            key,
-            trace_id,
-            trace_state,
-            records,
-            details,
-            activities,
-            open,
-            attributes,
-            events,
-            event_attributes,
-            links,
-            memory,
-            threads,
-            free,
-        } = self;
-        to.trace_id = *trace_id;
-        to.trace_state = std::mem::replace(trace_state, TraceState::NONE);
-        to.open = std::mem::take(open);
-        to.records.append(records);
-        to.details.append(details);
-        to.activities.append(activities);
-        to.attributes.append(attributes);
-        to.events.append(events);
-        to.event_attributes.append(event_attributes);
-        to.links.append(links);
-        to.memory.append(memory);
-        to.threads.append(threads);
-        // Nothing of these is to be exported.
-        *pending = None;
-        key.clear();
-        free.clear();
+        /// Looks at the other only if there is something to move.
+        fn append<T>(from: &mut Vec<T>, to: &mut Vec<T>) {
+            if !from.is_empty() {
+                to.append(from);
+            }
+        }
+        to.bytes = to.bytes.max(self.bytes_used());
+        to.trace_id = self.trace_id;
+        append(&mut self.records, &mut to.records);
+        append(&mut self.attributes, &mut to.attributes);
+        self.memory.move_to(&mut to.memory);
+        if self.has_state() {
+            to.trace_state = std::mem::replace(&mut self.trace_state, TraceState::NONE);
+        }
+        append(&mut self.details, &mut to.details);
+        append(&mut self.activities, &mut to.activities);
+        append(&mut self.threads, &mut to.threads);
+        append(&mut self.events, &mut to.events);
+        append(&mut self.event_attributes, &mut to.event_attributes);
+        append(&mut self.links, &mut to.links);
+        self.clear();
     }
 
-    /// Memory held, used or not, in bytes: an estimate that leaves out what values of the OpenTelemetry API own.
-    pub(crate) fn bytes(&self) -> usize {
-        fn of<T>(vec: &Vec<T>) -> usize {
-            vec.capacity() * size_of::<T>()
-        }
+    /// Bytes of all that it holds.
+    pub(crate) fn bytes_used(&self) -> usize {
+        self.bytes_by(Measure::USED)
+    }
+
+    /// Bytes of memory held, used or not.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.bytes_by(Measure::HELD)
+    }
+
+    /// An estimate, which leaves out what values of the OpenTelemetry API own.
+    fn bytes_by(&self, of: Measure) -> usize {
         size_of::<Self>()
-            + of(&self.records)
-            + of(&self.details)
-            + of(&self.activities)
-            + of(&self.attributes)
-            + of(&self.events)
-            + of(&self.event_attributes)
-            + of(&self.links)
-            + self.memory.text.capacity()
-            + of(&self.memory.lists)
-            + of(&self.memory.others)
+            + of.vec(&self.records)
+            + of.vec(&self.attributes)
+            + of.text(&self.memory.text)
+            + of.vec(&self.memory.lists)
+            + of.vec(&self.memory.others)
+            + of.vec(&self.details)
+            + of.vec(&self.activities)
+            + of.vec(&self.events)
+            + of.vec(&self.event_attributes)
+            + of.vec(&self.links)
     }
 
     /// The record of an open span; `None` if the place is no longer that span's.
@@ -460,6 +460,27 @@ impl Buffer {
     pub(crate) fn span_context(&self, span_id: SpanId) -> SpanContext {
         let state = self.trace_state.clone();
         SpanContext::new(self.trace_id, span_id, opentelemetry::TraceFlags::SAMPLED, false, state)
+    }
+}
+
+/// What of a list's memory counts.
+#[derive(Clone, Copy)]
+struct Measure {
+    unused: bool,
+}
+
+impl Measure {
+    const USED: Measure = Measure { unused: false };
+    const HELD: Measure = Measure { unused: true };
+
+    #[inline]
+    fn vec<T>(self, vec: &Vec<T>) -> usize {
+        size_of::<T>() * if self.unused { vec.capacity() } else { vec.len() }
+    }
+
+    #[inline]
+    fn text(self, text: &String) -> usize {
+        if self.unused { text.capacity() } else { text.len() }
     }
 }
 

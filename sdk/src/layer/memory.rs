@@ -24,12 +24,18 @@ impl Memory {
         }
     }
 
-    /// Moves all of other memory to this, which is empty: places stay what they were.
-    pub(crate) fn append(&mut self, other: &mut Memory) {
-        self.text.push_str(&other.text);
-        self.lists.append(&mut other.lists);
-        self.others.append(&mut other.others);
-        other.text.clear();
+    /// Moves all to other memory, which is empty: places stay what they were.
+    pub(crate) fn move_to(&mut self, to: &mut Memory) {
+        if !self.text.is_empty() {
+            to.text.push_str(&self.text);
+            self.text.clear();
+        }
+        if !self.lists.is_empty() {
+            to.lists.append(&mut self.lists);
+        }
+        if !self.others.is_empty() {
+            to.others.append(&mut self.others);
+        }
     }
 
     pub(crate) fn text(&self, text: Text) -> &str {
