@@ -148,6 +148,20 @@ fn a_call_that_is_too_large_is_split() {
 }
 
 #[test]
+fn what_the_server_finds_too_large_is_sent_in_parts() {
+    let sink = Sink::new([413, 413, 202, 202, 202].map(Answer::status));
+    let zipkin = zipkin(&sink).build().unwrap();
+    let batch: Vec<_> = (1..=6).map(|number| sample::plain(1, number)).collect();
+    assert_eq!(zipkin.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap().accepted, 6);
+    let length = |body: &[u8]| serde_json::from_slice::<Vec<Value>>(body).unwrap().len();
+    let lengths: Vec<_> = sink.requests().iter().map(|request| length(&request.body)).collect();
+    assert_eq!((lengths[..2].to_vec(), lengths[2..].iter().sum::<usize>()), (vec![6, 3], 6), "{lengths:?}");
+    assert!(lengths[2..].iter().all(|&length| length < 3), "{lengths:?}: three were refused");
+    let counts = zipkin.counter().read();
+    assert_eq!((counts.sent, counts.lost.total(), counts.retries), (6, 0, 0));
+}
+
+#[test]
 fn variables_are_read() {
     let sink = Sink::new([]);
     let url = sink.url("http") + "/x";
