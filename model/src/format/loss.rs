@@ -139,6 +139,18 @@ impl Found {
         self.add_if(Loss::DroppedCounts, resource.dropped_attributes != 0 || scope.dropped_attributes != 0);
     }
 
+    /// Whether an attribute of a resource is the service's name, for a format that has one name, a text. `named`: whether
+    /// there was one before.
+    pub(super) fn service_name(&mut self, attribute: &Attribute<'_>, named: &mut bool) -> bool {
+        let is_name = attribute.key == "service.name";
+        if is_name {
+            self.add_if(Loss::AttributeRepeated, *named);
+            self.add_if(Loss::AttributeType, attribute.value.as_str().is_none());
+            *named = true;
+        }
+        is_name
+    }
+
     /// Attributes in a format that has only text.
     pub(super) fn as_text(&mut self, attributes: &[Attribute<'_>]) {
         let typed = attributes.iter().any(|attribute| attribute.value.as_str().is_none());

@@ -18,7 +18,7 @@ use crate::ids::{SpanId, TraceId};
 use crate::problem::{Place, Problem, ProblemKind};
 use crate::sink::{Record, Sink};
 use crate::source::Limits;
-use crate::span::{Parents, Resource, Scope, Span, SpanKind, Status};
+use crate::span::{Parents, Resource, Scope, Span};
 use crate::time::UnixNanos;
 use crate::value::Attribute;
 
@@ -149,22 +149,9 @@ impl Rows {
             span_id: span_id.ok_or_else(|| bad("SpanID", cell(Column::SpanId)))?,
             parents: parent.into_iter().collect::<Parents>(),
             name: Cow::Borrowed(cell(Column::Operation)),
-            kind: SpanKind::Unspecified,
             start: Some(start),
             end,
-            status: Status::Unset,
-            status_message: Cow::Borrowed(""),
-            attributes: Vec::new(),
-            dropped_attributes: 0,
-            events: Vec::new(),
-            dropped_events: 0,
-            links: Vec::new(),
-            dropped_links: 0,
-            trace_state: Cow::Borrowed(""),
-            flags: 0,
-            shared: false,
-            resource: self.resources.get_or_make(&[pod], || resource_of_pod(pod)),
-            scope: Arc::clone(&self.scope),
+            ..Span::of(self.resources.get_or_make(&[pod], || resource_of_pod(pod)), Arc::clone(&self.scope))
         }))
     }
 

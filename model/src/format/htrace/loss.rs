@@ -27,11 +27,7 @@ pub(in crate::format) fn losses(span: &Span<'_>, found: &mut Found) {
     }
     let mut named = false;
     for attribute in &span.resource.attributes {
-        if attribute.key == "service.name" {
-            found.add_if(Loss::AttributeRepeated, named);
-            found.add_if(Loss::AttributeType, attribute.value.as_str().is_none());
-            named = true;
-        } else {
+        if !found.service_name(attribute, &mut named) {
             found.add(Loss::AttributeMoved);
             note(attribute, &mut keys, found);
         }
