@@ -373,10 +373,15 @@ impl Buffer {
             }
             detail.status.raise(at.status(fields.status));
         }
-        let record = &mut self.records[index as usize];
-        let admitted = record.attributes.admit_some(fields.attributes.len(), limits.attributes);
-        let admitted = fields.attributes[..admitted].iter();
-        self.attributes.extend(admitted.map(|attribute| at.attribute(*attribute).of(index)));
+        self.add_attributes(index, &fields.attributes, at, limits);
+    }
+
+    /// Adds attributes to a span, as far as they are within its limit. Their texts were appended at `at`.
+    #[inline]
+    fn add_attributes(&mut self, index: u32, attributes: &[Attribute], at: Offset, limits: &SpanLimits) {
+        let count = &mut self.records[index as usize].attributes;
+        let admitted = &attributes[..count.admit_some(attributes.len(), limits.attributes)];
+        self.attributes.extend(admitted.iter().map(|attribute| at.attribute(*attribute).of(index)));
     }
 
     /// Adds an event of `tracing` to a span.
@@ -403,10 +408,7 @@ impl Buffer {
         };
         detail.status.raise(at.status(fields.status));
         let admitted = detail.events.admit(limits.events);
-        let record = &mut self.records[index as usize];
-        let of_span = record.attributes.admit_some(fields.for_span.len(), limits.attributes);
-        let of_span = fields.for_span[..of_span].iter();
-        self.attributes.extend(of_span.map(|attribute| at.attribute(*attribute).of(index)));
+        self.add_attributes(index, &fields.for_span, at, limits);
         if !admitted {
             return;
         }

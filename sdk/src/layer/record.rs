@@ -159,13 +159,7 @@ impl Count {
 
     /// Whether one more is within the limit; counts it either way.
     pub(crate) fn admit(&mut self, max: u32) -> bool {
-        let admitted = self.held < max;
-        if admitted {
-            self.held += 1;
-        } else {
-            self.cut = self.cut.saturating_add(1);
-        }
-        admitted
+        self.admit_some(1, max) == 1
     }
 }
 
