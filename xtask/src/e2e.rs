@@ -11,13 +11,12 @@ use crate::step::Outcome;
 const MODULE: &str = "real_servers";
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    let (folder, target) = match (servers::folder(root), Metadata::load(root)) {
-        (Ok(folder), Ok(metadata)) => (folder, metadata.target_directory),
-        (Err(error), _) | (_, Err(error)) => {
-            eprintln!("error: {error}");
-            return Outcome::Failed;
-        }
-    };
+    let folder = servers::folder(root);
+    let metadata = Metadata::load(root);
+    Outcome::of(folder.and_then(|folder| Ok(test(root, &folder, &metadata?.target_directory))))
+}
+
+fn test(root: &Path, folder: &Path, target: &str) -> Outcome {
     // As the step `test` does, so that nothing is compiled twice. With the tests come the command line tool
     // and the examples.
     if !cargo::run(root, "test --workspace --locked --no-run") {
@@ -25,7 +24,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
     }
     let (mut running, mut missing) = (Vec::new(), Vec::new());
     for kind in Kind::ALL {
-        match servers::start(root, &folder, kind) {
+        match servers::start(root, folder, kind) {
             Ok(server) => running.push((kind, server)),
             Err(reason) => {
                 println!("\n*** {} can't be had: its tests are SKIPPED: {reason}\n", kind.name());

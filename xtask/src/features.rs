@@ -9,13 +9,10 @@ use crate::metadata::Metadata;
 use crate::step::Outcome;
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    let metadata = match Metadata::load(root) {
-        Ok(metadata) => metadata,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return Outcome::Failed;
-        }
-    };
+    Outcome::of(Metadata::load(root).map(|metadata| check(root, &metadata)))
+}
+
+fn check(root: &Path, metadata: &Metadata) -> Outcome {
     let mut passed = true;
     for package in metadata.ours().filter(|package| !package.features.is_empty()) {
         for features in combinations(&package.features) {

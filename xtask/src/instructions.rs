@@ -43,13 +43,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
     if let Err(missing) = valgrind() {
         return Outcome::Skipped(missing);
     }
-    match compiler().and_then(|compiler| compare(root, &compiler)) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            eprintln!("error: {error}");
-            Outcome::Failed
-        }
-    }
+    Outcome::of(compiler().and_then(|compiler| compare(root, &compiler)))
 }
 
 fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {

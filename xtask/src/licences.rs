@@ -12,13 +12,10 @@ use crate::step::Outcome;
 use policy::{ALLOWED, EXCEPTIONS, Exception};
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    let metadata = match Metadata::load(root) {
-        Ok(metadata) => metadata,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return Outcome::Failed;
-        }
-    };
+    Outcome::of(Metadata::load(root).map(|metadata| judge(&metadata)))
+}
+
+fn judge(metadata: &Metadata) -> Outcome {
     let problems = check(&metadata.packages, ALLOWED, EXCEPTIONS);
     for problem in &problems {
         println!("{problem}");

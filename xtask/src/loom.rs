@@ -14,13 +14,10 @@ const FILTER: &str = "loom";
 const BUILD: &str = "test -p astracer-samplers --release --lib --locked";
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    let metadata = match Metadata::load(root) {
-        Ok(metadata) => metadata,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return Outcome::Failed;
-        }
-    };
+    Outcome::of(Metadata::load(root).map(|metadata| search(root, &metadata)))
+}
+
+fn search(root: &Path, metadata: &Metadata) -> Outcome {
     let env = environment(&metadata.target_directory);
     match count(root, &env) {
         // A filter that matches nothing passes, so a renamed model would go unnoticed.

@@ -36,6 +36,16 @@ impl From<bool> for Outcome {
     }
 }
 
+impl Outcome {
+    /// A step that something kept from being done has failed; it is told what.
+    pub(crate) fn of(result: Result<Outcome, String>) -> Self {
+        result.unwrap_or_else(|error| {
+            eprintln!("error: {error}");
+            Outcome::Failed
+        })
+    }
+}
+
 impl Step {
     pub(crate) const ALL: [Step; 11] = [
         Step::Fmt,

@@ -50,19 +50,21 @@ impl fmt::Display for Problem {
 }
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    let (repo, metadata) = match (Repo::load(root), Metadata::load(root)) {
-        (Ok(repo), Ok(metadata)) => (repo, metadata),
-        (Err(error), _) | (_, Err(error)) => {
-            eprintln!("error: {error}");
-            return Outcome::Failed;
-        }
-    };
-    let problems = check(&repo, &metadata);
-    for problem in &problems {
+    Outcome::of(problems(root).map(|(files, problems)| tell(files, &problems)))
+}
+
+/// How many files there are, and what is wrong with them.
+fn problems(root: &Path) -> Result<(usize, Vec<Problem>), String> {
+    let (repo, metadata) = (Repo::load(root)?, Metadata::load(root)?);
+    Ok((repo.files().count(), check(&repo, &metadata)))
+}
+
+fn tell(files: usize, problems: &[Problem]) -> Outcome {
+    for problem in problems {
         println!("{problem}");
     }
     if problems.is_empty() {
-        println!("{} files", repo.files().count());
+        println!("{files} files");
     } else {
         println!("\nproblems: {}", problems.len());
     }
