@@ -1,7 +1,8 @@
-//! What the examples share: how a service sets tracing up, and a load that is worth sampling.
+//! What the examples share: how a service sets tracing up, a load that is worth sampling, and messages of gRPC.
 
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 
 pub mod load;
 pub mod shop;
 pub mod telemetry;
+pub mod texts;

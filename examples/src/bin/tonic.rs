@@ -15,14 +15,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use astracer_examples::telemetry;
+use astracer_examples::texts::Texts;
 use astracer_sdk::OpenTelemetrySpanExt as _;
 use axum::http;
 use axum::http::uri::PathAndQuery;
-use bytes::{Buf as _, BufMut as _};
 use clap::Parser;
 use opentelemetry::propagation::{Extractor, Injector};
 use tonic::body::Body;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{MetadataKey, MetadataMap};
 use tonic::server::NamedService;
 use tonic::transport::{Channel, Server};
@@ -165,44 +164,5 @@ impl tonic::server::UnaryService<String> for Method {
 
     fn call(&mut self, request: Request<String>) -> Self::Future {
         Box::pin(get(request))
-    }
-}
-
-/// A message is its text.
-#[derive(Clone, Copy, Debug)]
-struct Texts;
-
-impl Codec for Texts {
-    type Encode = String;
-    type Decode = String;
-    type Encoder = Texts;
-    type Decoder = Texts;
-
-    fn encoder(&mut self) -> Texts {
-        Texts
-    }
-
-    fn decoder(&mut self) -> Texts {
-        Texts
-    }
-}
-
-impl Encoder for Texts {
-    type Item = String;
-    type Error = Status;
-
-    fn encode(&mut self, text: String, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.put_slice(text.as_bytes());
-        Ok(())
-    }
-}
-
-impl Decoder for Texts {
-    type Item = String;
-    type Error = Status;
-
-    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<String>, Status> {
-        let bytes = bytes.copy_to_bytes(bytes.remaining());
-        String::from_utf8(bytes.to_vec()).map(Some).map_err(|_| Status::invalid_argument("not a text"))
     }
 }

@@ -1,5 +1,6 @@
 //! The caller: asks for two orders, one after the other, inside of a span of its own.
 
+use astracer_examples::texts::Texts;
 use http::Uri;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client;
@@ -63,7 +64,7 @@ where
         assert!(client.ready().await.is_ok());
         let path = http::uri::PathAndQuery::from_static(grpc::PATH);
         let request = tonic::Request::new(id.to_string());
-        let response = client.unary(request, path, grpc::Texts).await.expect("the service answers");
+        let response = client.unary(request, path, Texts).await.expect("the service answers");
         assert_eq!(response.into_inner(), format!("order {id}"));
     }
 }

@@ -1,0 +1,44 @@
+//! A codec for gRPC without generated code: its messages are texts.
+
+use bytes::{Buf as _, BufMut as _};
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+/// A message is its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Texts;
+
+impl Codec for Texts {
+    type Encode = String;
+    type Decode = String;
+    type Encoder = Texts;
+    type Decoder = Texts;
+
+    fn encoder(&mut self) -> Texts {
+        Texts
+    }
+
+    fn decoder(&mut self) -> Texts {
+        Texts
+    }
+}
+
+impl Encoder for Texts {
+    type Item = String;
+    type Error = Status;
+
+    fn encode(&mut self, text: String, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Decoder for Texts {
+    type Item = String;
+    type Error = Status;
+
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<String>, Status> {
+        let bytes = bytes.copy_to_bytes(bytes.remaining());
+        String::from_utf8(bytes.to_vec()).map(Some).map_err(|_| Status::invalid_argument("not a text"))
+    }
+}
