@@ -1,6 +1,6 @@
 //! Trace and span ids: random, and cheap enough for each span.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
 
 use opentelemetry::{SpanId, TraceId};
@@ -13,21 +13,20 @@ use rand::{RngCore as _, SeedableRng as _};
 #[derive(Debug, Default)]
 pub(crate) struct RandomIds;
 
-thread_local!(static GENERATOR: Cell<Option<SmallRng>> = const { Cell::new(None) });
+thread_local!(static GENERATOR: RefCell<Option<SmallRng>> = const { RefCell::new(None) });
 
 /// A number that is not 0: OpenTelemetry's ids of 0 are invalid.
 #[inline]
 fn random() -> u64 {
-    GENERATOR.with(|cell| {
-        let mut generator = cell.take().unwrap_or_else(seeded);
-        let number = loop {
+    GENERATOR.with(|generator| {
+        let mut generator = generator.borrow_mut();
+        let generator = generator.get_or_insert_with(seeded);
+        loop {
             match generator.next_u64() {
                 0 => {}
                 number => break number,
             }
-        };
-        cell.set(Some(generator));
-        number
+        }
     })
 }
 
