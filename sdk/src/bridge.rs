@@ -216,9 +216,7 @@ impl Tracer for Teller {
         }
         match core.live_span(&id) {
             Some(live) => Shown::Live(live),
-            None => {
-                Shown::Ids(core.context_of(id.into_u64()).map_or(ids, |cx| cx.span().span_context().clone()))
-            }
+            None => Shown::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
         }
     }
 }

@@ -314,7 +314,7 @@ impl Builder {
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
         let judge = Judge { decider: decider.clone(), counters: counters.clone() };
         let converter = Converter::new(clock, &self.settings, self.scope);
-        let core = Arc::new(Core::new(self.settings, decider, counters.clone(), queue.clone(), self.ids));
+        let core = Core::new(self.settings, decider, counters.clone(), queue.clone(), self.ids);
         let exports = self.exporter.is_some();
         if let Some(mut exporter) = self.exporter {
             exporter.set_resource(&self.resource.unwrap_or_else(|| Resource::builder().build()));

@@ -6,6 +6,8 @@ mod buffer;
 mod context;
 mod convert;
 mod core;
+mod decide;
+mod end;
 mod enter;
 mod fields;
 mod memory;
@@ -56,13 +58,17 @@ use crate::settings::{ContextMode, Presence, faces_outward};
 pub struct AstracerLayer {
     /// `None`: switched off.
     core: Option<Arc<Core>>,
+    /// The core's number, if spans below a dropped root are refused; else 0.
+    refusing: u64,
     #[cfg(feature = "bridge")]
     bridge: Option<Arc<Bridge>>,
 }
 
 impl AstracerLayer {
     pub(crate) fn new(core: Option<Arc<Core>>) -> Self {
+        let refuses = |core: &&Arc<Core>| core.settings.presence == Presence::Exclusive;
         AstracerLayer {
+            refusing: core.as_ref().filter(refuses).map_or(0, |core| core.number),
             #[cfg(feature = "bridge")]
             bridge: core.clone().map(|core| Arc::new(Bridge::new(core))),
             core,
@@ -93,17 +99,17 @@ where
 
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        let Some(core) = self.core() else { return true };
-        if core.settings.presence == Presence::Shared
-            || !thread::is_dropped(core.number)
-            || !core.settings.presence.refuses(metadata)
-        {
-            return true;
+        let refused = cfg!(feature = "enabled")
+            && self.refusing != 0
+            && thread::is_dropped(self.refusing)
+            && Presence::Exclusive.refuses(metadata);
+        if refused {
+            thread::refuse();
         }
-        thread::refuse();
-        false
+        !refused
     }
 
+    #[inline(always)]
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
         let Some(core) = self.core() else { return };
         if attributes.is_contextual() {
@@ -113,6 +119,7 @@ where
         }
     }
 
+    #[inline(always)]
     fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
         let Some(core) = self.core() else { return };
         if let Entry::Unknown = core.enter(id) {
@@ -120,6 +127,7 @@ where
         }
     }
 
+    #[inline(always)]
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
         if let Some(core) = self.core() {
             core.exit(id);
@@ -129,14 +137,13 @@ where
     fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
         let Some(core) = self.core() else { return };
         let Some(lane) = core.table.find(id.into_u64()) else { return };
-        let handle = core.settle(id, lane);
-        if handle.place().is_none() {
+        if core.settle(id, lane).slot().is_none() {
             return;
         }
         Fields::borrow(|fields| {
             values.record(&mut core.visit(fields));
             let bounds = &core.settings.bounds;
-            core.with_record(id, handle, |buffer, index| {
+            core.with_record(id, lane, |buffer, index| {
                 buffer.absorb(index, fields, &core.settings.limits, bounds.text_per_trace);
             });
         });
@@ -146,8 +153,8 @@ where
         let Some(core) = self.core() else { return };
         let Some(to) = span_context(core, follows) else { return };
         let Some(lane) = core.table.find(id.into_u64()) else { return };
-        let handle = core.settle(id, lane);
-        core.with_record(id, handle, |buffer, index| {
+        core.settle(id, lane);
+        core.with_record(id, lane, |buffer, index| {
             let span_id = buffer.records[index as usize].span_id;
             if let Some(mut open) = context::Open::of(buffer, index, span_id, &core.settings.limits) {
                 open.add_link(to, Vec::new());
@@ -157,31 +164,33 @@ where
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let Some(core) = self.core() else { return };
-        let (id, handle) = if event.is_contextual() {
-            match thread::innermost_id(core.number) {
-                Some((id, State::Recorded { slot, index, .. })) => {
-                    (Id::from_u64(id), Handle::Record { slot, index })
-                }
-                _ => return,
-            }
+        let (id, lane) = if event.is_contextual() {
+            let Some((id, place, State::Recorded { .. })) = thread::innermost_span(core.number) else {
+                return;
+            };
+            // 0: it was left already.
+            let lane = if id == 0 { None } else { core.table.find_at(place, id) };
+            let Some(lane) = lane else { return };
+            (Id::from_u64(id), lane)
         } else {
             let Some(id) = event.parent() else { return };
             let Some(lane) = core.table.find(id.into_u64()) else { return };
-            (id.clone(), core.settle(id, lane))
+            (id.clone(), lane)
         };
-        if handle.place().is_none() {
+        if core.settle(&id, lane).slot().is_none() {
             return;
         }
         let now = core.decider.clock().ticks();
         Fields::borrow(|fields| {
             event.record(&mut core.visit_event(fields));
             let (limits, text_max) = (&core.settings.limits, core.settings.bounds.text_per_trace);
-            core.with_record(&id, handle, |buffer, index| {
+            core.with_record(&id, lane, |buffer, index| {
                 buffer.absorb_event(index, fields, event.metadata(), now, limits, text_max);
             });
         });
     }
 
+    #[inline(always)]
     fn on_close(&self, id: Id, _: Context<'_, S>) {
         if let Some(core) = self.core() {
             core.end(&id);
@@ -286,7 +295,7 @@ where
         Some((parent, lane)) => {
             let handle = core.decided(parent, lane);
             lane.start();
-            if let Handle::Record { slot, .. } = handle {
+            if let Some(slot) = handle.slot() {
                 let kept = lane.kept_context();
                 let base = kept.as_ref().map_or(Base::Empty, Base::Of);
                 core.begin_child(attributes, id, Below { slot, span_id: lane.span_id(), base });
@@ -302,9 +311,9 @@ where
 /// The ids of a span that another one follows from. If it was not decided about yet, it is now.
 fn span_context(core: &Core, id: &Id) -> Option<SpanContext> {
     let lane = core.table.find(id.into_u64())?;
-    let handle = core.decided(id, lane);
+    core.decided(id, lane);
     lane.start();
-    core.with_record(id, handle, |buffer, index| buffer.span_context(buffer.records[index as usize].span_id))
+    core.with_record(id, lane, |buffer, index| buffer.span_context(buffer.records[index as usize].span_id))
 }
 
 /// A span that is not in the table lies below a dropped root (or there was no room). On another thread than the root's,
@@ -315,7 +324,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     let span = cx.span(id);
-    let above = |id: &Id| core.context_of(id.into_u64());
+    let above = |id: &Id| core.context_of(id);
     let context = span.and_then(|span| span.scope().skip(1).find_map(|ancestor| above(&ancestor.id())));
     core.enter_dropped(id, context);
 }

@@ -41,7 +41,8 @@ pub struct Losses {
     pub queue_full: u64,
     /// The exporter answered with an error, or panicked.
     pub export_failed: u64,
-    /// They ended after the shutdown, or were open when it came.
+    /// They ended after the shutdown, or were open when it came; or they ended when their trace had left, which happens
+    /// only if a filter on the layer hides the root that they are below.
     pub shut_down: u64,
 }
 

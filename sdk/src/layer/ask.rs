@@ -35,7 +35,10 @@ impl Core {
         let lane = self.table.find(id.into_u64()).ok_or(AlreadyStarted)?;
         let slot = match self.settle(id, lane) {
             Handle::Pending { slot } => slot,
-            Handle::Record { slot, index } if !lane.is_started() => self.take_out(id, lane, slot, index)?,
+            Handle::Record { slot, .. } | Handle::Unwritten { slot, .. } if !lane.is_started() => {
+                let index = self.with_record(id, lane, |_, index| index).ok_or(AlreadyStarted)?;
+                self.take_out(id, lane, slot, index)?
+            }
             _ => return Err(AlreadyStarted),
         };
         let slot = self.pool.slot(slot).ok_or(AlreadyStarted)?;
@@ -77,6 +80,7 @@ impl Core {
         // The registry keeps what is above a span open; another subscriber may not.
         let was_last = rest.open == 0;
         if was_last {
+            from.end_turn();
             self.queue.push(&mut rest);
         }
         drop(rest);
@@ -90,8 +94,8 @@ impl Core {
     /// Changes a span that is recorded, or may come to be. It is not decided about for this.
     pub(crate) fn change(&self, id: &Id, f: impl FnOnce(&mut Open<'_>)) {
         let Some(lane) = self.table.find(id.into_u64()) else { return };
-        let handle = self.settle(id, lane);
-        self.with_record(id, handle, |buffer, index| {
+        self.settle(id, lane);
+        self.with_record(id, lane, |buffer, index| {
             let span_id = buffer.records[index as usize].span_id;
             if let Some(mut open) = Open::of(buffer, index, span_id, &self.settings.limits) {
                 f(&mut open);
@@ -111,9 +115,9 @@ impl Core {
         };
         let handle = self.decided(id, lane);
         lane.start();
-        self.context(lane, handle).unwrap_or_else(|| {
+        self.context(id, lane, handle.slot()).unwrap_or_else(|| {
             // Contexts are switched off; the ids are asked for nevertheless.
-            let ids = self.with_record(id, handle, |buffer, index| {
+            let ids = self.with_record(id, lane, |buffer, index| {
                 buffer.span_context(buffer.records[index as usize].span_id)
             });
             ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
@@ -143,8 +147,8 @@ impl Core {
                 pending.map(|pending| pending.base.clone())
             }
             // Its own context, where contexts are made, has the values of the one it will be made from.
-            handle @ Handle::Record { .. } if !lane.is_started() => {
-                Some(self.context(lane, handle).unwrap_or_default())
+            handle @ (Handle::Record { .. } | Handle::Unwritten { .. }) if !lane.is_started() => {
+                Some(self.context(id, lane, handle.slot()).unwrap_or_default())
             }
             _ => None,
         }
@@ -162,13 +166,11 @@ impl Core {
     /// The span as the OpenTelemetry API sees it, if it has a record, whatever the context mode.
     #[cfg(feature = "bridge")]
     pub(crate) fn live_span(&self, id: &Id) -> Option<LiveSpan> {
-        let handle = self.table.find(id.into_u64())?.handle();
-        let (slot, _) = handle.place()?;
-        let context = self.with_record(id, handle, |buffer, index| {
-            (index, buffer.span_context(buffer.records[index as usize].span_id))
+        let lane = self.table.find(id.into_u64())?;
+        let context = self.with_record(id, lane, |buffer, index| {
+            buffer.span_context(buffer.records[index as usize].span_id)
         });
-        let (index, context) = context?;
-        Some(LiveSpan::new(self.pool.slot(slot)?.clone(), index, context))
+        Some(self.live(id, context?))
     }
 
     /// The context of a span that we do not know: it lies below a dropped root, or a filter keeps it from us.
@@ -177,7 +179,7 @@ impl Core {
         match dispatch.downcast_ref::<Registry>() {
             Some(registry) => {
                 let span = registry.span(id)?;
-                span.scope().skip(1).find_map(|ancestor| self.context_of(ancestor.id().into_u64()))
+                span.scope().skip(1).find_map(|ancestor| self.context_of(&ancestor.id()))
             }
             // A subscriber of another make: it is nearly always this thread that is below the dropped root.
             None => {

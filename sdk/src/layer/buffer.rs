@@ -12,7 +12,8 @@ use tracing_core::{Level, Metadata, span};
 use super::attribute::Attribute;
 use super::fields::{Fields, LogOrigin};
 use super::memory::Memory;
-use super::record::{Activity, Detail, Record, Status, Text};
+use super::record::{Detail, Ending, Record, Status, Text};
+use super::table::INDEX_MAX;
 use super::thread::ThreadName;
 use crate::clock::Ticks;
 use crate::settings::SpanLimits;
@@ -31,9 +32,9 @@ pub(crate) struct Buffer {
     pub(crate) memory: Memory,
     pub(crate) trace_state: TraceState,
     pub(crate) details: Vec<Detail>,
-    /// For how long each record's span was entered, if that is asked for.
-    pub(crate) activities: Vec<Activity>,
     pub(crate) threads: Vec<ThreadName>,
+    /// The number of the first of them, 0 if it is not known.
+    pub(crate) first_thread: u32,
     pub(crate) events: Vec<Event>,
     /// Attributes of events; those of one lie together.
     pub(crate) event_attributes: Vec<Attribute>,
@@ -120,8 +121,8 @@ impl Default for Buffer {
             memory: Memory::default(),
             trace_state: TraceState::NONE,
             details: Vec::new(),
-            activities: Vec::new(),
             threads: Vec::new(),
+            first_thread: 0,
             events: Vec::new(),
             event_attributes: Vec::new(),
             links: Vec::new(),
@@ -141,7 +142,6 @@ impl Buffer {
         self.trace_state = TraceState::NONE;
         self.records.clear();
         self.details.clear();
-        self.activities.clear();
         self.open = 0;
         self.attributes.clear();
         self.events.clear();
@@ -149,6 +149,7 @@ impl Buffer {
         self.links.clear();
         self.memory.clear();
         self.threads.clear();
+        self.first_thread = 0;
         self.free.clear();
     }
 
@@ -169,7 +170,6 @@ impl Buffer {
             to.trace_state = std::mem::replace(&mut self.trace_state, TraceState::NONE);
         }
         append(&mut self.details, &mut to.details);
-        append(&mut self.activities, &mut to.activities);
         append(&mut self.threads, &mut to.threads);
         append(&mut self.events, &mut to.events);
         append(&mut self.event_attributes, &mut to.event_attributes);
@@ -196,7 +196,6 @@ impl Buffer {
             + of.vec(&self.memory.lists)
             + of.vec(&self.memory.others)
             + of.vec(&self.details)
-            + of.vec(&self.activities)
             + of.vec(&self.events)
             + of.vec(&self.event_attributes)
             + of.vec(&self.links)
@@ -204,12 +203,24 @@ impl Buffer {
 
     /// The record of an open span; `None` if the place is no longer that span's.
     pub(crate) fn record(&mut self, index: u32, id: &span::Id) -> Option<&mut Record> {
-        self.records.get_mut(index as usize).filter(|record| record.id.as_ref() == Some(id))
+        self.records.get_mut(index as usize).filter(|record| record.is_of(id))
     }
 
     /// Adds an open record.
+    #[inline]
     pub(crate) fn push(&mut self, record: Record) -> u32 {
         self.open += 1;
+        self.put(record)
+    }
+
+    /// Adds a record that is closed.
+    #[inline]
+    pub(crate) fn push_closed(&mut self, record: Record) {
+        self.put(record);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, record: Record) -> u32 {
         if let Some(index) = self.free.pop() {
             self.records[index as usize] = record;
             return index;
@@ -233,22 +244,9 @@ impl Buffer {
         self.details.get(record.detail as usize).unwrap_or(&const { Detail::NONE })
     }
 
-    /// Notes for how long the record's span is entered, from now on.
-    pub(crate) fn track(&mut self, index: u32, start: Ticks) {
-        if self.activities.len() <= index as usize {
-            self.activities.resize(index as usize + 1, Activity::default());
-        }
-        self.activities[index as usize] = Activity::new(start);
-    }
-
-    /// For how long the record's span was entered, to be changed.
-    pub(crate) fn activity(&mut self, index: u32) -> Option<&mut Activity> {
-        self.activities.get_mut(index as usize)
-    }
-
     /// Whether one more record is within the limit.
     pub(crate) fn has_room(&self, max: u32) -> bool {
-        self.records.len() < max as usize || !self.free.is_empty()
+        self.records.len() < max.min(INDEX_MAX) as usize || !self.free.is_empty()
     }
 
     /// Takes out what is closed, so that the trace of a root that lives for long does not grow for long. Open records
@@ -258,8 +256,8 @@ impl Buffer {
         self.trace_id = closed.trace_id;
         self.trace_state = closed.trace_state.clone();
         self.open = closed.open;
+        self.first_thread = closed.first_thread;
         self.threads.clone_from(&closed.threads);
-        self.activities.clone_from(&closed.activities);
         for (index, record) in closed.records.iter_mut().enumerate() {
             if !record.is_open() {
                 self.free.push(index as u32);
@@ -304,7 +302,7 @@ impl Buffer {
     /// Takes an open record out with all that is its own, to be the first in `to`, which is empty. Its place is free.
     pub(crate) fn take_out(&mut self, index: u32, to: &mut Buffer) {
         let mut record = self.records[index as usize].part();
-        self.records[index as usize].id = None;
+        self.records[index as usize].vacate();
         self.open -= 1;
         self.free.push(index);
         record.parent = SpanId::INVALID;
@@ -312,7 +310,6 @@ impl Buffer {
             record.detail = to.details.len() as u32;
             to.details.push(detail.adopted(&self.memory, &mut to.memory));
         }
-        to.activities.extend(self.activities.get(index as usize));
         if let Some(thread) = self.threads.get(record.thread as usize) {
             record.thread = to.thread(thread);
         }
@@ -447,10 +444,9 @@ impl Buffer {
     }
 
     /// Closes a span; says whether it was the last that was open.
-    pub(crate) fn close(&mut self, index: u32, id: &span::Id, end: Ticks) -> bool {
+    pub(crate) fn close(&mut self, index: u32, id: &span::Id, ending: Ending) -> bool {
         let Some(record) = self.record(index, id) else { return false };
-        record.id = None;
-        record.end = end;
+        record.close(ending);
         self.open -= 1;
         self.open == 0
     }

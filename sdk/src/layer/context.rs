@@ -1,18 +1,18 @@
 //! OpenTelemetry's context inside of our spans.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::Weak;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{Span, SpanContext, Status as OtelStatus, TraceContextExt, TraceState};
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
+use tracing_core::span::Id;
 
 use super::attribute::Attribute;
 use super::buffer::{Buffer, Event, EventName, EventTime, Link};
 use super::core::Core;
-use super::pool::Slot;
 use super::record::{Detail, Record, Status, Text};
-use super::table::{Handle, Lane};
+use super::table::Lane;
 use super::thread;
 use crate::settings::{ContextMode, SpanLimits};
 
@@ -20,15 +20,19 @@ impl Core {
     /// The context to enter a span with, made now if it is not there yet. Only the context of a span that is entered
     /// again is kept, so that one that is entered once has no lock to take and none to share.
     #[inline]
-    pub(crate) fn context_to_enter(&self, lane: &Lane, handle: Handle) -> Option<Context> {
+    pub(crate) fn context_to_enter(&self, id: &Id, lane: &Lane, slot: Option<u32>) -> Option<Context> {
         let again = lane.enter();
         if self.settings.context == ContextMode::Off {
             return None;
         }
+        self.context_of_entered(id, lane, slot, again)
+    }
+
+    fn context_of_entered(&self, id: &Id, lane: &Lane, slot: Option<u32>, again: bool) -> Option<Context> {
         if let Some(kept) = lane.kept_context() {
             return Some(kept);
         }
-        let context = self.make_context(lane, handle)?;
+        let context = self.make_context(id, lane, slot)?;
         if again {
             drop(lane.keep_context(context.clone()));
         }
@@ -36,63 +40,61 @@ impl Core {
     }
 
     /// The context of a span that was decided about, for others to hold. `None` if it has none.
-    pub(crate) fn context(&self, lane: &Lane, handle: Handle) -> Option<Context> {
+    pub(crate) fn context(&self, id: &Id, lane: &Lane, slot: Option<u32>) -> Option<Context> {
         if self.settings.context == ContextMode::Off {
             return None;
         }
         lane.kept_context().or_else(|| {
-            let context = self.make_context(lane, handle)?;
+            let context = self.make_context(id, lane, slot)?;
             drop(lane.keep_context(context.clone()));
             Some(context)
         })
     }
 
     /// The context of a span, if it has one.
-    pub(crate) fn context_of(&self, id: u64) -> Option<Context> {
-        let lane = self.table.find(id)?;
-        self.context(lane, lane.handle())
+    pub(crate) fn context_of(&self, id: &Id) -> Option<Context> {
+        let lane = self.table.find(id.into_u64())?;
+        self.context(id, lane, lane.handle().slot())
     }
 
     /// Makes the context of a record now, from this one, and keeps it.
-    pub(crate) fn keep_context(&self, lane: &Lane, handle: Handle, base: &Context) {
-        let context = self.make_context_from(lane, handle, base);
+    pub(crate) fn keep_context(&self, id: &Id, lane: &Lane, slot: Option<u32>, base: &Context) {
+        let context = self.make_context_from(id, lane, slot, base);
         drop(context.and_then(|context| lane.keep_context(context)));
     }
 
-    fn make_context(&self, lane: &Lane, handle: Handle) -> Option<Context> {
+    fn make_context(&self, id: &Id, lane: &Lane, slot: Option<u32>) -> Option<Context> {
         if lane.origin() == thread::number() {
-            Context::map_current(|base| self.make_context_from(lane, handle, base))
+            Context::map_current(|base| self.make_context_from(id, lane, slot, base))
         } else {
-            self.make_context_from(lane, handle, &Context::new())
+            self.make_context_from(id, lane, slot, &Context::new())
         }
     }
 
-    fn make_context_from(&self, lane: &Lane, handle: Handle, base: &Context) -> Option<Context> {
+    fn make_context_from(&self, id: &Id, lane: &Lane, slot: Option<u32>, base: &Context) -> Option<Context> {
         let span_id = lane.span_id();
         if span_id == SpanId::INVALID {
             return None;
         }
-        let Handle::Record { slot, index } = handle else {
+        let Some(slot) = slot else {
             return Some(of_dropped(base, lane.trace_id(), span_id, TraceState::NONE));
         };
         let slot = self.pool.slot(slot)?;
-        let state = if lane.has_state() { slot.lock().trace_state.clone() } else { TraceState::NONE };
-        let own = SpanContext::new(lane.trace_id(), span_id, TraceFlags::SAMPLED, false, state);
-        self.context_of_record(base, own, slot, index)
+        let state = if slot.has_state() { slot.lock().trace_state.clone() } else { TraceState::NONE };
+        let own = SpanContext::new(slot.trace_id(), span_id, TraceFlags::SAMPLED, false, state);
+        self.context_of_kept(base, id, own)
     }
 
-    pub(crate) fn context_of_record(
-        &self,
-        base: &Context,
-        own: SpanContext,
-        slot: &Arc<Slot>,
-        index: u32,
-    ) -> Option<Context> {
+    pub(crate) fn context_of_kept(&self, base: &Context, id: &Id, own: SpanContext) -> Option<Context> {
         match self.settings.context {
             ContextMode::Off => None,
             ContextMode::Ids => Some(base.with_remote_span_context(own)),
-            ContextMode::Recording => Some(base.with_span(LiveSpan::new(slot.clone(), index, own))),
+            ContextMode::Recording => Some(base.with_span(self.live(id, own))),
         }
+    }
+
+    pub(crate) fn live(&self, id: &Id, context: SpanContext) -> LiveSpan {
+        LiveSpan { core: self.own.clone(), id: id.clone(), context }
     }
 }
 
@@ -104,21 +106,22 @@ pub(crate) fn of_dropped(base: &Context, trace_id: TraceId, span_id: SpanId, sta
 /// A span of ours, as the OpenTelemetry API sees it.
 #[derive(Debug)]
 pub(crate) struct LiveSpan {
-    slot: Arc<Slot>,
-    index: u32,
+    core: Weak<Core>,
+    /// In the subscriber. Another span may have it when this one has ended.
+    id: Id,
     context: SpanContext,
 }
 
 impl LiveSpan {
-    pub(crate) fn new(slot: Arc<Slot>, index: u32, context: SpanContext) -> Self {
-        LiveSpan { slot, index, context }
-    }
-
     /// Nothing happens if the span has ended: a context may outlive it.
     fn with<T>(&self, f: impl FnOnce(&mut Open<'_>) -> T) -> Option<T> {
-        let mut buffer = self.slot.lock();
-        Open::of(&mut buffer, self.index, self.context.span_id(), &self.slot.limits)
-            .map(|mut open| f(&mut open))
+        let core = self.core.upgrade()?;
+        let lane = core.table.find(self.id.into_u64())?;
+        let own = self.context.span_id();
+        let with = |buffer: &mut Buffer, index| {
+            Open::of(buffer, index, own, &core.settings.limits).map(|mut open| f(&mut open))
+        };
+        core.with_record(&self.id, lane, with)?
     }
 }
 

@@ -1,6 +1,7 @@
 //! Records become OpenTelemetry's `SpanData`, on the exporter's thread.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use opentelemetry::trace::{
@@ -37,13 +38,10 @@ impl Converter {
         let anchor = self.clock.anchor();
         let first = out.len();
         // Where each record's span lies in `out`.
-        let mut places = Vec::with_capacity(buffer.records.len());
-        for record in &buffer.records {
-            let exported = !record.is_open() && !record.left;
-            places.push(exported.then_some(out.len()));
-            if exported {
-                out.push(self.span(record, buffer, &anchor));
-            }
+        let mut places = vec![None; buffer.records.len()];
+        for at in order(&buffer.records) {
+            places[at] = Some(out.len());
+            out.push(self.span(&buffer.records[at], buffer, &anchor));
         }
         let memory = &mut buffer.memory;
         for attribute in &buffer.attributes {
@@ -138,10 +136,11 @@ impl Converter {
         if self.extras.target {
             add(KeyValue::new("target", metadata.target()));
         }
-        if let Some(activity) = buffer.activities.get(index).filter(|_| self.extras.inactivity) {
+        if self.extras.inactivity {
             let nanos = |ticks| i64::try_from(self.clock.nanos_between(0, ticks)).unwrap_or(i64::MAX);
-            add(KeyValue::new("busy_ns", nanos(activity.busy)));
-            add(KeyValue::new("idle_ns", nanos(activity.idle)));
+            let (busy, idle) = record.busy_and_idle();
+            add(KeyValue::new("busy_ns", nanos(busy)));
+            add(KeyValue::new("idle_ns", nanos(idle)));
         }
     }
 
@@ -186,6 +185,15 @@ impl Converter {
         };
         OtelEvent::new(name, time, attributes, event.cut)
     }
+}
+
+/// The records that are exported, in the order in which their spans began. Most records are written when a span ends, so
+/// of those that began at the same tick the one that ended last is the one above.
+fn order(records: &[Record]) -> Vec<usize> {
+    let exported = |at: &usize| !records[*at].is_open() && !records[*at].left;
+    let mut order: Vec<_> = (0..records.len()).filter(exported).collect();
+    order.sort_by_key(|at| (records[*at].start, Reverse(records[*at].end)));
+    order
 }
 
 /// The attributes that are added at most, so that memory is taken once.

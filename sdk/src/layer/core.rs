@@ -1,28 +1,24 @@
-//! The state of a layer, and what happens to a span: it begins, it is decided about, it ends.
+//! The state of a layer, and what happens to a span: it begins, and something is recorded.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use opentelemetry::baggage::BaggageExt as _;
-use opentelemetry::trace::{SpanContext, TraceState};
+use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, SpanId};
 use opentelemetry_sdk::trace::IdGenerator;
 use tracing_core::Metadata;
 use tracing_core::span::{self, Attributes};
 
 use super::buffer::{Buffer, Pending};
-use super::context;
-use super::fields::{Fields, OfRoot, Visitor};
-use super::memory::Memory;
+use super::fields::{Fields, Visitor};
 use super::pool::{Pool, Slot};
-use super::record::{Detail, Record};
+use super::record::Record;
 use super::table::{Handle, Lane, Table};
 use super::thread::{self, ThreadName};
 use crate::clock::Ticks;
-use crate::decider::{Decider, Verdict};
-use crate::key::{Lookup, Root};
+use crate::decider::Decider;
 use crate::queue::Queue;
-use crate::settings::{ContextMode, Settings};
+use crate::settings::Settings;
 use crate::stats::{Counters, Loss};
 
 /// A layer's state on one subscriber.
@@ -38,7 +34,9 @@ pub(crate) struct Core {
     pub(crate) table: Table,
     pub(crate) pool: Arc<Pool>,
     pub(crate) ids: Arc<dyn IdGenerator>,
-    closed: Arc<AtomicBool>,
+    /// Itself, for contexts: they may live for longer.
+    pub(crate) own: Weak<Core>,
+    pub(super) closed: Arc<AtomicBool>,
     /// Whether it is on a subscriber.
     placed: AtomicBool,
 }
@@ -96,19 +94,20 @@ impl Core {
         counters: Arc<Counters>,
         queue: Arc<Queue>,
         ids: Arc<dyn IdGenerator>,
-    ) -> Self {
-        Core {
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|own| Core {
             number: next_number(),
             settings,
             decider,
             counters,
             queue,
             table: Table::new(TABLE_ROWS),
-            pool: Arc::new(Pool::new(settings.bounds.open_traces, settings.limits)),
+            pool: Arc::new(Pool::new(settings.bounds.open_traces)),
             ids,
+            own: own.clone(),
             closed: Arc::default(),
             placed: AtomicBool::new(false),
-        }
+        })
     }
 
     /// The layer's state on a subscriber: this, or if this is on another one already, a new one. Subscribers number
@@ -117,7 +116,7 @@ impl Core {
         if !self.placed.swap(true, Ordering::Relaxed) {
             return self.clone();
         }
-        Arc::new(Core {
+        Arc::new_cyclic(|own| Core {
             number: next_number(),
             settings: self.settings,
             decider: self.decider.clone(),
@@ -126,6 +125,7 @@ impl Core {
             table: Table::new(TABLE_ROWS),
             pool: self.pool.clone(),
             ids: self.ids.clone(),
+            own: own.clone(),
             closed: self.closed.clone(),
             placed: AtomicBool::new(true),
         })
@@ -135,7 +135,7 @@ impl Core {
         self.closed.load(Ordering::Relaxed)
     }
 
-    fn ticks(&self) -> Ticks {
+    pub(super) fn ticks(&self) -> Ticks {
         self.decider.clock().ticks()
     }
 
@@ -162,9 +162,8 @@ impl Core {
             let (parent, base) = (SpanContext::NONE, Context::new());
             return self.begin_root(attributes, id, Surroundings { parent, base, plain: Some(plain) });
         }
-        match self.table.insert(id.into_u64(), Handle::Fresh, self.ticks(), plain.origin()) {
-            Some(lane) => lane.set_metadata(attributes.metadata()),
-            None => self.counters.lose(Loss::OpenSpans, 1),
+        if let Some(lane) = self.insert(id, Handle::Fresh, self.ticks(), plain.origin()) {
+            lane.set_metadata(attributes.metadata());
         }
     }
 
@@ -178,10 +177,8 @@ impl Core {
             };
             let origin = around.plain.map_or(0, Plain::origin);
             let pending = Handle::Pending { slot: slot.number };
-            if self.table.insert(id.into_u64(), pending, 0, origin).is_none() {
-                self.pool.release(slot.number);
-                self.counters.lose(Loss::OpenSpans, 1);
-                return;
+            if self.insert(id, pending, 0, origin).is_none() {
+                return self.pool.release(slot.number);
             }
             let record = Record::new(id, self.ids.new_span_id(), SpanId::INVALID, metadata, now);
             let mut buffer = slot.lock();
@@ -190,17 +187,28 @@ impl Core {
         });
     }
 
+    /// Adds a span to the table, if there is room.
+    #[inline(always)]
+    fn insert(&self, id: &span::Id, handle: Handle, began: Ticks, origin: u32) -> Option<&Lane> {
+        let lane = self.table.insert(id.into_u64(), handle, began, origin);
+        match lane {
+            Some(lane) if self.settings.extras.inactivity => lane.track(),
+            Some(_) => {}
+            None => self.counters.lose(Loss::OpenSpans, 1),
+        }
+        lane
+    }
+
     /// Adds a record, with the thread and the fields.
     #[inline(always)]
-    fn fill(&self, buffer: &mut Buffer, mut record: Record, fields: Option<&mut Fields>) -> u32 {
+    pub(super) fn fill(&self, buffer: &mut Buffer, mut record: Record, fields: Option<&mut Fields>) -> u32 {
         if self.settings.extras.threads {
+            if buffer.threads.is_empty() {
+                buffer.first_thread = thread::number();
+            }
             record.thread = ThreadName::with(|thread| buffer.thread(thread)).unwrap_or(u16::MAX);
         }
-        let start = record.start;
         let index = buffer.push(record);
-        if self.settings.extras.inactivity {
-            buffer.track(index, start);
-        }
         if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
             buffer.absorb(index, fields, &self.settings.limits, self.settings.bounds.text_per_trace);
         }
@@ -212,8 +220,10 @@ impl Core {
     pub(crate) fn begin_child(&self, attributes: &Attributes<'_>, id: &span::Id, below: Below<'_>) {
         let now = self.ticks();
         if attributes.fields().is_empty() {
-            // Nothing is borrowed for a span without fields.
-            return self.add_child(attributes.metadata(), id, below, now, None);
+            if !self.begin_unwritten(attributes.metadata(), id, &below, now) {
+                self.add_child(attributes.metadata(), id, below, now, None);
+            }
+            return;
         }
         Fields::borrow(|fields| {
             attributes.record(&mut self.visit(fields));
@@ -221,7 +231,35 @@ impl Core {
         });
     }
 
+    /// As [`Core::add_child`], without a lock: a span of which there is nothing to record yet but that it began gets its
+    /// record when it ends, or when there is more. `false` if there is more now.
     #[inline]
+    fn begin_unwritten(
+        &self,
+        metadata: &'static Metadata<'static>,
+        id: &span::Id,
+        below: &Below<'_>,
+        now: Ticks,
+    ) -> bool {
+        let Some(slot) = self.pool.slot(below.slot) else { return false };
+        let here = thread::number();
+        if self.settings.extras.threads && slot.thread() != here {
+            return false;
+        }
+        let origin = match below.base {
+            Base::Current => here,
+            Base::Empty => 0,
+            Base::Of(_) => return false,
+        };
+        // The handle comes last: what holds on to the id of a span that was here before sees all of this, or nothing.
+        let Some(lane) = self.insert(id, Handle::Dropped, now, origin) else { return true };
+        lane.set_metadata(metadata);
+        lane.set_parent(below.span_id);
+        lane.set_span_id(self.ids.new_span_id());
+        lane.set_handle(Handle::Unwritten { slot: slot.number, turn: slot.turn() });
+        true
+    }
+
     fn add_child(
         &self,
         metadata: &'static Metadata<'static>,
@@ -233,178 +271,102 @@ impl Core {
         let Some(slot) = self.pool.slot(slot) else { return };
         // Nobody else knows the id yet: the handle becomes that of the record when there is one.
         let origin = if matches!(base, Base::Current) { thread::number() } else { 0 };
-        let Some(lane) = self.table.insert(id.into_u64(), Handle::Dropped, 0, origin) else {
-            return self.counters.lose(Loss::OpenSpans, 1);
-        };
+        let Some(lane) = self.insert(id, Handle::Dropped, 0, origin) else { return };
         let span_id = self.ids.new_span_id();
         let mut buffer = slot.lock();
-        let mut parted = None;
-        if buffer.open == 0 {
-            // The trace was taken away by a shutdown.
-            drop(buffer);
-            return self.counters.lose(Loss::ShutDown, 1);
-        }
-        if !buffer.has_room(self.settings.bounds.spans_per_trace) {
-            parted = Some(buffer.part());
-            if !buffer.has_room(self.settings.bounds.spans_per_trace) {
-                drop(buffer);
-                return self.counters.lose(Loss::TraceFull, 1);
-            }
+        if !self.make_room(&mut buffer) {
+            return;
         }
         let record = Record::new(id, span_id, parent, metadata, now);
         let index = self.fill(&mut buffer, record, fields);
-        lane.set_ids(buffer.trace_id, span_id, buffer.has_state());
+        lane.set_span_id(span_id);
         drop(buffer);
-        if let Some(mut parted) = parted {
-            self.queue.push(&mut parted);
-        }
         let handle = Handle::Record { slot: slot.number, index };
         if let Base::Of(base) = base {
-            self.keep_context(lane, handle, base);
+            self.keep_context(id, lane, Some(slot.number), base);
         }
         lane.set_handle(handle);
     }
 
-    // --- A local root is decided about.
-
-    /// The span's handle, once it is decided about.
+    /// Whether there is room for one more record of the trace; if not, the record is lost.
     #[inline]
-    pub(crate) fn decided(&self, id: &span::Id, lane: &Lane) -> Handle {
-        match lane.handle() {
-            handle @ (Handle::Record { .. } | Handle::Dropped) => return handle,
-            Handle::Fresh if lane.claim(Handle::Fresh) => self.decide_fresh(id, lane),
-            Handle::Pending { slot } => self.decide_pending(lane, slot),
-            Handle::Fresh | Handle::Deciding => {}
-        }
-        loop {
-            match lane.handle() {
-                // Another thread entered the same new root at the same time. It runs no code of the user's.
-                Handle::Deciding => std::thread::yield_now(),
-                handle => return handle,
-            }
-        }
-    }
-
-    fn decide_fresh(&self, id: &span::Id, lane: &Lane) {
-        let Some(metadata) = lane.metadata() else { return lane.set_handle(Handle::Dropped) };
-        let began = lane.time();
-        lane.set_time(0);
-        let trace_id = self.ids.new_trace_id();
-        let verdict = self.decider.ask_by_name(metadata, trace_id, began, &self.counters);
-        let slot = if verdict.keep && !self.is_closed() { self.pool.take() } else { None };
-        let Some(slot) = slot else {
-            if verdict.keep {
-                self.counters.lose(if self.is_closed() { Loss::ShutDown } else { Loss::OpenTraces }, 1);
-            }
-            if self.settings.context != ContextMode::Off {
-                lane.set_ids(trace_id, self.ids.new_span_id(), false);
-            }
-            return lane.set_handle(Handle::Dropped);
-        };
-        let span_id = self.ids.new_span_id();
-        let mut buffer = slot.lock();
-        buffer.trace_id = trace_id;
-        buffer.trace_state = verdict.trace_state;
-        let record = Record::new(id, span_id, SpanId::INVALID, metadata, began);
-        let index = self.fill(&mut buffer, record, None);
-        lane.set_ids(trace_id, span_id, buffer.has_state());
-        drop(buffer);
-        lane.set_handle(Handle::Record { slot: slot.number, index });
-    }
-
-    /// Under the trace's lock, so that of two threads one decides. The sampler is ours; a key of the user's making is
-    /// made before.
-    fn decide_pending(&self, lane: &Lane, number: u32) {
-        let Some(slot) = self.pool.slot(number) else { return };
-        let custom = self.decider.key().is_custom().then(|| self.custom_key(slot));
-        let mut buffer = slot.lock();
-        if lane.handle() != (Handle::Pending { slot: number }) {
-            return;
-        }
-        let (Some(pending), Some((began, span_id))) =
-            (buffer.pending.take(), buffer.records.first().map(|root| (root.start, root.span_id)))
-        else {
-            return lane.set_handle(Handle::Dropped);
-        };
-        let Pending { parent, base } = &pending;
-        let trace_id = if parent.is_valid() { parent.trace_id() } else { self.ids.new_trace_id() };
-        let Verdict { keep, trace_state } = if self.decider.honours(parent) {
-            self.decider.honour(parent, &self.counters)
+    pub(super) fn make_room(&self, buffer: &mut Buffer) -> bool {
+        let max = self.settings.bounds.spans_per_trace;
+        let loss = if buffer.open == 0 {
+            // The trace was taken away by a shutdown.
+            Loss::ShutDown
+        } else if buffer.has_room(max) {
+            return true;
         } else {
-            let Buffer { key, records, details, attributes, memory, .. } = &mut **buffer;
-            let attributes = OfRoot { attributes, memory };
-            let key = match &custom {
-                Some(key) => key,
-                None => self.decider.key_of(&root_of(records, details, memory, &attributes), key),
-            };
-            self.decider.ask(key, trace_id, parent.trace_state(), began, &self.counters)
+            self.queue.push(&mut buffer.part());
+            if buffer.has_room(max) {
+                return true;
+            }
+            Loss::TraceFull
         };
-        // A base without a parent or baggage need not be kept: see [`Surroundings`].
-        let plain = !parent.is_valid() && base.baggage().is_empty();
-        if !keep || self.is_closed() {
-            if keep {
-                self.counters.lose(Loss::ShutDown, 1);
-            }
-            let mut old = None;
-            if self.settings.context != ContextMode::Off {
-                lane.set_ids(trace_id, span_id, false);
-                if !plain || trace_state != TraceState::NONE {
-                    old = lane.keep_context(context::of_dropped(base, trace_id, span_id, trace_state));
-                }
-            }
-            buffer.clear();
-            lane.set_handle(Handle::Dropped);
-            drop(buffer);
-            self.pool.release(number);
-            drop((old, pending));
-            return;
-        }
-        buffer.trace_id = trace_id;
-        buffer.trace_state = trace_state;
-        if let (Some(root), true) = (buffer.records.first_mut(), parent.is_valid()) {
-            root.parent = parent.span_id();
-            if parent.is_remote() {
-                buffer.detail(0).parent_is_remote = true;
-            }
-        }
-        lane.set_ids(trace_id, span_id, buffer.has_state());
-        let handle = Handle::Record { slot: number, index: 0 };
-        let own = (!plain).then(|| buffer.span_context(span_id));
-        let context = own.and_then(|own| self.context_of_record(base, own, slot, 0));
-        let old = context.and_then(|context| lane.keep_context(context));
-        lane.set_handle(handle);
-        drop(buffer);
-        // Values of contexts are the user's, and so is what runs when they are dropped.
-        drop((old, pending));
-    }
-
-    /// The user's code sees copies: no lock is held. A root that it traces itself is counted by its name.
-    #[cold]
-    fn custom_key(&self, slot: &Slot) -> String {
-        let buffer = slot.lock();
-        let Buffer { records, details, attributes, memory, .. } = &**buffer;
-        let attributes = OfRoot { attributes, memory }.to_texts();
-        let name = root_of(records, details, memory, &()).name().to_owned();
-        drop(buffer);
-        let Some(_inside) = thread::enter_key() else { return name };
-        let mut key = String::new();
-        self.decider.key_of(&Root::new(&name, &attributes), &mut key);
-        key
+        self.counters.lose(loss, 1);
+        false
     }
 
     // --- Something is recorded.
 
-    /// Does something with an open record, under its trace's lock.
+    /// Does something with the record of a span that is open, under its trace's lock. A span that has none yet gets one.
     pub(crate) fn with_record<T>(
         &self,
         id: &span::Id,
-        handle: Handle,
+        lane: &Lane,
         f: impl FnOnce(&mut Buffer, u32) -> T,
     ) -> Option<T> {
-        let (slot, index) = handle.place()?;
-        let mut buffer = self.pool.slot(slot)?.lock();
+        let slot = self.pool.slot(lane.handle().slot()?)?;
+        let mut buffer = slot.lock();
+        let index = match lane.handle() {
+            Handle::Record { slot: own, index } if own == slot.number => index,
+            Handle::Pending { slot: own } if own == slot.number => 0,
+            handle @ Handle::Unwritten { .. } => self.write(id, lane, handle, slot, &mut buffer)?,
+            _ => return None,
+        };
         buffer.record(index, id)?;
         Some(f(&mut buffer, index))
+    }
+
+    /// Writes the record of a span that has none yet. `None` if the span was another, or its trace is gone.
+    fn write(
+        &self,
+        id: &span::Id,
+        lane: &Lane,
+        handle: Handle,
+        slot: &Slot,
+        buffer: &mut Buffer,
+    ) -> Option<u32> {
+        // Whoever holds a context may ask when the span has ended, and its place has become another's. While the trace is
+        // locked, a span of it that has no record does not end.
+        let is_own = self.table.find(id.into_u64()).is_some_and(|own| std::ptr::eq(own, lane));
+        if !is_own || handle != (Handle::Unwritten { slot: slot.number, turn: slot.turn() }) {
+            return None;
+        }
+        if !self.make_room(buffer) {
+            lane.set_handle(Handle::Dropped);
+            return None;
+        }
+        let index = buffer.push(self.record_of(id, lane, lane.metadata()?));
+        lane.set_handle(Handle::Record { slot: slot.number, index });
+        Some(index)
+    }
+
+    /// What a span's lane knows of it.
+    #[inline]
+    pub(super) fn record_of(
+        &self,
+        id: &span::Id,
+        lane: &Lane,
+        metadata: &'static Metadata<'static>,
+    ) -> Record {
+        let mut record = Record::new(id, lane.span_id(), lane.parent(), metadata, lane.began());
+        if self.settings.extras.threads {
+            // It began on the thread that is the trace's first: see `begin_unwritten`.
+            record.thread = 0;
+        }
+        record
     }
 
     /// A fresh root gets a record, to hold what is recorded before the decision.
@@ -422,8 +384,7 @@ impl Core {
             return Handle::Dropped;
         };
         let pending = Pending { parent: SpanContext::NONE, base: Context::new() };
-        let record = Record::new(id, self.ids.new_span_id(), SpanId::INVALID, metadata, lane.time());
-        lane.set_time(0);
+        let record = Record::new(id, self.ids.new_span_id(), SpanId::INVALID, metadata, lane.began());
         let mut buffer = slot.lock();
         buffer.pending = Some(pending);
         self.fill(&mut buffer, record, None);
@@ -432,67 +393,9 @@ impl Core {
         lane.set_handle(pending);
         pending
     }
-
-    // --- A span ends.
-
-    #[inline]
-    pub(crate) fn end(&self, id: &span::Id) {
-        let Some(lane) = self.table.find(id.into_u64()) else { return };
-        // A root that nobody entered has not been decided about.
-        let (handle, last_exit) = (self.decided(id, lane), lane.time());
-        let context = lane.take_context();
-        self.table.remove(id.into_u64(), lane);
-        if let Handle::Record { slot, index } = handle {
-            self.end_record(id, slot, index, last_exit);
-        }
-        // Values of contexts are the user's, and so is what runs when they are dropped.
-        drop(context);
-    }
-
-    #[inline]
-    fn end_record(&self, id: &span::Id, slot: u32, index: u32, last_exit: Ticks) {
-        let Some(slot) = self.pool.slot(slot) else { return };
-        // As in tracing-opentelemetry, a span ends when it is last left: what holds it longer does not work in it.
-        let end = if last_exit != 0 { last_exit } else { self.ticks() };
-        let mut buffer = slot.lock();
-        if buffer.close(index, id, end) {
-            self.queue.push(&mut buffer);
-            drop(buffer);
-            self.pool.release(slot.number);
-        }
-    }
-
-    /// Hands over what has ended of the traces that are open, and takes nothing more.
-    pub(crate) fn close(&self) {
-        if self.closed.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        for slot in self.pool.used() {
-            let mut buffer = slot.lock();
-            if buffer.pending.is_some() || buffer.records.is_empty() {
-                continue;
-            }
-            self.counters.lose(Loss::ShutDown, u64::from(buffer.open));
-            // What is open is not exported; who holds it will find that its record is gone.
-            self.queue.push(&mut buffer);
-        }
-        self.queue.close();
-    }
 }
 
 fn next_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     NUMBERS.fetch_add(1, Ordering::Relaxed)
-}
-
-/// The local root in a trace's memory.
-fn root_of<'a>(
-    records: &[Record],
-    details: &[Detail],
-    memory: &'a Memory,
-    attributes: &'a dyn Lookup,
-) -> Root<'a> {
-    let Some(root) = records.first() else { return Root::new("", attributes) };
-    let given = details.get(root.detail as usize).and_then(|detail| detail.name);
-    Root::new(given.map_or(root.metadata.name(), |name| memory.text(name)), attributes)
 }

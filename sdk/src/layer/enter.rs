@@ -7,7 +7,7 @@ use opentelemetry::{Context, SpanId};
 use tracing_core::span::Id;
 
 use super::core::Core;
-use super::table::{Handle, Lane};
+use super::table::Lane;
 use super::thread::{self, Entered, State};
 use crate::settings::ContextMode;
 
@@ -24,9 +24,9 @@ impl Core {
     #[inline]
     pub(crate) fn enter(&self, id: &Id) -> Entry {
         match self.table.find(id.into_u64()) {
-            Some(lane) => match self.decided(id, lane) {
-                Handle::Record { slot, index } => self.enter_record(id, lane, slot, index),
-                handle => self.enter_dropped(id, self.context_to_enter(lane, handle)),
+            Some(lane) => match lane.kept_slot() {
+                Some(slot) => self.enter_kept(id, lane, slot),
+                None => self.enter_root(id, lane),
             },
             // Below a dropped root.
             None if thread::enter_below(self.number, self.current()) => {}
@@ -38,17 +38,22 @@ impl Core {
         Entry::Done
     }
 
-    #[inline]
-    fn enter_record(&self, id: &Id, lane: &Lane, slot: u32, index: u32) {
-        let handle = Handle::Record { slot, index };
-        let guard = ManuallyDrop::new(self.context_to_enter(lane, handle).map(Context::attach));
-        if self.settings.extras.inactivity {
-            let now = self.decider.clock().ticks();
-            self.with_record(id, handle, |buffer, index| {
-                _ = buffer.activity(index).map(|activity| activity.enter(now));
-            });
+    /// A local root is decided about, if it was not.
+    fn enter_root(&self, id: &Id, lane: &Lane) {
+        let handle = self.decided(id, lane);
+        match handle.slot() {
+            Some(slot) => self.enter_kept(id, lane, slot),
+            None => self.enter_dropped(id, self.context_to_enter(id, lane, None)),
         }
-        let state = State::Recorded { slot, index, span_id: lane.span_id() };
+    }
+
+    #[inline]
+    fn enter_kept(&self, id: &Id, lane: &Lane, slot: u32) {
+        let guard = ManuallyDrop::new(self.context_to_enter(id, lane, Some(slot)).map(Context::attach));
+        if self.settings.extras.inactivity {
+            lane.resume(self.decider.clock().ticks());
+        }
+        let state = State::Recorded { slot, span_id: lane.span_id() };
         let (id, place) = (id.into_u64(), self.table.place(lane));
         thread::push(Entered { layer: self.number, id, place, below: 0, state, guard });
     }
@@ -76,15 +81,13 @@ impl Core {
     pub(crate) fn exit(&self, id: &Id) {
         let Some(entered) = thread::pop(self.number, id.into_u64()) else { return };
         match entered.state {
-            State::Recorded { slot, index, .. } => {
+            State::Recorded { .. } => {
                 let now = self.decider.clock().ticks();
                 if let Some(lane) = self.table.find_at(entered.place, id.into_u64()) {
-                    lane.set_time(now);
-                }
-                if self.settings.extras.inactivity {
-                    self.with_record(id, Handle::Record { slot, index }, |buffer, index| {
-                        _ = buffer.activity(index).map(|activity| activity.exit(now));
-                    });
+                    lane.set_last_exit(now);
+                    if self.settings.extras.inactivity {
+                        lane.pause(now);
+                    }
                 }
             }
             State::Dropped { .. } => self.counters.refused(thread::take_refused()),

@@ -1,22 +1,77 @@
 //! Places for the kept traces that are open: as many as the constructor says, each with a buffer that is used again.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use opentelemetry::TraceId;
+
 use super::buffer::Buffer;
+use super::table::TURN_MAX;
 use super::thread;
-use crate::settings::SpanLimits;
 
 /// A place. Its lock is that of one trace, and is never held while code of the user's runs.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
-    /// For those that have no more than the place.
-    pub(crate) limits: SpanLimits,
+    turn: AtomicU32,
+    /// What spans that begin below the trace's root need to know, so that they need not wait for the lock.
+    thread: AtomicU32,
+    has_state: AtomicBool,
+    trace_id: [AtomicU64; 2],
     buffer: Mutex<Box<Buffer>>,
 }
 
 impl Slot {
+    fn new(number: u32) -> Self {
+        Slot {
+            number,
+            turn: AtomicU32::new(0),
+            thread: AtomicU32::new(0),
+            has_state: AtomicBool::new(false),
+            trace_id: Default::default(),
+            buffer: Mutex::default(),
+        }
+    }
+
+    /// Tells the traces apart that have this place one after the other: a number that changes when one ends. What still
+    /// holds on to one can see that it has ended.
+    #[inline]
+    pub(crate) fn turn(&self) -> u32 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
+    /// The trace has ended here. To be called under the lock.
+    pub(crate) fn end_turn(&self) {
+        self.turn.store(self.turn().wrapping_add(1) & TURN_MAX, Ordering::Relaxed);
+    }
+
+    /// The number of the thread that is the first in the buffer's list, 0 if that is not known.
+    #[inline]
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Relaxed)
+    }
+
+    /// The trace is kept, and this is known of it. To be called under the lock.
+    pub(crate) fn set_trace(&self, buffer: &Buffer) {
+        let trace_id = u128::from_be_bytes(buffer.trace_id.to_bytes());
+        self.trace_id[0].store((trace_id >> 64) as u64, Ordering::Relaxed);
+        self.trace_id[1].store(trace_id as u64, Ordering::Relaxed);
+        self.has_state.store(buffer.has_state(), Ordering::Relaxed);
+        self.thread.store(buffer.first_thread, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn trace_id(&self) -> TraceId {
+        let [high, low] = [0, 1].map(|half| u128::from(self.trace_id[half].load(Ordering::Relaxed)));
+        TraceId::from(high << 64 | low)
+    }
+
+    /// Whether the trace has a trace state.
+    #[inline]
+    pub(crate) fn has_state(&self) -> bool {
+        self.has_state.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Box<Buffer>> {
         // A panic cannot leave a buffer half written: nothing that can panic is called under the lock.
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
@@ -30,7 +85,6 @@ pub(crate) struct Pool {
     /// Places from here on were never used.
     fresh: AtomicU32,
     free: [FreeList; LISTS],
-    limits: SpanLimits,
 }
 
 const LISTS: usize = 16;
@@ -46,12 +100,11 @@ impl FreeList {
 }
 
 impl Pool {
-    pub(crate) fn new(slots: u32, limits: SpanLimits) -> Self {
+    pub(crate) fn new(slots: u32) -> Self {
         Pool {
             slots: (0..slots).map(|_| OnceLock::new()).collect(),
             fresh: AtomicU32::new(0),
             free: Default::default(),
-            limits,
         }
     }
 
@@ -81,7 +134,7 @@ impl Pool {
         let next = |fresh: u32| ((fresh as usize) < self.slots.len()).then_some(fresh + 1);
         let number = self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         let slot = self.slots.get(number as usize)?;
-        Some(slot.get_or_init(|| Arc::new(Slot { number, limits: self.limits, buffer: Mutex::default() })))
+        Some(slot.get_or_init(|| Arc::new(Slot::new(number))))
     }
 
     /// Gives a place back, its buffer empty again.

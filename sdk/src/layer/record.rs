@@ -52,12 +52,13 @@ impl Status {
 /// back.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Its id in the subscriber; `None` once it is closed.
-    pub(crate) id: Option<span::Id>,
+    /// While it is open its id in the subscriber; then for how long it was entered, in ticks.
+    id_or_busy: u64,
     pub(crate) span_id: SpanId,
     pub(crate) parent: SpanId,
     pub(crate) metadata: &'static Metadata<'static>,
     pub(crate) start: Ticks,
+    /// 0 while it is open.
     pub(crate) end: Ticks,
     pub(crate) attributes: Count,
     /// Into the trace's list of details.
@@ -69,6 +70,17 @@ pub(crate) struct Record {
 }
 
 const _: () = assert!(size_of::<Record>() <= 64);
+
+/// In ticks, longer than anything takes.
+const NEVER_ENTERED: Ticks = Ticks::MAX;
+
+/// What is known of a span when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    pub(crate) time: Ticks,
+    /// For how long it was entered, `None` if it never was. Threads that were inside at the same time count once.
+    pub(crate) busy: Option<Ticks>,
+}
 
 /// What few spans have.
 #[derive(Clone, Debug)]
@@ -113,7 +125,7 @@ impl Record {
         start: Ticks,
     ) -> Self {
         Record {
-            id: Some(id.clone()),
+            id_or_busy: id.into_u64(),
             span_id,
             parent,
             metadata,
@@ -136,7 +148,32 @@ impl Record {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.id.is_some()
+        self.end == 0
+    }
+
+    /// Whether it is the record of the open span of this id.
+    pub(crate) fn is_of(&self, id: &span::Id) -> bool {
+        self.is_open() && self.id_or_busy == id.into_u64()
+    }
+
+    #[inline]
+    pub(crate) fn close(&mut self, ending: Ending) {
+        self.id_or_busy = ending.busy.unwrap_or(NEVER_ENTERED);
+        self.end = ending.time;
+    }
+
+    /// It is no longer that of a span, and is not exported.
+    pub(crate) fn vacate(&mut self) {
+        self.left = true;
+        self.close(Ending { time: self.start, busy: None });
+    }
+
+    /// For how long the span was entered, and for how long, from its start to when it was last left, it was not.
+    pub(crate) fn busy_and_idle(&self) -> (Ticks, Ticks) {
+        if self.is_open() || self.id_or_busy == NEVER_ENTERED {
+            return (0, 0);
+        }
+        (self.id_or_busy, self.end.saturating_sub(self.start).saturating_sub(self.id_or_busy))
     }
 }
 
@@ -160,36 +197,5 @@ impl Count {
     /// Whether one more is within the limit; counts it either way.
     pub(crate) fn admit(&mut self, max: u32) -> bool {
         self.admit_some(1, max) == 1
-    }
-}
-
-/// For how long a span was entered, in ticks. Threads that are inside at the same time count once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Activity {
-    pub(crate) busy: Ticks,
-    pub(crate) idle: Ticks,
-    changed: Ticks,
-    inside: u32,
-}
-
-impl Activity {
-    pub(crate) fn new(start: Ticks) -> Self {
-        Activity { changed: start, ..Activity::default() }
-    }
-
-    pub(crate) fn enter(&mut self, now: Ticks) {
-        if self.inside == 0 {
-            self.idle += now.saturating_sub(self.changed);
-            self.changed = now;
-        }
-        self.inside += 1;
-    }
-
-    pub(crate) fn exit(&mut self, now: Ticks) {
-        self.inside = self.inside.saturating_sub(1);
-        if self.inside == 0 {
-            self.busy += now.saturating_sub(self.changed);
-            self.changed = now;
-        }
     }
 }

@@ -29,28 +29,33 @@ pub(crate) enum Handle {
     Dropped,
     /// A local root that was not yet entered, and whose record waits for the decision.
     Pending { slot: u32 },
+    /// A span of a kept trace that has no record yet: all that is known of it lies in its lane. With the number that the
+    /// trace has among those of its slot, see [`Slot::turn`](super::pool::Slot::turn).
+    Unwritten { slot: u32, turn: u32 },
     /// A record.
     Record { slot: u32, index: u32 },
 }
 
 impl Handle {
-    /// Where the span's record lies.
+    /// Where the span's trace is recorded.
     #[inline]
-    pub(crate) fn place(self) -> Option<(u32, u32)> {
+    pub(crate) fn slot(self) -> Option<u32> {
         match self {
-            Handle::Record { slot, index } => Some((slot, index)),
-            Handle::Pending { slot } => Some((slot, 0)),
+            Handle::Record { slot, .. } | Handle::Unwritten { slot, .. } | Handle::Pending { slot } => {
+                Some(slot)
+            }
             Handle::Fresh | Handle::Deciding | Handle::Dropped => None,
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn pack(self) -> u64 {
         match self {
             Handle::Fresh => OTHER | 1,
             Handle::Deciding => OTHER | 2,
             Handle::Dropped => OTHER,
             Handle::Pending { slot } => u64::from(slot) << 32 | u64::from(PENDING),
+            Handle::Unwritten { slot, turn } => u64::from(slot) << 32 | u64::from(UNWRITTEN | turn),
             Handle::Record { slot, index } => u64::from(slot) << 32 | u64::from(index),
         }
     }
@@ -60,7 +65,8 @@ impl Handle {
         if word < OTHER {
             return match ((word >> 32) as u32, word as u32) {
                 (slot, PENDING) => Handle::Pending { slot },
-                (slot, index) => Handle::Record { slot, index },
+                (slot, index) if index <= INDEX_MAX => Handle::Record { slot, index },
+                (slot, other) => Handle::Unwritten { slot, turn: other & TURN_MAX },
             };
         }
         match word - OTHER {
@@ -73,36 +79,49 @@ impl Handle {
 
 /// From here on words are not of a slot: there are not so many.
 const OTHER: u64 = (u32::MAX as u64) << 32;
-/// No record has this index: a trace has not so many.
+/// Records have no higher index.
+pub(crate) const INDEX_MAX: u32 = u32::MAX >> 1;
+/// Traces of a slot have no higher number.
+pub(crate) const TURN_MAX: u32 = u32::MAX >> 2;
+const UNWRITTEN: u32 = INDEX_MAX + 1;
 const PENDING: u32 = u32::MAX;
 
 /// A span's place.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Lane {
     handle: AtomicU64,
-    /// Of a fresh root its start, of a record its last exit (0: none).
-    time: AtomicU64,
+    /// Of what has no record yet: when it began, what it is, and its parent's id.
+    began: AtomicU64,
+    metadata: AtomicCell<Option<&'static Metadata<'static>>>,
+    parent: AtomicU64,
+    /// 0: none.
+    last_exit: AtomicU64,
     /// The span's id in the trace, so that no lock is needed to know it; 0: it has none.
     span_id: AtomicU64,
-    trace_id: [AtomicU64; 2],
-    /// Of a fresh root, so that the subscriber need not be asked.
-    metadata: AtomicCell<Option<&'static Metadata<'static>>>,
     /// The number of the thread on which the span began, if its context is made from the one that is current there;
     /// 0: it is made from an empty one.
     origin: AtomicU32,
-    /// Whether it was entered, and whether the trace has a trace state.
     entered: AtomicBool,
-    has_state: AtomicBool,
     /// Whether there is one in `context`, so that it need not be locked to see that there is none.
     has_context: AtomicBool,
+    /// Of a dropped root. A kept trace's lies in its slot.
+    trace_id: [AtomicU64; 2],
+    // If it is asked for how long spans are entered:
+    /// How many times it is entered now.
+    inside: AtomicU32,
+    /// When it was entered and nobody was inside.
+    resumed: AtomicU64,
+    /// For how long somebody was inside, before that.
+    busy: AtomicU64,
     context: Mutex<Option<Context>>,
 }
 
 impl Lane {
     #[inline]
-    fn begin(&self, handle: Handle, time: Ticks, origin: u32) {
-        self.time.store(time, Ordering::Relaxed);
+    fn begin(&self, handle: Handle, began: Ticks, origin: u32) {
+        self.began.store(began, Ordering::Relaxed);
+        self.last_exit.store(0, Ordering::Relaxed);
         self.span_id.store(0, Ordering::Relaxed);
         self.origin.store(origin, Ordering::Relaxed);
         self.entered.store(false, Ordering::Relaxed);
@@ -112,6 +131,18 @@ impl Lane {
     #[inline]
     pub(crate) fn handle(&self) -> Handle {
         Handle::unpack(self.handle.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    pub(crate) fn is(&self, handle: Handle) -> bool {
+        self.handle.load(Ordering::Acquire) == handle.pack()
+    }
+
+    /// The slot of a span whose trace is kept.
+    #[inline]
+    pub(crate) fn kept_slot(&self) -> Option<u32> {
+        let word = self.handle.load(Ordering::Acquire);
+        (word < OTHER && word as u32 != PENDING).then_some((word >> 32) as u32)
     }
 
     #[inline]
@@ -127,13 +158,18 @@ impl Lane {
     }
 
     #[inline]
-    pub(crate) fn time(&self) -> Ticks {
-        self.time.load(Ordering::Relaxed)
+    pub(crate) fn began(&self) -> Ticks {
+        self.began.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(crate) fn set_time(&self, time: Ticks) {
-        self.time.store(time, Ordering::Relaxed);
+    pub(crate) fn last_exit(&self) -> Ticks {
+        self.last_exit.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_last_exit(&self, time: Ticks) {
+        self.last_exit.store(time, Ordering::Relaxed);
     }
 
     #[inline]
@@ -147,6 +183,16 @@ impl Lane {
     }
 
     #[inline]
+    pub(crate) fn parent(&self) -> SpanId {
+        SpanId::from(self.parent.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn set_parent(&self, parent: SpanId) {
+        self.parent.store(u64::from_be_bytes(parent.to_bytes()), Ordering::Relaxed);
+    }
+
+    #[inline]
     pub(crate) fn span_id(&self) -> SpanId {
         SpanId::from(self.span_id.load(Ordering::Relaxed))
     }
@@ -157,20 +203,18 @@ impl Lane {
         TraceId::from(high << 64 | low)
     }
 
-    /// Whether the trace state is more than an empty one; it lies in the trace's memory.
-    #[inline]
-    pub(crate) fn has_state(&self) -> bool {
-        self.has_state.load(Ordering::Relaxed)
-    }
-
     /// To be called before the handle says that the span was decided about.
     #[inline]
-    pub(crate) fn set_ids(&self, trace_id: TraceId, span_id: SpanId, has_state: bool) {
+    pub(crate) fn set_span_id(&self, span_id: SpanId) {
+        self.span_id.store(u64::from_be_bytes(span_id.to_bytes()), Ordering::Relaxed);
+    }
+
+    /// As [`Lane::set_span_id`], of a dropped root.
+    pub(crate) fn set_ids(&self, trace_id: TraceId, span_id: SpanId) {
         let trace_id = u128::from_be_bytes(trace_id.to_bytes());
         self.trace_id[0].store((trace_id >> 64) as u64, Ordering::Relaxed);
         self.trace_id[1].store(trace_id as u64, Ordering::Relaxed);
-        self.has_state.store(has_state, Ordering::Relaxed);
-        self.span_id.store(u64::from_be_bytes(span_id.to_bytes()), Ordering::Relaxed);
+        self.set_span_id(span_id);
     }
 
     #[inline]
@@ -204,10 +248,48 @@ impl Lane {
         self.entered.store(true, Ordering::Relaxed);
     }
 
+    #[inline]
+    pub(crate) fn has_context(&self) -> bool {
+        self.has_context.load(Ordering::Relaxed)
+    }
+
+    /// Nobody has been inside yet.
+    #[inline]
+    pub(crate) fn track(&self) {
+        self.inside.store(0, Ordering::Relaxed);
+        self.busy.store(0, Ordering::Relaxed);
+    }
+
+    /// A thread enters the span.
+    #[inline]
+    pub(crate) fn resume(&self, now: Ticks) {
+        // Before it is counted: whoever leaves last looks at it.
+        if self.inside.load(Ordering::Acquire) == 0 {
+            self.resumed.store(now, Ordering::Relaxed);
+        }
+        self.inside.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A thread leaves the span.
+    #[inline]
+    pub(crate) fn pause(&self, now: Ticks) {
+        // While this thread is inside nobody changes it.
+        let resumed = self.resumed.load(Ordering::Relaxed);
+        if self.inside.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.busy.fetch_add(now.saturating_sub(resumed), Ordering::Relaxed);
+        }
+    }
+
+    /// For how long somebody was inside. Those who were there at the same time count once.
+    #[inline]
+    pub(crate) fn busy(&self) -> Ticks {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     /// The context that was made and kept, if one was.
     #[inline]
     pub(crate) fn kept_context(&self) -> Option<Context> {
-        if self.has_context.load(Ordering::Relaxed) { self.lock_context().clone() } else { None }
+        if self.has_context() { self.lock_context().clone() } else { None }
     }
 
     /// The context that was there before comes back, to be dropped where no lock is held.
@@ -220,7 +302,7 @@ impl Lane {
 
     #[inline]
     pub(crate) fn take_context(&self) -> Option<Context> {
-        if !self.has_context.load(Ordering::Relaxed) {
+        if !self.has_context() {
             return None;
         }
         self.has_context.store(false, Ordering::Relaxed);
@@ -279,23 +361,23 @@ impl Table {
     }
 
     /// Adds an id; `None` if there is no room.
-    #[inline]
-    pub(crate) fn insert(&self, id: u64, handle: Handle, time: Ticks, origin: u32) -> Option<&Lane> {
+    #[inline(always)]
+    pub(crate) fn insert(&self, id: u64, handle: Handle, began: Ticks, origin: u32) -> Option<&Lane> {
         let row = self.row(id);
         for (place, word) in self.rows[row].0.iter().enumerate() {
             if word.load(Ordering::Relaxed) == 0
                 && word.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 let lane = &self.lanes[row * ROW + place];
-                lane.begin(handle, time, origin);
+                lane.begin(handle, began, origin);
                 return Some(lane);
             }
         }
-        self.insert_far(id, handle, time, origin)
+        self.insert_far(id, handle, began, origin)
     }
 
     #[cold]
-    fn insert_far(&self, id: u64, handle: Handle, time: Ticks, origin: u32) -> Option<&Lane> {
+    fn insert_far(&self, id: u64, handle: Handle, began: Ticks, origin: u32) -> Option<&Lane> {
         let mut far = self.lock_far();
         let place = match far.free.pop() {
             Some(place) => place,
@@ -304,10 +386,15 @@ impl Table {
             None => return None,
         };
         let lane = self.far_lanes[place].get_or_init(Box::default);
-        lane.begin(handle, time, origin);
+        lane.begin(handle, began, origin);
         far.places.insert(id, place);
         self.far_count.store(far.places.len(), Ordering::Release);
         Some(lane)
+    }
+
+    /// All places that were ever taken, and some that were not.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter().chain(self.far_lanes.iter().filter_map(OnceLock::get).map(|lane| &**lane))
     }
 
     #[inline]
@@ -395,10 +482,12 @@ mod tests {
             Handle::Deciding,
             Handle::Dropped,
             record(0, 0),
-            record(7, u32::MAX - 1),
+            record(7, INDEX_MAX),
             Handle::Pending { slot: 0 },
             Handle::Pending { slot: 7 },
-            record(u32::MAX - 1, u32::MAX - 1),
+            Handle::Unwritten { slot: 0, turn: 0 },
+            Handle::Unwritten { slot: 7, turn: TURN_MAX },
+            record(u32::MAX - 1, INDEX_MAX),
         ] {
             assert_eq!(Handle::unpack(handle.pack()), handle);
         }
@@ -414,7 +503,7 @@ mod tests {
         assert!(table.insert(all + 1, Handle::Dropped, 0, 0).is_none());
         for id in 1..=all {
             let lane = table.find(id).unwrap();
-            assert_eq!((lane.handle(), lane.time()), (record(id as u32, 0), id));
+            assert_eq!((lane.handle(), lane.began()), (record(id as u32, 0), id));
         }
         assert!(table.find(all + 1).is_none());
         for id in 1..=all {

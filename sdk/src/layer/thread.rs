@@ -33,14 +33,16 @@ pub(crate) struct Entered {
 pub(crate) enum State {
     /// They are dropped too. With the id of the context that is current, if one is.
     Dropped { context: SpanId },
-    /// They belong to this trace, below this record.
-    Recorded { slot: u32, index: u32, span_id: SpanId },
+    /// They belong to this trace, below this span.
+    Recorded { slot: u32, span_id: SpanId },
 }
 
 thread_local! {
     static STACK: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
     /// The layer of the innermost span of all, 0 outside of all; and what that span says.
     static INNERMOST: Cell<(u64, State)> = const { Cell::new((0, State::Dropped { context: SpanId::INVALID })) };
+    /// The layer of the innermost span, if that is a dropped one; else 0.
+    static DROPPED: Cell<u64> = const { Cell::new(0) };
     static REFUSED: Cell<u64> = const { Cell::new(0) };
     static IN_KEY: Cell<bool> = const { Cell::new(false) };
     static NUMBER: Cell<u32> = const { Cell::new(0) };
@@ -50,8 +52,13 @@ thread_local! {
 /// Whether this thread is below a dropped root of the layer, and no span of another layer lies further in.
 #[inline]
 pub(crate) fn is_dropped(layer: u64) -> bool {
-    let (innermost, state) = INNERMOST.get();
-    innermost == layer && matches!(state, State::Dropped { .. })
+    DROPPED.get() == layer
+}
+
+#[inline]
+fn set_innermost(layer: u64, state: State) {
+    INNERMOST.set((layer, state));
+    DROPPED.set(if matches!(state, State::Dropped { .. }) { layer } else { 0 });
 }
 
 /// Counts a span that was refused.
@@ -78,24 +85,25 @@ pub(crate) fn innermost(layer: u64) -> Option<State> {
     match INNERMOST.get() {
         (0, _) => None,
         (innermost, state) if innermost == layer => Some(state),
-        _ => innermost_id(layer).map(|(_, state)| state),
+        _ => innermost_span(layer).map(|(_, _, state)| state),
     }
 }
 
-/// The id in the subscriber of the innermost span of the layer, and what it says.
-pub(crate) fn innermost_id(layer: u64) -> Option<(u64, State)> {
+/// The id in the subscriber of the innermost span of the layer, its place in the table, and what it says.
+pub(crate) fn innermost_span(layer: u64) -> Option<(u64, u32, State)> {
     let find = |stack: &RefCell<Vec<Entered>>| {
         let stack = stack.borrow();
-        stack.iter().rev().find(|entered| entered.layer == layer).map(|entered| (entered.id, entered.state))
+        let innermost = stack.iter().rev().find(|entered| entered.layer == layer)?;
+        Some((innermost.id, innermost.place, innermost.state))
     };
     STACK.try_with(find).ok().flatten()
 }
 
 #[inline]
 pub(crate) fn push(entered: Entered) {
-    let innermost = (entered.layer, entered.state);
+    let (layer, state) = (entered.layer, entered.state);
     if STACK.try_with(|stack| stack.borrow_mut().push(entered)).is_ok() {
-        INNERMOST.set(innermost);
+        set_innermost(layer, state);
     }
 }
 
@@ -128,10 +136,10 @@ pub(crate) fn pop(layer: u64, id: u64) -> Option<Entered> {
         } else {
             take_out(&mut stack, layer, id)?
         };
-        INNERMOST.set(match stack.last() {
-            Some(last) => (last.layer, last.state),
-            None => (0, entered.state),
-        });
+        match stack.last() {
+            Some(last) => set_innermost(last.layer, last.state),
+            None => set_innermost(0, entered.state),
+        }
         Some(entered)
     });
     popped.ok().flatten()

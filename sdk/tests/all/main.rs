@@ -33,3 +33,5 @@ mod spans;
 mod support;
 #[cfg(feature = "enabled")]
 mod threads;
+#[cfg(feature = "enabled")]
+mod unwritten;
