@@ -130,6 +130,16 @@ fn stock(sampler: Sampler, body: fn()) -> World {
     world
 }
 
+/// The stock layer with all that it adds to spans unless it is told not to, and its context.
+fn stock_as_it_comes() -> World {
+    let provider =
+        SdkTracerProvider::builder().with_span_processor(BatchSpanProcessor::builder(Sink).build()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("bench"));
+    let mut world = World::of(Dispatch::new(Registry::default().with(layer)), bodies::plain);
+    world.provider = Some(provider);
+    world
+}
+
 /// The stock layer behind the gate, dropping everything.
 fn gated(presence: Presence, body: fn(), spans: u64) -> World {
     let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
@@ -187,6 +197,9 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("ours, everything", || ours("always", bodies::plain, |b| b)),
     ("ours, everything, ids", || ours("always", bodies::plain, |b| b.context(ContextMode::Ids))),
     ("ours, everything, no context", || ours("always", bodies::plain, |b| b.context(ContextMode::Off))),
+    ("ours, everything, all extras", || {
+        ours("always", bodies::plain, |b| b.with_threads(true).with_tracked_inactivity(true))
+    }),
     ("idle, attributes", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::attributes)),
     ("ours, everything, attributes", || ours("always", bodies::attributes, |b| b)),
     ("ours, everything, attributes, ids", || {
@@ -197,6 +210,7 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     }),
     ("tracing-opentelemetry, dropping", || stock(Sampler::AlwaysOff, bodies::plain)),
     ("tracing-opentelemetry, keeping", || stock(Sampler::AlwaysOn, bodies::plain)),
+    ("tracing-opentelemetry, keeping, all extras", stock_as_it_comes),
     ("tracing-opentelemetry, keeping, attributes", || stock(Sampler::AlwaysOn, bodies::attributes)),
     ("gate(stock), exclusive, dropping", || gated(Presence::Exclusive, bodies::plain, SPANS)),
     ("gate(stock), exclusive, dropping, of 100", || gated(Presence::Exclusive, bodies::hundred, 100)),

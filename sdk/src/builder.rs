@@ -252,7 +252,8 @@ impl Builder {
         self
     }
 
-    /// How many bytes may wait for the exporter; 32 MiB if it is not given.
+    /// How many bytes may wait for the exporter; 32 MiB if it is not given. Small traces gather before they are passed on
+    /// to where they wait, which takes a mebibyte or two more.
     pub fn queue_bytes_max(mut self, bytes: usize) -> Self {
         self.settings.bounds.queue_bytes = bytes;
         self

@@ -3,6 +3,7 @@
 mod ask;
 mod attribute;
 mod buffer;
+mod bundle;
 mod context;
 mod convert;
 mod core;
@@ -34,11 +35,14 @@ use tracing_subscriber::registry::LookupSpan;
 
 #[cfg(feature = "bridge")]
 pub(crate) use self::ask::View;
-pub(crate) use self::buffer::{EventTime, Parcel};
+pub(crate) use self::buffer::{Buffer, EventTime};
+pub(crate) use self::bundle::{Bundle, Parcel};
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
-pub(crate) use self::convert::Converter;
+pub(crate) use self::convert::{Converter, Scratch};
 pub(crate) use self::core::Core;
+#[cfg(test)]
+pub(crate) use self::record::Record as SpanRecord;
 pub(crate) use self::table::{Handle, Table};
 pub(crate) use self::thread::number as thread_number;
 

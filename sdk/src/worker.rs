@@ -12,7 +12,7 @@ use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing_core::dispatcher::{self, Dispatch};
 
-use crate::layer::{Converter, Parcel};
+use crate::layer::{Buffer, Converter, Parcel, Scratch};
 use crate::queue::{Queue, Work};
 use crate::stats::{Counters, Loss};
 
@@ -59,11 +59,12 @@ impl Worker {
         let _silent = dispatcher::set_default(&Dispatch::none());
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let mut taken = VecDeque::new();
+        let mut memory = (Buffer::default(), Scratch::default());
         loop {
             match self.queue.next(&mut taken) {
                 Work::Export => {
                     while !taken.is_empty() {
-                        self.export(self.queue.batch(&mut taken));
+                        self.export(self.queue.batch(&mut taken), &mut memory);
                     }
                 }
                 Work::Flush(number) => {
@@ -77,13 +78,12 @@ impl Worker {
         self.queue.ended();
     }
 
-    fn export(&self, mut traces: Vec<Parcel>) {
-        let bytes = traces.iter().map(|trace| trace.bytes).sum();
-        let mut batch = Vec::with_capacity(traces.iter().map(|trace| trace.records.len()).sum());
-        for trace in &mut traces {
-            self.converter.convert(trace, &mut batch);
+    fn export(&self, mut bundles: Vec<Parcel>, (memory, scratch): &mut (Buffer, Scratch)) {
+        let mut batch = Vec::with_capacity(bundles.iter().map(|bundle| bundle.spans()).sum());
+        for bundle in &mut bundles {
+            bundle.each(memory, |trace| self.converter.convert(trace, &mut batch, scratch));
         }
-        self.queue.recycle(traces, bytes);
+        self.queue.recycle(bundles);
         let spans = batch.len() as u64;
         if self.note(guarded(|| self.exporter.export(batch))) {
             self.counters.exported.fetch_add(spans, Ordering::Relaxed);

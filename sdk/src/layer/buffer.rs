@@ -18,17 +18,13 @@ use super::thread::ThreadName;
 use crate::clock::Ticks;
 use crate::settings::SpanLimits;
 
-/// A trace as far as this process has seen it. What nearly every trace has comes first, so that one that is handed over
-/// touches few lines of the buffer that it is copied to: they come from another processor's cache.
+/// A trace as far as this process has seen it.
 #[derive(Debug)]
-#[repr(C, align(64))]
 pub(crate) struct Buffer {
     pub(crate) records: Vec<Record>,
     /// Attributes of spans, in the order of their arrival.
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) trace_id: TraceId,
-    /// Bytes, for the queue's bound: an estimate.
-    pub(crate) bytes: usize,
     pub(crate) memory: Memory,
     pub(crate) trace_state: TraceState,
     pub(crate) details: Vec<Detail>,
@@ -108,16 +104,12 @@ pub(crate) struct Link {
     pub(crate) cut: u32,
 }
 
-/// A buffer on its way: in a box, so that it is cheap to pass on and keeps its memory.
-pub(crate) type Parcel = Box<Buffer>;
-
 impl Default for Buffer {
     fn default() -> Self {
         Buffer {
             records: Vec::new(),
             attributes: Vec::new(),
             trace_id: TraceId::INVALID,
-            bytes: 0,
             memory: Memory::default(),
             trace_state: TraceState::NONE,
             details: Vec::new(),
@@ -153,7 +145,7 @@ impl Buffer {
         self.free.clear();
     }
 
-    /// Moves the trace to another buffer, an empty one; the memory stays here.
+    /// Moves what the lists hold to the end of those of another buffer; the memory stays here, and is empty.
     pub(crate) fn move_to(&mut self, to: &mut Buffer) {
         /// Looks at the other only if there is something to move.
         fn append<T>(from: &mut Vec<T>, to: &mut Vec<T>) {
@@ -161,14 +153,9 @@ impl Buffer {
                 to.append(from);
             }
         }
-        to.bytes = to.bytes.max(self.bytes_used());
-        to.trace_id = self.trace_id;
         append(&mut self.records, &mut to.records);
         append(&mut self.attributes, &mut to.attributes);
         self.memory.move_to(&mut to.memory);
-        if self.has_state() {
-            to.trace_state = std::mem::replace(&mut self.trace_state, TraceState::NONE);
-        }
         append(&mut self.details, &mut to.details);
         append(&mut self.threads, &mut to.threads);
         append(&mut self.events, &mut to.events);
@@ -251,8 +238,8 @@ impl Buffer {
 
     /// Takes out what is closed, so that the trace of a root that lives for long does not grow for long. Open records
     /// stay where they are; the places of the others are free.
-    pub(crate) fn part(&mut self) -> Parcel {
-        let mut closed = Box::new(std::mem::take(self));
+    pub(crate) fn part(&mut self) -> Buffer {
+        let mut closed = std::mem::take(self);
         self.trace_id = closed.trace_id;
         self.trace_state = closed.trace_state.clone();
         self.open = closed.open;

@@ -24,24 +24,44 @@ pub(crate) struct Converter {
     pub(crate) clock: Clock,
     pub(crate) extras: Extras,
     pub(crate) attributes_max: usize,
+    /// How many attributes are added to a span at most, so that memory for them is taken once, and no more.
+    added_max: usize,
     pub(crate) scope: InstrumentationScope,
+}
+
+/// Lists that are made for each trace, in memory that is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// The records that are exported, in the order of their spans.
+    order: Vec<usize>,
+    /// Where each record's span lies among all that were converted.
+    places: Vec<Option<usize>>,
 }
 
 impl Converter {
     pub(crate) fn new(clock: Clock, settings: &Settings, scope: InstrumentationScope) -> Self {
         let attributes_max = settings.limits.attributes as usize;
-        Converter { clock, extras: settings.extras, attributes_max, scope }
+        let extras = settings.extras;
+        let Extras { location, threads, level, target, inactivity } = extras;
+        let count = |on: bool, attributes: usize| if on { attributes } else { 0 };
+        let added_max = count(location, 3)
+            + count(threads, 2)
+            + count(level, 1)
+            + count(target, 1)
+            + count(inactivity, 2);
+        Converter { clock, extras, attributes_max, added_max, scope }
     }
 
     /// Appends the closed spans of a trace, in the order in which they began.
-    pub(crate) fn convert(&self, buffer: &mut Buffer, out: &mut Vec<SpanData>) {
+    pub(crate) fn convert(&self, buffer: &mut Buffer, out: &mut Vec<SpanData>, scratch: &mut Scratch) {
         let anchor = self.clock.anchor();
-        let first = out.len();
-        // Where each record's span lies in `out`.
-        let mut places = vec![None; buffer.records.len()];
-        for at in order(&buffer.records) {
-            places[at] = Some(out.len());
-            out.push(self.span(&buffer.records[at], buffer, &anchor));
+        let Scratch { order, places } = scratch;
+        set_order(order, &buffer.records);
+        places.clear();
+        places.resize(buffer.records.len(), None);
+        for at in order.iter() {
+            places[*at] = Some(out.len());
+            out.push(self.span(&buffer.records[*at], buffer, &anchor));
         }
         let memory = &mut buffer.memory;
         for attribute in &buffer.attributes {
@@ -69,7 +89,6 @@ impl Converter {
                 self.add_extras(index, buffer, &mut out[*place]);
             }
         }
-        debug_assert!(out.len() >= first);
     }
 
     fn span(&self, record: &Record, buffer: &Buffer, anchor: &Anchor<'_>) -> SpanData {
@@ -98,7 +117,7 @@ impl Converter {
             name,
             start_time: anchor.date(record.start),
             end_time: detail.ended_by_hand.unwrap_or_else(|| anchor.date(record.end)),
-            attributes: Vec::with_capacity(record.attributes.held as usize + EXTRAS_MAX),
+            attributes: Vec::with_capacity(record.attributes.held as usize + self.added_max),
             dropped_attributes_count: record.attributes.cut,
             events,
             links,
@@ -151,7 +170,7 @@ impl Converter {
         memory: &mut Memory,
         anchor: &Anchor<'_>,
     ) -> OtelEvent {
-        let mut attributes = Vec::with_capacity(event.count as usize + EXTRAS_MAX);
+        let mut attributes = Vec::with_capacity(event.count as usize + ADDED_TO_EVENTS);
         let log = event.log;
         if let Some(metadata) = event.metadata {
             attributes.push(KeyValue::new("level", metadata.level().as_str()));
@@ -189,15 +208,14 @@ impl Converter {
 
 /// The records that are exported, in the order in which their spans began. Most records are written when a span ends, so
 /// of those that began at the same tick the one that ended last is the one above.
-fn order(records: &[Record]) -> Vec<usize> {
-    let exported = |at: &usize| !records[*at].is_open() && !records[*at].left;
-    let mut order: Vec<_> = (0..records.len()).filter(exported).collect();
+fn set_order(order: &mut Vec<usize>, records: &[Record]) {
+    order.clear();
+    order.extend((0..records.len()).filter(|at| !records[*at].is_open() && !records[*at].left));
     order.sort_by_key(|at| (records[*at].start, Reverse(records[*at].end)));
-    order
 }
 
-/// The attributes that are added at most, so that memory is taken once.
-const EXTRAS_MAX: usize = 9;
+/// The attributes that are added to an event at most.
+const ADDED_TO_EVENTS: usize = 5;
 
 fn location(metadata: &'static Metadata<'static>) -> impl Iterator<Item = KeyValue> {
     let file = metadata.file().map(|file| KeyValue::new("code.file.path", file));

@@ -84,7 +84,7 @@ impl Core {
         let Verdict { keep, trace_state } = if self.decider.honours(parent) {
             self.decider.honour(parent, &self.counters)
         } else {
-            let Buffer { key, records, details, attributes, memory, .. } = &mut **buffer;
+            let Buffer { key, records, details, attributes, memory, .. } = &mut *buffer;
             let attributes = OfRoot { attributes, memory };
             let key = match &custom {
                 Some(key) => key,
@@ -136,7 +136,7 @@ impl Core {
     #[cold]
     fn custom_key(&self, slot: &Slot) -> String {
         let buffer = slot.lock();
-        let Buffer { records, details, attributes, memory, .. } = &**buffer;
+        let Buffer { records, details, attributes, memory, .. } = &*buffer;
         let attributes = OfRoot { attributes, memory }.to_texts();
         let name = root_of(records, details, memory, &()).name().to_owned();
         drop(buffer);

@@ -24,7 +24,7 @@ impl Memory {
         }
     }
 
-    /// Moves all to other memory, which is empty: places stay what they were.
+    /// Moves all to the end of other memory.
     pub(crate) fn move_to(&mut self, to: &mut Memory) {
         if !self.text.is_empty() {
             to.text.push_str(&self.text);

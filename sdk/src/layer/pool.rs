@@ -18,7 +18,7 @@ pub(crate) struct Slot {
     thread: AtomicU32,
     has_state: AtomicBool,
     trace_id: [AtomicU64; 2],
-    buffer: Mutex<Box<Buffer>>,
+    buffer: Mutex<Buffer>,
 }
 
 impl Slot {
@@ -72,7 +72,7 @@ impl Slot {
         self.has_state.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Box<Buffer>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Buffer> {
         // A panic cannot leave a buffer half written: nothing that can panic is called under the lock.
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }

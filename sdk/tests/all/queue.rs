@@ -1,18 +1,24 @@
 //! The way from the service's threads to the exporter's: when traces leave, and that they leave whole.
 
-use std::sync::Mutex;
+use std::error::Error;
+use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Barrier, Mutex};
+use std::thread;
 use std::time::Duration;
 
-use astracer_sdk::{Astracer, Builder};
+use astracer_sdk::{Astracer, Builder, OpenTelemetrySpanExt as _};
+use opentelemetry::trace::{SpanContext, SpanId, Status, TraceFlags, TraceId, TraceState};
+use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::dispatcher::with_default;
-use tracing::{Dispatch, info_span};
+use tracing::field::Empty;
+use tracing::{Dispatch, error, info, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{TIMEOUT, one, world};
+use crate::support::{TIMEOUT, draw, one, world};
 
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
@@ -77,6 +83,127 @@ fn room_in_the_queue_comes_back() {
     }
     let stats = world.handle.stats();
     assert_eq!((stats.spans_exported, stats.spans_lost.total()), (100, 0));
+}
+
+/// Small traces gather in outboxes, a few threads to each: a flush finds them all, and a shutdown loses none in silence.
+#[test]
+fn what_gathers_leaves_whatever_thread_it_is_of() {
+    const THREADS: usize = 40;
+    for _ in 0..20 {
+        let (astracer, dispatch, batches) = start(|builder| builder.batch_delay(NEVER));
+        thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(|| traces(&dispatch, 3)))));
+        astracer.handle.flush(TIMEOUT).unwrap();
+        assert_eq!(batches.try_iter().sum::<usize>(), 3 * THREADS);
+        let barrier = Barrier::new(THREADS + 1);
+        let work = || {
+            traces(&dispatch, 10);
+            barrier.wait();
+            traces(&dispatch, 20);
+        };
+        thread::scope(|scope| {
+            (0..THREADS).for_each(|_| drop(scope.spawn(work)));
+            barrier.wait();
+            astracer.handle.shutdown(TIMEOUT).unwrap();
+        });
+        let stats = astracer.handle.stats();
+        let exported = batches.try_iter().sum::<usize>();
+        assert_eq!(stats.spans_exported as usize, 3 * THREADS + exported);
+        assert_eq!(stats.spans_exported + stats.spans_lost.total(), stats.roots_kept, "{stats:?}");
+        assert!(exported >= 10 * THREADS, "what ended before the shutdown is exported: {stats:?}");
+    }
+}
+
+/// The worker sleeps when nothing came for a while; the first trace after that wakes it.
+#[test]
+fn a_trace_after_a_pause_leaves_too() {
+    let (_astracer, dispatch, batches) =
+        start(|builder| builder.batch_spans(1_000).batch_delay(Duration::from_millis(1)));
+    for pause in [0, 1, 2, 3, 5, 10, 20] {
+        thread::sleep(Duration::from_millis(pause));
+        traces(&dispatch, 1);
+        assert_eq!(batches.recv_timeout(TIMEOUT), Ok(1));
+    }
+}
+
+#[derive(Debug)]
+struct Failed(u32, Option<Box<Failed>>);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "failure {}", self.0)
+    }
+}
+
+impl Error for Failed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.1.as_deref().map(|failed| failed as _)
+    }
+}
+
+/// Traces that leave together lie in common lists. Each has what is its own, as if it had left alone.
+#[test]
+fn traces_that_leave_together_keep_what_is_their_own() {
+    fn trace(kind: u32) {
+        let text = format!("of {kind}");
+        let root =
+            info_span!("root", otel.name = format!("root {kind}"), text, n = kind, late = Empty).entered();
+        match kind % 5 {
+            0 => info!(text, list = ?[kind; 3], "an event {kind}"),
+            1 => {
+                root.record("late", format!("late {kind}"));
+                root.set_attribute("list", Value::Array(vec![i64::from(kind); 2].into()));
+            }
+            2 => {
+                let linked = info_span!("linked", n = kind);
+                linked.add_link_with_attributes(
+                    SpanContext::new(
+                        TraceId::from(u128::from(kind)),
+                        SpanId::from(1),
+                        TraceFlags::SAMPLED,
+                        true,
+                        TraceState::NONE,
+                    ),
+                    vec![KeyValue::new("of", i64::from(kind))],
+                );
+                let failed = Failed(kind, Some(Box::new(Failed(kind + 100, None))));
+                linked.in_scope(|| error!(error = &failed as &dyn Error, "failed {kind}"));
+            }
+            3 => {
+                root.set_status(Status::error(text));
+                info_span!("plain").in_scope(|| info!("an event of the plain {kind}"));
+            }
+            _ => info_span!("plain").in_scope(|| ()),
+        }
+    }
+    fn told(spans: &[SpanData]) -> String {
+        let links = spans.iter().flat_map(|span| span.links.iter().map(move |link| (&span.name, link)));
+        format!("{}{:?}", draw(spans), links.collect::<Vec<_>>())
+    }
+    let all = || world(|builder| builder.with_threads(true).batch_delay(NEVER));
+    let alone: Vec<String> = (0..15)
+        .map(|kind| {
+            let world = all();
+            told(&world.run(|| trace(kind)))
+        })
+        .collect();
+    // Twice, in the same memory.
+    let world = all();
+    world.run(|| (0..15).for_each(trace));
+    let together = world.run(|| (0..15).rev().for_each(trace));
+    let mut by_trace: Vec<Vec<SpanData>> = Vec::new();
+    for span in together {
+        match by_trace
+            .iter_mut()
+            .find(|spans| spans[0].span_context.trace_id() == span.span_context.trace_id())
+        {
+            Some(spans) => spans.push(span),
+            None => by_trace.push(vec![span]),
+        }
+    }
+    assert_eq!(
+        by_trace.iter().map(|spans| told(spans)).collect::<Vec<_>>(),
+        alone.iter().chain(alone.iter().rev()).cloned().collect::<Vec<_>>()
+    );
 }
 
 /// A large trace leaves with its buffer, a small one is copied out of it: each way after the other.
