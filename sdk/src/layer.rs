@@ -1,6 +1,7 @@
 //! The layer: what `tracing` tells it, and where it goes from there.
 
 mod ask;
+mod atomic_id;
 mod attribute;
 mod buffer;
 mod bundle;
@@ -327,8 +328,5 @@ fn enter_unknown<S>(core: &Core, id: &Id, cx: &Context<'_, S>)
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let span = cx.span(id);
-    let above = |id: &Id| core.context_of(id);
-    let context = span.and_then(|span| span.scope().skip(1).find_map(|ancestor| above(&ancestor.id())));
-    core.enter_dropped(id, context);
+    core.enter_dropped(id, cx.span(id).and_then(|span| core.context_above(&span)));
 }

@@ -22,7 +22,7 @@ pub(crate) struct Queue {
     bytes: AtomicUsize,
     /// The worker sleeps until there is something: nothing gathers.
     waits_for_any: AtomicBool,
-    /// No more traces are taken.
+    /// No more traces are taken. Set under the lock.
     closed: AtomicBool,
     /// Empty ones, to be used again.
     spare: Mutex<Vec<Parcel>>,
@@ -39,18 +39,11 @@ struct State {
     bundles: VecDeque<Parcel>,
     spans: usize,
     waits: Waits,
-    closing: bool,
     /// The worker is gone.
     ended: bool,
     flushes_asked: u64,
     flushes_done: u64,
     last_error: Option<String>,
-}
-
-impl State {
-    fn hurries(&self) -> bool {
-        self.closing || self.flushes_asked > self.flushes_done
-    }
 }
 
 /// What the worker waits for, so that it is woken for nothing else: to wake a thread takes as long as to record some
@@ -174,7 +167,7 @@ impl Queue {
         let Some(bundle) = from else { return Ok(()) };
         let bytes = bundle.bytes_held();
         let mut state = self.lock();
-        if state.closing {
+        if self.closed.load(Ordering::Relaxed) {
             return Err(Loss::ShutDown);
         }
         if self.bytes.load(Ordering::Relaxed) + bytes > self.bounds.queue_bytes {
@@ -199,6 +192,10 @@ impl Queue {
         Ok(())
     }
 
+    fn hurries(&self, state: &State) -> bool {
+        self.closed.load(Ordering::Relaxed) || state.flushes_asked > state.flushes_done
+    }
+
     fn set_waits(&self, state: &mut State, waits: Waits) {
         state.waits = waits;
         self.waits_for_any.store(waits == Waits::ForAny, Ordering::Relaxed);
@@ -209,14 +206,14 @@ impl Queue {
         loop {
             let mut state = self.lock();
             self.set_waits(&mut state, Waits::ForBatch);
-            let more = |state: &mut State| state.spans < self.bounds.batch_spans && !state.hurries();
+            let more = |state: &mut State| state.spans < self.bounds.batch_spans && !self.hurries(state);
             let waited = self.work.wait_timeout_while(state, self.bounds.batch_delay, more);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             self.set_waits(&mut state, Waits::No);
             state.spans = 0;
             std::mem::swap(&mut state.bundles, taken);
-            let (flush, closing) =
-                ((state.flushes_asked > state.flushes_done).then_some(state.flushes_asked), state.closing);
+            let flush = (state.flushes_asked > state.flushes_done).then_some(state.flushes_asked);
+            let closed = self.closed.load(Ordering::Relaxed);
             drop(state);
             self.empty_outboxes(taken);
             if !taken.is_empty() {
@@ -225,7 +222,7 @@ impl Queue {
             if let Some(flush) = flush {
                 return Work::Flush(flush);
             }
-            if closing {
+            if closed {
                 return Work::End;
             }
             self.sleep(taken);
@@ -243,7 +240,7 @@ impl Queue {
         drop(state);
         self.empty_outboxes(taken);
         if taken.is_empty() {
-            let nothing = |state: &mut State| state.bundles.is_empty() && !state.hurries();
+            let nothing = |state: &mut State| state.bundles.is_empty() && !self.hurries(state);
             drop(self.work.wait_while(self.lock(), nothing));
         }
     }
@@ -315,8 +312,9 @@ impl Queue {
 
     /// Takes no more traces. What is queued is still exported.
     pub(crate) fn close(&self) {
+        let state = self.lock();
         self.closed.store(true, Ordering::Relaxed);
-        self.lock().closing = true;
+        drop(state);
         self.work.notify_one();
     }
 
@@ -443,9 +441,10 @@ mod tests {
     /// A thread that saw the queue open while it was being closed: what it has gathered is still taken.
     #[test]
     fn what_gathered_before_the_queue_closed_leaves() {
-        let queue = queue(|bounds| bounds.batch_spans = 1);
-        queue.lock().closing = true;
+        let queue = queue(|_| ());
         queue.push(&mut trace(0));
+        queue.close();
+        queue.outboxes.iter().for_each(|outbox| queue.deliver_from(&mut outbox.lock()));
         assert_eq!((spans(&queue), lost(&queue)), ((1, 0), (0, 0)));
         let mut taken = VecDeque::new();
         assert!(matches!(queue.next(&mut taken), Work::Export));

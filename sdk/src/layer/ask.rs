@@ -177,10 +177,7 @@ impl Core {
     #[cold]
     fn context_around(&self, id: &Id, dispatch: &Dispatch) -> Option<Context> {
         match dispatch.downcast_ref::<Registry>() {
-            Some(registry) => {
-                let span = registry.span(id)?;
-                span.scope().skip(1).find_map(|ancestor| self.context_of(&ancestor.id()))
-            }
+            Some(registry) => self.context_above(&registry.span(id)?),
             // A subscriber of another make: it is nearly always this thread that is below the dropped root.
             None => {
                 matches!(thread::innermost(self.number), Some(State::Dropped { .. })).then(Context::current)

@@ -200,14 +200,9 @@ impl Buffer {
         self.put(record)
     }
 
-    /// Adds a record that is closed.
-    #[inline]
-    pub(crate) fn push_closed(&mut self, record: Record) {
-        self.put(record);
-    }
-
+    /// Adds a record that is closed; an open one is to be counted too, see [`Buffer::push`].
     #[inline(always)]
-    fn put(&mut self, record: Record) -> u32 {
+    pub(crate) fn put(&mut self, record: Record) -> u32 {
         if let Some(index) = self.free.pop() {
             self.records[index as usize] = record;
             return index;

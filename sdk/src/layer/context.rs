@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use opentelemetry::trace::{Span, SpanContext, Status as OtelStatus, TraceContextExt, TraceState};
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
 use tracing_core::span::Id;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::attribute::Attribute;
 use super::buffer::{Buffer, Event, EventName, EventTime, Link};
@@ -55,6 +56,11 @@ impl Core {
     pub(crate) fn context_of(&self, id: &Id) -> Option<Context> {
         let lane = self.table.find(id.into_u64())?;
         self.context(id, lane, lane.handle().slot())
+    }
+
+    /// The context of the nearest span above one that we know nothing of.
+    pub(crate) fn context_above<'a, R: LookupSpan<'a>>(&self, span: &SpanRef<'a, R>) -> Option<Context> {
+        span.scope().skip(1).find_map(|ancestor| self.context_of(&ancestor.id()))
     }
 
     /// Makes the context of a record now, from this one, and keeps it.

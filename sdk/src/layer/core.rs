@@ -322,7 +322,7 @@ impl Core {
         let index = match lane.handle() {
             Handle::Record { slot: own, index } if own == slot.number => index,
             Handle::Pending { slot: own } if own == slot.number => 0,
-            handle @ Handle::Unwritten { .. } => self.write(id, lane, handle, slot, &mut buffer)?,
+            Handle::Unwritten { .. } => self.write(id, lane, slot, &mut buffer)?,
             _ => return None,
         };
         buffer.record(index, id)?;
@@ -330,18 +330,12 @@ impl Core {
     }
 
     /// Writes the record of a span that has none yet. `None` if the span was another, or its trace is gone.
-    fn write(
-        &self,
-        id: &span::Id,
-        lane: &Lane,
-        handle: Handle,
-        slot: &Slot,
-        buffer: &mut Buffer,
-    ) -> Option<u32> {
+    fn write(&self, id: &span::Id, lane: &Lane, slot: &Slot, buffer: &mut Buffer) -> Option<u32> {
         // Whoever holds a context may ask when the span has ended, and its place has become another's. While the trace is
         // locked, a span of it that has no record does not end.
+        let is_unwritten = lane.is(Handle::Unwritten { slot: slot.number, turn: slot.turn() });
         let is_own = self.table.find(id.into_u64()).is_some_and(|own| std::ptr::eq(own, lane));
-        if !is_own || handle != (Handle::Unwritten { slot: slot.number, turn: slot.turn() }) {
+        if !is_unwritten || !is_own {
             return None;
         }
         if !self.make_room(buffer) {

@@ -33,14 +33,13 @@ impl Core {
     #[inline]
     fn end_decided(&self, id: &span::Id, lane: &Lane, mut handle: Handle) {
         if let Handle::Unwritten { slot, turn } = handle {
-            let ended = self.end_unwritten(id, lane, handle, slot, turn);
+            let ended = self.end_unwritten(id, lane, slot, turn);
             handle = if ended { Handle::Dropped } else { lane.handle() };
         }
-        let ending = if let Handle::Record { .. } = handle { Some(self.ending(lane)) } else { None };
-        self.table.remove(id.into_u64(), lane);
-        if let (Handle::Record { slot, index }, Some(ending)) = (handle, ending) {
-            self.end_record(id, slot, index, ending);
+        if let Handle::Record { slot, index } = handle {
+            self.end_record(id, slot, index, self.ending(lane));
         }
+        self.table.remove(id.into_u64(), lane);
     }
 
     #[inline]
@@ -68,11 +67,11 @@ impl Core {
 
     /// Ends a span that has no record yet. `false` if it has one meanwhile.
     #[inline]
-    fn end_unwritten(&self, id: &span::Id, lane: &Lane, handle: Handle, slot: u32, turn: u32) -> bool {
+    fn end_unwritten(&self, id: &span::Id, lane: &Lane, slot: u32, turn: u32) -> bool {
         let Some(slot) = self.pool.slot(slot) else { return true };
         let ending = self.ending(lane);
         let mut buffer = slot.lock();
-        if !lane.is(handle) {
+        if !lane.is(Handle::Unwritten { slot: slot.number, turn }) {
             return false;
         }
         lane.set_handle(Handle::Dropped);
@@ -83,7 +82,7 @@ impl Core {
         } else if let (Some(metadata), true) = (lane.metadata(), self.make_room(&mut buffer)) {
             let mut record = self.record_of(id, lane, metadata);
             record.close(ending);
-            buffer.push_closed(record);
+            buffer.put(record);
         }
         true
     }

@@ -1,10 +1,11 @@
 //! Places for the kept traces that are open: as many as the constructor says, each with a buffer that is used again.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use opentelemetry::TraceId;
 
+use super::atomic_id::AtomicTraceId;
 use super::buffer::Buffer;
 use super::table::TURN_MAX;
 use super::thread;
@@ -17,7 +18,7 @@ pub(crate) struct Slot {
     /// What spans that begin below the trace's root need to know, so that they need not wait for the lock.
     thread: AtomicU32,
     has_state: AtomicBool,
-    trace_id: [AtomicU64; 2],
+    trace_id: AtomicTraceId,
     buffer: Mutex<Buffer>,
 }
 
@@ -28,7 +29,7 @@ impl Slot {
             turn: AtomicU32::new(0),
             thread: AtomicU32::new(0),
             has_state: AtomicBool::new(false),
-            trace_id: Default::default(),
+            trace_id: AtomicTraceId::default(),
             buffer: Mutex::default(),
         }
     }
@@ -53,17 +54,14 @@ impl Slot {
 
     /// The trace is kept, and this is known of it. To be called under the lock.
     pub(crate) fn set_trace(&self, buffer: &Buffer) {
-        let trace_id = u128::from_be_bytes(buffer.trace_id.to_bytes());
-        self.trace_id[0].store((trace_id >> 64) as u64, Ordering::Relaxed);
-        self.trace_id[1].store(trace_id as u64, Ordering::Relaxed);
+        self.trace_id.store(buffer.trace_id);
         self.has_state.store(buffer.has_state(), Ordering::Relaxed);
         self.thread.store(buffer.first_thread, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn trace_id(&self) -> TraceId {
-        let [high, low] = [0, 1].map(|half| u128::from(self.trace_id[half].load(Ordering::Relaxed)));
-        TraceId::from(high << 64 | low)
+        self.trace_id.load()
     }
 
     /// Whether the trace has a trace state.

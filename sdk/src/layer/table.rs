@@ -16,6 +16,7 @@ use crossbeam_utils::atomic::AtomicCell;
 use opentelemetry::{Context, SpanId, TraceId};
 use tracing_core::Metadata;
 
+use super::atomic_id::{AtomicSpanId, AtomicTraceId};
 use crate::clock::Ticks;
 
 /// What is known of a span: in one word.
@@ -94,11 +95,11 @@ pub(crate) struct Lane {
     /// Of what has no record yet: when it began, what it is, and its parent's id.
     began: AtomicU64,
     metadata: AtomicCell<Option<&'static Metadata<'static>>>,
-    parent: AtomicU64,
+    parent: AtomicSpanId,
     /// 0: none.
     last_exit: AtomicU64,
     /// The span's id in the trace, so that no lock is needed to know it; 0: it has none.
-    span_id: AtomicU64,
+    span_id: AtomicSpanId,
     /// The number of the thread on which the span began, if its context is made from the one that is current there;
     /// 0: it is made from an empty one.
     origin: AtomicU32,
@@ -106,7 +107,7 @@ pub(crate) struct Lane {
     /// Whether there is one in `context`, so that it need not be locked to see that there is none.
     has_context: AtomicBool,
     /// Of a dropped root. A kept trace's lies in its slot.
-    trace_id: [AtomicU64; 2],
+    trace_id: AtomicTraceId,
     // If it is asked for how long spans are entered:
     /// How many times it is entered now.
     inside: AtomicU32,
@@ -122,7 +123,7 @@ impl Lane {
     fn begin(&self, handle: Handle, began: Ticks, origin: u32) {
         self.began.store(began, Ordering::Relaxed);
         self.last_exit.store(0, Ordering::Relaxed);
-        self.span_id.store(0, Ordering::Relaxed);
+        self.span_id.store(SpanId::INVALID);
         self.origin.store(origin, Ordering::Relaxed);
         self.entered.store(false, Ordering::Relaxed);
         self.set_handle(handle);
@@ -184,36 +185,33 @@ impl Lane {
 
     #[inline]
     pub(crate) fn parent(&self) -> SpanId {
-        SpanId::from(self.parent.load(Ordering::Relaxed))
+        self.parent.load()
     }
 
     #[inline]
     pub(crate) fn set_parent(&self, parent: SpanId) {
-        self.parent.store(u64::from_be_bytes(parent.to_bytes()), Ordering::Relaxed);
+        self.parent.store(parent);
     }
 
     #[inline]
     pub(crate) fn span_id(&self) -> SpanId {
-        SpanId::from(self.span_id.load(Ordering::Relaxed))
+        self.span_id.load()
     }
 
     #[inline]
     pub(crate) fn trace_id(&self) -> TraceId {
-        let [high, low] = [0, 1].map(|half| u128::from(self.trace_id[half].load(Ordering::Relaxed)));
-        TraceId::from(high << 64 | low)
+        self.trace_id.load()
     }
 
     /// To be called before the handle says that the span was decided about.
     #[inline]
     pub(crate) fn set_span_id(&self, span_id: SpanId) {
-        self.span_id.store(u64::from_be_bytes(span_id.to_bytes()), Ordering::Relaxed);
+        self.span_id.store(span_id);
     }
 
     /// As [`Lane::set_span_id`], of a dropped root.
     pub(crate) fn set_ids(&self, trace_id: TraceId, span_id: SpanId) {
-        let trace_id = u128::from_be_bytes(trace_id.to_bytes());
-        self.trace_id[0].store((trace_id >> 64) as u64, Ordering::Relaxed);
-        self.trace_id[1].store(trace_id as u64, Ordering::Relaxed);
+        self.trace_id.store(trace_id);
         self.set_span_id(span_id);
     }
 
