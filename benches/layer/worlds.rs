@@ -113,11 +113,21 @@ fn ours(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> W
     world
 }
 
+/// A layer that hands its spans to this provider, which is shut down with the world.
+fn provided(provider: SdkTracerProvider, layer: impl Layer<Registry> + Send + Sync, body: fn()) -> World {
+    let mut world = World::of(Dispatch::new(Registry::default().with(layer)), body);
+    world.provider = Some(provider);
+    world
+}
+
+/// Exports in batches to where nothing is kept.
+fn exporting(sampler: Sampler) -> SdkTracerProvider {
+    let processor = BatchSpanProcessor::builder(Sink).build();
+    SdkTracerProvider::builder().with_sampler(sampler).with_span_processor(processor).build()
+}
+
 fn stock(sampler: Sampler, body: fn()) -> World {
-    let provider = SdkTracerProvider::builder()
-        .with_sampler(sampler)
-        .with_span_processor(BatchSpanProcessor::builder(Sink).build())
-        .build();
+    let provider = exporting(sampler);
     let layer = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer("bench"))
         .with_location(false)
@@ -125,19 +135,14 @@ fn stock(sampler: Sampler, body: fn()) -> World {
         .with_target(false)
         .with_tracked_inactivity(false)
         .with_context_activation(false);
-    let mut world = World::of(Dispatch::new(Registry::default().with(layer)), body);
-    world.provider = Some(provider);
-    world
+    provided(provider, layer, body)
 }
 
 /// The stock layer with all that it adds to spans unless it is told not to, and its context.
 fn stock_as_it_comes() -> World {
-    let provider =
-        SdkTracerProvider::builder().with_span_processor(BatchSpanProcessor::builder(Sink).build()).build();
+    let provider = exporting(Sampler::AlwaysOn);
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("bench"));
-    let mut world = World::of(Dispatch::new(Registry::default().with(layer)), bodies::plain);
-    world.provider = Some(provider);
-    world
+    provided(provider, layer, bodies::plain)
 }
 
 /// The stock layer behind the gate, dropping everything.
@@ -150,8 +155,7 @@ fn gated(presence: Presence, body: fn(), spans: u64) -> World {
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false);
-    let mut world = World::of(Dispatch::new(Registry::default().with(gate(layer, presence))), body);
-    world.provider = Some(provider);
+    let mut world = provided(provider, gate(layer, presence), body);
     world.spans = spans;
     world
 }
