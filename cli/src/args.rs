@@ -21,7 +21,7 @@ Exit codes:
 
 /// Adaptive trace sampling: look at recorded traces, and at what samplers would keep of them.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXIT_CODES)]
+#[command(name = "astracer", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
