@@ -103,7 +103,7 @@ Examples:
   astracer evaluate traces/ --sampler bucket:capacity=50,rate=2 --seeds 20 --json
   astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
   astracer evaluate spans/ --key name+http.route
-  astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --rivals all
+  astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --baselines all
 
 Samplers:
   always, never, ratio:P, every:N,
@@ -201,14 +201,14 @@ pub(crate) struct Evaluate {
     /// Other projects' samplers to compare with, each made to keep as much as the one --sampler (or a tenth): all, or
     /// names; parameters may follow a name, as in xray:rate=0.05.
     #[arg(long, value_name = "RIVAL", num_args = 1..)]
-    pub(crate) rivals: Vec<String>,
+    pub(crate) baselines: Vec<String>,
 
-    /// Shorten rivals' periods so that each passes ten times at least in this recording; with their own, half a minute
+    /// Shorten baselines' periods so that each passes ten times at least in this recording; with their own, half a minute
     /// or more, a short recording shows only how they start.
-    #[arg(long, requires = "rivals")]
+    #[arg(long, requires = "baselines")]
     pub(crate) quicken: bool,
 
-    /// The share of the bytes that rivals keep, for example 5%.
+    /// The share of the bytes that baselines keep, for example 5%.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) size: Option<f64>,
 
@@ -296,7 +296,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = "Search")]
     pub(crate) time: Option<f64>,
 
-    /// Write a page for people too: how it was found, what is kept and missed, and how rivals do at the same sizes.
+    /// Write a page for people too: how it was found, what is kept and missed, and how baselines do at the same sizes.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 

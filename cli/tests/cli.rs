@@ -194,7 +194,7 @@ fn evaluate_is_the_same_each_time_and_names_what_it_keeps() {
 }
 
 #[test]
-fn rivals_keep_as_much_as_the_sampler_that_they_are_compared_with() {
+fn baselines_keep_as_much_as_the_sampler_that_they_are_compared_with() {
     let path = workload("hdfs_raw_roots.tar.xz");
     let args = [
         "evaluate",
@@ -204,7 +204,7 @@ fn rivals_keep_as_much_as_the_sampler_that_they_are_compared_with() {
         "3",
         "--sampler",
         "bump:lambda=10,min=0.01",
-        "--rivals",
+        "--baselines",
         "ratio",
         "brave",
     ];
@@ -215,11 +215,11 @@ fn rivals_keep_as_much_as_the_sampler_that_they_are_compared_with() {
         row.unwrap_or_else(|| panic!("no {name} in {json}"))["mean"]["tfcr"].as_f64().expect("a number")
     };
     let bump = size("bump:");
-    for rival in ["ratio:", "brave:"] {
-        assert!((size(rival) / bump - 1.0).abs() < 0.02, "{rival} {} {bump}", size(rival));
+    for baseline in ["ratio:", "brave:"] {
+        assert!((size(baseline) / bump - 1.0).abs() < 0.02, "{baseline} {} {bump}", size(baseline));
     }
-    let unknown = run(&["evaluate", &path, "--rivals", "nobody"]);
-    failure(&unknown, 1, &["'nobody' is no rival", "jaeger"]);
+    let unknown = run(&["evaluate", &path, "--baselines", "nobody"]);
+    failure(&unknown, 1, &["'nobody' is no baseline", "jaeger"]);
 }
 
 #[test]

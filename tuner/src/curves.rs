@@ -1,14 +1,15 @@
-//! How good each sampler is at several sizes: ours tuned for each, rivals with their knob turned until they keep as much.
+//! How good each sampler is at several sizes: ours tuned for each, baselines with their knob turned until they keep as much.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use astracer_baselines::BaselineSpec;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::contender::Contender;
+use crate::candidate::Candidate;
+use crate::equal_size::at_equal_size;
 use crate::evaluate::Evaluator;
 use crate::limits::Limits;
-use crate::rivals::{RivalSpec, at_equal_size};
 use crate::space::Tunable;
 use crate::statistics::MeanSd;
 use crate::tune::{Options, Tuning, tune, windows_for_a_look};
@@ -29,7 +30,7 @@ const ITERATIONS: u64 = 200;
 pub struct Curves {
     /// The shares of the bytes that were to be kept, the largest first.
     pub sizes: Vec<f64>,
-    /// An equal share of everything first, then what was found, then ours, then rivals.
+    /// An equal share of everything first, then what was found, then ours, then baselines.
     pub series: Vec<Series>,
 }
 
@@ -53,7 +54,7 @@ pub struct CurvePoint {
     pub sampler: String,
     /// The share of the bytes that it keeps.
     pub size: f64,
-    /// Whether that is the wanted share, within a twentieth of it for rivals; ours may keep less.
+    /// Whether that is the wanted share, within a twentieth of it for baselines; ours may keep less.
     pub size_met: bool,
     /// dist/entropy.
     pub dist_over_entropy: f64,
@@ -67,7 +68,7 @@ pub fn curves(
     workload: &Workload,
     found: &Tuning,
     options: &Options,
-    rivals: &[RivalSpec],
+    baselines: &[BaselineSpec],
     stop: &AtomicBool,
     done: &(dyn Fn() + Sync),
 ) -> Option<Curves> {
@@ -78,9 +79,9 @@ pub fn curves(
         series.push(ours(&evaluator, sampler, options, &sizes, stop, done)?);
     }
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
-    let of_rival = |rival: &RivalSpec| {
+    let of_baseline = |baseline: &BaselineSpec| {
         // The search for the next knob begins at the last one.
-        let mut spec = rival.quickened_for(seconds);
+        let mut spec = baseline.quickened_for(seconds);
         let point = |&size: &f64| {
             if stop.load(Ordering::Relaxed) {
                 return None;
@@ -92,16 +93,16 @@ pub fn curves(
             Some(point)
         };
         let points = sizes.iter().map(point).collect();
-        Series { name: rival.kind().name.to_owned(), about: rival.kind().about, ours: false, points }
+        Series { name: baseline.kind().name.to_owned(), about: baseline.kind().about, ours: false, points }
     };
-    series.extend(rivals.par_iter().map(of_rival).collect::<Vec<_>>());
+    series.extend(baselines.par_iter().map(of_baseline).collect::<Vec<_>>());
     (!stop.load(Ordering::Relaxed)).then_some(Curves { sizes, series })
 }
 
 impl Curves {
-    /// How often `done` is called for so many rivals.
-    pub fn steps(rivals: usize) -> u64 {
-        ((2 + rivals) * STEPS.len()) as u64
+    /// How often `done` is called for so many baselines.
+    pub fn steps(baselines: usize) -> u64 {
+        ((2 + baselines) * STEPS.len()) as u64
     }
 }
 
@@ -167,7 +168,7 @@ fn seeds(workload: &Workload) -> u64 {
     (DECISIONS / workload.arrivals().len().max(1) as u64).clamp(*SEEDS.start(), *SEEDS.end())
 }
 
-fn point(evaluator: &Evaluator<'_>, sampler: &Contender, size_met: impl Fn(f64) -> bool) -> CurvePoint {
+fn point(evaluator: &Evaluator<'_>, sampler: &Candidate, size_met: impl Fn(f64) -> bool) -> CurvePoint {
     let seeds = 1..=seeds(evaluator.workload());
     let scores: Vec<_> = seeds.into_par_iter().map(|seed| evaluator.score(sampler, seed)).collect();
     let mean = |of: fn(&crate::Score) -> f64| MeanSd::of(scores.iter().map(of)).mean;
@@ -184,14 +185,14 @@ fn point(evaluator: &Evaluator<'_>, sampler: &Contender, size_met: impl Fn(f64) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rivals;
     use crate::testing::synthetic;
+    use astracer_baselines as baselines;
 
     #[test]
     fn each_sampler_is_looked_at_for_each_size() {
         let workload = synthetic(2000, 6);
-        let rivals = ["ratio", "every", "xray"].map(|name| {
-            rivals::all().into_iter().find(|rival| rival.kind().name.contains(name)).expect(name)
+        let baselines = ["ratio", "every", "xray"].map(|name| {
+            baselines::all().into_iter().find(|baseline| baseline.kind().name.contains(name)).expect(name)
         });
         let options =
             Options { windows: Some(vec![std::time::Duration::from_secs(20)]), ..Options::default() };
@@ -200,10 +201,10 @@ mod tests {
             steps.fetch_add(1, Ordering::Relaxed);
         };
         let tuning = tune(&workload, &options, &AtomicBool::new(false), &|_| ());
-        let found = curves(&workload, &tuning, &options, &rivals, &AtomicBool::new(false), &done);
+        let found = curves(&workload, &tuning, &options, &baselines, &AtomicBool::new(false), &done);
         let found = found.expect("not stopped");
-        assert_eq!(steps.into_inner(), Curves::steps(rivals.len()));
-        assert_eq!(found.series.len(), 4 + rivals.len());
+        assert_eq!(steps.into_inner(), Curves::steps(baselines.len()));
+        assert_eq!(found.series.len(), 4 + baselines.len());
         for series in &found.series {
             assert_eq!(series.points.len(), found.sizes.len(), "{}", series.name);
             for (point, wanted) in
@@ -217,7 +218,7 @@ mod tests {
         let (share, ratio) = (share.as_ref().expect("possible"), ratio.as_ref().expect("possible"));
         assert!((share.call_trees - ratio.call_trees).abs() < 3.0, "{share:?} {ratio:?}");
         assert_eq!(
-            curves(&workload, &tuning, &options, &rivals, &AtomicBool::new(true), &|| ()).map(|_| ()),
+            curves(&workload, &tuning, &options, &baselines, &AtomicBool::new(true), &|| ()).map(|_| ()),
             None
         );
     }

@@ -6,7 +6,7 @@ use astracer_model::TraceId;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::contender::Contender;
+use crate::candidate::Candidate;
 use crate::key::KeyRule;
 use crate::latency::LatencyTally;
 use crate::score::{Reference, Score, Tally};
@@ -174,14 +174,14 @@ impl<'w> Evaluator<'w> {
     }
 
     /// The score of one sampler with one seed.
-    pub fn score(&self, sampler: &Contender, seed: u64) -> Score {
+    pub fn score(&self, sampler: &Candidate, seed: u64) -> Score {
         let mut tally = Tally::new(self.workload, &self.reference);
         sampler.replay(self.workload, seed, |arrival, _| tally.keep(arrival));
         tally.score()
     }
 
     /// The score of one sampler with one seed, and the distance of its latency histograms from the whole's.
-    pub fn score_and_latency(&self, sampler: &Contender, seed: u64) -> (Score, f64) {
+    pub fn score_and_latency(&self, sampler: &Candidate, seed: u64) -> (Score, f64) {
         let mut tally = Tally::new(self.workload, &self.reference);
         let mut histograms = LatencyTally::new(self.workload);
         sampler.replay(self.workload, seed, |arrival, weight| {
@@ -196,7 +196,7 @@ impl<'w> Evaluator<'w> {
     /// `None` if `stop` became true before the end.
     pub fn evaluate(
         &self,
-        samplers: &[Contender],
+        samplers: &[Candidate],
         seeds: u64,
         key: &KeyRule,
         stop: &AtomicBool,
@@ -204,7 +204,7 @@ impl<'w> Evaluator<'w> {
     ) -> Option<Evaluation> {
         let jobs: Vec<_> =
             samplers.iter().flat_map(|sampler| (1..=seeds).map(move |seed| (sampler, seed))).collect();
-        let row = |&(sampler, seed): &(&Contender, u64)| {
+        let row = |&(sampler, seed): &(&Candidate, u64)| {
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
@@ -218,7 +218,7 @@ impl<'w> Evaluator<'w> {
     }
 
     /// The ids of the traces that a sampler keeps with one seed, in order of arrival.
-    pub fn kept(&self, sampler: &Contender, seed: u64) -> Vec<TraceId> {
+    pub fn kept(&self, sampler: &Candidate, seed: u64) -> Vec<TraceId> {
         let mut ids = Vec::new();
         sampler.replay(self.workload, seed, |arrival, _| ids.push(self.workload.trace_id(arrival)));
         ids

@@ -6,7 +6,7 @@ use astracer_samplers::Config;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::contender::Contender;
+use crate::candidate::Candidate;
 use crate::evaluate::Evaluator;
 use crate::expect::{Expectation, Expected};
 use crate::score::Score;
@@ -37,7 +37,7 @@ impl Replayed {
     /// Replays a sampler with seeds 1 to `replays`, on all cores; `done` is called after each.
     pub fn new(workload: &Workload, config: &Config, replays: u64, done: &(dyn Fn() + Sync)) -> Self {
         let evaluator = Evaluator::new(workload);
-        let config = Contender::from(config.clone());
+        let config = Candidate::from(config.clone());
         let score = |seed: u64| {
             let score = evaluator.score_and_latency(&config, seed);
             done();

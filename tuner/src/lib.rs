@@ -11,8 +11,9 @@
 
 mod anneal;
 mod bucket;
-pub mod contender;
+pub mod candidate;
 pub mod curves;
+pub mod equal_size;
 pub mod evaluate;
 pub mod expect;
 pub mod held_out;
@@ -28,7 +29,6 @@ mod problem;
 mod random;
 pub mod replay;
 pub mod report;
-pub mod rivals;
 pub mod score;
 mod space;
 pub mod statistics;
@@ -39,7 +39,7 @@ pub mod text;
 pub mod tune;
 pub mod workload;
 
-pub use contender::Contender;
+pub use candidate::Candidate;
 pub use evaluate::{Evaluation, Evaluator};
 pub use inspect::Inspection;
 pub use key::KeyRule;

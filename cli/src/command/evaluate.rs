@@ -5,11 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_samplers::Config;
+use astracer_tuner::equal_size::{self, EqualSize};
 use astracer_tuner::evaluate::{Summary, WorkloadSummary};
-use astracer_tuner::rivals::{self, EqualSize, RivalSpec};
-use astracer_tuner::{Contender, Evaluation, Evaluator};
+use astracer_tuner::{Candidate, Evaluation, Evaluator};
 use serde::Serialize;
 
 use crate::args::Evaluate;
@@ -21,7 +22,7 @@ use crate::output;
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
 /// What is shown when no sampler is asked for.
 const DEFAULTS: [&str; 2] = ["bump:lambda=10,min=0.01,window=1s", "bucket:capacity=50,rate=2"];
-/// The share of the bytes that rivals keep when nothing else says how much.
+/// The share of the bytes that baselines keep when nothing else says how much.
 const SIZE_DEFAULT: f64 = 0.1;
 /// Seeds over which sizes are made equal.
 const SIZE_SEEDS: u64 = 3;
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
         (None, _) => None,
     };
     let ours = samplers(args)?;
-    let rivals = rivals(args)?;
+    let baselines = baselines(args)?;
     let loaded = load::load(&args.source, args.key.attributes(), stop)?;
     let workload = load::workload(&args.source, &loaded.recording, &args.key);
     // The workload holds all that replays need.
@@ -53,14 +54,14 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
     drop(recording);
 
     let evaluator = Evaluator::new(&workload);
-    let mut samplers: Vec<Contender> = ours.into_iter().map(Contender::from).collect();
+    let mut samplers: Vec<Candidate> = ours.into_iter().map(Candidate::from).collect();
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
-    let rivals: Vec<RivalSpec> = match args.quicken {
-        true => rivals.iter().map(|rival| rival.quickened_for(seconds)).collect(),
-        false => rivals,
+    let baselines: Vec<BaselineSpec> = match args.quicken {
+        true => baselines.iter().map(|baseline| baseline.quickened_for(seconds)).collect(),
+        false => baselines,
     };
-    let met = at_equal_size(&rivals, args, &evaluator, stop)?;
-    samplers.extend(met.iter().map(|met| Contender::from(met.spec.clone())));
+    let met = at_equal_size(&baselines, args, &evaluator, stop)?;
+    samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
     let progress = load::progress("replaying", samplers.len() as u64 * args.seeds);
     let evaluation = evaluator.evaluate(&samplers, args.seeds, &args.key, stop, || progress.inc(1));
     progress.finish_and_clear();
@@ -74,49 +75,49 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
     output::print(&(input.heading() + &render(&evaluation) + &missed(&met) + &input.footing()))
 }
 
-/// The rivals asked for, with their own parameters.
-fn rivals(args: &Evaluate) -> Result<Vec<RivalSpec>, Failure> {
+/// The baselines asked for, with their own parameters.
+fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
     let mut chosen = Vec::new();
-    for text in &args.rivals {
+    for text in &args.baselines {
         if text == "all" {
-            chosen.extend(rivals::all());
+            chosen.extend(baselines::all());
         } else {
-            chosen.push(text.parse::<RivalSpec>().map_err(|error| Failure::Job(error.to_string()))?);
+            chosen.push(text.parse::<BaselineSpec>().map_err(|error| Failure::Job(error.to_string()))?);
         }
     }
     Ok(chosen)
 }
 
-/// Rivals tuned to keep as much as the one sampler that was asked for, or as a tenth.
+/// Baselines tuned to keep as much as the one sampler that was asked for, or as a tenth.
 fn at_equal_size(
-    rivals: &[RivalSpec],
+    baselines: &[BaselineSpec],
     args: &Evaluate,
     evaluator: &Evaluator<'_>,
     stop: &AtomicBool,
 ) -> Result<Vec<EqualSize>, Failure> {
     let size = match (args.size, &args.samplers[..]) {
         (Some(size), _) => size,
-        (None, [sampler]) if !rivals.is_empty() => {
-            let sampler = Contender::from(sampler.clone());
+        (None, [sampler]) if !baselines.is_empty() => {
+            let sampler = Candidate::from(sampler.clone());
             let sizes = (1..=SIZE_SEEDS).map(|seed| evaluator.score(&sampler, seed).tfcr);
             sizes.sum::<f64>() / SIZE_SEEDS as f64
         }
         _ => SIZE_DEFAULT,
     };
-    let progress = load::progress("sizing rivals", rivals.len() as u64);
-    let mut met = Vec::with_capacity(rivals.len());
-    for rival in rivals {
+    let progress = load::progress("sizing baselines", baselines.len() as u64);
+    let mut met = Vec::with_capacity(baselines.len());
+    for baseline in baselines {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
-        met.push(rivals::at_equal_size(evaluator.workload(), rival, size, SIZE_SEEDS));
+        met.push(equal_size::at_equal_size(evaluator.workload(), baseline, size, SIZE_SEEDS));
         progress.inc(1);
     }
     progress.finish_and_clear();
     Ok(met)
 }
 
-/// A line for each rival that can't keep the size wanted.
+/// A line for each baseline that can't keep the size wanted.
 fn missed(met: &[EqualSize]) -> String {
     let missed = met.iter().filter(|met| !met.is_met()).map(|met| {
         let (reached, wanted) = (met.tfcr * 100.0, met.wanted_tfcr * 100.0);

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::recording::Recording;
 use astracer_samplers::Template;
 use astracer_tuner::curves::{Curves, curves};
@@ -15,7 +16,7 @@ use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
-use astracer_tuner::rivals::{self, RivalSpec};
+
 use astracer_tuner::tune::{Options, Progress, Stage, validate};
 use astracer_tuner::{KeyRule, Limits, Tuning, Workload, tune};
 use indicatif::ProgressBar;
@@ -63,11 +64,11 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
         if tuning.feasible { validate_all(args, &options, &mut tuning, stop)? } else { Vec::new() };
     let file = if tuning.feasible { Some(write_file(args, &input, &tuning)?) } else { None };
     if let Some(path) = &args.report {
-        let rivals = rivals();
-        bar.set_message("comparing with rivals");
+        let baselines = baselines();
+        bar.set_message("comparing with baselines");
         bar.set_position(0);
-        bar.set_length(Curves::steps(rivals.len()));
-        let curves = curves(&workload, &tuning, &options, &rivals, stop, &|| bar.inc(1));
+        bar.set_length(Curves::steps(baselines.len()));
+        let curves = curves(&workload, &tuning, &options, &baselines, stop, &|| bar.inc(1));
         let page = Page {
             title: &input.paths().join(" "),
             workload: &workload,
@@ -221,6 +222,6 @@ fn write(path: &Path, text: &str, option: &str) -> Result<(), Failure> {
 }
 
 /// All of them; a fixed ratio is the equal share, which is there in any case.
-fn rivals() -> Vec<RivalSpec> {
-    rivals::all().into_iter().filter(|rival| rival.kind().name != "ratio").collect()
+fn baselines() -> Vec<BaselineSpec> {
+    baselines::all().into_iter().filter(|baseline| baseline.kind().name != "ratio").collect()
 }

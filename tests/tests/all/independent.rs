@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 
-use astracer_tuner::{Contender, Evaluator, KeyRule, Score, Workload};
+use astracer_tuner::{Candidate, Evaluator, KeyRule, Score, Workload};
 use serde_json::Value;
 
 struct Span {
@@ -159,7 +159,7 @@ fn check(path: &str) {
     for sampler in
         ["always", "never", "ratio:0.1", "every:100", "bump:lambda=10,min=0.01", "bucket:capacity=5,rate=0.5"]
     {
-        let config = Contender::Ours(sampler.parse().expect("a sampler"));
+        let config = Candidate::Ours(sampler.parse().expect("a sampler"));
         for seed in [1, 2] {
             let kept: BTreeSet<String> =
                 evaluator.kept(&config, seed).iter().map(|id| format!("{:016x}", id.0)).collect();

@@ -2,7 +2,7 @@
 //! recordings were published with, not ours.
 
 use astracer_model::recording::Recording;
-use astracer_tuner::{Contender, Evaluator, Inspection, KeyRule, Workload};
+use astracer_tuner::{Candidate, Evaluator, Inspection, KeyRule, Workload};
 
 /// (traces, spans, roots, functions, the commonest root and its share in percent).
 #[track_caller]
@@ -42,7 +42,7 @@ fn the_papers_bump_finds_all_of_the_write_workload_in_less_than_a_tenth() {
     let workload = Workload::new(&recording, &KeyRule::Name);
     let evaluator = Evaluator::new(&workload);
     let score =
-        |sampler: &str, seed| evaluator.score(&Contender::Ours(sampler.parse().expect("a sampler")), seed);
+        |sampler: &str, seed| evaluator.score(&Candidate::Ours(sampler.parse().expect("a sampler")), seed);
     for seed in 1..=5 {
         let bump = score("bump:lambda=215,min=0.02", seed);
         assert_eq!((bump.functions, bump.functions_all), (43, 43), "seed {seed}");

@@ -92,7 +92,7 @@ pub(super) struct Measure {
     pub(super) log: bool,
 }
 
-/// A measure against size, for all samplers: lines for ours and the equal share, letters for rivals; beside them the
+/// A measure against size, for all samplers: lines for ours and the equal share, letters for baselines; beside them the
 /// front of all points that the search scored.
 pub(super) fn by_size(curves: &Curves, measure: &Measure, front: &[(f64, f64)], letters: &[char]) -> Markup {
     let all = || curves.series.iter().flat_map(|series| series.points.iter().flatten());

@@ -1,6 +1,6 @@
 //! One replay of the sampler that was found: which traces it keeps, and what each stands for.
 
-use crate::contender::Contender;
+use crate::candidate::Candidate;
 use crate::tune::Tuning;
 use crate::workload::Workload;
 
@@ -20,7 +20,7 @@ impl Kept {
     pub(super) fn new(workload: &Workload, tuning: &Tuning) -> Self {
         let mut kept = Self { traces: Vec::new(), weighted: true };
         if let Ok(config) = tuning.config() {
-            Contender::from(config).replay(workload, SEED, |arrival, weight| {
+            Candidate::from(config).replay(workload, SEED, |arrival, weight| {
                 kept.weighted &= weight.is_some();
                 kept.traces.push((arrival, weight.unwrap_or(1.0)));
             });

@@ -224,7 +224,7 @@ fn sizes(report: &Report<'_>) -> Markup {
         p.note {
             "Each sampler at up to three sizes, the mean of some replays. Ringed letters are ours, tuned for each size; "
             "dashes are an equal share of everything; the grey line is the front of all points that the search scored: "
-            "none of them is both smaller and better. Rivals have their knob turned until they keep as much, and their "
+            "none of them is both smaller and better. Baselines have their knob turned until they keep as much, and their "
             "periods shortened so that they pass several times in this recording. Lower is better on the left, higher on "
             "the right."
         }
@@ -274,7 +274,7 @@ fn size_table(curves: &Curves, letters: &[char], place: usize, size: f64) -> Mar
     }
 }
 
-/// One for each series: capitals for ours, small letters for rivals.
+/// One for each series: capitals for ours, small letters for baselines.
 fn letters(curves: &Curves) -> Vec<char> {
     let (mut capitals, mut small) = ('A'..='Z', 'a'..='z');
     let letter = |(place, series): (usize, &Series)| match (place, series.ours) {

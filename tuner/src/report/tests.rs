@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicBool;
 use super::kept::Kept;
 use super::{Report, functions, roots, trees};
 use crate::curves::curves;
-use crate::rivals;
 use crate::testing::synthetic;
 use crate::tune::{Options, tune};
+use astracer_baselines as baselines;
 
 fn options() -> Options {
     let windows = Some(vec![std::time::Duration::from_secs(20)]);
@@ -80,8 +80,8 @@ fn the_page_stands_alone_and_escapes_names() {
     let workload = synthetic(600, 3);
     let stop = AtomicBool::new(false);
     let tuning = tune(&workload, &options(), &stop, &|_| ());
-    let rivals: Vec<_> = rivals::all().into_iter().take(3).collect();
-    let curves = curves(&workload, &tuning, &options(), &rivals, &stop, &|| ()).expect("not stopped");
+    let baselines: Vec<_> = baselines::all().into_iter().take(3).collect();
+    let curves = curves(&workload, &tuning, &options(), &baselines, &stop, &|| ()).expect("not stopped");
     let report = Report {
         title: "<b>a & b</b>",
         workload: &workload,

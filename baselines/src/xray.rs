@@ -9,7 +9,7 @@
 //! or the rate kept it and carries no weight; 1/rate would be wrong for a quiet service, which is kept nearly whole.
 
 use super::spec::{Kind, Parameter, Unit};
-use super::{Call, Rival};
+use super::{Baseline, Call};
 
 pub(super) static KIND: Kind = Kind {
     name: "xray",
@@ -31,7 +31,7 @@ struct Rule {
     taken: u64,
 }
 
-impl Rival for Rule {
+impl Baseline for Rule {
     fn keeps(&mut self, call: Call) -> bool {
         let second = call.at_ns / 1_000_000_000;
         if second != self.second {

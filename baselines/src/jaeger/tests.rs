@@ -1,8 +1,8 @@
 //! Golden vectors of Jaeger's own tests, and of its rules by hand.
 
-use super::super::{Call, Keys, Rival, RivalSpec};
 use super::LowerBound;
 use super::adaptive::{steer, weighted};
+use crate::{Baseline, BaselineSpec, Call, Keys};
 
 #[track_caller]
 fn assert_near(found: f64, expected: f64) {
@@ -55,15 +55,15 @@ fn probabilities_are_steered_to_the_target() {
     assert_near(steer(0.5, 0.69, 1.0, 0.3), 0.5 / 0.69);
 }
 
-fn build(text: &str, names: &[&'static str]) -> Box<dyn Rival> {
-    let spec: RivalSpec = text.parse().expect(text);
+fn build(text: &str, names: &[&'static str]) -> Box<dyn Baseline> {
+    let spec: BaselineSpec = text.parse().expect(text);
     spec.build(&Keys::new(names.iter().copied()))
 }
 
 /// How many of `calls` calls, one a millisecond from `from_s` on, are kept with this draw.
-fn kept(rival: &mut dyn Rival, key: u32, from_s: u64, calls: u64, uniform: f64) -> u64 {
+fn kept(baseline: &mut dyn Baseline, key: u32, from_s: u64, calls: u64, uniform: f64) -> u64 {
     (0..calls)
-        .map(|n| rival.keeps(Call { key, at_ns: from_s * 1_000_000_000 + n * 1_000_000, uniform }))
+        .map(|n| baseline.keeps(Call { key, at_ns: from_s * 1_000_000_000 + n * 1_000_000, uniform }))
         .map(u64::from)
         .sum()
 }
@@ -72,8 +72,9 @@ fn kept(rival: &mut dyn Rival, key: u32, from_s: u64, calls: u64, uniform: f64) 
 /// that the probability would not; one that it keeps takes the credit with it.
 #[test]
 fn guaranteed_keeps_at_least_one_of_each_key() {
-    let mut rival = build("jaeger-guaranteed:rate=0.5,lower=1s", &["op", "first"]);
-    let mut keeps = |key, at_ms: u64, uniform| rival.keeps(Call { key, at_ns: at_ms * 1_000_000, uniform });
+    let mut baseline = build("jaeger-guaranteed:rate=0.5,lower=1s", &["op", "first"]);
+    let mut keeps =
+        |key, at_ms: u64, uniform| baseline.keeps(Call { key, at_ns: at_ms * 1_000_000, uniform });
     assert!(keeps(0, 0, 0.6), "lower bound");
     assert!(keeps(0, 0, 0.4), "probability");
     assert!(!keeps(0, 0, 0.6));
@@ -87,9 +88,9 @@ fn guaranteed_keeps_at_least_one_of_each_key() {
 fn operations_beyond_2000_have_no_lower_bound() {
     let names: Vec<&str> = (0..2001).map(|n| &*format!("{n}").leak()).collect();
     for text in ["jaeger-guaranteed", "jaeger-adaptive"] {
-        let mut rival = build(text, &names);
+        let mut baseline = build(text, &names);
         let kept: Vec<bool> =
-            (0..2001).map(|key| rival.keeps(Call { key, at_ns: 0, uniform: 0.9 })).collect();
+            (0..2001).map(|key| baseline.keeps(Call { key, at_ns: 0, uniform: 0.9 })).collect();
         assert_eq!(kept.iter().filter(|&&kept| kept).count(), 2000, "{text}");
         assert!(!kept[2000], "{text}");
     }
@@ -98,8 +99,8 @@ fn operations_beyond_2000_have_no_lower_bound() {
 /// Target 1/s, from 0.001, minute by minute, by hand. A first draw of 0.9 in a minute takes the lower bound's credit.
 #[test]
 fn adaptive_moves_once_a_minute() {
-    let mut rival = build("jaeger-adaptive", &["busy", "rare"]);
-    let mut kept = |key, at_s, calls, uniform| kept(rival.as_mut(), key, at_s, calls, uniform);
+    let mut baseline = build("jaeger-adaptive", &["busy", "rare"]);
+    let mut kept = |key, at_s, calls, uniform| kept(baseline.as_mut(), key, at_s, calls, uniform);
     assert_eq!(kept(0, 0, 60_000, 0.0005), 60_000);
     // 1000/s, so from 0.001 to a thousandth of it, but not below 0.00001. The credit of 0 s is back at 60 s.
     assert_eq!(kept(0, 60, 100, 0.0005), 1, "the lower bound alone");
@@ -124,8 +125,8 @@ fn adaptive_moves_once_a_minute() {
 /// does not trust that its new one is in use.
 #[test]
 fn adaptive_counts_what_the_probability_kept() {
-    let mut rival = build("jaeger-adaptive:target=0.01", &["rare"]);
-    let mut kept = |at_s, uniform| kept(rival.as_mut(), 0, at_s, 1, uniform);
+    let mut baseline = build("jaeger-adaptive:target=0.01", &["rare"]);
+    let mut kept = |at_s, uniform| kept(baseline.as_mut(), 0, at_s, 1, uniform);
     assert_eq!(kept(0, 0.9), 1, "the lower bound");
     assert_eq!([kept(121, 0.9), kept(121, 0.001_9), kept(121, 0.002_1)], [1, 1, 0]);
 }
@@ -133,13 +134,13 @@ fn adaptive_counts_what_the_probability_kept() {
 /// 50/s with draws that are spread evenly: half are kept in the first minute, then 2/s.
 #[test]
 fn adaptive_settles_at_its_target() {
-    let mut rival = build("jaeger-adaptive:target=2,initial=0.5", &["a"]);
+    let mut baseline = build("jaeger-adaptive:target=2,initial=0.5", &["a"]);
     let mut minutes = [0u64; 20];
     for n in 0..20 * 60 * 50u64 {
         // 50 calls a second; draws step through [0, 1) by the golden ratio.
         let uniform = (n as f64 * 0.618_033_988_749_895).fract();
         minutes[(n / 3000) as usize] +=
-            u64::from(rival.keeps(Call { key: 0, at_ns: n * 20_000_000, uniform }));
+            u64::from(baseline.keeps(Call { key: 0, at_ns: n * 20_000_000, uniform }));
     }
     assert!((1490..=1510).contains(&minutes[0]), "half of 3000: {minutes:?}");
     for kept in &minutes[1..] {

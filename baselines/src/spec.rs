@@ -1,14 +1,14 @@
-//! Which rival with which parameters: as values and as text.
+//! Which baseline with which parameters: as values and as text.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Keys, Rival, brave, consistent_rate, dynsampler, fixed, jaeger, water_fill, xray};
+use super::{Baseline, Keys, brave, consistent_rate, dynsampler, fixed, jaeger, water_fill, xray};
 
 /// Times are divided by at most 5 * 10^9.
 const DIVISORS_MAX: usize = 30;
 
-/// Every kind of rival.
+/// Every kind of baseline.
 pub(super) static KINDS: &[&Kind] = &[
     &fixed::RATIO,
     &fixed::EVERY_NTH,
@@ -26,10 +26,10 @@ pub(super) static KINDS: &[&Kind] = &[
     &xray::KIND,
 ];
 
-/// A kind of rival: what it is called, where it comes from, and how it is known to be wrong.
+/// A kind of baseline: what it is called, where it comes from, and how it is known to be wrong.
 #[derive(Debug)]
 pub struct Kind {
-    /// Its name, as in a [`RivalSpec`].
+    /// Its name, as in a [`BaselineSpec`].
     pub name: &'static str,
     /// One line: what it does.
     pub about: &'static str,
@@ -40,11 +40,11 @@ pub struct Kind {
     /// What it takes. The first is the knob that sets how much is kept.
     pub(super) parameters: &'static [Parameter],
     /// Whether a larger first parameter keeps more; else it keeps less.
-    pub(super) larger_keeps_more: bool,
-    pub(super) build: fn(&[f64], &Keys) -> Box<dyn Rival>,
+    pub larger_keeps_more: bool,
+    pub(super) build: fn(&[f64], &Keys) -> Box<dyn Baseline>,
 }
 
-/// A number that a kind of rival takes.
+/// A number that a kind of baseline takes.
 #[derive(Debug)]
 pub(super) struct Parameter {
     /// Empty where the number stands alone, as in `ratio:0.1`.
@@ -89,7 +89,7 @@ impl Parameter {
     }
 }
 
-/// A rival and its parameters. As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints:
+/// A baseline and its parameters. As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints:
 ///
 /// ```text
 /// dynsampler-avg:goal=10,period=30s    parameters by name; those left out have their default
@@ -97,35 +97,35 @@ impl Parameter {
 /// ratio:0.1  every:10                  a single number, as for our own samplers
 /// ```
 #[derive(Clone)]
-pub struct RivalSpec {
+pub struct BaselineSpec {
     kind: &'static Kind,
     values: Vec<f64>,
 }
 
-impl fmt::Debug for RivalSpec {
+impl fmt::Debug for BaselineSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RivalSpec").field(&format_args!("{self}")).finish()
+        f.debug_tuple("BaselineSpec").field(&format_args!("{self}")).finish()
     }
 }
 
-impl PartialEq for RivalSpec {
+impl PartialEq for BaselineSpec {
     fn eq(&self, other: &Self) -> bool {
         self.kind.name == other.kind.name && self.values == other.values
     }
 }
 
-impl RivalSpec {
+impl BaselineSpec {
     pub(super) fn with_defaults(kind: &'static Kind) -> Self {
         Self { kind, values: kind.parameters.iter().map(|parameter| parameter.default).collect() }
     }
 
-    /// What kind of rival this is.
+    /// What kind of baseline this is.
     pub fn kind(&self) -> &'static Kind {
         self.kind
     }
 
-    /// The rival, before its first call, for a workload with these keys.
-    pub fn build(&self, keys: &Keys) -> Box<dyn Rival> {
+    /// The baseline, before its first call, for a workload with these keys.
+    pub fn build(&self, keys: &Keys) -> Box<dyn Baseline> {
         (self.kind.build)(&self.values, keys)
     }
 
@@ -147,8 +147,8 @@ impl RivalSpec {
     /// The same with all times divided by the first of 1, 2, 5, 10, 20, 50 ... with which each of them passes at least
     /// [`Self::PERIODS_MIN`] times in a recording of so many seconds.
     ///
-    /// Recordings are often shorter than the half minute or minute after which many rivals first adapt: with their
-    /// defaults such rivals show nothing there but how they start.
+    /// Recordings are often shorter than the half minute or minute after which many baselines first adapt: with their
+    /// defaults such baselines show nothing there but how they start.
     #[must_use]
     pub fn quickened_for(&self, recording_s: f64) -> Self {
         let mut changed = self.clone();
@@ -164,15 +164,26 @@ impl RivalSpec {
         changed
     }
 
-    /// How often a quickened rival's times pass in a recording, at least.
+    /// How often a quickened baseline's times pass in a recording, at least.
     pub const PERIODS_MIN: f64 = 10.0;
 
-    pub(super) fn knob_parameter(&self) -> &'static Parameter {
+    /// The least and the greatest value of that parameter.
+    pub fn knob_range(&self) -> (f64, f64) {
+        let parameter = self.knob_parameter();
+        (parameter.min, parameter.max)
+    }
+
+    /// Whether that parameter is a whole number.
+    pub fn knob_is_whole(&self) -> bool {
+        self.knob_parameter().unit == Unit::Whole
+    }
+
+    fn knob_parameter(&self) -> &'static Parameter {
         &self.kind.parameters[0]
     }
 }
 
-impl fmt::Display for RivalSpec {
+impl fmt::Display for BaselineSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name)?;
         let mut separator = ':';
@@ -188,29 +199,29 @@ impl fmt::Display for RivalSpec {
     }
 }
 
-/// A text that is no rival.
+/// A text that is no baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidRival(String);
+pub struct InvalidBaseline(String);
 
-impl fmt::Display for InvalidRival {
+impl fmt::Display for InvalidBaseline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for InvalidRival {}
+impl std::error::Error for InvalidBaseline {}
 
-impl FromStr for RivalSpec {
-    type Err = InvalidRival;
+impl FromStr for BaselineSpec {
+    type Err = InvalidBaseline;
 
-    fn from_str(text: &str) -> Result<Self, InvalidRival> {
+    fn from_str(text: &str) -> Result<Self, InvalidBaseline> {
         let (name, parameters) = match text.split_once(':') {
             Some((name, parameters)) => (name, Some(parameters)),
             None => (text, None),
         };
         let kind = KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
-            InvalidRival(format!("'{name}' is no rival: use one of {}", names.join(", ")))
+            InvalidBaseline(format!("'{name}' is no baseline: use one of {}", names.join(", ")))
         })?;
         let mut spec = Self::with_defaults(kind);
         let mut given = vec![false; kind.parameters.len()];
@@ -219,13 +230,13 @@ impl FromStr for RivalSpec {
             let place =
                 kind.parameters.iter().position(|parameter| parameter.name == name).ok_or_else(|| {
                     let example = Self::with_defaults(kind);
-                    InvalidRival(format!(
+                    InvalidBaseline(format!(
                         "{}: '{part}' is no parameter of it: write for example {example}",
                         kind.name
                     ))
                 })?;
             if std::mem::replace(&mut given[place], true) {
-                return Err(InvalidRival(format!("{}: '{part}' was given before", kind.name)));
+                return Err(InvalidBaseline(format!("{}: '{part}' was given before", kind.name)));
             }
             let parameter = &kind.parameters[place];
             spec.values[place] = parameter.parse(value).ok_or_else(|| {
@@ -235,7 +246,7 @@ impl FromStr for RivalSpec {
                     Unit::Seconds => "seconds, such as 30s,",
                 };
                 let (min, max) = (parameter.min, parameter.max);
-                InvalidRival(format!("{}: '{part}' must be {form} from {min} to {max}", kind.name))
+                InvalidBaseline(format!("{}: '{part}' must be {form} from {min} to {max}", kind.name))
             })?;
         }
         Ok(spec)

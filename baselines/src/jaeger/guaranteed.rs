@@ -2,11 +2,11 @@
 //!
 //! Source: `GuaranteedThroughputProbabilisticSampler` under `PerOperationSampler`, github.com/uber/jaeger-client-go 2.30.0.
 
-use super::super::spec::{Kind, Parameter, Unit};
-use super::super::{Call, Keys, Rival};
 use super::{LowerBound, OPERATIONS_MAX};
+use crate::spec::{Kind, Parameter, Unit};
+use crate::{Baseline, Call, Keys};
 
-pub(in super::super) static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     name: "jaeger-guaranteed",
     about: "one probability, and at least one trace of each key in an interval",
     source: "GuaranteedThroughputProbabilisticSampler, github.com/uber/jaeger-client-go 2.30.0",
@@ -32,7 +32,7 @@ impl Guaranteed {
     }
 }
 
-impl Rival for Guaranteed {
+impl Baseline for Guaranteed {
     fn keeps(&mut self, call: Call) -> bool {
         let bound = &mut self.bounds[call.key as usize];
         if bound.is_none() {

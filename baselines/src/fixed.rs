@@ -1,4 +1,4 @@
-//! The simplest rivals: a fixed share by chance, and every n-th trace.
+//! The simplest baselines: a fixed share by chance, and every n-th trace.
 //!
 //! - `ratio`: OpenTelemetry's probability sampling ("TraceState: Probability Sampling": keep if R >= T), without the
 //!   rounding of the threshold to few digits. Its weight, 1/p, is true. Nothing is adaptive: rare keys vanish.
@@ -8,7 +8,7 @@
 //!   is seen through one of them for an even n.
 
 use super::spec::{Kind, Parameter, Unit};
-use super::{Call, Rival};
+use super::{Baseline, Call};
 
 pub(super) static RATIO: Kind = Kind {
     name: "ratio",
@@ -34,7 +34,7 @@ struct Ratio {
     probability: f64,
 }
 
-impl Rival for Ratio {
+impl Baseline for Ratio {
     fn keeps(&mut self, call: Call) -> bool {
         call.uniform < self.probability
     }
@@ -45,7 +45,7 @@ struct EveryNth {
     calls: u64,
 }
 
-impl Rival for EveryNth {
+impl Baseline for EveryNth {
     fn keeps(&mut self, _: Call) -> bool {
         let keep = self.calls.is_multiple_of(self.n);
         self.calls += 1;

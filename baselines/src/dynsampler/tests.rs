@@ -1,11 +1,11 @@
 //! Golden vectors of dynsampler-go's own tests, and of the formulas by hand.
 
-use super::super::{Call, Keys, Rival};
 use super::average::AverageRate;
 use super::moving::{Goal, Moving};
 use super::throughput::{Share, Throughput};
 use super::windowed::Windowed;
 use super::{Rates, one_in};
+use crate::{Baseline, Call, Keys};
 
 /// The keys of `genericsampler_test.go`, in the order of their names; their counts are 3^0 to 3^7.
 const KEYS: [&str; 8] = ["arm", "bag", "bed", "bee", "box", "boy", "cat", "cow"];
@@ -239,9 +239,9 @@ fn a_throughput_counts_each_interval_anew() {
     assert_eq!(throughput.rates.0, [0.0, 0.0]);
 }
 
-fn calls(rival: &mut dyn Rival, count: usize, key: u32, at_ms: u64) {
+fn calls(baseline: &mut dyn Baseline, count: usize, key: u32, at_ms: u64) {
     for _ in 0..count {
-        rival.keeps(call(key, at_ms));
+        baseline.keeps(call(key, at_ms));
     }
 }
 
@@ -277,7 +277,7 @@ fn a_burst_ends_an_interval() {
 #[test]
 fn before_the_first_interval_is_over_the_originals_differ() {
     let keys = Keys::new(["a"]);
-    let kept = |rival: &mut dyn Rival, uniform: f64| rival.keeps(Call { key: 0, at_ns: 0, uniform });
+    let kept = |baseline: &mut dyn Baseline, uniform: f64| baseline.keeps(Call { key: 0, at_ns: 0, uniform });
     let mut average = AverageRate::new(4.0, 30.0, &keys);
     assert_eq!([0.24, 0.25].map(|uniform| kept(&mut average, uniform)), [true, false]);
     let mut moving = Moving::new(Goal::AverageRate(4.0), 15.0, 0.5, &keys);

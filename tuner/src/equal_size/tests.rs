@@ -1,14 +1,16 @@
-//! What all rivals have in common: text, draws, sizes.
+//! Baselines over a workload: their draws, their seeds, their sizes.
 
 use std::sync::Arc;
 
+use astracer_baselines::all;
 use astracer_model::problem::Place;
 use astracer_model::recording::{Intake, Keep};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::{Span, SpanId, TraceId, UnixNanos};
-use astracer_samplers::{Config, Probability, Sampler, Threshold};
+use astracer_samplers::{Config, Sampler};
 
 use super::*;
+use crate::candidate::Candidate;
 use crate::key::KeyRule;
 
 /// Traces of one span each, 100 bytes, in four keys: of each 100 arrivals, one a millisecond, 70 are of the first, 20 of
@@ -36,84 +38,8 @@ fn workload(traces: u64) -> Workload {
     Workload::new(&intake.finish(), &KeyRule::Name)
 }
 
-#[test]
-fn every_kind_survives_printing() {
-    let specs = all();
-    assert_eq!(specs.len(), 14);
-    for spec in specs {
-        let text = spec.to_string();
-        assert_eq!(text.parse::<RivalSpec>(), Ok(spec.clone()), "{text}");
-        assert_eq!(spec.kind().name.parse::<RivalSpec>(), Ok(spec), "defaults of {text}");
-    }
-    for text in [
-        "ratio:0.1",
-        "every:10",
-        "dynsampler-avg:goal=7.5,period=30s",
-        "dynsampler-windowed:goal=100,period=0.5s,lookback=30s",
-        "jaeger-adaptive:target=1,period=60s,buckets=3,initial=0.001,lower=60s",
-        "xray:rate=0,reservoir=1",
-    ] {
-        assert_eq!(text.parse::<RivalSpec>().map(|spec| spec.to_string()).as_deref(), Ok(text));
-    }
-    let reordered = "xray:reservoir=2".parse::<RivalSpec>().map(|spec| spec.to_string());
-    assert_eq!(reordered.as_deref(), Ok("xray:rate=0.05,reservoir=2"));
-}
-
-#[test]
-fn what_is_no_rival_is_refused_with_a_hint() {
-    let check = |text: &str, hint: &str| {
-        let error = text.parse::<RivalSpec>().expect_err(text).to_string();
-        assert!(error.contains(hint), "{text}: {error}");
-    };
-    check("", "use one of ratio, every,");
-    check("braves:rate=1", "use one of");
-    check("brave:", "brave:rate=10");
-    check("brave:5", "brave:rate=10");
-    check("brave:rate=1.5", "a whole number from 1 to 2147483647");
-    check("brave:rate=0", "from 1");
-    check("brave:rate=5,rate=6", "before");
-    check("ratio:rate=0.1", "ratio:0.1");
-    check("ratio:1.1", "to 1");
-    check("ratio:NaN", "a number");
-    check("dynsampler-avg:period=30", "30s");
-    check("dynsampler-avg:goal=inf", "a number");
-    check("waterfill:rate=-1", "a number");
-}
-
-#[test]
-fn times_are_shortened_to_fit_a_recording() {
-    let check = |text: &str, recording_s: f64, expected: &str| {
-        let spec: RivalSpec = text.parse().expect(text);
-        assert_eq!(spec.quickened_for(recording_s).to_string(), expected);
-    };
-    check("dynsampler-avg", 300.0, "dynsampler-avg:goal=10,period=30s");
-    check("dynsampler-avg", 299.0, "dynsampler-avg:goal=10,period=15s");
-    check("dynsampler-windowed", 20.0, "dynsampler-windowed:goal=100,period=0.05s,lookback=1.5s");
-    check("waterfill", 6.2, "waterfill:rate=10,bucket=0.5s");
-    check("brave", 1.0, "brave:rate=10");
-    // Nothing fits into no time.
-    check("dynsampler-avg", 0.0, "dynsampler-avg:goal=10,period=30s");
-    check("dynsampler-avg", 1e-3, "dynsampler-avg:goal=10,period=0.001s");
-}
-
-#[test]
-fn keys_are_ordered_by_the_bytes_of_their_names() {
-    let keys = Keys::new(["b", "a", "aa", "Z"]);
-    assert_eq!(keys.by_name().collect::<Vec<_>>(), [3, 1, 2, 0]);
-}
-
-#[test]
-fn draws_are_those_of_our_samplers() {
-    assert_eq!(uniform(Randomness::MAX), 0.0);
-    assert_eq!(uniform(Randomness::MIN), 1.0 - f64::EPSILON / 2.0);
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
-    for p in [1.0, 0.5, 0.1, 0.001] {
-        let threshold = Threshold::from_probability(Probability::new(p).expect("a probability"));
-        for _ in 0..1000 {
-            let randomness = Randomness::from_low_bits(rng.next_u64());
-            assert_eq!(uniform(randomness) < p, threshold.keeps(randomness), "{randomness:?} against {p}");
-        }
-    }
+fn replay(workload: &Workload, spec: &BaselineSpec, seed: u64, mut keep: impl FnMut(usize)) {
+    Candidate::from(spec.clone()).replay(workload, seed, |index, _| keep(index));
 }
 
 /// Powers of two, as our ratio's threshold is rounded to few digits.
@@ -170,7 +96,7 @@ fn a_size_is_met_by_turning_the_knob() {
 #[test]
 fn a_whole_number_comes_as_near_as_it_can() {
     let workload = workload(20_000);
-    let every = |n: u64| format!("every:{n}").parse::<RivalSpec>().expect("a rival");
+    let every = |n: u64| format!("every:{n}").parse::<BaselineSpec>().expect("a baseline");
     assert_eq!(every(2).with_knob(2.6), every(3));
     assert_eq!(every(2).with_knob(0.1), every(1));
     assert_eq!(at_equal_size(&workload, &every(10), 0.1, 1).tries, 1);

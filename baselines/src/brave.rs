@@ -12,7 +12,7 @@
 //! but for the first, and at the very start of the others, it is a tenth ahead of what it promises.
 
 use super::spec::{Kind, Parameter, Unit};
-use super::{Call, Rival};
+use super::{Baseline, Call};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const TENTHS: u64 = 10;
@@ -58,7 +58,7 @@ impl RateLimit {
     }
 }
 
-impl Rival for RateLimit {
+impl Baseline for RateLimit {
     fn keeps(&mut self, call: Call) -> bool {
         let mut second_ends_ns = *self.second_ends_ns.get_or_insert(call.at_ns.saturating_add(SECOND_NS));
         if call.at_ns >= second_ends_ns {

@@ -3,13 +3,13 @@
 //! Before the first interval is over, every key has the average rate itself. Golden vectors: `genericsampler_test.go`
 //! and `avgsamplerate_test.go`.
 
-use super::super::spec::{Kind, Parameter};
-use super::super::ticks::Ticks;
-use super::super::{Call, Keys, Rival};
 use super::allocation::allocate;
 use super::{Rates, one_in};
+use crate::spec::{Kind, Parameter};
+use crate::ticks::Ticks;
+use crate::{Baseline, Call, Keys};
 
-pub(in super::super) static AVERAGE_RATE: Kind = Kind {
+pub(crate) static AVERAGE_RATE: Kind = Kind {
     name: "dynsampler-avg",
     about: "an average sample rate, frequent keys more, by the logarithm of their counts in the last interval",
     source: "AvgSampleRate, github.com/honeycombio/dynsampler-go 0.6.3",
@@ -57,7 +57,7 @@ impl AverageRate {
     }
 }
 
-impl Rival for AverageRate {
+impl Baseline for AverageRate {
     fn keeps(&mut self, call: Call) -> bool {
         // After one interval without traffic, further ones change nothing.
         for _ in 0..self.ticks.passed(call.at_ns).min(2) {

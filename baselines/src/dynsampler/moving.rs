@@ -5,11 +5,11 @@
 //! brings it there still has the old rate. Golden vectors: `genericsampler_test.go`, `emasamplerate_test.go` and
 //! `emathroughput_test.go`. `EMAThroughput` divided its goal by the interval's length until 0.5.1; here it multiplies.
 
-use super::super::spec::{Kind, Parameter, Unit};
-use super::super::ticks::Ticks;
-use super::super::{Call, Keys, Rival};
 use super::allocation::allocate;
 use super::{Rates, one_in};
+use crate::spec::{Kind, Parameter, Unit};
+use crate::ticks::Ticks;
+use crate::{Baseline, Call, Keys};
 
 /// Rate before the first interval of `EMAThroughput` is over.
 const THROUGHPUT_RATE_AT_START: f64 = 10.0;
@@ -18,7 +18,7 @@ const BURST_MULTIPLE: f64 = 2.0;
 /// Intervals to pass before bursts are looked for.
 const BURST_DELAY_INTERVALS: u64 = 3;
 
-pub(in super::super) static MOVING_RATE: Kind = Kind {
+pub(crate) static MOVING_RATE: Kind = Kind {
     name: "dynsampler-ema",
     about: "an average sample rate, by the logarithm of each key's moving average, with burst detection",
     source: "EMASampleRate, github.com/honeycombio/dynsampler-go 0.6.3",
@@ -32,7 +32,7 @@ pub(in super::super) static MOVING_RATE: Kind = Kind {
     build: |values, keys| Box::new(Moving::new(Goal::AverageRate(values[0]), values[1], values[2], keys)),
 };
 
-pub(in super::super) static MOVING_THROUGHPUT: Kind = Kind {
+pub(crate) static MOVING_THROUGHPUT: Kind = Kind {
     name: "dynsampler-ema-throughput",
     about: "traces per second, shared by the logarithm of each key's moving average, with burst detection",
     source: "EMAThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
@@ -119,7 +119,7 @@ impl Moving {
     }
 }
 
-impl Rival for Moving {
+impl Baseline for Moving {
     fn keeps(&mut self, call: Call) -> bool {
         let passed = self.ticks.passed(call.at_ns);
         if passed > 0 {

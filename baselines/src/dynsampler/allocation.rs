@@ -1,7 +1,7 @@
 //! How the samplers with an average rate hand out the traces to be kept: by the logarithm of a key's count.
 
-use super::super::Keys;
 use super::{Rates, occurring};
+use crate::Keys;
 
 /// Gives each key that occurred a rate (`calculateSampleRates` in the original).
 ///

@@ -14,7 +14,7 @@
 
 use super::spec::{Kind, Parameter};
 use super::ticks::nanos;
-use super::{Call, Keys, Rival};
+use super::{Baseline, Call, Keys};
 
 const BUCKETS: u64 = 6;
 /// A rate rises to at most this many times what it was.
@@ -140,7 +140,7 @@ fn rotate(buckets: &mut Buckets, last: u64, bucket: u64) -> f64 {
     fullest
 }
 
-impl Rival for WaterFill {
+impl Baseline for WaterFill {
     fn keeps(&mut self, call: Call) -> bool {
         let keep = call.uniform < self.rate(call.key);
         self.count(call.at_ns / self.bucket_ns, call.key, 1.0);

@@ -4,12 +4,12 @@
 //! `genericsampler_test.go` and `perkeythroughput_test.go`; for the total, by hand, as its tests give the results of the
 //! time before 0.6.0 where a share could be no fraction.
 
-use super::super::spec::{Kind, Parameter};
-use super::super::ticks::{Ticks, nanos};
-use super::super::{Call, Keys, Rival};
 use super::{Rates, occurring, one_in};
+use crate::spec::{Kind, Parameter};
+use crate::ticks::{Ticks, nanos};
+use crate::{Baseline, Call, Keys};
 
-pub(in super::super) static PER_KEY_THROUGHPUT: Kind = Kind {
+pub(crate) static PER_KEY_THROUGHPUT: Kind = Kind {
     name: "dynsampler-per-key",
     about: "traces per second of each key, from its count in the last interval",
     source: "PerKeyThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
@@ -19,7 +19,7 @@ pub(in super::super) static PER_KEY_THROUGHPUT: Kind = Kind {
     build: |values, keys| Box::new(Throughput::new(Share::EachKey, values[0], values[1], keys)),
 };
 
-pub(in super::super) static TOTAL_THROUGHPUT: Kind = Kind {
+pub(crate) static TOTAL_THROUGHPUT: Kind = Kind {
     name: "dynsampler-total",
     about: "traces per second in equal shares of the keys of the last interval",
     source: "TotalThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
@@ -74,7 +74,7 @@ impl Rates {
     }
 }
 
-impl Rival for Throughput {
+impl Baseline for Throughput {
     fn keeps(&mut self, call: Call) -> bool {
         // After one interval without traffic, further ones change nothing.
         for _ in 0..self.ticks.passed(call.at_ns).min(2) {

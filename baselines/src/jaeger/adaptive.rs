@@ -10,10 +10,10 @@
 
 use std::collections::VecDeque;
 
-use super::super::spec::{Kind, Parameter, Unit};
-use super::super::ticks::{Ticks, nanos};
-use super::super::{Call, Rival};
 use super::{KeptBy, LowerBound, OPERATIONS_MAX};
+use crate::spec::{Kind, Parameter, Unit};
+use crate::ticks::{Ticks, nanos};
+use crate::{Baseline, Call};
 
 /// Periods that the collector remembers (`AggregationBuckets`).
 const PERIODS_MAX: usize = 10;
@@ -26,7 +26,7 @@ const GROWTH_MAX: f64 = 2.0;
 /// Probabilities nearer than this are the same.
 const SAME: f64 = 1e-10;
 
-pub(in super::super) static KIND: Kind = Kind {
+pub(crate) static KIND: Kind = Kind {
     name: "jaeger-adaptive",
     about: "traces per second of each key, by steering its probability once a minute",
     source: "PostAggregator, github.com/jaegertracing/jaeger, internal/sampling/samplingstrategy/adaptive",
@@ -132,7 +132,7 @@ pub(super) fn steer(old: f64, rate: f64, target: f64, tolerance: f64) -> f64 {
     (old * factor).clamp(PROBABILITY_MIN, 1.0)
 }
 
-impl Rival for Adaptive {
+impl Baseline for Adaptive {
     fn keeps(&mut self, call: Call) -> bool {
         // After as many periods as are remembered, further ones without traffic change nothing.
         for _ in 0..self.ticks.passed(call.at_ns).min(PERIODS_MAX as u64 + 1) {

@@ -12,7 +12,7 @@
 
 use super::spec::{Kind, Parameter};
 use super::ticks::nanos;
-use super::{Call, Rival};
+use super::{Baseline, Call};
 
 pub(super) static KIND: Kind = Kind {
     name: "otel-rate",
@@ -54,7 +54,7 @@ impl ConsistentRate {
     }
 }
 
-impl Rival for ConsistentRate {
+impl Baseline for ConsistentRate {
     fn keeps(&mut self, call: Call) -> bool {
         call.uniform < self.probability(call.at_ns)
     }
@@ -65,9 +65,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-    use super::super::uniform;
     use super::*;
-    use astracer_samplers::Randomness;
 
     /// Target 1/s, adaptation 1 s. At 0: nothing. At 1 s: W = 1, C = e^-1 + 1. At 1.5 s: W = e^-0.5 + 0.5 and
     /// C = (e^-1 + 1) e^-0.5 + 1. A second arrival at 1.5 s: C one more.
@@ -94,7 +92,7 @@ mod tests {
         let slow = (1..=50_000).map(|n| n * 1_000_000);
         let fast = (1..=500_000).map(|n| 50_000_000_000 + n * 100_000);
         for at_ns in slow.chain(fast) {
-            let uniform = uniform(Randomness::from_low_bits(rng.next_u64()));
+            let uniform = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
             let kept = sampler.keeps(Call { key: 0, at_ns, uniform });
             kept_in[((at_ns - 1) / 5_000_000_000) as usize] += u64::from(kept);
         }

@@ -1,9 +1,10 @@
-//! Finding the parameter with which a rival keeps a wanted share of the bytes.
+//! Finding the parameter with which a baseline keeps a wanted share of the bytes.
 
 use rayon::prelude::*;
 
-use super::spec::Unit;
-use super::{Keys, RivalSpec, run};
+use astracer_baselines::{BaselineSpec, Keys};
+
+use crate::replay::replay_baseline;
 use crate::workload::Workload;
 
 /// A size is met if it is within this share of the wanted one.
@@ -15,11 +16,11 @@ const TRIES_MAX: u32 = 40;
 /// The least knob tried; a search by factors never reaches 0.
 const KNOB_MIN: f64 = 1e-9;
 
-/// The rival whose size came nearest to the wanted one.
+/// The baseline whose size came nearest to the wanted one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EqualSize {
     /// With its parameters.
-    pub spec: RivalSpec,
+    pub spec: BaselineSpec,
     /// The share of the bytes that it was to keep, 0 to 1.
     pub wanted_tfcr: f64,
     /// What it keeps: the mean over the seeds.
@@ -39,14 +40,14 @@ impl EqualSize {
     }
 }
 
-/// Turns a rival's knob until it keeps a wanted share of the bytes in the mean over seeds 1 to `seeds`, all its other
+/// Turns a baseline's knob until it keeps a wanted share of the bytes in the mean over seeds 1 to `seeds`, all its other
 /// parameters left as they are.
 ///
 /// The knob is moved by growing factors until one value keeps too much and one too little, then bisected (by ratio)
-/// until the size is met or no value of four digits lies between. Some rivals have steps (whole numbers) or reach only some sizes (a
+/// until the size is met or no value of four digits lies between. Some baselines have steps (whole numbers) or reach only some sizes (a
 /// lower bound, a start that keeps everything), and with few seeds size need not grow evenly with the knob: what comes
 /// back is the nearest that was seen, and how near it is.
-pub fn at_equal_size(workload: &Workload, spec: &RivalSpec, wanted_tfcr: f64, seeds: u64) -> EqualSize {
+pub fn at_equal_size(workload: &Workload, spec: &BaselineSpec, wanted_tfcr: f64, seeds: u64) -> EqualSize {
     let mut search = Search::new(workload, spec, wanted_tfcr, seeds);
     search.run();
     search.best
@@ -61,14 +62,15 @@ struct Search<'w> {
 }
 
 impl<'w> Search<'w> {
-    fn new(workload: &'w Workload, spec: &RivalSpec, wanted_tfcr: f64, seeds: u64) -> Self {
+    fn new(workload: &'w Workload, spec: &BaselineSpec, wanted_tfcr: f64, seeds: u64) -> Self {
         let bytes = workload.arrivals().iter().map(|arrival| arrival.bytes as f64).sum();
         let best = EqualSize { spec: spec.clone(), wanted_tfcr, tfcr: f64::INFINITY, tries: 0 };
         Self { workload, keys: Keys::new(workload.keys().names()), seeds: seeds.max(1), bytes, best }
     }
 
     fn run(&mut self) {
-        let parameter = self.best.spec.knob_parameter();
+        let (least, greatest) = self.best.spec.knob_range();
+        let whole = self.best.spec.knob_is_whole();
         let larger_keeps_more = self.best.spec.kind().larger_keeps_more;
         let mut knob = self.best.spec.knob().max(KNOB_MIN);
         // The knobs nearest to each other of which one keeps too little and one too much.
@@ -86,10 +88,10 @@ impl<'w> Search<'w> {
                     let grow = keeps_too_much != larger_keeps_more;
                     let moved = if grow { knob * factor } else { knob / factor };
                     factor *= 2.0;
-                    moved.clamp(parameter.min.max(KNOB_MIN), parameter.max)
+                    moved.clamp(least.max(KNOB_MIN), greatest)
                 }
             };
-            let next = if parameter.unit == Unit::Whole { next.round() } else { to_four_digits(next) };
+            let next = if whole { next.round() } else { to_four_digits(next) };
             if Some(next) == too_little || Some(next) == too_much {
                 return;
             }
@@ -102,8 +104,10 @@ impl<'w> Search<'w> {
         let spec = self.best.spec.with_knob(knob);
         let kept = |seed: u64| {
             let mut bytes = 0;
-            let mut rival = spec.build(&self.keys);
-            run(self.workload, rival.as_mut(), seed, |index| bytes += self.workload.arrivals()[index].bytes);
+            let mut baseline = spec.build(&self.keys);
+            replay_baseline(self.workload, baseline.as_mut(), seed, |index| {
+                bytes += self.workload.arrivals()[index].bytes
+            });
             bytes
         };
         let bytes: u64 = (1..=self.seeds).into_par_iter().map(kept).sum();
@@ -124,3 +128,6 @@ fn to_four_digits(value: f64) -> f64 {
     // A formatted number is read again, so the fallback is for the type only.
     format!("{value:.3e}").parse().unwrap_or(value)
 }
+
+#[cfg(test)]
+mod tests;

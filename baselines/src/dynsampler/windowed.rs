@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use super::super::spec::{Kind, Parameter};
-use super::super::ticks::{Ticks, nanos};
-use super::super::{Call, Keys, Rival};
 use super::{Rates, occurring, one_in};
+use crate::spec::{Kind, Parameter};
+use crate::ticks::{Ticks, nanos};
+use crate::{Baseline, Call, Keys};
 
-pub(in super::super) static WINDOWED_THROUGHPUT: Kind = Kind {
+pub(crate) static WINDOWED_THROUGHPUT: Kind = Kind {
     name: "dynsampler-windowed",
     about: "traces per second in equal shares of the keys of a rolling window",
     source: "WindowedThroughput, github.com/honeycombio/dynsampler-go 0.6.3",
@@ -78,7 +78,7 @@ impl Windowed {
     }
 }
 
-impl Rival for Windowed {
+impl Baseline for Windowed {
     fn keeps(&mut self, call: Call) -> bool {
         let passed = self.ticks.passed(call.at_ns);
         if passed > 0 {
