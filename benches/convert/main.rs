@@ -12,11 +12,12 @@
 
 use std::sync::Arc;
 
-use astracer_model::convert::Converter;
+use astracer_formats::Limits;
 use astracer_model::problem::Problem;
 use astracer_model::sink::{Record, Sink};
-use astracer_model::source::Limits;
-use astracer_model::{Format, Span, source};
+use astracer_model::{Format, Span};
+use astracer_recording::convert::Converter;
+use astracer_recording::source;
 use rustix::time::{ClockId, clock_gettime};
 
 const ROUNDS: usize = 21;
@@ -79,7 +80,7 @@ fn main() {
         let mut text = Vec::new();
         write_alone(from, &spans.0, &mut text);
         let mut known = Spans::default();
-        from.read(&mut &*text, &"f".into(), &Limits::default(), &mut known);
+        astracer_formats::read(from, &mut &*text, &"f".into(), &Limits::default(), &mut known);
         for to in FORMATS.into_iter().filter(|to| *to != from && pair.is_none_or(|pair| pair.1 == *to)) {
             let mut out = Vec::new();
             write_alone(to, &known.0, &mut out);
@@ -112,14 +113,14 @@ fn round(from: Format, to: Format, text: &[u8], spans: &[Span<'_>], out: &mut Ve
 #[inline(never)]
 fn read_alone(from: Format, text: &[u8]) -> u64 {
     let mut sink = Count::default();
-    from.read(&mut &*text, &"f".into(), &Limits::default(), &mut sink);
+    astracer_formats::read(from, &mut &*text, &"f".into(), &Limits::default(), &mut sink);
     sink.0
 }
 
 #[inline(never)]
 fn write_alone(to: Format, spans: &[Span<'_>], out: &mut Vec<u8>) {
     out.clear();
-    let mut writer = to.writer(Box::new(out)).expect("a format that is written");
+    let mut writer = astracer_formats::writer(to, Box::new(out)).expect("a format that is written");
     let in_pieces = |a: &Span<'_>, b: &Span<'_>| to != Format::JaegerJson || a.trace_id == b.trace_id;
     for trace in spans.chunk_by(in_pieces) {
         for request in trace.chunks(REQUEST_SPANS) {
@@ -135,7 +136,7 @@ fn convert_all(from: Format, to: Format, text: &[u8], out: &mut Vec<u8>) -> u64 
     let mut converter = Converter::new(to, Box::new(out)).expect("a format that is written");
     let file = "f".into();
     converter.file(&file, from);
-    from.read(&mut &*text, &file, &Limits::default(), &mut converter);
+    astracer_formats::read(from, &mut &*text, &file, &Limits::default(), &mut converter);
     converter.finish().expect("memory takes everything").spans
 }
 

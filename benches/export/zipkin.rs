@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer_model::format::zipkin_json::write_span;
+use astracer_formats::zipkin_json::write_span;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 

@@ -11,9 +11,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use astracer_formats::Limits;
 use astracer_model::problem::Problem;
 use astracer_model::sink::{Record, Sink};
-use astracer_model::source::Limits;
 use astracer_model::{Format, Span};
 use criterion::Criterion;
 
@@ -29,7 +29,7 @@ fn settings() -> Criterion {
 /// Reads a text with our reader, and counts its spans.
 fn ours(format: Format, text: &str) -> u64 {
     let mut count = Count::default();
-    format.read(&mut text.as_bytes(), &Arc::from("f"), &Limits::default(), &mut count);
+    astracer_formats::read(format, &mut text.as_bytes(), &Arc::from("f"), &Limits::default(), &mut count);
     count.spans
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use astracer_model::Format;
-use astracer_model::source::{Limits, Options};
+use astracer_recording::source::{Limits, Options};
 use astracer_samplers::{Config, Template};
 use astracer_tuner::inspect::Column;
 use astracer_tuner::{KeyRule, Objective, Tunable};
@@ -400,7 +400,7 @@ pub(crate) struct Send {
 fn written(text: &str) -> Result<Format, String> {
     let format: Format =
         text.parse().map_err(|error: astracer_model::format::UnknownFormat| error.to_string())?;
-    let can = |format: &Format| format.writer(Box::new(std::io::sink())).is_some();
+    let can = |format: &Format| astracer_formats::writer(*format, Box::new(std::io::sink())).is_some();
     if can(&format) {
         return Ok(format);
     }

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use astracer_model::convert::Converted;
-use astracer_model::recording::{self, Intake, Keep, Recording};
-use astracer_model::source::{self, FileSummary};
 use astracer_model::{Problems, TraceId};
+use astracer_recording::convert::Converted;
+use astracer_recording::recording::{self, Intake, Keep, Recording};
+use astracer_recording::source::{self, FileSummary};
 use astracer_samplers::Template;
 use astracer_tuner::names::{Folded, NameFolding};
 use astracer_tuner::{KeyRule, Workload};

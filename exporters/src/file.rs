@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use astracer_formats::otlp_json::write_request;
 use astracer_model::Span;
-use astracer_model::format::otlp_json::write_request;
 
 use crate::clock::{Clock, SystemClock};
 use crate::counts::Counter;

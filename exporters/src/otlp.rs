@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use astracer_model::Span;
 #[cfg(feature = "otlp-http")]
-use astracer_model::format::otlp_json;
-use astracer_model::format::otlp_proto;
+use astracer_formats::otlp_json;
+use astracer_formats::otlp_proto;
+use astracer_model::Span;
 use http::uri::Uri;
 use http::{HeaderName, HeaderValue};
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use astracer_formats::zipkin_json::write_span;
 use astracer_model::Span;
-use astracer_model::format::zipkin_json::write_span;
 use http::uri::Uri;
 
 use crate::config::ConfigError;

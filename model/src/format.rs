@@ -1,36 +1,12 @@
-//! The trace formats: their names, and the door to each one's reader.
+//! The names of the trace formats. Reading and writing them is the job of the formats crate.
 
 use std::fmt;
-use std::io::{self, BufRead, Write};
 use std::str::FromStr;
-use std::sync::Arc;
-
-use crate::sink::Sink;
-use crate::source::Limits;
-use crate::span::Span;
-
-pub mod detect;
-#[cfg(test)]
-mod drawn;
-pub mod htrace;
-pub mod jaeger_json;
-mod json;
-mod keys;
-pub mod loss;
-mod micros;
-pub mod nezha_csv;
-mod otel_tags;
-mod otlp;
-pub mod otlp_json;
-pub mod otlp_proto;
-mod plain_json;
-mod reuse;
-mod window;
-pub mod zipkin_json;
 
 /// A format that traces are recorded in.
+///
+/// Exhaustive on purpose: `astracer-formats` must handle each variant, and the compiler sees to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Format {
     /// OTLP export requests as JSON: one a file, one a line, or the collector's file exporter's lines.
     OtlpJson,
@@ -62,62 +38,6 @@ impl Format {
             Self::NezhaCsv => "nezha-csv",
         }
     }
-
-    /// Reads one uncompressed file of this format to its end, handing spans and problems to `sink`.
-    ///
-    /// `file` is the name that places and problems carry.
-    pub fn read(self, input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
-        match self {
-            Self::OtlpJson => otlp_json::read(input, file, limits, sink),
-            Self::OtlpProto => otlp_proto::read(input, file, limits, sink),
-            Self::JaegerJson => jaeger_json::read(input, file, limits, sink),
-            Self::ZipkinJson => zipkin_json::read(input, file, limits, sink),
-            Self::HTrace => htrace::read(input, file, limits, sink),
-            Self::NezhaCsv => nezha_csv::read(input, file, limits, sink),
-        }
-    }
-}
-
-impl Format {
-    /// A writer of this format; `None` if it is only read.
-    pub fn writer<'w>(self, out: Box<dyn Write + 'w>) -> Option<Box<dyn TraceWriter + 'w>> {
-        match self {
-            Self::OtlpJson => Some(Box::new(otlp_json::Writer::new(out))),
-            Self::OtlpProto => Some(Box::new(otlp_proto::Writer::new(out))),
-            Self::JaegerJson => Some(Box::new(jaeger_json::Writer::new(out))),
-            Self::ZipkinJson => Some(Box::new(zipkin_json::Writer::new(out))),
-            Self::HTrace => Some(Box::new(htrace::Writer::new(out))),
-            _ => None,
-        }
-    }
-
-    /// Names what this format can't hold of a span; nothing for a format that is only read.
-    fn losses(self, span: &Span<'_>, found: &mut loss::Found) {
-        match self {
-            Self::JaegerJson => jaeger_json::losses(span, found),
-            Self::ZipkinJson => zipkin_json::losses(span, found),
-            Self::HTrace => htrace::losses(span, found),
-            Self::OtlpJson | Self::OtlpProto => otlp::losses(span, found),
-            Self::NezhaCsv => {}
-        }
-    }
-}
-
-/// Writes traces in some format.
-pub trait TraceWriter {
-    /// Writes one trace, whose spans come in any order. Output is buffered.
-    ///
-    /// # Errors
-    ///
-    /// If the output can't be written to.
-    fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()>;
-
-    /// Ends the file and flushes it. To be called once, behind the last trace.
-    ///
-    /// # Errors
-    ///
-    /// If the output can't be written to.
-    fn finish(&mut self) -> io::Result<()>;
 }
 
 impl fmt::Display for Format {

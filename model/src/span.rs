@@ -207,8 +207,8 @@ pub fn lookup<'s, 'a>(attributes: &'s [Attribute<'a>], key: &str) -> Option<&'s 
 }
 
 impl<'a> Span<'a> {
-    /// A span of a resource and a scope, of which nothing else is known. Other than by default, nothing is allocated.
-    pub(crate) fn of(resource: Arc<Resource>, scope: Arc<Scope>) -> Self {
+    /// A span of this resource and scope with every other field empty. Unlike `default()`, this allocates nothing.
+    pub fn of(resource: Arc<Resource>, scope: Arc<Scope>) -> Self {
         Self {
             trace_id: TraceId::ZERO,
             span_id: SpanId::ZERO,

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use astracer_model::UnixNanos;
-use astracer_model::intern::Symbol;
-use astracer_model::recording::{Recording, TraceView};
-use astracer_model::shape::{Scratch, Shapes};
+use astracer_recording::intern::Symbol;
+use astracer_recording::recording::{Recording, TraceView};
+use astracer_recording::shape::{Scratch, Shapes};
 use serde::Serialize;
 
 use crate::statistics::{MeanSd, quantile};

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
-use astracer_model::recording::Recording;
+use astracer_recording::recording::Recording;
 
 /// How a trace's key is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,10 +129,10 @@ mod tests {
     use std::sync::Arc;
 
     use astracer_model::problem::Place;
-    use astracer_model::recording::{Intake, Keep};
     use astracer_model::sink::{Record, Sink};
     use astracer_model::value::Attribute;
     use astracer_model::{Span, SpanId, TraceId, UnixNanos, Value};
+    use astracer_recording::recording::{Intake, Keep};
     use astracer_samplers::Template;
 
     use super::*;

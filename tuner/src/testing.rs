@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use astracer_model::problem::Place;
-use astracer_model::recording::{Intake, Keep, Recording};
 use astracer_model::sink::{Record, Sink};
-use astracer_model::source;
 use astracer_model::{Span, SpanId, TraceId, UnixNanos};
+use astracer_recording::recording::{Intake, Keep, Recording};
+use astracer_recording::source;
 use astracer_samplers::Template;
 
 use crate::key::KeyRule;

@@ -5,10 +5,10 @@ mod part;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use astracer_model::intern::{Interner, Symbol};
-use astracer_model::recording::{Recording, TraceView};
-use astracer_model::shape::{Scratch, ShapeId, Shapes};
 use astracer_model::{TraceId, UnixNanos};
+use astracer_recording::intern::{Interner, Symbol};
+use astracer_recording::recording::{Recording, TraceView};
+use astracer_recording::shape::{Scratch, ShapeId, Shapes};
 use astracer_samplers::Template;
 
 use crate::key::{KeyRule, values};

@@ -127,7 +127,7 @@ mod tests {
     fn data_is_told_from_sources() {
         let repo = Repo::of(&[
             ("workloads/hdfs/a.json", ""),
-            ("model/tests/data/a.json", ""),
+            ("formats/tests/data/a.json", ""),
             ("tests/data/a.json", ""),
             ("fuzz/seeds/htrace/a", ""),
             ("model/src/data.rs", ""),

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use astracer_model::convert::{Converted, Converter};
-use astracer_model::source;
+use astracer_recording::convert::{Converted, Converter};
+use astracer_recording::source;
 use serde::Serialize;
 
 use crate::args::Convert;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use astracer_model::convert::{Converted, Converter};
-use astracer_model::source;
+use astracer_recording::convert::{Converted, Converter};
+use astracer_recording::source;
 use serde::Serialize;
 
 use crate::args::Send;

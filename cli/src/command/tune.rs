@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use astracer_baselines::{self as baselines, BaselineSpec};
-use astracer_model::recording::Recording;
+use astracer_recording::recording::Recording;
 use astracer_samplers::Template;
 use astracer_tuner::curves::{Curves, curves};
 use astracer_tuner::held_out::HeldOut;

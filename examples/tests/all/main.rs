@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use astracer_model::recording::{Intake, Keep, Recording};
-use astracer_model::source;
+use astracer_recording::recording::{Intake, Keep, Recording};
+use astracer_recording::source;
 use astracer_samplers::Template;
 use astracer_tuner::tune::{Options, tune};
 use astracer_tuner::{KeyRule, Workload};

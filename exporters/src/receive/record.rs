@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use astracer_model::format::otlp_json::Request;
+use astracer_formats::Limits;
+use astracer_formats::otlp_json::Request;
 use astracer_model::sink::Record;
-use astracer_model::source::Limits;
 use astracer_model::{Format, Problem, Sink, Span};
 
 use super::answer::Refused;
@@ -29,7 +29,7 @@ pub(super) struct Partial {
 pub(super) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded {
     let mut lines = Lines::default();
     let limits = Limits { record_bytes_max: shared.limits.message_bytes_max, ..Limits::default() };
-    format.read(&mut &*bytes, &Arc::clone(&shared.file), &limits, &mut lines);
+    astracer_formats::read(format, &mut &*bytes, &Arc::clone(&shared.file), &limits, &mut lines);
     lines.request.take_line(&mut lines.text);
     if lines.spans == 0 && lines.rejected > 0 {
         return Err(Refused::new(Refusal::Bad, lines.message));

@@ -9,7 +9,8 @@ use astracer_exporters::{
     Clock, Destination, ErrorKind, Exporter, FileCompression, Files, FilesBuilder, WhenFull, spans,
 };
 use astracer_model::span::Resource;
-use astracer_model::{Problem, Sink, Span, source};
+use astracer_model::{Problem, Sink, Span};
+use astracer_recording::source;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use super::sample;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use astracer_exporters::receive::{Limits, Receiver, Refusal};
 use astracer_exporters::{Compression, Destination, Files, Otlp, Protocol, WhenFull};
-use astracer_model::format::{otlp_json, otlp_proto};
-use astracer_model::source::{self, Options};
+use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
+use astracer_recording::source::{self, Options};
 
 use crate::sample;
 

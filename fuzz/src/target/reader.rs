@@ -4,15 +4,15 @@
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
+use astracer_formats::Limits;
 use astracer_model::Format;
 use astracer_model::problem::{Place, Problem};
-use astracer_model::recording::{Intake, Keep};
 use astracer_model::sink::{Record, Sink};
-use astracer_model::source::Limits;
 use astracer_model::span::Span;
+use astracer_recording::recording::{Intake, Keep};
 
 /// So small that mutated seeds meet them.
-const LIMITS: Limits = Limits { expanded_bytes_max: 1 << 20, record_bytes_max: 16 << 10, nesting_max: 40 };
+const LIMITS: Limits = Limits { record_bytes_max: 16 << 10, nesting_max: 40 };
 
 /// Sizes of the pieces in which the input is offered the second time.
 const PIECES: [usize; 6] = [1, 2, 3, 7, 64, 1000];
@@ -74,7 +74,7 @@ impl Sink for Collected {
 fn read(format: Format, data: &[u8], piece: usize) -> Collected {
     let mut collected = Collected::default();
     let mut input = Pieces { rest: data, piece };
-    format.read(&mut input, &Arc::from("input"), &LIMITS, &mut collected);
+    astracer_formats::read(format, &mut input, &Arc::from("input"), &LIMITS, &mut collected);
     collected
 }
 

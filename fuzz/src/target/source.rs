@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use astracer_model::problem::Problem;
 use astracer_model::sink::{Record, Sink};
-use astracer_model::source::{self, Limits, Options, Summary};
 use astracer_model::span::Span;
+use astracer_recording::source::{self, Limits, Options, Summary};
 use tempfile::NamedTempFile;
 
 /// So small that a seed of a few hundred bytes is a bomb.
-const LIMITS: Limits = Limits { expanded_bytes_max: 64 << 10, record_bytes_max: 16 << 10, nesting_max: 10 };
+const LIMITS: Limits = Limits {
+    expanded_bytes_max: 64 << 10,
+    records: astracer_formats::Limits { record_bytes_max: 16 << 10, nesting_max: 10 },
+};
 
 pub(super) fn check(data: &[u8]) {
     let options = Options { format: None, limits: LIMITS };

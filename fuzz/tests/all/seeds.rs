@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use astracer_formats::Limits;
 use astracer_model::Format;
 use astracer_model::problem::Problem;
 use astracer_model::sink::{Record, Sink};
-use astracer_model::source::Limits;
 use astracer_model::span::Span;
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ fn check(format: Format, seed: &str, spans: usize, problems: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(format.name().replace('-', "_"));
     let data = std::fs::read(folder.join(seed)).unwrap();
     let mut count = Count::default();
-    format.read(&mut data.as_slice(), &Arc::from(seed), &Limits::default(), &mut count);
+    astracer_formats::read(format, &mut data.as_slice(), &Arc::from(seed), &Limits::default(), &mut count);
     assert_eq!((count.spans, count.problems.len()), (spans, problems), "{seed}: {:#?}", count.problems);
 }
 

@@ -8,8 +8,8 @@ mod recordings;
 
 use std::path::{Path, PathBuf};
 
-use astracer_model::recording::{Intake, Keep, Recording};
-use astracer_model::source::{self, Options};
+use astracer_recording::recording::{Intake, Keep, Recording};
+use astracer_recording::source::{self, Options};
 use astracer_samplers::Template;
 use astracer_tuner::names::NameFolding;
 

@@ -14,8 +14,8 @@ mod zipkin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use astracer_formats::Limits;
 use astracer_model::sink::Record;
-use astracer_model::source::Limits;
 use astracer_model::span::Resource;
 use astracer_model::{Format, Problem, Sink, Span};
 
@@ -66,7 +66,7 @@ impl Sink for Kept {
 #[track_caller]
 fn read(format: Format, text: &[u8]) -> Vec<Span<'static>> {
     let mut kept = Kept::default();
-    format.read(&mut &*text, &"answer".into(), &Limits::default(), &mut kept);
+    astracer_formats::read(format, &mut &*text, &"answer".into(), &Limits::default(), &mut kept);
     assert_eq!(kept.problems, [""; 0]);
     in_order(kept.spans)
 }
@@ -90,7 +90,7 @@ fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
 /// What our own reader makes of what our own writer writes.
 fn through(format: Format, spans: &[Span<'_>]) -> Vec<Span<'static>> {
     let mut text = Vec::new();
-    let mut writer = format.writer(Box::new(&mut text)).expect("the format is written");
+    let mut writer = astracer_formats::writer(format, Box::new(&mut text)).expect("the format is written");
     writer.trace(spans).expect("memory takes everything");
     writer.finish().expect("memory takes everything");
     drop(writer);

@@ -1,7 +1,7 @@
 //! What is in the repository's recordings, and what the paper's parameters find in them. The numbers are those that the
 //! recordings were published with, not ours.
 
-use astracer_model::recording::Recording;
+use astracer_recording::recording::Recording;
 use astracer_tuner::{Candidate, Evaluator, Inspection, KeyRule, Workload};
 
 /// (traces, spans, roots, functions, the commonest root and its share in percent).

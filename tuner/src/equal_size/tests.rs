@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use astracer_baselines::all;
 use astracer_model::problem::Place;
-use astracer_model::recording::{Intake, Keep};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::{Span, SpanId, TraceId, UnixNanos};
+use astracer_recording::recording::{Intake, Keep};
 use astracer_samplers::{Config, Sampler};
 
 use super::*;

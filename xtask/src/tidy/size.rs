@@ -7,8 +7,8 @@ const LINES_MAX: usize = 600;
 
 /// Longer files, each with the reason why it is one concept nevertheless.
 const LONG: &[(&str, &str)] = &[
-    ("model/src/format/json/tests.rs", "one suite, over one walker, with one way to draw what it reads"),
-    ("model/tests/it/source.rs", "one suite, over the one front door"),
+    ("formats/src/json/tests.rs", "one suite, over one walker, with one way to draw what it reads"),
+    ("recording/tests/it/source.rs", "one suite, over the one front door"),
 ];
 
 const DATA_BYTES_MAX: usize = 12_000_000;
@@ -73,12 +73,12 @@ mod tests {
     fn data_has_a_budget() {
         let repo = Repo::of(&[
             ("workloads/a", "12345"),
-            ("model/tests/data/b", "123456"),
+            ("formats/tests/data/b", "123456"),
             ("model/src/c.rs", "123"),
         ]);
         assert_eq!(data(&repo, 11), None);
         let expected =
-            "model/tests/data/b: recorded data is 11 bytes in all, more than 10; this file is the largest";
+            "formats/tests/data/b: recorded data is 11 bytes in all, more than 10; this file is the largest";
         assert_eq!(data(&repo, 10).map(|problem| problem.to_string()), Some(expected.to_owned()));
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_model::sink::Record;
-use astracer_model::source::{self, Options};
 use astracer_model::{Problem, Sink, Span};
+use astracer_recording::source::{self, Options};
 
 use crate::failure::Failure;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use astracer_exporters::Destination;
-use astracer_model::format::TraceWriter;
+use astracer_formats::TraceWriter;
 use astracer_model::{Span, UnixNanos};
 
 use super::resume::Resume;

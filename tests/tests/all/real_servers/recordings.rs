@@ -10,9 +10,9 @@ use crate::repository;
 
 /// HTrace, Nezha's CSV and Jaeger's JSON.
 pub(super) const RECORDINGS: [&str; 3] = [
-    "model/tests/data/hdfs273/spans",
-    "model/tests/data/trainticket/trace",
-    "model/tests/data/jaeger_json/socialnetwork.json.gz",
+    "formats/tests/data/hdfs273/spans",
+    "formats/tests/data/trainticket/trace",
+    "formats/tests/data/jaeger_json/socialnetwork.json.gz",
 ];
 
 pub(super) type Ids = BTreeSet<(TraceId, SpanId)>;

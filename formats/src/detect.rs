@@ -1,0 +1,102 @@
+//! Finding a file's format from its first bytes, whatever its name says.
+//!
+//! Nothing is parsed twice for this: the beginning is scanned for the few keys, columns or tags that tell the formats
+//! apart, in a way that a record cut off or damaged does not confuse. A file that is none of them gets a reason that a
+//! person can act on.
+
+use astracer_model::Format;
+
+use super::nezha_csv;
+
+mod json;
+mod proto;
+
+/// What the beginning of a file says about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Detection {
+    /// It holds traces of this format.
+    Format(Format),
+    /// It holds something else: what.
+    Other(String),
+    /// It may yet show to be a trace file further on; if nothing follows it is something else: what.
+    Open(String),
+}
+
+/// Lines at which a scan begins anew, if the first was damaged.
+const RESTARTS_MAX: usize = 16;
+
+/// Finds the format from the first bytes of a file; `complete` says that these are all its bytes.
+///
+/// 64 KiB are enough for nearly every file: a record's keys stand near its start.
+pub fn detect(prefix: &[u8], complete: bool) -> Detection {
+    if prefix.is_empty() {
+        return Detection::Other("empty".to_owned());
+    }
+    if let Some(known) = known_binary(prefix) {
+        return Detection::Other(known.to_owned());
+    }
+    let text = skip_blank(prefix);
+    if text.is_empty() {
+        return other_or_open("blank", complete);
+    }
+    if let b'{' | b'[' = text[0] {
+        return match json::scan(text, complete) {
+            found @ Detection::Format(_) => found,
+            other => restarted(text).unwrap_or(other),
+        };
+    }
+    if proto::is_request(prefix) {
+        return Detection::Format(Format::OtlpProto);
+    }
+    if is_binary(text) {
+        return Detection::Other("binary data of no known kind".to_owned());
+    }
+    let line = text.split(|&byte| byte == b'\n').next().unwrap_or(text);
+    if nezha_csv::is_header(line) {
+        return Detection::Format(Format::NezhaCsv);
+    }
+    if let Some(found) = restarted(text) {
+        return found;
+    }
+    let separators = line.iter().filter(|&&byte| matches!(byte, b',' | b'\t')).count();
+    let kind =
+        if separators >= 2 { "a table whose columns are not those of spans" } else { "text, not traces" };
+    Detection::Other(kind.to_owned())
+}
+
+fn other_or_open(reason: impl Into<String>, complete: bool) -> Detection {
+    if complete { Detection::Other(reason.into()) } else { Detection::Open(reason.into()) }
+}
+
+/// Looks at the following lines when the first is damaged, as after a log was rotated in the middle of a record.
+fn restarted(text: &[u8]) -> Option<Detection> {
+    let starts = memchr::memchr_iter(b'\n', text).map(|end| &text[end + 1..]);
+    let records = starts.filter(|rest| matches!(rest.first(), Some(b'{' | b'[')));
+    records
+        .take(RESTARTS_MAX)
+        .map(|rest| json::scan(rest, false))
+        .find(|found| matches!(found, Detection::Format(_)))
+}
+
+/// Steps over a byte order mark, blanks and empty lines.
+fn skip_blank(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start()
+}
+
+fn known_binary(prefix: &[u8]) -> Option<&'static str> {
+    Some(match prefix {
+        [b'P', b'K', 3 | 5, 4 | 6, ..] => "a zip archive; unpack it, or pack it as tar",
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => "bzip2; decompress it, or use gz, xz or zst",
+        [b'7', b'z', 0xbc, 0xaf, ..] => "a 7z archive; unpack it, or pack it as tar",
+        [0x04, 0x22, 0x4d, 0x18, ..] => "lz4; decompress it, or use gz, xz or zst",
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16 text; convert it to UTF-8",
+        _ => return None,
+    })
+}
+
+fn is_binary(text: &[u8]) -> bool {
+    text[..text.len().min(4096)].contains(&0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! Telling the JSON formats apart by the keys of their records.
+
+use super::{Detection, other_or_open};
+use astracer_model::Format;
+
+/// Scans JSON values that follow each other. Cut off or damaged JSON does no harm: it only stops making sense.
+pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
+    let mut scan = Scan::default();
+    let found = scan.run(text);
+    if let Some(format) = found {
+        return Detection::Format(format);
+    }
+    if scan.seen.any(Keys::OTHER_SIGNAL) {
+        return other_or_open("OTLP logs or metrics, without spans", complete);
+    }
+    let reason = match scan.first_keys.as_slice() {
+        [] => "text or JSON without spans".to_owned(),
+        keys => format!("JSON, but not of traces (keys {})", keys.join(", ")),
+    };
+    other_or_open(reason, complete || scan.a_record_ended)
+}
+
+/// Which of the telling keys an object has, with values that fit.
+#[derive(Clone, Copy, Default)]
+struct Keys(u32);
+
+impl Keys {
+    const RESOURCE_SPANS: Self = Self(1 << 0);
+    const OTHER_SIGNAL: Self = Self(1 << 1);
+    /// Jaeger's spelling, HTrace 2's and Zipkin's.
+    const TRACE_ID: [Self; 3] = [Self(1 << 2), Self(1 << 3), Self(1 << 4)];
+    const JAEGER_TRACE: Self = Self(1 << 5);
+    const ZIPKIN_ID: Self = Self(1 << 6);
+    const ZIPKIN_DETAIL: Self = Self(1 << 7);
+    const HTRACE_ID: Self = Self(1 << 8);
+    const HTRACE_BEGIN: Self = Self(1 << 9);
+    const HTRACE_DETAIL: Self = Self(1 << 10);
+
+    fn any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    fn all(self, others: &[Self]) -> bool {
+        others.iter().all(|&other| self.any(other))
+    }
+
+    fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    fn of(key: &[u8], value: &Value<'_>) -> Self {
+        match (key, value) {
+            (b"resourceSpans" | b"resource_spans", Value::Open) => Self::RESOURCE_SPANS,
+            (b"resourceLogs" | b"resourceMetrics" | b"resource_logs" | b"resource_metrics", _) => {
+                Self::OTHER_SIGNAL
+            }
+            (b"traceID", Value::Text(_)) => Self::TRACE_ID[0],
+            (b"spans" | b"processes", Value::Open) => Self::JAEGER_TRACE,
+            (b"TraceID", Value::Number) => Self::TRACE_ID[1],
+            (b"SpanID", Value::Number) => Self::HTRACE_ID,
+            (b"Start", Value::Number) => Self::HTRACE_BEGIN,
+            (b"traceId", Value::Text(_)) => Self::TRACE_ID[2],
+            (b"id", Value::Text(text)) if is_hex(text, 1..=16) => Self::ZIPKIN_ID,
+            (b"localEndpoint" | b"annotations" | b"binaryAnnotations", Value::Open) => Self::ZIPKIN_DETAIL,
+            (b"timestamp" | b"duration", Value::Number) => Self::ZIPKIN_DETAIL,
+            (b"a", Value::Text(text)) if is_hex(text, 32..=32) => Self::HTRACE_ID,
+            (b"s", Value::Text(text)) if is_hex(text, 1..=16) => Self::HTRACE_ID,
+            (b"s", Value::Number) => Self::HTRACE_ID,
+            (b"b", Value::Number) => Self::HTRACE_BEGIN,
+            (b"e", Value::Number) | (b"d" | b"r", Value::Text(_)) | (b"p", Value::Open) => {
+                Self::HTRACE_DETAIL
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// The format whose records have these keys. `is_item` says that the object stands in a list, not alone.
+    fn format(self, is_item: bool, ended: bool) -> Option<Format> {
+        let [jaeger_trace_id, htrace_trace_id, zipkin_trace_id] = Self::TRACE_ID;
+        if self.any(Self::RESOURCE_SPANS) {
+            Some(Format::OtlpJson)
+        } else if self.all(&[jaeger_trace_id, Self::JAEGER_TRACE]) {
+            Some(Format::JaegerJson)
+        } else if self.all(&[zipkin_trace_id, Self::ZIPKIN_ID])
+            && (self.any(Self::ZIPKIN_DETAIL) || is_item && ended)
+        {
+            // Structured logs have `traceId` and `id` too; a Zipkin span may have nothing else.
+            Some(Format::ZipkinJson)
+        } else if self.all(&[Self::HTRACE_ID, Self::HTRACE_BEGIN, Self::HTRACE_DETAIL])
+            || self.all(&[Self::HTRACE_ID, Self::HTRACE_BEGIN, htrace_trace_id])
+        {
+            Some(Format::HTrace)
+        } else {
+            None
+        }
+    }
+}
+
+fn is_hex(text: &[u8], digits: std::ops::RangeInclusive<usize>) -> bool {
+    digits.contains(&text.len()) && text.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// A value, as far as it tells formats apart.
+enum Value<'t> {
+    Text(&'t [u8]),
+    Number,
+    /// An object or a list, whose content follows.
+    Open,
+    Word,
+}
+
+/// The part that an open object or list has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// An object that may be a record, alone or in a list.
+    Record { is_item: bool },
+    /// A list of such objects.
+    Records,
+    /// Something inside a record.
+    Inner,
+}
+
+struct Frame {
+    role: Role,
+    is_object: bool,
+    keys: Keys,
+}
+
+#[derive(Default)]
+struct Scan {
+    open: Vec<Frame>,
+    seen: Keys,
+    first_keys: Vec<String>,
+    a_record_ended: bool,
+}
+
+impl Scan {
+    fn run(&mut self, text: &[u8]) -> Option<Format> {
+        // A string that a colon follows is the key of what comes next.
+        let mut key: Option<&[u8]> = None;
+        let mut at = 0;
+        while let Some(&byte) = text.get(at) {
+            at += 1;
+            match byte {
+                b'{' | b'[' => {
+                    if let Some(format) = self.value(key, Value::Open) {
+                        return Some(format);
+                    }
+                    self.enter(byte == b'{', key.take());
+                }
+                b'}' | b']' => {
+                    key = None;
+                    if let Some(format) = self.leave() {
+                        return Some(format);
+                    }
+                }
+                b'"' => {
+                    let len = string_len(&text[at..])?;
+                    let string = &text[at..at + len];
+                    at += len + 1;
+                    let in_object = self.open.last().is_some_and(|frame| frame.is_object);
+                    if key.is_none() && in_object {
+                        key = Some(string);
+                    } else if let Some(format) = self.value(key.take(), Value::Text(string)) {
+                        return Some(format);
+                    }
+                }
+                b',' => key = None,
+                b':' | b' ' | b'\t' | b'\r' | b'\n' => {}
+                _ => {
+                    let value =
+                        if byte == b'-' || byte.is_ascii_digit() { Value::Number } else { Value::Word };
+                    let rest = &text[at..];
+                    at +=
+                        rest.iter().position(|byte| b"{}[]\",: \t\r\n".contains(byte)).unwrap_or(rest.len());
+                    if let Some(format) = self.value(key.take(), value) {
+                        return Some(format);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn value(&mut self, key: Option<&[u8]>, value: Value<'_>) -> Option<Format> {
+        let (key, frame) = (key?, self.open.last_mut()?);
+        let Role::Record { is_item } = frame.role else { return None };
+        if self.first_keys.len() < 3 {
+            let shown = &key[..key.len().min(40)];
+            self.first_keys.push(String::from_utf8_lossy(shown).replace(char::is_control, " "));
+        }
+        let telling = Keys::of(key, &value);
+        frame.keys.add(telling);
+        self.seen.add(telling);
+        frame.keys.format(is_item, false)
+    }
+
+    fn enter(&mut self, is_object: bool, key: Option<&[u8]>) {
+        let role = match self.open.last().map(|frame| frame.role) {
+            None if is_object => Role::Record { is_item: false },
+            Some(Role::Records) if is_object => Role::Record { is_item: true },
+            None | Some(Role::Records) => Role::Records,
+            // The list in the answer of Jaeger's query API.
+            Some(Role::Record { is_item: false }) if !is_object && key == Some(b"data") => Role::Records,
+            Some(Role::Record { .. } | Role::Inner) => Role::Inner,
+        };
+        self.open.push(Frame { role, is_object, keys: Keys::default() });
+    }
+
+    fn leave(&mut self) -> Option<Format> {
+        let frame = self.open.pop()?;
+        let Role::Record { is_item } = frame.role else { return None };
+        self.a_record_ended = true;
+        frame.keys.format(is_item, true)
+    }
+}
+
+/// The length of a string's content, up to its closing quote.
+fn string_len(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[at] == b'"' {
+            return Some(at);
+        }
+        at += 2;
+    }
+}

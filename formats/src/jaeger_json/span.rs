@@ -1,0 +1,229 @@
+//! One span of a trace.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::super::json::{Cursor, Fault, Out};
+use super::super::otlp::SHARED_KEY;
+use super::super::{micros, otel_tags};
+use super::id::{self, Id};
+use super::trace::{Context, Shared, process};
+use super::{
+    EVENT, FLAGS, FOLLOWS_FROM, NO_END, NO_START, REF_TYPE, REF_TYPE_CHILD_OF, SAMPLED, WARNINGS, tag,
+};
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::problem::ProblemKind;
+use astracer_model::span::{Event, Link, Parents, Span, Status};
+use astracer_model::time::UnixNanos;
+use astracer_model::value::{Attribute, Value};
+
+/// A reference as written.
+struct Reference {
+    follows_from: bool,
+    /// `None` means the span's own.
+    trace_id: Option<Id<TraceId>>,
+    span_id: Option<Id<SpanId>>,
+}
+
+/// Reads the span at the cursor and hands it over.
+pub(super) fn read<'a>(
+    cursor: &mut Cursor<'a>,
+    out: &mut Out<'_>,
+    context: &Context<'_>,
+    shared: &mut Shared,
+) -> Result<(), Fault> {
+    let begin = cursor.at();
+    let mut span = Span::of(Arc::clone(&shared.no_resource), Arc::clone(&shared.no_scope));
+    let (mut trace_id, mut span_id, mut parent_id) = (context.trace_id, None, None);
+    let (mut start, mut duration, mut flags) = (None, (begin, None), 0);
+    let (mut references, mut warnings) = (Vec::new(), Vec::new());
+    let (mut process_id, mut resource) = (Cow::Borrowed(""), None);
+    cursor.object(|cursor, key| {
+        match &*key {
+            "traceID" => trace_id = id::trace_id(cursor)?.or(context.trace_id),
+            "spanID" => span_id = id::span_id(cursor)?,
+            "parentSpanID" => parent_id = id::span_id(cursor)?,
+            "operationName" => span.name = cursor.text_or_null()?,
+            "references" => cursor.list(|cursor| {
+                references.push(reference(cursor)?);
+                Ok(())
+            })?,
+            "startTime" => start = micros::instant(cursor)?,
+            "duration" => duration = (cursor.at(), micros::duration(cursor)?),
+            "flags" => flags = cursor.u32()?,
+            "tags" => tag::tags(cursor, &mut span.attributes)?,
+            "logs" => cursor.list(|cursor| {
+                span.events.push(log(cursor)?);
+                Ok(())
+            })?,
+            "processID" => process_id = cursor.text_or_null()?,
+            "process" if cursor.peek() == Some(b'{') => {
+                resource = Some(process(cursor, &mut shared.resources)?);
+            }
+            "warnings" => cursor.list(|cursor| {
+                warnings.push(cursor.text_or_null()?);
+                Ok(())
+            })?,
+            _ => drop(cursor.skip()?),
+        }
+        Ok(())
+    })?;
+    let (Some(trace_id), Some(span_id)) = (trace_id, span_id) else {
+        return cursor.fault_at(begin, "a span needs a traceID and a spanID");
+    };
+    (span.trace_id, span.span_id) = (trace_id.id, span_id.id);
+    let foreign = trace_id.foreign | span_id.foreign | refer(&mut span, &references, parent_id);
+    (span.start, span.end) = times(cursor, start, duration)?;
+    keep_flags(&mut span, flags);
+    keep_warnings(&mut span, warnings);
+    lift_error(&mut span);
+    lift_shared(&mut span);
+    otel_tags::lift(&mut span, &mut shared.scopes);
+    for event in &mut span.events {
+        event.dropped_attributes = otel_tags::lift_dropped(&mut event.attributes);
+    }
+    match resource.or_else(|| context.processes.get(&*process_id).cloned()) {
+        Some(resource) => span.resource = resource,
+        None if process_id.is_empty() || !context.whole => {}
+        None => {
+            let detail = format!("span {} names a process that its trace has not", span.span_id);
+            out.problem_at(ProblemKind::BadRecord, cursor.text(), begin, &detail);
+        }
+    }
+    if foreign {
+        let detail = format!("read as span {} of trace {}", span.span_id, span.trace_id);
+        out.problem_at(ProblemKind::ForeignId, cursor.text(), begin, &detail);
+    }
+    out.span(cursor, begin, span);
+    Ok(())
+}
+
+fn reference(cursor: &mut Cursor<'_>) -> Result<Reference, Fault> {
+    let mut reference = Reference { follows_from: false, trace_id: None, span_id: None };
+    cursor.object(|cursor, key| {
+        match &*key {
+            "refType" => reference.follows_from = cursor.text_or_null()?.eq_ignore_ascii_case(FOLLOWS_FROM),
+            "traceID" => reference.trace_id = id::trace_id(cursor)?,
+            "spanID" => reference.span_id = id::span_id(cursor)?,
+            // Some recordings repeat the whole referenced span here, with its own references, and so on.
+            _ => drop(cursor.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(reference)
+}
+
+/// Makes parents and links of what a span refers to; true if an id was foreign.
+fn refer(span: &mut Span<'_>, references: &[Reference], parent_id: Option<Id<SpanId>>) -> bool {
+    let mut foreign = parent_id.is_some_and(|id| id.foreign);
+    // References to no span say nothing.
+    let references = references.iter().filter_map(|reference| Some((reference, reference.span_id?)));
+    let near = |reference: &Reference| reference.trace_id.is_none_or(|id| id.id == span.trace_id);
+    let mut parents: Parents = references
+        .clone()
+        .filter(|(reference, _)| near(reference) && !reference.follows_from)
+        .map(|(_, id)| id.id)
+        .collect();
+    if parents.is_empty() {
+        parents.extend(parent_id.map(|id| id.id));
+    }
+    let mut links = Vec::new();
+    for (reference, span_id) in references {
+        foreign |= span_id.foreign || reference.trace_id.is_some_and(|id| id.foreign);
+        match (near(reference), reference.follows_from) {
+            (true, false) => continue,
+            (true, true) if parents.is_empty() => {
+                parents.push(span_id.id);
+                continue;
+            }
+            _ => {}
+        }
+        let child_of = (!reference.follows_from).then(|| Attribute::new(REF_TYPE, REF_TYPE_CHILD_OF));
+        links.push(Link {
+            trace_id: reference.trace_id.map_or(span.trace_id, |id| id.id),
+            span_id: span_id.id,
+            attributes: child_of.into_iter().collect(),
+            ..Link::default()
+        });
+    }
+    (span.parents, span.links) = (parents, links);
+    foreign
+}
+
+/// Start and end.
+fn times(
+    cursor: &Cursor<'_>,
+    start: Option<UnixNanos>,
+    (duration_at, duration): (usize, Option<i128>),
+) -> Result<(Option<UnixNanos>, Option<UnixNanos>), Fault> {
+    let (Some(begin), Some(duration)) = (start, duration) else { return Ok((start, None)) };
+    match micros::end(begin, duration) {
+        Some(end) => Ok((start, Some(end))),
+        None => cursor.fault_at(duration_at, "the span would end outside the years 1970 to 2554"),
+    }
+}
+
+fn log<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
+    let mut event = Event::default();
+    cursor.object(|cursor, key| {
+        match &*key {
+            "timestamp" => event.time = micros::instant(cursor)?.unwrap_or_default(),
+            "fields" => tag::tags(cursor, &mut event.attributes)?,
+            _ => drop(cursor.skip()?),
+        }
+        Ok(())
+    })?;
+    let name = event.attributes.iter().position(|field| field.key == EVENT && field.value.as_str().is_some());
+    if let Some(Value::String(name)) = name.map(|index| event.attributes.remove(index).value) {
+        event.name = name;
+    }
+    Ok(event)
+}
+
+/// Jaeger's bit 0 is W3C's: sampled. Its others mean other things there, so all are kept as an attribute.
+fn keep_flags(span: &mut Span<'_>, flags: u32) {
+    span.flags = flags & SAMPLED;
+    if flags & !SAMPLED != 0 {
+        span.attributes.push(Attribute { key: FLAGS.into(), value: Value::Int(i64::from(flags)) });
+    }
+}
+
+/// Warnings become the attribute that Jaeger itself keeps them in; those of our own writer undo what it made up.
+fn keep_warnings<'a>(span: &mut Span<'a>, mut warnings: Vec<Cow<'a, str>>) {
+    warnings.retain(|warning| match &**warning {
+        NO_START => {
+            span.start = None;
+            false
+        }
+        NO_END => {
+            span.end = None;
+            false
+        }
+        _ => true,
+    });
+    if !warnings.is_empty() {
+        let warnings = warnings.into_iter().map(Value::String).collect();
+        span.attributes.push(Attribute { key: WARNINGS.into(), value: Value::Array(warnings) });
+    }
+}
+
+/// The mark by which our writer keeps what only Zipkin has.
+fn lift_shared(span: &mut Span<'_>) {
+    let before = span.attributes.len();
+    span.attributes.retain(|tag| tag.key != SHARED_KEY || tag.value != Value::Bool(true));
+    span.shared = span.attributes.len() < before;
+}
+
+/// The tag `error`, true or "true", is what Jaeger goes by; [`otel_tags::lift`] sees to the newer tags.
+fn lift_error(span: &mut Span<'_>) {
+    let is_error = |value: &Value<'_>| match value {
+        Value::Bool(value) => *value,
+        Value::String(text) => text == "true",
+        _ => false,
+    };
+    let before = span.attributes.len();
+    span.attributes.retain(|attribute| attribute.key != otel_tags::ERROR || !is_error(&attribute.value));
+    if span.attributes.len() < before {
+        span.status = Status::Error;
+    }
+}

@@ -1,0 +1,103 @@
+//! One trace: its spans and the processes that they refer to, which may stand behind them.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rapidhash::fast::RandomState;
+
+use super::super::json::{Cursor, Fault, Out};
+use super::super::reuse::Reuse;
+use super::id::{self, Id};
+use super::{NO_SERVICE_NAME, span, tag};
+use astracer_model::ids::TraceId;
+use astracer_model::span::{Resource, Scope};
+use astracer_model::value::{Attribute, Value};
+
+/// What lasts from trace to trace.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) resources: Reuse<Resource>,
+    pub(super) scopes: Reuse<Scope>,
+    /// What a span has until its own are known.
+    pub(super) no_resource: Arc<Resource>,
+    pub(super) no_scope: Arc<Scope>,
+}
+
+/// What the spans of a trace need to know of it.
+#[derive(Debug, Default)]
+pub(super) struct Context<'a> {
+    pub(super) trace_id: Option<Id<TraceId>>,
+    pub(super) processes: HashMap<Cow<'a, str>, Arc<Resource>, RandomState>,
+    /// False if the trace is cut off: the processes that are missing were named by the cut.
+    pub(super) whole: bool,
+}
+
+/// Reads the trace at the cursor. Spans are read last, when the processes are known.
+pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
+    let mut context = Context::default();
+    let mut spans = None;
+    let outline = cursor.object(|cursor, key| {
+        match &*key {
+            "traceID" => context.trace_id = id::trace_id(cursor)?,
+            "spans" => {
+                spans = Some(cursor.clone());
+                cursor.skip()?;
+            }
+            "processes" => processes(cursor, out, shared, &mut context)?,
+            _ => drop(cursor.skip()?),
+        }
+        Ok(())
+    });
+    context.whole = outline.is_ok();
+    if let Some(mut spans) = spans {
+        out.records(&mut spans, |cursor, out| span::read(cursor, out, &context, shared))?;
+    }
+    outline
+}
+
+fn processes<'a>(
+    cursor: &mut Cursor<'a>,
+    out: &mut Out<'_>,
+    shared: &mut Shared,
+    context: &mut Context<'a>,
+) -> Result<(), Fault> {
+    cursor.object(|cursor, name| {
+        let start = cursor.clone();
+        match process(cursor, &mut shared.resources) {
+            Ok(resource) => drop(context.processes.insert(name, resource)),
+            Err(fault) => {
+                *cursor = start;
+                cursor.skip()?;
+                out.fault(cursor, fault);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Reads a process: a service name and tags. Equal text gives the same resource.
+pub(super) fn process(
+    cursor: &mut Cursor<'_>,
+    resources: &mut Reuse<Resource>,
+) -> Result<Arc<Resource>, Fault> {
+    let mut start = cursor.clone();
+    let text = cursor.skip()?;
+    resources.try_get_or_make(&[text], || {
+        let mut name = Cow::Borrowed("");
+        let mut attributes = Vec::new();
+        start.object(|cursor, key| match &*key {
+            "serviceName" => {
+                name = cursor.text_or_null()?;
+                Ok(())
+            }
+            "tags" => tag::tags(cursor, &mut attributes),
+            _ => cursor.skip().map(drop),
+        })?;
+        if !name.is_empty() && name != NO_SERVICE_NAME {
+            attributes.insert(0, Attribute { key: "service.name".into(), value: Value::String(name) });
+        }
+        let attributes = attributes.into_iter().map(Attribute::into_owned).collect();
+        Ok(Resource { attributes, ..Resource::default() })
+    })
+}

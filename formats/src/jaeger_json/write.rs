@@ -1,0 +1,422 @@
+//! Traces as Jaeger's query API answers them.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use rapidhash::fast::RandomState;
+use smallvec::SmallVec;
+
+use super::super::TraceWriter;
+use super::super::json::write::hex;
+use super::super::otel_tags::{self, status_word};
+use super::super::otlp::SHARED_KEY;
+use super::super::plain_json::{text_of, write_base64, write_double, write_integer, write_string};
+use super::{
+    EVENT, FLAGS, FOLLOWS_FROM, NO_END, NO_SERVICE_NAME, NO_START, REF_TYPE, REF_TYPE_CHILD_OF, SAMPLED,
+    WARNINGS,
+};
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::span::{Event, Link, Resource, Span, Status, lookup};
+use astracer_model::time::UnixNanos;
+use astracer_model::value::{Attribute, Value};
+
+/// Integers beyond this are rounded by browsers, so Jaeger writes them as strings.
+const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// Writes `{"data": [...]}`, as the query API answers and the UI takes.
+///
+/// # What Jaeger can't hold
+///
+/// - Times are cut to microseconds, durations too. A span that ends before it starts gets duration 0. A missing start or
+///   end is made up, with a warning by which our reader knows it.
+/// - Lists, maps and empty values become text.
+/// - Links lose their attributes, tracestate and flags. A link to a span of the same trace becomes the parent if the
+///   span has none.
+/// - Attributes of the scope become the span's. `service.name` comes first in the resource.
+/// - Flags other than sampled, schema URLs, and counts of attributes that links, scope or resource
+///   dropped are not written.
+pub struct Writer<'w> {
+    out: Box<dyn Write + 'w>,
+    buffer: Vec<u8>,
+    traces: u64,
+}
+
+/// Text that is gathered before it is written.
+const BUFFER_BYTES: usize = 64 << 10;
+
+impl<'w> Writer<'w> {
+    /// A writer to `out`. Output is buffered and complete only after [`TraceWriter::finish`].
+    pub fn new(out: Box<dyn Write + 'w>) -> Self {
+        Self { out, buffer: b"{\"data\":[".to_vec(), traces: 0 }
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        let written = self.out.write_all(&self.buffer);
+        self.buffer.clear();
+        written
+    }
+}
+
+impl TraceWriter for Writer<'_> {
+    /// Spans without a trace id of their own get that of the trace, which is the first span's that has one.
+    fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()> {
+        let id = spans.iter().map(|span| span.trace_id).find(|&id| id != TraceId::ZERO).unwrap_or_default();
+        let mut processes = Processes::default();
+        self.begin_trace(id);
+        for (index, span) in spans.iter().enumerate() {
+            write_span_line(&mut self.buffer, index, span, id, &mut processes);
+        }
+        self.end_trace(&processes)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        put(&mut self.buffer, "\n],\"total\":0,\"limit\":0,\"offset\":0,\"errors\":null}\n");
+        self.write_out()?;
+        self.out.flush()
+    }
+}
+
+impl Writer<'_> {
+    /// Writes a trace whose spans were written before by [`write_span_line`], here in pieces.
+    pub fn written<'s>(
+        &mut self,
+        id: TraceId,
+        spans: impl Iterator<Item = &'s [u8]>,
+        processes: &Processes,
+    ) -> io::Result<()> {
+        self.begin_trace(id);
+        spans.for_each(|piece| self.buffer.extend_from_slice(piece));
+        self.end_trace(processes)
+    }
+
+    fn begin_trace(&mut self, id: TraceId) {
+        comma(&mut self.buffer, self.traces as usize);
+        self.traces += 1;
+        put(&mut self.buffer, "\n{\"traceID\":");
+        write_trace_id(&mut self.buffer, id);
+        put(&mut self.buffer, ",\"spans\":[");
+    }
+
+    fn end_trace(&mut self, processes: &Processes) -> io::Result<()> {
+        let out = &mut self.buffer;
+        put(out, "],\n\"processes\":{");
+        for (index, process) in processes.resources.iter().enumerate() {
+            comma(out, index);
+            put(out, "\"p");
+            write_integer(out, index as u64 + 1);
+            put(out, "\":");
+            write_process(out, process);
+        }
+        put(out, "},\"warnings\":null}");
+        if out.len() < BUFFER_BYTES { Ok(()) } else { self.write_out() }
+    }
+}
+
+/// Appends the span of this index of a trace on a line of its own.
+pub fn write_span_line(
+    out: &mut Vec<u8>,
+    index: usize,
+    span: &Span<'_>,
+    trace_id: TraceId,
+    processes: &mut Processes,
+) {
+    comma(out, index);
+    put(out, "\n");
+    write_span(out, span, trace_id, processes.number(&span.resource));
+}
+
+/// The processes of a trace, numbered from 1 as they come.
+#[derive(Debug, Default)]
+pub struct Processes {
+    resources: SmallVec<[Arc<Resource>; 2]>,
+    /// The numbers of other resources than the first few of these, by address. They are kept, so that no address is
+    /// given to something else.
+    others: Option<Box<Others>>,
+}
+
+type Others = HashMap<*const Resource, (Arc<Resource>, usize), RandomState>;
+
+/// So many resources are compared by address one by one. Spans of a process mostly share one.
+const FEW_RESOURCES: usize = 8;
+
+impl Processes {
+    fn number(&mut self, resource: &Arc<Resource>) -> usize {
+        let same = |known: &Arc<Resource>| Arc::ptr_eq(known, resource);
+        match self.resources.iter().take(FEW_RESOURCES).position(same) {
+            Some(index) => index + 1,
+            None => self.number_of_other(resource),
+        }
+    }
+
+    #[inline(never)]
+    fn number_of_other(&mut self, resource: &Arc<Resource>) -> usize {
+        let address = Arc::as_ptr(resource);
+        if let Some((_, number)) = self.others.as_ref().and_then(|others| others.get(&address)) {
+            return *number;
+        }
+        let equal = self.resources.iter().position(|known| known == resource);
+        let number = equal.unwrap_or(self.resources.len()) + 1;
+        if equal.is_none() {
+            self.resources.push(Arc::clone(resource));
+        }
+        if equal.is_some() || number > FEW_RESOURCES {
+            self.others.get_or_insert_default().insert(address, (Arc::clone(resource), number));
+        }
+        number
+    }
+}
+
+fn write_process(out: &mut Vec<u8>, resource: &Resource) {
+    let name = resource.service_name();
+    put(out, "{\"serviceName\":");
+    write_string(out, if name.is_empty() { NO_SERVICE_NAME } else { name });
+    put(out, ",\"tags\":[");
+    let mut tags = Tags { out, count: 0 };
+    for attribute in resource.attributes.iter().filter(|attribute| attribute.key != "service.name") {
+        tags.value(&attribute.key, &attribute.value);
+    }
+    put(out, "]}");
+}
+
+fn write_span(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId, process: usize) {
+    let own_trace_id = if span.trace_id == TraceId::ZERO { trace_id } else { span.trace_id };
+    put(out, "{\"traceID\":");
+    write_trace_id(out, own_trace_id);
+    put(out, ",\"spanID\":");
+    write_span_id(out, span.span_id);
+    let (flags, warnings) = (kept_flags(span), kept_warnings(span));
+    let flags = flags.map_or(span.flags & SAMPLED, |(_, flags)| flags);
+    if flags != 0 {
+        put(out, ",\"flags\":");
+        write_integer(out, flags);
+    }
+    put(out, ",\"operationName\":");
+    write_string(out, &span.name);
+    put(out, ",\"references\":[");
+    write_references(out, span, own_trace_id);
+    write_times(out, span);
+    put(out, ",\"tags\":[");
+    write_tags(out, span);
+    put(out, "],\"logs\":[");
+    for (index, event) in span.events.iter().enumerate() {
+        comma(out, index);
+        write_log(out, event);
+    }
+    put(out, "],\"processID\":\"p");
+    write_integer(out, process as u64);
+    put(out, "\",\"warnings\":");
+    write_warnings(out, span, warnings.map_or(&[], |(_, warnings)| warnings));
+    put(out, "}");
+}
+
+fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
+    for (index, &parent) in span.parents.iter().enumerate() {
+        comma(out, index);
+        write_reference(out, "CHILD_OF", trace_id, parent);
+    }
+    for (index, link) in span.links.iter().enumerate() {
+        comma(out, span.parents.len() + index);
+        write_reference(
+            out,
+            if is_child_of(link) { "CHILD_OF" } else { FOLLOWS_FROM },
+            link.trace_id,
+            link.span_id,
+        );
+    }
+    put(out, "]");
+}
+
+pub(super) fn is_child_of(link: &Link<'_>) -> bool {
+    lookup(&link.attributes, REF_TYPE).and_then(Value::as_str) == Some(REF_TYPE_CHILD_OF)
+}
+
+fn write_reference(out: &mut Vec<u8>, kind: &str, trace_id: TraceId, span_id: SpanId) {
+    put(out, "{\"refType\":\"");
+    put(out, kind);
+    put(out, "\",\"traceID\":");
+    write_trace_id(out, trace_id);
+    put(out, ",\"spanID\":");
+    write_span_id(out, span_id);
+    put(out, "}");
+}
+
+/// Jaeger knows no spans without start or end: what is missing is made up here, and a warning says so.
+fn write_times(out: &mut Vec<u8>, span: &Span<'_>) {
+    let start = span.start.or(span.end).unwrap_or_default();
+    put(out, ",\"startTime\":");
+    write_integer(out, micros(start));
+    put(out, ",\"duration\":");
+    write_integer(out, span.end.unwrap_or(start).since(start) / 1_000);
+}
+
+fn write_warnings(out: &mut Vec<u8>, span: &Span<'_>, kept: &[Value<'_>]) {
+    let made_up = [(span.start.is_none(), NO_START), (span.end.is_none(), NO_END)];
+    let made_up = made_up.into_iter().filter(|(missing, _)| *missing).map(|(_, warning)| warning);
+    let mut count = 0;
+    for warning in made_up.chain(kept.iter().filter_map(Value::as_str)) {
+        put(out, if count == 0 { "[" } else { "," });
+        write_string(out, warning);
+        count += 1;
+    }
+    put(out, if count == 0 { "null" } else { "]" });
+}
+
+fn write_log(out: &mut Vec<u8>, event: &Event<'_>) {
+    put(out, "{\"timestamp\":");
+    write_integer(out, micros(event.time));
+    put(out, ",\"fields\":[");
+    let mut fields = Tags { out, count: 0 };
+    if !event.name.is_empty() {
+        fields.text(EVENT, &event.name);
+    }
+    fields.all(&event.attributes);
+    fields.count(otel_tags::DROPPED_ATTRIBUTES, event.dropped_attributes);
+    put(out, "]}");
+}
+
+fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
+    let elsewhere = [kept_flags(span).map(|(index, _)| index), kept_warnings(span).map(|(index, _)| index)];
+    let mut tags = Tags { out, count: 0 };
+    tags.text_if_any(otel_tags::SCOPE_NAME, &span.scope.name);
+    tags.text_if_any(otel_tags::SCOPE_VERSION, &span.scope.version);
+    for (index, attribute) in span.attributes.iter().enumerate() {
+        if !elsewhere.contains(&Some(index)) {
+            tags.value(&attribute.key, &attribute.value);
+        }
+    }
+    tags.all(&span.scope.attributes);
+    tags.text_if_any(otel_tags::KIND, span.kind.word().unwrap_or_default());
+    tags.text_if_any(otel_tags::STATUS_CODE, status_word(span.status).unwrap_or_default());
+    if span.status == Status::Error {
+        tags.value(otel_tags::ERROR, &Value::Bool(true));
+    }
+    tags.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
+    tags.text_if_any(otel_tags::TRACE_STATE, &span.trace_state);
+    tags.count(otel_tags::DROPPED_ATTRIBUTES, span.dropped_attributes);
+    tags.count(otel_tags::DROPPED_EVENTS, span.dropped_events);
+    tags.count(otel_tags::DROPPED_LINKS, span.dropped_links);
+    if span.shared {
+        tags.value(SHARED_KEY, &Value::Bool(true));
+    }
+}
+
+/// The attribute that holds Jaeger's own flags, and the flags.
+pub(super) fn kept_flags(span: &Span<'_>) -> Option<(usize, u32)> {
+    let index = span.attributes.iter().position(|attribute| attribute.key == FLAGS)?;
+    match span.attributes[index].value {
+        Value::Int(flags) => u32::try_from(flags).ok().map(|flags| (index, flags)),
+        _ => None,
+    }
+}
+
+/// The attribute that holds Jaeger's own warnings, and the warnings.
+pub(super) fn kept_warnings<'s>(span: &'s Span<'_>) -> Option<(usize, &'s [Value<'s>])> {
+    let index = span.attributes.iter().position(|attribute| attribute.key == WARNINGS)?;
+    match &span.attributes[index].value {
+        Value::Array(items) if items.iter().all(|item| item.as_str().is_some()) => Some((index, items)),
+        _ => None,
+    }
+}
+
+/// The inside of a list of tags.
+struct Tags<'o> {
+    out: &'o mut Vec<u8>,
+    count: usize,
+}
+
+impl Tags<'_> {
+    fn begin(&mut self, key: &str, kind: &str) {
+        comma(self.out, self.count);
+        self.count += 1;
+        put(self.out, "{\"key\":");
+        write_string(self.out, key);
+        put(self.out, ",\"type\":\"");
+        put(self.out, kind);
+        put(self.out, "\",\"value\":");
+    }
+
+    fn text(&mut self, key: &str, text: &str) {
+        self.begin(key, "string");
+        write_string(self.out, text);
+        put(self.out, "}");
+    }
+
+    fn text_if_any(&mut self, key: &str, text: &str) {
+        if !text.is_empty() {
+            self.text(key, text);
+        }
+    }
+
+    fn count(&mut self, key: &str, count: u32) {
+        if count > 0 {
+            self.value(key, &Value::Int(i64::from(count)));
+        }
+    }
+
+    fn all(&mut self, attributes: &[Attribute<'_>]) {
+        for attribute in attributes {
+            self.value(&attribute.key, &attribute.value);
+        }
+    }
+
+    fn value(&mut self, key: &str, value: &Value<'_>) {
+        match value {
+            Value::Bool(value) => {
+                self.begin(key, "bool");
+                put(self.out, if *value { "true" } else { "false" });
+            }
+            Value::Int(value) => {
+                self.begin(key, "int64");
+                if value.unsigned_abs() <= SAFE_INTEGER_MAX {
+                    write_integer(self.out, *value);
+                } else {
+                    write_string(self.out, &value.to_string());
+                }
+            }
+            Value::Double(value) => {
+                self.begin(key, "float64");
+                write_double(self.out, *value);
+            }
+            Value::Bytes(bytes) => {
+                self.begin(key, "binary");
+                write_base64(self.out, bytes);
+            }
+            Value::Empty | Value::String(_) | Value::Array(_) | Value::Map(_) => {
+                return self.text(key, &text_of(value));
+            }
+        }
+        put(self.out, "}");
+    }
+}
+
+fn micros(time: UnixNanos) -> u64 {
+    time.0 / 1_000
+}
+
+/// Jaeger writes ids of 64 bits with 16 digits.
+fn write_trace_id(out: &mut Vec<u8>, id: TraceId) {
+    put(out, "\"");
+    let high = (id.0 >> 64) as u64;
+    if high != 0 {
+        hex(out, high);
+    }
+    hex(out, id.0 as u64);
+    put(out, "\"");
+}
+
+fn write_span_id(out: &mut Vec<u8>, id: SpanId) {
+    put(out, "\"");
+    hex(out, id.0);
+    put(out, "\"");
+}
+
+fn put(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn comma(out: &mut Vec<u8>, index: usize) {
+    if index > 0 {
+        out.push(b',');
+    }
+}

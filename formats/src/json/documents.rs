@@ -1,0 +1,543 @@
+//! Walking through the documents of a file to their units.
+//!
+//! Most files have one document a line. `}`, a line's end and `{` follow each other nowhere inside a JSON value, so
+//! such a line is known to be whole without looking into it, and it is parsed in one pass. Anything else (pretty-printed
+//! documents, a file in one line, documents one behind the other) is walked as a stream: the end of each unit is found
+//! first, then the unit is parsed. Only where a unit is a single record, and lists have one a line, it is parsed at
+//! once, and its end looked for if that fails.
+
+use std::io::{self, BufRead};
+use std::sync::Arc;
+
+use super::NESTING_HARD_MAX;
+use super::cursor::{Cursor, Fault, SUBSTITUTE, Why};
+use super::layout::{Counts, Layout, Members, Role};
+use super::out::Out;
+use super::scan::{Scan, Scanner};
+use super::window::Window;
+use crate::Limits;
+use astracer_model::problem::ProblemKind;
+use astracer_model::sink::Sink;
+
+mod line;
+
+use line::Line;
+
+/// How a file is cut into pieces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pieces {
+    /// Bytes that are asked for at a time.
+    pub(super) step_bytes: usize,
+    /// Lines up to this length are looked for as a whole.
+    pub(super) line_bytes_max: usize,
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self { step_bytes: 128 << 10, line_bytes_max: 1 << 20 }
+    }
+}
+
+pub(super) const INSIDE_A_VALUE: &str = "ends inside a value";
+
+const NO_DOCUMENT: &str = "expected an object or a list";
+
+pub(super) const TOO_DEEP: &str = "nested too deeply";
+
+/// How far into an object is looked for a member that tells what it is.
+const LOOK_BYTES_MAX: usize = 1 << 20;
+
+/// A key longer than this is none that anyone looks for.
+const KEY_BYTES_MAX: usize = 1 << 10;
+
+/// Finds the units of a file, and calls `read_unit` with a cursor at the start of each. It has to read that one value;
+/// when it fails, the failure is reported and the next unit follows.
+pub(crate) fn read_units(
+    input: &mut dyn BufRead,
+    file: &Arc<str>,
+    limits: &Limits,
+    sink: &mut dyn Sink,
+    layout: Layout,
+    read_unit: &mut ReadUnit<'_>,
+) -> Counts {
+    read_pieces(input, file, limits, sink, layout, read_unit, Pieces::default())
+}
+
+/// [`read_units`], in pieces of any size.
+pub(super) fn read_pieces(
+    input: &mut dyn BufRead,
+    file: &Arc<str>,
+    limits: &Limits,
+    sink: &mut dyn Sink,
+    layout: Layout,
+    read_unit: &mut ReadUnit<'_>,
+    pieces: Pieces,
+) -> Counts {
+    let mut reader = Documents {
+        window: Window::new(input, pieces.step_bytes),
+        // A line that is parsed whole holds no longer unit.
+        line_bytes_max: pieces.line_bytes_max.min(limits.record_bytes_max),
+        out: Out::new(file, sink),
+        layout,
+        limits,
+        counts: Counts::default(),
+        read_unit,
+        one_a_line: false,
+        unit_a_line: true,
+        no_newline_before: 0,
+    };
+    reader.run();
+    reader.counts
+}
+
+type ReadUnit<'u> = dyn FnMut(&mut Cursor<'_>, &mut Out<'_>) -> Result<(), Fault> + 'u;
+
+struct Documents<'r, 'u> {
+    window: Window<'r>,
+    line_bytes_max: usize,
+    out: Out<'r>,
+    layout: Layout,
+    limits: &'r Limits,
+    counts: Counts,
+    read_unit: &'r mut ReadUnit<'u>,
+    /// True if the last document filled one line.
+    one_a_line: bool,
+    /// True if the last unit of a list ended its line.
+    unit_a_line: bool,
+    /// The bytes of the file before this one, back to the window's start, were searched for a newline in vain.
+    no_newline_before: u64,
+}
+
+/// The document is over: its problem was reported, or the sink wants no more. The window stands where that was found.
+struct Broken;
+
+impl Documents<'_, '_> {
+    fn run(&mut self) {
+        self.window.skip_byte_order_mark();
+        while let Some(first) = self.token() {
+            if self.out.stopped() {
+                return;
+            }
+            let start = self.window.place();
+            if first == b'{'
+                && let Some((end, last)) = self.whole_line()
+            {
+                let used = self.line(end, last);
+                self.window.advance(used);
+            } else if !matches!(first, b'{' | b'[') {
+                self.bad(NO_DOCUMENT);
+                self.skip_line();
+            } else if self.document(0).is_ok() {
+                self.one_a_line = self.window.place().1 == start.1;
+            } else if !self.out.stopped() {
+                self.resume(start.0);
+            }
+        }
+        if let Some(error) = self.window.take_error() {
+            let kind = match error.kind() {
+                io::ErrorKind::UnexpectedEof => ProblemKind::Truncated,
+                _ => ProblemKind::Unreadable,
+            };
+            self.out.problem(kind, self.window.place(), &error.to_string());
+        }
+    }
+
+    /// The end of the line that starts here, if it is sure that documents fill it, and whether it is the last one.
+    fn whole_line(&mut self) -> Option<(usize, bool)> {
+        let (byte, _) = self.window.place();
+        let mut from = usize::try_from(self.no_newline_before.saturating_sub(byte)).unwrap_or(usize::MAX);
+        let newline = loop {
+            let bytes = self.window.bytes();
+            if let Some(found) = memchr::memchr(b'\n', bytes.get(from..).unwrap_or_default()) {
+                break from + found;
+            }
+            from = from.max(bytes.len());
+            self.no_newline_before = byte + from as u64;
+            if from >= self.line_bytes_max {
+                return None;
+            }
+            if !self.window.more() {
+                break from;
+            }
+        };
+        if newline > self.line_bytes_max {
+            return None;
+        }
+        if !self.window.bytes()[..newline].trim_ascii_end().ends_with(b"}") {
+            // A cut line between others: what is missing must not be looked for in the next one.
+            let cut = self.one_a_line && self.window.get(newline + 1) == Some(b'{');
+            return cut.then_some((newline, false));
+        }
+        for at in newline..newline + self.line_bytes_max {
+            match self.window.get(at) {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => {}
+                Some(b'{') => return Some((newline, false)),
+                None => return Some((newline, true)),
+                Some(_) => break,
+            }
+        }
+        None
+    }
+
+    /// Reads the documents of a line that ends at `end`, and returns how far it came. After a document that breaks off,
+    /// that is where another one seems to begin.
+    fn line(&mut self, end: usize, last: bool) -> usize {
+        let Self { window, out, layout, limits, counts, read_unit, one_a_line, .. } = self;
+        out.enter(window.place());
+        let bytes = &window.bytes()[..end];
+        with_text(bytes, |text| {
+            let mut cursor = Cursor::new(text, 0, limits.nesting_max).made_of(bytes);
+            let mut line = Line { out, layout, counts, read_unit };
+            while cursor.peek().is_some() && !line.out.stopped() {
+                let start = cursor.at();
+                let Err(fault) = line.document(&mut cursor) else { continue };
+                if let Fault { why: Why::End, at } = fault
+                    && last
+                {
+                    line.out.problem_at(ProblemKind::Truncated, text, at, INSIDE_A_VALUE);
+                } else {
+                    line.out.fault(&cursor, fault);
+                }
+                // The document that breaks off may have been found out by the start of the next one.
+                let from = fault.at.saturating_sub(1).max(start).min(end);
+                let next = memchr::memmem::find(&bytes[from..], b"}{");
+                return next.map_or(end, |found| from + found + 1);
+            }
+            *one_a_line = true;
+            end
+        })
+    }
+
+    /// Reads one document as a stream.
+    fn document(&mut self, depth: usize) -> Result<(), Broken> {
+        if depth >= self.limits.nesting_max.min(NESTING_HARD_MAX) {
+            self.out.problem(ProblemKind::Limit, self.window.place(), TOO_DEEP);
+            return Err(Broken);
+        }
+        match self.token() {
+            Some(b'[') => self.list(depth, |this, depth| match this.token() {
+                Some(b'{') if this.layout.bare_list => {
+                    this.counts.documents += 1;
+                    this.unit(depth)
+                }
+                None | Some(b'{' | b'[') => this.document(depth),
+                Some(_) => {
+                    let place = this.window.place();
+                    this.skip(Scanner::new(), 0)?;
+                    this.out.problem(ProblemKind::BadRecord, place, NO_DOCUMENT);
+                    Ok(())
+                }
+            }),
+            Some(b'{') if self.is_unit() => {
+                self.counts.documents += 1;
+                self.unit(depth)
+            }
+            Some(b'{') => self.object(depth),
+            _ => self.broken(NO_DOCUMENT),
+        }
+    }
+
+    fn list(
+        &mut self,
+        depth: usize,
+        mut element: impl FnMut(&mut Self, usize) -> Result<(), Broken>,
+    ) -> Result<(), Broken> {
+        self.window.advance(1);
+        if self.token() == Some(b']') {
+            self.window.advance(1);
+            return Ok(());
+        }
+        loop {
+            if self.out.stopped() {
+                return Err(Broken);
+            }
+            element(self, depth + 1)?;
+            match self.token() {
+                Some(b',') => self.window.advance(1),
+                Some(b']') => {
+                    self.window.advance(1);
+                    return Ok(());
+                }
+                _ => return self.broken("expected ',' or ']'"),
+            }
+        }
+    }
+
+    /// True if the object that begins here is a unit.
+    fn is_unit(&mut self) -> bool {
+        if self.layout.lists.is_empty() || self.layout.unit_keys.is_empty() {
+            return self.layout.lists.is_empty();
+        }
+        loop {
+            let bytes = self.window.bytes();
+            let (seen, look) = (bytes.len(), bytes.len().min(LOOK_BYTES_MAX));
+            let role = with_text(&bytes[..look], |text| self.layout.first_role(Cursor::new(text, 0, 1)));
+            if role != Role::Unknown || look < seen {
+                return role == Role::Unit;
+            }
+            // Twice as much each time, so that all looks together cost as much as the last.
+            while self.window.bytes().len() < 2 * seen && self.window.more() {}
+            if self.window.bytes().len() == seen {
+                return false;
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<(), Broken> {
+        let start = self.window.place();
+        let mut members = Members::default();
+        self.window.advance(1);
+        if self.token() == Some(b'}') {
+            self.window.advance(1);
+            return Ok(());
+        }
+        loop {
+            let role = self.key()?;
+            members.saw(role);
+            match (role, self.token()) {
+                (Role::List, Some(b'[')) => self.list(depth + 1, Self::unit)?,
+                (Role::Wrapper, Some(b'{')) => self.document(depth + 1)?,
+                (Role::List, Some(first)) if first != b'n' => {
+                    self.bad("expected a list");
+                    self.skip(Scanner::new(), 0)?;
+                }
+                _ => self.skip(Scanner::new(), 0)?,
+            }
+            match self.token() {
+                Some(b',') => self.window.advance(1),
+                Some(b'}') => {
+                    self.window.advance(1);
+                    break;
+                }
+                _ => return self.broken("expected ',' or '}'"),
+            }
+        }
+        if !members.count(&mut self.counts) {
+            self.out.problem(ProblemKind::BadRecord, start, &self.layout.missing());
+        }
+        Ok(())
+    }
+
+    /// Reads a key and its colon.
+    fn key(&mut self) -> Result<Role, Broken> {
+        if self.token() != Some(b'"') {
+            return self.broken("expected a key");
+        }
+        let mut role = Role::Unknown;
+        match self.extent(KEY_BYTES_MAX) {
+            Extent::Whole(end) => {
+                role = with_text(&self.window.bytes()[..end], |text| {
+                    let key = Cursor::new(text, 0, 0).string();
+                    key.map_or(Role::Unknown, |key| self.layout.role(&key))
+                });
+                self.window.advance(end);
+            }
+            Extent::TooLong(scanner, at) => self.skip(scanner, at)?,
+            Extent::Cut(at, reason) => return self.cut(at, reason),
+        }
+        if self.token() != Some(b':') {
+            return self.broken("expected ':'");
+        }
+        self.window.advance(1);
+        Ok(role)
+    }
+
+    /// Reads one unit that lies `depth` levels deep.
+    fn unit(&mut self, depth: usize) -> Result<(), Broken> {
+        self.token();
+        if self.layout.unit_is_record && self.unit_a_line && self.record(depth) {
+            return Ok(());
+        }
+        match self.extent(self.limits.record_bytes_max) {
+            Extent::Whole(end) => {
+                self.read(end, depth, true);
+                self.window.advance(end);
+                self.unit_a_line = ends_line(self.window.bytes());
+                Ok(())
+            }
+            Extent::TooLong(scanner, at) => {
+                let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
+                self.out.problem(ProblemKind::Limit, self.window.place(), &detail);
+                self.skip(scanner, at)
+            }
+            Extent::Cut(at, reason) => {
+                self.read(at, depth, false);
+                self.cut(at, reason)
+            }
+        }
+    }
+
+    /// Reads a unit that is one record without looking for its end before, if it lies on this line and nothing is wrong
+    /// with it. False if nothing was read. No line is searched twice, since none but its first unit is tried.
+    fn record(&mut self, depth: usize) -> bool {
+        let Self { window, out, limits, read_unit, .. } = self;
+        let bytes = window.bytes();
+        let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(self.line_bytes_max)]) else {
+            return false;
+        };
+        out.enter(window.place());
+        let line = &bytes[..end];
+        let read = with_text(line, |text| {
+            let mut cursor = Cursor::new(text, depth, limits.nesting_max).made_of(line);
+            // What is wrong is met again, and reported, when the unit's end was found.
+            read_unit(&mut cursor, out).is_ok().then(|| cursor.at())
+        });
+        let Some(used) = read else { return false };
+        window.advance(used);
+        self.unit_a_line = ends_line(self.window.bytes());
+        true
+    }
+
+    /// Hands the unit before `end` to the format. Of a unit that is cut off, what comes before the cut is taken.
+    fn read(&mut self, end: usize, depth: usize, whole: bool) {
+        let Self { window, out, limits, read_unit, .. } = self;
+        out.enter(window.place());
+        let unit = &window.bytes()[..end];
+        with_text(unit, |text| {
+            let mut cursor = Cursor::new(text, depth, limits.nesting_max).made_of(unit);
+            if let Err(fault) = read_unit(&mut cursor, out)
+                && whole
+            {
+                out.fault(&cursor, fault);
+            }
+        });
+    }
+
+    /// The value at the window's start, kept there whole unless it is longer than `bytes_max`.
+    fn extent(&mut self, bytes_max: usize) -> Extent {
+        let mut scanner = Scanner::new();
+        let mut at = 0;
+        loop {
+            match scanner.feed(self.window.bytes(), at) {
+                Scan::Done(end) if end <= bytes_max => return Extent::Whole(end),
+                // Found after all, but to be treated as if it had not been.
+                Scan::Done(_) => return Extent::TooLong(Scanner::new(), 0),
+                Scan::Bad(at, reason) => return Extent::Cut(at, Some(reason)),
+                Scan::More(from) => at = from,
+            }
+            if at > bytes_max {
+                return Extent::TooLong(scanner, at);
+            }
+            if !self.window.more() {
+                return Extent::Cut(self.window.bytes().len(), None);
+            }
+        }
+    }
+
+    /// Steps over a value of any size.
+    fn skip(&mut self, mut scanner: Scanner, mut at: usize) -> Result<(), Broken> {
+        loop {
+            match scanner.feed(self.window.bytes(), at) {
+                Scan::Done(end) => {
+                    self.window.advance(end);
+                    return Ok(());
+                }
+                Scan::Bad(at, reason) => return self.cut(at, Some(reason)),
+                Scan::More(from) => at = from,
+            }
+            self.window.advance(at);
+            at = 0;
+            if !self.window.more() {
+                return self.cut(self.window.bytes().len(), None);
+            }
+        }
+    }
+
+    /// The first byte of the next token, which the window then starts with.
+    fn token(&mut self) -> Option<u8> {
+        loop {
+            let blank = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
+            let bytes = self.window.bytes();
+            let blanks = bytes.iter().position(|byte| !blank(byte)).unwrap_or(bytes.len());
+            self.window.advance(blanks);
+            if let Some(&first) = self.window.bytes().first() {
+                return Some(first);
+            }
+            if !self.window.more() {
+                return None;
+            }
+        }
+    }
+
+    fn bad(&mut self, reason: &str) {
+        self.out.problem(ProblemKind::BadRecord, self.window.place(), reason);
+    }
+
+    /// Reports that the document breaks off here, where something else should be.
+    fn broken<T>(&mut self, reason: &'static str) -> Result<T, Broken> {
+        let reason = if self.window.bytes().is_empty() { None } else { Some(reason) };
+        self.cut(0, reason)
+    }
+
+    /// Reports that the document breaks off at a byte of the window, for a reason or because the input ends.
+    fn cut<T>(&mut self, at: usize, reason: Option<&'static str>) -> Result<T, Broken> {
+        self.window.advance(at);
+        match reason {
+            Some(reason) => self.bad(reason),
+            None if self.window.is_cut_by_error() => {}
+            None => self.out.problem(ProblemKind::Truncated, self.window.place(), INSIDE_A_VALUE),
+        }
+        Err(Broken)
+    }
+
+    fn skip_line(&mut self) {
+        loop {
+            let bytes = self.window.bytes();
+            if let Some(newline) = memchr::memchr(b'\n', bytes) {
+                return self.window.advance(newline + 1);
+            }
+            self.window.advance(bytes.len());
+            if !self.window.more() {
+                return;
+            }
+        }
+    }
+
+    /// After a document that began at byte `start` broke off here: goes to where the next one may begin.
+    fn resume(&mut self, start: u64) {
+        let follows = |before: Option<u8>, first: u8| match before {
+            Some(b'\n') => matches!(first, b'{' | b'['),
+            Some(b'}') => first == b'{',
+            _ => false,
+        };
+        while let Some(first) = self.window.get(0) {
+            let before = self.window.before();
+            let begins = follows(before, first) || self.one_a_line && before == Some(b'\n');
+            if begins && self.window.place().0 > start {
+                return;
+            }
+            let bytes = self.window.bytes();
+            let next = memchr::memchr2(b'\n', b'}', bytes).map_or(bytes.len(), |found| found + 1);
+            self.window.advance(next);
+        }
+    }
+}
+
+/// True if a line ends here, but for a comma.
+fn ends_line(bytes: &[u8]) -> bool {
+    let rest = bytes.strip_prefix(b",").unwrap_or(bytes);
+    rest.strip_prefix(b"\r").unwrap_or(rest).starts_with(b"\n")
+}
+
+/// Where a value ends.
+enum Extent {
+    /// Before this index.
+    Whole(usize),
+    /// Beyond the limit: the scan can go on from this index.
+    TooLong(Scanner, usize),
+    /// It breaks off at this index, for this reason or because the input ends.
+    Cut(usize, Option<&'static str>),
+}
+
+/// Gives `read` the text of some bytes, with substitutes for what is not UTF-8.
+fn with_text<T>(bytes: &[u8], read: impl FnOnce(&str) -> T) -> T {
+    if let Ok(text) = str::from_utf8(bytes) {
+        return read(text);
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| SUBSTITUTE));
+    }
+    read(&text)
+}

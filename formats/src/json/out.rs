@@ -1,0 +1,118 @@
+//! Where a JSON reader's findings go, with their places.
+
+use std::sync::Arc;
+
+use super::cursor::{Cursor, Fault, Why};
+use super::documents::{INSIDE_A_VALUE, TOO_DEEP};
+use astracer_model::problem::{Place, Problem, ProblemKind};
+use astracer_model::sink::{Record, Sink};
+use astracer_model::span::Span;
+
+/// A sink that knows which part of which file the cursor stands in.
+pub(crate) struct Out<'s> {
+    sink: &'s mut dyn Sink,
+    place: Place,
+    /// Byte and line of the start of the cursor's text.
+    text_place: (u64, u64),
+    /// Up to which byte of the text lines were counted, and the line there.
+    counted: (usize, u64),
+}
+
+impl<'s> Out<'s> {
+    pub(super) fn new(file: &Arc<str>, sink: &'s mut dyn Sink) -> Self {
+        Self { sink, place: Place::start_of(file), text_place: (0, 1), counted: (0, 1) }
+    }
+
+    /// Says where the text starts that the cursor stands in.
+    pub(super) fn enter(&mut self, (byte, line): (u64, u64)) {
+        self.text_place = (byte, line);
+        self.counted = (0, line);
+    }
+
+    /// The byte of the file at which a byte of the cursor's text lies.
+    pub(crate) fn byte(&self, at: usize) -> u64 {
+        self.text_place.0 + at as u64
+    }
+
+    /// Hands over a span whose record starts at `start` and ends where the cursor stands.
+    pub(crate) fn span(&mut self, cursor: &Cursor<'_>, start: usize, span: Span<'_>) {
+        self.locate(cursor.text(), start);
+        self.sink.span(span, Record { bytes: cursor.raw_from(start), place: &self.place });
+    }
+
+    /// Reports that the record could not be read.
+    pub(crate) fn fault(&mut self, cursor: &Cursor<'_>, fault: Fault) {
+        let (kind, detail) = match fault.why {
+            Why::Bad(reason) => (ProblemKind::BadRecord, reason),
+            Why::End => (ProblemKind::BadRecord, INSIDE_A_VALUE),
+            Why::TooDeep => (ProblemKind::Limit, TOO_DEEP),
+            Why::Stopped => return,
+        };
+        let detail = if cursor.is_substitute(fault.at) { "invalid UTF-8" } else { detail };
+        self.problem_at(kind, cursor.text(), fault.at, detail);
+    }
+
+    /// Reports something wrong at a byte of the cursor's text.
+    pub(crate) fn problem_at(&mut self, kind: ProblemKind, text: &str, at: usize, detail: &str) {
+        self.locate(text, at);
+        self.problem(kind, (self.place.byte, self.place.line), detail);
+    }
+
+    pub(super) fn problem(&mut self, kind: ProblemKind, (byte, line): (u64, u64), detail: &str) {
+        let place = Place { file: Arc::clone(&self.place.file), line, byte };
+        self.sink.problem(Problem { kind, place, detail: detail.to_owned() });
+    }
+
+    /// True when reading should end.
+    pub(crate) fn stopped(&self) -> bool {
+        self.sink.stopped()
+    }
+
+    /// Reads a list whose elements are records of their own: one that can't be read is reported and stepped over.
+    /// `null` is an empty list.
+    ///
+    /// # Errors
+    ///
+    /// If the brackets of an element don't match, or the list itself is broken.
+    pub(crate) fn records<'a>(
+        &mut self,
+        cursor: &mut Cursor<'a>,
+        mut record: impl FnMut(&mut Cursor<'a>, &mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        cursor.list(|cursor| {
+            if self.stopped() {
+                return Err(Fault { at: cursor.at(), why: Why::Stopped });
+            }
+            self.record(cursor, &mut record)
+        })
+    }
+
+    /// Reads one record; if that fails, reports it and steps over it.
+    pub(super) fn record<'a>(
+        &mut self,
+        cursor: &mut Cursor<'a>,
+        record: &mut dyn FnMut(&mut Cursor<'a>, &mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let start = cursor.clone();
+        let Err(fault) = record(cursor, self) else { return Ok(()) };
+        if let Why::Stopped = fault.why {
+            return Err(fault);
+        }
+        *cursor = start;
+        cursor.skip()?;
+        self.fault(cursor, fault);
+        Ok(())
+    }
+
+    /// Moves the place to a byte of the text. Places mostly come in order, so each line is counted once.
+    fn locate(&mut self, text: &str, at: usize) {
+        let (mut from, mut line) = self.counted;
+        if at < from {
+            (from, line) = (0, self.text_place.1);
+        }
+        line += memchr::memchr_iter(b'\n', &text.as_bytes()[from..at]).count() as u64;
+        self.counted = (at, line);
+        self.place.byte = self.text_place.0 + at as u64;
+        self.place.line = line;
+    }
+}

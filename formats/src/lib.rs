@@ -1,0 +1,98 @@
+//! Readers and writers of trace formats: OTLP (JSON, protobuf), Jaeger, Zipkin v2, HTrace and Nezha's CSV.
+//!
+//! A reader takes one uncompressed stream of a known [`Format`] and hands spans and problems to a
+//! [`Sink`](astracer_model::Sink). This crate opens no file and no archive, joins no traces, and prints nothing.
+//!
+//! ```text
+//! bytes -> detect -> read(format) -> Sink
+//! spans -> writer(format) -> bytes
+//! ```
+//!
+//! # Guarantees of a reader
+//!
+//! A reader never gives up and never hides. A record that cannot be read becomes a [`Problem`](astracer_model::Problem)
+//! with its file, line, byte and reason, and the records around it still come. Readers stream: they hold one buffer and
+//! the largest single record, not the file.
+
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+
+use astracer_model::{Format, Sink, Span};
+
+pub mod detect;
+#[cfg(test)]
+mod drawn;
+pub mod htrace;
+pub mod jaeger_json;
+mod json;
+mod keys;
+pub mod losses;
+mod micros;
+pub mod nezha_csv;
+mod otel_tags;
+mod otlp;
+pub mod otlp_json;
+pub mod otlp_proto;
+mod plain_json;
+mod reuse;
+mod window;
+pub mod zipkin_json;
+
+/// Bounds on the memory and stack that reading one record may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the largest single record (a span, a batch of one resource, a trace object) that is buffered.
+    pub record_bytes_max: usize,
+    /// Nesting of JSON objects and lists, and of protobuf messages.
+    pub nesting_max: usize,
+}
+
+impl Default for Limits {
+    /// 256 MiB for one record, 100 levels.
+    fn default() -> Self {
+        Self { record_bytes_max: 256 << 20, nesting_max: 100 }
+    }
+}
+
+/// Reads one uncompressed stream of this format to its end, handing spans and problems to `sink`.
+///
+/// `file` is the name that places and problems carry.
+pub fn read(format: Format, input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
+    match format {
+        Format::OtlpJson => otlp_json::read(input, file, limits, sink),
+        Format::OtlpProto => otlp_proto::read(input, file, limits, sink),
+        Format::JaegerJson => jaeger_json::read(input, file, limits, sink),
+        Format::ZipkinJson => zipkin_json::read(input, file, limits, sink),
+        Format::HTrace => htrace::read(input, file, limits, sink),
+        Format::NezhaCsv => nezha_csv::read(input, file, limits, sink),
+    }
+}
+
+/// A writer of this format; `None` if the format can only be read.
+pub fn writer<'w>(format: Format, out: Box<dyn Write + 'w>) -> Option<Box<dyn TraceWriter + 'w>> {
+    match format {
+        Format::OtlpJson => Some(Box::new(otlp_json::Writer::new(out))),
+        Format::OtlpProto => Some(Box::new(otlp_proto::Writer::new(out))),
+        Format::JaegerJson => Some(Box::new(jaeger_json::Writer::new(out))),
+        Format::ZipkinJson => Some(Box::new(zipkin_json::Writer::new(out))),
+        Format::HTrace => Some(Box::new(htrace::Writer::new(out))),
+        Format::NezhaCsv => None,
+    }
+}
+
+/// Writes traces in some format.
+pub trait TraceWriter {
+    /// Writes one trace, whose spans come in any order. Output is buffered.
+    ///
+    /// # Errors
+    ///
+    /// If the output can't be written to.
+    fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()>;
+
+    /// Ends the file and flushes it. To be called once, behind the last trace.
+    ///
+    /// # Errors
+    ///
+    /// If the output can't be written to.
+    fn finish(&mut self) -> io::Result<()>;
+}

@@ -1,0 +1,194 @@
+//! What of a span a format has no place for.
+//!
+//! Each format that is written says so beside its writer, span by span, without writing: what is not named here comes
+//! back as it was when the text is read again.
+
+use astracer_model::Format;
+use astracer_model::span::{Link, Span};
+use astracer_model::time::UnixNanos;
+use astracer_model::value::{Attribute, Value};
+
+use super::{htrace, jaeger_json, otlp, zipkin_json};
+
+macro_rules! losses {
+    ($($(#[$doc:meta])* $name:ident $slug:literal $text:literal,)*) => {
+        /// The kinds of loss.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Loss {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Loss {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// A stable name for machines.
+            pub fn slug(self) -> &'static str {
+                match self { $(Self::$name => $slug,)* }
+            }
+
+            /// A phrase for people.
+            pub fn describe(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+losses! {
+    /// The upper half of a trace id.
+    TraceId "trace_id" "trace id cut to its low 64 bits",
+    /// A time was cut to the format's unit.
+    TimePrecision "time_precision" "time cut to the format's unit (milliseconds or microseconds)",
+    /// A start that the format takes for none.
+    Start "start" "start left out: the format has no such time",
+    /// An end without a start, before it, or too near behind it.
+    End "end" "end left out or moved: the format has only durations, or none so short",
+    /// A number, truth value, list, map or bytes.
+    AttributeType "attribute_type" "attribute became text: the format has no such type",
+    /// Of several attributes with one name, the later ones.
+    AttributeRepeated "attribute_repeated" "attribute left out: its name is taken",
+    /// An attribute that the format would misread.
+    AttributeLeftOut "attribute_left_out" "attribute left out: the format would take it for something else",
+    /// An attribute changed its owner: span, scope or resource.
+    AttributeMoved "attribute_moved" "attribute of a resource or scope became the span's, or the reverse",
+    /// An attribute whose name the format uses for a field.
+    ReservedName "reserved_name" "attribute under a name that the format has a meaning for",
+    /// What an event says beside name and time.
+    EventDetails "event_details" "attributes of an event",
+    /// A link.
+    Link "link" "link left out",
+    /// A link to the span's own trace that the format takes for a parent.
+    LinkAsParent "link_as_parent" "link became a parent",
+    /// What a link says beside the ids of the other span.
+    LinkDetails "link_details" "attributes, tracestate or flags of a link, or half of its trace id",
+    /// Flags.
+    Flags "flags" "flags of a span",
+    /// That the span is the server's half of a shared id.
+    Shared "shared" "that client and server share the span's id",
+    /// A description that the format reads as none.
+    StatusMessage "status_message" "description of an error that says only \"true\"",
+    /// The counts of attributes that the SDK cut off from a resource or scope.
+    DroppedCounts "dropped_counts" "counts of attributes that resource or scope dropped",
+    /// The schema of a resource or scope.
+    SchemaUrl "schema_url" "schema URL",
+    /// A resource without a name.
+    ServiceName "service_name" "resource without a service name: it was given one",
+}
+
+/// How many spans lost what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    spans: [u64; Loss::ALL.len()],
+}
+
+impl Losses {
+    /// Counts what `format` can't hold of a span. A format that is only read holds everything.
+    pub fn count(&mut self, format: Format, span: &Span<'_>) {
+        let mut found = Found::default();
+        match format {
+            Format::JaegerJson => jaeger_json::losses(span, &mut found),
+            Format::ZipkinJson => zipkin_json::losses(span, &mut found),
+            Format::HTrace => htrace::losses(span, &mut found),
+            Format::OtlpJson | Format::OtlpProto => otlp::losses(span, &mut found),
+            Format::NezhaCsv => {}
+        }
+        for loss in found.iter() {
+            self.spans[loss as usize] += 1;
+        }
+    }
+
+    /// Kinds that occurred, each with the number of spans that it concerns.
+    pub fn counts(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
+        let counts = Loss::ALL.iter().map(|&loss| (loss, self.spans[loss as usize]));
+        counts.filter(|&(_, spans)| spans > 0)
+    }
+
+    /// True if nothing was lost.
+    pub fn is_empty(&self) -> bool {
+        self.counts().next().is_none()
+    }
+}
+
+/// The losses of one span, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found(u32);
+
+impl Found {
+    pub(super) fn add_if(&mut self, loss: Loss, lost: bool) {
+        self.0 |= u32::from(lost) << loss as u32;
+    }
+
+    pub(super) fn add(&mut self, loss: Loss) {
+        self.add_if(loss, true);
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = Loss> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let loss = Loss::ALL.get(rest.trailing_zeros() as usize).copied();
+            rest &= rest.wrapping_sub(1);
+            loss
+        })
+    }
+
+    /// Times of a span and its events, for a format whose unit is so many nanoseconds.
+    pub(super) fn precision(&mut self, span: &Span<'_>, unit_ns: u64) {
+        let cut = |time: UnixNanos| !time.0.is_multiple_of(unit_ns);
+        let own = span.start.into_iter().chain(span.end).any(cut);
+        self.add_if(Loss::TimePrecision, own || span.events.iter().any(|event| cut(event.time)));
+    }
+
+    /// What neither Jaeger nor Zipkin nor HTrace has a place for.
+    pub(super) fn outside_of_otlp(&mut self, span: &Span<'_>) {
+        let (resource, scope) = (&span.resource, &span.scope);
+        self.add_if(Loss::SchemaUrl, !resource.schema_url.is_empty() || !scope.schema_url.is_empty());
+        self.add_if(Loss::DroppedCounts, resource.dropped_attributes != 0 || scope.dropped_attributes != 0);
+    }
+
+    /// Whether an attribute of a resource is the service's name, for a format that has one name, a text. `named`: whether
+    /// there was one before.
+    pub(super) fn service_name(&mut self, attribute: &Attribute<'_>, named: &mut bool) -> bool {
+        let is_name = attribute.key == "service.name";
+        if is_name {
+            self.add_if(Loss::AttributeRepeated, *named);
+            self.add_if(Loss::AttributeType, attribute.value.as_str().is_none());
+            *named = true;
+        }
+        is_name
+    }
+
+    /// Attributes in a format that has only text.
+    pub(super) fn as_text(&mut self, attributes: &[Attribute<'_>]) {
+        let typed = attributes.iter().any(|attribute| attribute.value.as_str().is_none());
+        self.add_if(Loss::AttributeType, typed);
+    }
+}
+
+/// True if a value is not what its JSON is read back as: bytes, and what JSON has no number for.
+pub(super) fn changes_in_json(value: &Value<'_>) -> bool {
+    match value {
+        Value::Bytes(_) => true,
+        Value::Double(number) => !number.is_finite(),
+        Value::Array(items) => items.iter().any(changes_in_json),
+        Value::Map(members) => any_changes_in_json(members),
+        _ => false,
+    }
+}
+
+/// The same for the members of an object.
+pub(super) fn any_changes_in_json(members: &[Attribute<'_>]) -> bool {
+    members.iter().any(|member| changes_in_json(&member.value))
+}
+
+/// True if a link says more than whom it links to.
+pub(super) fn has_details(link: &Link<'_>) -> bool {
+    !link.attributes.is_empty()
+        || !link.trace_state.is_empty()
+        || link.flags != 0
+        || link.dropped_attributes != 0
+}
+
+#[cfg(test)]
+mod tests;

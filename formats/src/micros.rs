@@ -1,0 +1,51 @@
+//! Times and durations in whole microseconds, as Jaeger and Zipkin write them.
+
+use std::borrow::Cow;
+
+use super::json::{Cursor, Fault, Scalar};
+use astracer_model::time::UnixNanos;
+
+/// Reads an instant; `null` is none.
+pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
+    cursor.peek();
+    let at = cursor.at();
+    match nanos(cursor)? {
+        None => Ok(None),
+        Some(nanos) => match u64::try_from(nanos) {
+            Ok(nanos) => Ok(Some(UnixNanos(nanos))),
+            Err(_) => cursor.fault_at(at, "not a time in microseconds since 1970"),
+        },
+    }
+}
+
+/// Reads a duration, in nanoseconds, which clocks that step can make negative; `null` is none.
+pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
+    nanos(cursor)
+}
+
+/// Microseconds as a number or in a string, with a fraction if need be, as nanoseconds.
+fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
+    if let Some(micros) = cursor.plain_number() {
+        return Ok(Some(i128::from(micros) * 1_000));
+    }
+    let at = cursor.at();
+    let text = match cursor.scalar()? {
+        Scalar::Null => return Ok(None),
+        Scalar::Number(digits) => Cow::Borrowed(digits),
+        Scalar::String(text) => text,
+        Scalar::Bool(_) => Cow::Borrowed(""),
+    };
+    if let Ok(micros) = text.parse::<i64>() {
+        return Ok(Some(i128::from(micros) * 1_000));
+    }
+    match text.parse::<f64>() {
+        // What is too large is cut to the largest integer, which no time reaches.
+        Ok(micros) if micros.is_finite() => Ok(Some((micros * 1_000.0).round() as i128)),
+        _ => cursor.fault_at(at, "not a number of microseconds"),
+    }
+}
+
+/// The end of what starts at an instant and takes so many nanoseconds; `None` before 1970 and after 2554.
+pub(super) fn end(start: UnixNanos, nanos: i128) -> Option<UnixNanos> {
+    u64::try_from(i128::from(start.0).saturating_add(nanos)).ok().map(UnixNanos)
+}

@@ -1,0 +1,287 @@
+//! Nezha's CSV of spans, one a line.
+//!
+//! The columns are `TraceID`, `SpanID`, `ParentID`, `PodName`, `OperationName`, `StartTimeUnixNano`, `EndTimeUnixNano`
+//! and `Duration` (in microseconds), in the order that the header gives. A root's parent is the word `root`. A pod's
+//! service is its name less the last two parts: `ts-order-service-6f6cfc45b-h5m2n` is of `ts-order-service`.
+//!
+//! A row is a line: cells may be quoted, but have no line's end inside. So a stray quote spoils one row only.
+
+use std::borrow::Cow;
+use std::io::BufRead;
+use std::sync::Arc;
+
+use csv_core::ReadRecordResult;
+
+use super::reuse::Reuse;
+use super::window::Window;
+use crate::Limits;
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::problem::{Place, Problem, ProblemKind};
+use astracer_model::sink::{Record, Sink};
+use astracer_model::span::{Parents, Resource, Scope, Span};
+use astracer_model::time::UnixNanos;
+use astracer_model::value::Attribute;
+
+/// Bytes that are asked for at a time.
+const STEP_BYTES: usize = 64 << 10;
+
+/// Reads one file of this format to its end.
+pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
+    let mut window = Window::new(input, STEP_BYTES);
+    window.skip_byte_order_mark();
+    let mut place = Place::start_of(file);
+    let mut rows = Rows::default();
+    while !sink.stopped() {
+        (place.byte, place.line) = window.place();
+        let bytes = match line(&mut window, limits.record_bytes_max) {
+            Line::Whole(bytes) => bytes,
+            Line::End => return,
+            Line::TooLong => {
+                let detail = format!("a row of more than {} bytes", limits.record_bytes_max);
+                sink.problem(Problem { kind: ProblemKind::Limit, place: place.clone(), detail });
+                to_line_end(&mut window);
+                continue;
+            }
+        };
+        let text = without_end(bytes);
+        match rows.read(text) {
+            Ok(Some(span)) => sink.span(span, Record { bytes: text, place: &place }),
+            Ok(None) => {}
+            Err(detail) => {
+                sink.problem(Problem { kind: ProblemKind::BadRecord, place: place.clone(), detail });
+            }
+        }
+        let len = bytes.len();
+        window.advance(len);
+    }
+}
+
+/// True if a line names the columns that a span can't do without.
+pub(super) fn is_header(line: &[u8]) -> bool {
+    Columns::of_header(without_end(line), &mut Cells::default()).is_some()
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+enum Line<'w> {
+    /// With its end, unless the file lacks the last.
+    Whole(&'w [u8]),
+    TooLong,
+    End,
+}
+
+fn line<'w>(window: &'w mut Window<'_>, bytes_max: usize) -> Line<'w> {
+    let mut searched = 0;
+    let len = loop {
+        let bytes = window.bytes();
+        let end = memchr::memchr(b'\n', &bytes[searched..]).map(|found| searched + found + 1);
+        searched = bytes.len();
+        if let Some(len) = end {
+            break len;
+        }
+        if searched > bytes_max || !window.more() {
+            break searched;
+        }
+    };
+    match len {
+        0 => Line::End,
+        _ if len > bytes_max => Line::TooLong,
+        _ => Line::Whole(&window.bytes()[..len]),
+    }
+}
+
+fn to_line_end(window: &mut Window<'_>) {
+    loop {
+        let bytes = window.bytes();
+        match memchr::memchr(b'\n', bytes) {
+            Some(end) => return window.advance(end + 1),
+            None => window.advance(bytes.len()),
+        }
+        if !window.more() {
+            return;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Rows {
+    columns: Option<Columns>,
+    cells: Cells,
+    resources: Reuse<Resource>,
+    scope: Arc<Scope>,
+}
+
+impl Rows {
+    /// The span of a row; none for a header, of which there are several in files put together, and for a blank line.
+    fn read(&mut self, line: &[u8]) -> Result<Option<Span<'_>>, String> {
+        if line.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        let may_be_header = self.columns.is_none() || line.starts_with(self.first_column());
+        if may_be_header && let Some(columns) = Columns::of_header(line, &mut self.cells) {
+            self.columns = Some(columns);
+            return Ok(None);
+        }
+        let Some(columns) = &self.columns else {
+            return Err("no header before it that names TraceID, SpanID and StartTimeUnixNano".to_owned());
+        };
+        self.cells.split(line)?;
+        let cells = &self.cells;
+        let cell = |column: Column| cells.get(columns.index_of[column as usize]);
+        let span_id = SpanId::from_hex(cell(Column::SpanId)).filter(|&id| id != SpanId::ZERO);
+        let parent = match cell(Column::ParentId) {
+            "" | "root" => None,
+            text => Some(SpanId::from_hex(text).ok_or_else(|| bad("ParentID", text))?),
+        };
+        let start = time(cell(Column::Start)).ok_or_else(|| bad("StartTimeUnixNano", cell(Column::Start)))?;
+        let end = match (cell(Column::End), cell(Column::Duration)) {
+            ("", "") => None,
+            ("", text) => Some(end(start, text).ok_or_else(|| bad("Duration", text))?),
+            (text, _) => Some(time(text).ok_or_else(|| bad("EndTimeUnixNano", text))?),
+        };
+        let pod = cell(Column::Pod);
+        Ok(Some(Span {
+            trace_id: TraceId::from_hex(cell(Column::TraceId))
+                .ok_or_else(|| bad("TraceID", cell(Column::TraceId)))?,
+            span_id: span_id.ok_or_else(|| bad("SpanID", cell(Column::SpanId)))?,
+            parents: parent.into_iter().collect::<Parents>(),
+            name: Cow::Borrowed(cell(Column::Operation)),
+            start: Some(start),
+            end,
+            ..Span::of(self.resources.get_or_make(&[pod], || resource_of_pod(pod)), Arc::clone(&self.scope))
+        }))
+    }
+
+    /// What a repeated header begins with.
+    fn first_column(&self) -> &[u8] {
+        self.columns.as_ref().map_or(b"", |columns| &columns.first)
+    }
+}
+
+fn bad(column: &str, text: &str) -> String {
+    let shown: String = text.chars().take(40).collect();
+    format!("{column} is '{shown}'")
+}
+
+fn time(text: &str) -> Option<UnixNanos> {
+    text.trim().parse().ok().map(UnixNanos)
+}
+
+fn end(start: UnixNanos, duration_us: &str) -> Option<UnixNanos> {
+    let duration = UnixNanos::from_micros(duration_us.trim().parse().ok()?)?;
+    start.0.checked_add(duration.0).map(UnixNanos)
+}
+
+fn resource_of_pod(pod: &str) -> Resource {
+    if pod.is_empty() {
+        return Resource::default();
+    }
+    // The deployment's name, then the replica set's and the pod's own part.
+    let service = pod.rsplitn(3, '-').nth(2).unwrap_or(pod);
+    let mut resource = Resource::service(service);
+    resource.attributes.push(Attribute::new("k8s.pod.name", pod).into_owned());
+    resource
+}
+
+#[derive(Clone, Copy)]
+enum Column {
+    TraceId,
+    SpanId,
+    Start,
+    ParentId,
+    Pod,
+    Operation,
+    End,
+    Duration,
+}
+
+/// Where the columns stand.
+struct Columns {
+    /// By [`Column`]; a column that is not there lies behind the last.
+    index_of: [usize; Self::NAMES.len()],
+    /// The first column's name, as written.
+    first: Box<[u8]>,
+}
+
+impl Columns {
+    /// In the order of [`Column`].
+    const NAMES: [&'static str; 8] = [
+        "TraceID",
+        "SpanID",
+        "StartTimeUnixNano",
+        "ParentID",
+        "PodName",
+        "OperationName",
+        "EndTimeUnixNano",
+        "Duration",
+    ];
+    /// So many of them must be there.
+    const NEEDED: usize = 3;
+
+    fn of_header(line: &[u8], cells: &mut Cells) -> Option<Self> {
+        cells.split(line).ok()?;
+        let index_of = Self::NAMES.map(|name| {
+            let mut names = (0..cells.len()).map(|index| cells.get(index).trim());
+            names.position(|cell| cell.eq_ignore_ascii_case(name)).unwrap_or(usize::MAX)
+        });
+        let first = line.split(|&byte| byte == b',').next().unwrap_or(line).into();
+        index_of[..Self::NEEDED].iter().all(|&index| index < usize::MAX).then_some(Self { index_of, first })
+    }
+}
+
+/// The cells of one row, without their quotes.
+struct Cells {
+    reader: csv_core::Reader,
+    text: Vec<u8>,
+    ends: Vec<usize>,
+    count: usize,
+}
+
+impl Default for Cells {
+    fn default() -> Self {
+        // Its own default lacks its tables.
+        Self { reader: csv_core::Reader::new(), text: Vec::new(), ends: Vec::new(), count: 0 }
+    }
+}
+
+impl Cells {
+    fn split(&mut self, line: &[u8]) -> Result<(), String> {
+        self.count = 0;
+        if std::str::from_utf8(line).is_err() {
+            return Err("invalid UTF-8".to_owned());
+        }
+        // No row has more text than its line, nor more cells than bytes.
+        self.text.resize(self.text.len().max(line.len()), 0);
+        let cells = memchr::memchr_iter(b',', line).count() + 2;
+        self.ends.resize(self.ends.len().max(cells), 0);
+        self.reader.reset();
+        let (first, consumed, written, ended) = self.reader.read_record(line, &mut self.text, &mut self.ends);
+        if first != ReadRecordResult::InputEmpty || consumed < line.len() {
+            return Err("a line's end inside a row".to_owned());
+        }
+        // No more input tells the parser that the row is whole.
+        let (last, _, _, ended_last) =
+            self.reader.read_record(&[], &mut self.text[written..], &mut self.ends[ended..]);
+        if last != ReadRecordResult::Record {
+            return Err("a quote is not closed".to_owned());
+        }
+        self.count = ended + ended_last;
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    /// A cell's text, empty if the row has no such cell.
+    fn get(&self, index: usize) -> &str {
+        if index >= self.count {
+            return "";
+        }
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        std::str::from_utf8(&self.text[start..self.ends[index]]).unwrap_or("")
+    }
+}

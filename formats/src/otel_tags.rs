@@ -1,0 +1,134 @@
+//! OpenTelemetry's fields in formats that have no place for them but tags.
+//!
+//! The names are those of OpenTelemetry's "transformation to non-OTLP formats" and of the Jaeger and Zipkin
+//! translations of its collector. Writers put the fields into tags; readers take them out again.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::reuse::Reuse;
+use astracer_model::span::{Scope, Span, SpanKind, Status};
+use astracer_model::value::{Attribute, Value};
+
+pub(super) const SCOPE_NAME: &str = "otel.scope.name";
+pub(super) const SCOPE_VERSION: &str = "otel.scope.version";
+/// The name of [`SCOPE_NAME`] before 2022.
+pub(super) const LIBRARY_NAME: &str = "otel.library.name";
+/// The name of [`SCOPE_VERSION`] before 2022.
+pub(super) const LIBRARY_VERSION: &str = "otel.library.version";
+pub(super) const STATUS_CODE: &str = "otel.status_code";
+pub(super) const STATUS_DESCRIPTION: &str = "otel.status_description";
+pub(super) const DROPPED_ATTRIBUTES: &str = "otel.dropped_attributes_count";
+pub(super) const DROPPED_EVENTS: &str = "otel.dropped_events_count";
+pub(super) const DROPPED_LINKS: &str = "otel.dropped_links_count";
+pub(super) const TRACE_STATE: &str = "w3c.tracestate";
+pub(super) const KIND: &str = "span.kind";
+pub(super) const ERROR: &str = "error";
+
+/// True for the names of tags that [`lift`] makes fields of.
+pub(super) fn is_reserved(key: &str) -> bool {
+    let names = [
+        SCOPE_NAME,
+        SCOPE_VERSION,
+        LIBRARY_NAME,
+        LIBRARY_VERSION,
+        STATUS_CODE,
+        STATUS_DESCRIPTION,
+        DROPPED_ATTRIBUTES,
+        DROPPED_EVENTS,
+        DROPPED_LINKS,
+        TRACE_STATE,
+        KIND,
+    ];
+    matches!(key.as_bytes().first(), Some(b'o' | b'w' | b's')) && names.contains(&key)
+}
+
+/// The word for a status in [`STATUS_CODE`].
+pub(super) fn status_word(status: Status) -> Option<&'static str> {
+    match status {
+        Status::Unset => None,
+        Status::Ok => Some("OK"),
+        Status::Error => Some("ERROR"),
+    }
+}
+
+/// The status for a word: `OK`, and `STATUS_CODE_OK` as old collectors write it.
+fn status_from_word(word: &str) -> Option<Status> {
+    let word = word.strip_prefix("STATUS_CODE_").unwrap_or(word);
+    [("UNSET", Status::Unset), ("OK", Status::Ok), ("ERROR", Status::Error)]
+        .into_iter()
+        .find(|(own, _)| own.eq_ignore_ascii_case(word))
+        .map(|(_, status)| status)
+}
+
+/// Moves what tags say of a span's fields into the fields: scope, status, tracestate, counts of what was dropped, and
+/// the kind if nothing else told it. The tag `error` is left to the format. Tags whose values make no sense stay.
+pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) {
+    let mut scope = [const { Cow::Borrowed("") }; 4];
+    let mut attributes = std::mem::take(&mut span.attributes);
+    attributes.retain_mut(|attribute| {
+        if !matches!(attribute.key.as_bytes().first(), Some(b'o' | b'w' | b's')) {
+            return true;
+        }
+        match &*attribute.key {
+            SCOPE_NAME => !take_text(&mut attribute.value, &mut scope[0]),
+            SCOPE_VERSION => !take_text(&mut attribute.value, &mut scope[1]),
+            LIBRARY_NAME => !take_text(&mut attribute.value, &mut scope[2]),
+            LIBRARY_VERSION => !take_text(&mut attribute.value, &mut scope[3]),
+            STATUS_DESCRIPTION => !take_text(&mut attribute.value, &mut span.status_message),
+            TRACE_STATE => !take_text(&mut attribute.value, &mut span.trace_state),
+            STATUS_CODE => !take(attribute.value.as_str().and_then(status_from_word), &mut span.status),
+            DROPPED_ATTRIBUTES => !take(count(&attribute.value), &mut span.dropped_attributes),
+            DROPPED_EVENTS => !take(count(&attribute.value), &mut span.dropped_events),
+            DROPPED_LINKS => !take(count(&attribute.value), &mut span.dropped_links),
+            KIND if span.kind == SpanKind::Unspecified => {
+                !take(attribute.value.as_str().and_then(SpanKind::from_word), &mut span.kind)
+            }
+            _ => true,
+        }
+    });
+    span.attributes = attributes;
+    let [name, version, old_name, old_version] = scope;
+    let name = if name.is_empty() { old_name } else { name };
+    let version = if version.is_empty() { old_version } else { version };
+    span.scope = scope_of(&name, &version, scopes);
+}
+
+fn scope_of(name: &str, version: &str, scopes: &mut Reuse<Scope>) -> Arc<Scope> {
+    scopes.get_or_make(&[name, version], || Scope {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        ..Scope::default()
+    })
+}
+
+/// Takes the count of an event's or link's dropped attributes out of its attributes.
+pub(super) fn lift_dropped(attributes: &mut Vec<Attribute<'_>>) -> u32 {
+    let mut dropped = 0;
+    attributes.retain(|attribute| {
+        attribute.key != DROPPED_ATTRIBUTES || !take(count(&attribute.value), &mut dropped)
+    });
+    dropped
+}
+
+fn take<T>(found: Option<T>, field: &mut T) -> bool {
+    found.map(|found| *field = found).is_some()
+}
+
+fn take_text<'a>(value: &mut Value<'a>, field: &mut Cow<'a, str>) -> bool {
+    match value {
+        Value::String(text) => {
+            *field = std::mem::take(text);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn count(value: &Value<'_>) -> Option<u32> {
+    match value {
+        Value::Int(value) => u32::try_from(*value).ok(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,90 @@
+//! What OTLP's two forms share.
+//!
+//! A span of OTLP has one parent, and no notion of an id that client and server share. What a [`Span`] has beyond that
+//! is written so that every OTLP reader still gets a sound trace, and ours gets the same span back:
+//!
+//! - The first parent is the span's `parent_span_id`. Each further one is a link to a span of the same trace, with
+//!   the attribute `astracer.parent` = true and no other.
+//! - The server's half of a shared id has the attribute `astracer.shared` = true, as its last.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::losses::{Found, Loss};
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::span::{Link, Span};
+use astracer_model::time::UnixNanos;
+use astracer_model::value::{Attribute, Value};
+
+pub(super) mod gathered;
+#[cfg(test)]
+pub(super) mod testing;
+
+/// Marks a link as a further parent.
+pub(super) const PARENT_KEY: &str = "astracer.parent";
+
+/// Marks the server's half of a shared id.
+pub(super) const SHARED_KEY: &str = "astracer.shared";
+
+/// What OTLP can't hold: the first instant of 1970, which there means none.
+pub(super) fn losses(span: &Span<'_>, found: &mut Found) {
+    found.add_if(Loss::Start, span.start == Some(UnixNanos(0)));
+    found.add_if(Loss::End, span.end == Some(UnixNanos(0)));
+}
+
+/// Takes the marks off a span as read: turns marked links into parents and the attribute into the field.
+pub(super) fn unmark(span: &mut Span<'_>) {
+    if !span.links.is_empty() {
+        let (trace_id, parents) = (span.trace_id, &mut span.parents);
+        span.links.retain(|link| {
+            let marked = is_parent(link, trace_id);
+            if marked {
+                parents.push(link.span_id);
+            }
+            !marked
+        });
+    }
+    if span.attributes.last().is_some_and(|last| is_mark(last, SHARED_KEY)) {
+        span.attributes.pop();
+        span.shared = true;
+    }
+}
+
+/// The parents of a span that are written as links.
+pub(super) fn linked_parents<'s>(span: &'s Span<'_>) -> impl Iterator<Item = SpanId> + 's {
+    span.parents.iter().skip(1).copied()
+}
+
+/// Spans by what they share, in the order in which that comes first. Equal things that were made apart are the same
+/// if they follow each other; beyond that they are not compared.
+pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
+    spans: impl Iterator<Item = &'s Span<'a>>,
+    shared: impl Fn(&'s Span<'a>) -> &'s Arc<T>,
+) -> Vec<(&'s T, Vec<&'s Span<'a>>)> {
+    let mut groups: Vec<(&T, Vec<_>)> = Vec::new();
+    let mut by_address = HashMap::new();
+    let mut last = 0;
+    for span in spans {
+        let shared: &T = shared(span);
+        // Most spans share with the one before.
+        if !groups.get(last).is_some_and(|(group, _)| std::ptr::eq(*group, shared)) {
+            last = *by_address.entry(std::ptr::from_ref(shared)).or_insert_with(|| {
+                if groups.get(last).is_some_and(|(group, _)| *group == shared) {
+                    return last;
+                }
+                groups.push((shared, Vec::new()));
+                groups.len() - 1
+            });
+        }
+        groups[last].1.push(span);
+    }
+    groups
+}
+
+fn is_parent(link: &Link<'_>, trace_id: TraceId) -> bool {
+    link.trace_id == trace_id && matches!(&link.attributes[..], [only] if is_mark(only, PARENT_KEY))
+}
+
+fn is_mark(attribute: &Attribute<'_>, key: &str) -> bool {
+    attribute.key == key && attribute.value == Value::Bool(true)
+}

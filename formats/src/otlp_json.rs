@@ -1,0 +1,109 @@
+//! OTLP export requests as JSON: one a file, one a line, or one behind the other.
+//!
+//! Read is what the OTLP specification writes (hexadecimal ids, lower camel case, numbers for enums, 64-bit integers in
+//! strings), and beside it what protobuf's own JSON mapping allows and recorders wrote: ids in base64, snake case,
+//! names for enums, bare numbers, `null`, the `instrumentationLibrarySpans` of versions before 0.15, and the wrappers
+//! of the query APIs of Jaeger (`{"result": ...}`) and Tempo (`{"batches": ...}`, `{"trace": ...}`). Requests with
+//! logs, metrics or profiles are passed over.
+//!
+//! Written is one request a line. A span's further parents are links with the attribute `astracer.parent` = true; the
+//! server's half of an id that client and server share has the attribute `astracer.shared` = true.
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use super::json::{Cursor, Fault, Layout, Out, read_units};
+use super::reuse::Reuse;
+use crate::Limits;
+use astracer_model::sink::Sink;
+use astracer_model::span::{Resource, Scope};
+
+mod head;
+mod request;
+mod span;
+#[cfg(test)]
+mod tests;
+mod text;
+mod value;
+mod writer;
+
+use head::{Head, SchemaAhead};
+pub use request::Request;
+pub(super) use writer::Writer;
+pub use writer::write_request;
+
+const LAYOUT: Layout = Layout {
+    lists: &["resourceSpans", "resource_spans", "batches"],
+    wrappers: &["result", "trace"],
+    unit_keys: &[],
+    bare_list: false,
+    unit_is_record: false,
+    others: &[
+        "resourceLogs",
+        "resource_logs",
+        "resourceMetrics",
+        "resource_metrics",
+        "resourceProfiles",
+        "resource_profiles",
+    ],
+};
+
+/// Reads one file of this format to its end.
+pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
+    let mut units = Units::default();
+    let counts =
+        read_units(input, file, limits, sink, LAYOUT, &mut |cursor, out| units.resource_spans(cursor, out));
+    if counts.documents == 0 && counts.others > 0 {
+        sink.skipped(file, "OTLP without traces: logs, metrics or profiles");
+    }
+}
+
+const RESOURCE: &[&str] = &["resource"];
+const SCOPE: &[&str] = &["scope", "instrumentationLibrary", "instrumentation_library"];
+const SCOPE_SPANS: &[&str] =
+    &["scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans"];
+const SPANS: &[&str] = &["spans"];
+
+/// Reads the spans of one resource after the other.
+///
+/// A span is handed over with its resource and scope, but these may stand behind it in the file, and their schema
+/// URLs mostly do. So each object is walked twice: first for all but its spans, as far as needed, then for the spans.
+#[derive(Default)]
+struct Units {
+    resources: Reuse<Resource>,
+    scopes: Reuse<Scope>,
+    schema_ahead: SchemaAhead,
+}
+
+impl Units {
+    fn resource_spans(&mut self, cursor: &mut Cursor<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+        let head = Head::ahead(cursor, RESOURCE, SCOPE_SPANS, self.schema_ahead.is_ahead(cursor, out))?;
+        let resource = head.subject(&mut self.resources, out, value::resource);
+        cursor.object(|cursor, key| match &*key {
+            key if SCOPE_SPANS.contains(&key) => {
+                out.records(cursor, |cursor, out| self.scope_spans(&resource, cursor, out))
+            }
+            _ => head.step_over(cursor),
+        })
+    }
+
+    fn scope_spans(
+        &mut self,
+        resource: &Arc<Resource>,
+        cursor: &mut Cursor<'_>,
+        out: &mut Out<'_>,
+    ) -> Result<(), Fault> {
+        let head = Head::ahead(cursor, SCOPE, SPANS, self.schema_ahead.is_ahead(cursor, out))?;
+        let scope = head.subject(&mut self.scopes, out, value::scope);
+        cursor.object(|cursor, key| match &*key {
+            "spans" => out.records(cursor, |cursor, out| {
+                cursor.peek();
+                let start = cursor.at();
+                let span = span::span(cursor, resource, &scope)?;
+                out.span(cursor, start, span);
+                Ok(())
+            }),
+            _ => head.step_over(cursor),
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! What is known of a resource or scope before its spans are read.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use memchr::memmem::Finder;
+
+use crate::json::{Cursor, Fault, Out, Why};
+use crate::reuse::Reuse;
+
+/// The members of a group of spans beside the spans.
+pub(super) struct Head<'a> {
+    /// Where the resource or scope starts, and its text.
+    subject: Option<(Cursor<'a>, &'a str)>,
+    schema_url: Cow<'a, str>,
+}
+
+impl<'a> Head<'a> {
+    /// Reads on from a cursor, which itself stays, until nothing more is needed: past the `groups` of spans only if
+    /// the `subject` stands behind them, or if there is a schema URL ahead.
+    pub(super) fn ahead(
+        cursor: &Cursor<'a>,
+        subject: &[&str],
+        groups: &[&str],
+        schema_ahead: bool,
+    ) -> Result<Self, Fault> {
+        let mut head = Self { subject: None, schema_url: Cow::Borrowed("") };
+        let read = cursor.clone().object(|cursor, key| {
+            if subject.contains(&&*key) {
+                cursor.peek();
+                let start = cursor.clone();
+                head.subject = Some((start, cursor.skip()?));
+            } else if matches!(&*key, "schemaUrl" | "schema_url") {
+                head.schema_url = cursor.text_or_null()?;
+            } else if groups.contains(&&*key) && head.subject.is_some() && !schema_ahead {
+                return Err(Fault { at: cursor.at(), why: Why::Stopped });
+            } else {
+                cursor.skip()?;
+            }
+            Ok(())
+        });
+        // What is wrong behind the subject will be met again when the spans are read.
+        if head.subject.is_none() {
+            read?;
+        }
+        Ok(head)
+    }
+
+    /// Steps over a member that is not spans, without looking for its end a second time.
+    pub(super) fn step_over(&self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+        cursor.peek();
+        match &self.subject {
+            Some((start, text)) if start.at() == cursor.at() => cursor.step(text.len()),
+            _ => drop(cursor.skip()?),
+        }
+        Ok(())
+    }
+
+    /// The resource or scope. If it can't be read that is reported, and the spans get an empty one.
+    pub(super) fn subject<T: Default>(
+        &self,
+        reuse: &mut Reuse<T>,
+        out: &mut Out<'_>,
+        make: impl FnOnce(&mut Cursor<'_>, &str) -> Result<T, Fault>,
+    ) -> Arc<T> {
+        let (start, text) = match &self.subject {
+            Some((start, text)) => (start.clone(), *text),
+            None => (Cursor::new("null", 0, 0), "null"),
+        };
+        let made =
+            reuse.try_get_or_make(&[&*self.schema_url, text], || make(&mut start.clone(), &self.schema_url));
+        made.unwrap_or_else(|fault| {
+            out.fault(&start, fault);
+            Arc::default()
+        })
+    }
+}
+
+/// Tells whether a schema URL may stand further on in a text. Each byte is searched once.
+pub(super) struct SchemaAhead {
+    finder: Finder<'static>,
+    /// From the one byte of the file to the other there is none.
+    without: (u64, u64),
+    /// True if there is one at the end of that range.
+    found: bool,
+}
+
+impl Default for SchemaAhead {
+    fn default() -> Self {
+        Self { finder: Finder::new("\"schema"), without: (0, 0), found: false }
+    }
+}
+
+impl SchemaAhead {
+    pub(super) fn is_ahead(&mut self, cursor: &Cursor<'_>, out: &Out<'_>) -> bool {
+        let (at, end) = (out.byte(cursor.at()), out.byte(cursor.text().len()));
+        let (from, to) = self.without;
+        let searched = from <= at && at <= to && (self.found || end <= to);
+        if !searched {
+            let found = self.finder.find(&cursor.text().as_bytes()[cursor.at()..]);
+            self.without = (at, found.map_or(end, |found| at + found as u64));
+            self.found = found.is_some();
+        }
+        self.found && self.without.1 < end
+    }
+}

@@ -1,0 +1,364 @@
+//! OTLP export requests as protobuf: bare, or each behind its length.
+//!
+//! A bare request fills its file; several behind each other are one, as protobuf defines it. Otherwise the length of
+//! each stands before it, as a varint or, as the collector's file exporter writes it, in four bytes with the highest
+//! first. Which of these a file is shows in its first bytes.
+//!
+//! Read is one resource's spans at a time, so memory is bounded by the largest of these. Every message knows its
+//! length: a broken one is stepped over, be it a span, the spans of a scope or those of a resource. Only a bare
+//! request whose own fields are broken gives no place to go on from.
+//!
+//! Written is each request behind its length as a varint.
+//!
+//! Places have no line. A span's further parents are links with the attribute `astracer.parent` = true; the
+//! server's half of an id that client and server share has the attribute `astracer.shared` = true.
+
+use std::io::{self, BufRead};
+use std::sync::Arc;
+
+use super::reuse::Reuse;
+use super::window::Window;
+use crate::Limits;
+use astracer_model::problem::{Place, Problem, ProblemKind};
+use astracer_model::sink::{Record, Sink};
+use astracer_model::span::{Resource, Scope};
+
+mod message;
+mod request;
+mod size;
+#[cfg(test)]
+mod tests;
+mod wire;
+mod write;
+
+use message::Head;
+pub use request::Request;
+pub use size::otlp_size;
+use wire::{Bytes, Fault, Fields, LEN, Why, varint};
+pub(super) use write::Writer;
+pub use write::write_request;
+
+/// Bytes that are asked for at a time.
+const STEP_BYTES: usize = 128 << 10;
+
+/// Reads one file of this format to its end.
+pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
+    let place = Place { line: 0, ..Place::start_of(file) };
+    let mut reader = Reader {
+        window: Window::new(input, STEP_BYTES),
+        limits,
+        units: Units {
+            sink,
+            place,
+            limits,
+            unit_byte: 0,
+            resources: Reuse::default(),
+            scopes: Reuse::default(),
+        },
+    };
+    // What breaks off has been reported.
+    let _ = reader.run();
+    if let Some(error) = reader.window.take_error() {
+        let kind = match error.kind() {
+            io::ErrorKind::UnexpectedEof => ProblemKind::Truncated,
+            _ => ProblemKind::Unreadable,
+        };
+        reader.problem(kind, &error.to_string());
+    }
+}
+
+/// How requests follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Bare,
+    Varint,
+    Word,
+}
+
+impl Framing {
+    /// Tells from the first bytes: the one that explains them furthest.
+    fn of(prefix: &[u8]) -> Self {
+        let mut best = Self::Bare;
+        for other in [Self::Varint, Self::Word] {
+            if other.explains(prefix) > best.explains(prefix) {
+                best = other;
+            }
+        }
+        best
+    }
+
+    /// How many bytes look like requests with the spans of resources in them, if requests follow each other like this.
+    fn explains(self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() {
+            let (len, used) = match self {
+                Self::Bare => (u64::MAX, 0),
+                Self::Varint => match varint(&bytes[at..]) {
+                    Some(len) => len,
+                    None => return at,
+                },
+                Self::Word => match bytes[at..].first_chunk() {
+                    Some(word) => (u64::from(u32::from_be_bytes(*word)), 4),
+                    None => return at,
+                },
+            };
+            at += used;
+            let end = at.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
+            while at < end.min(bytes.len()) {
+                let Some((len, used)) = varint(&bytes[at + 1..]) else { return at };
+                let start = at + 1 + used;
+                let unit_end = start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
+                let starts_well = len == 0 || bytes.get(start).is_none_or(|tag| UNIT_TAGS.contains(tag));
+                if bytes[at] != REQUEST_TAG || unit_end > end || !starts_well {
+                    return at;
+                }
+                at = unit_end;
+            }
+        }
+        bytes.len()
+    }
+}
+
+/// Field 1 of a request, with its length: the spans of a resource.
+const REQUEST_TAG: u8 = 1 << 3 | LEN;
+/// The fields of the spans of a resource that a message may start with; the last is the first byte of field 1000.
+const UNIT_TAGS: [u8; 4] = [1 << 3 | LEN, 2 << 3 | LEN, 3 << 3 | LEN, 0xc2];
+/// So much of a file shows how its requests follow each other.
+const PREFIX_BYTES: usize = 64 << 10;
+
+struct Reader<'r> {
+    window: Window<'r>,
+    limits: &'r Limits,
+    units: Units<'r>,
+}
+
+/// Reading is over: the input ends, its problem was reported, or the sink wants no more.
+struct Over;
+
+impl Reader<'_> {
+    fn run(&mut self) -> Result<(), Over> {
+        self.window.reach(PREFIX_BYTES);
+        let framing = Framing::of(self.window.bytes());
+        while self.window.get(0).is_some() {
+            let len = match framing {
+                Framing::Bare => None,
+                Framing::Varint => Some(self.varint()?),
+                Framing::Word => {
+                    self.window.reach(4);
+                    let Some(word) = self.window.bytes().first_chunk() else { return self.truncated() };
+                    let len = u32::from_be_bytes(*word);
+                    self.window.advance(4);
+                    Some(u64::from(len))
+                }
+            };
+            self.request(len)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a request of some length, or up to the end of the file.
+    fn request(&mut self, len: Option<u64>) -> Result<(), Over> {
+        let end = len.map(|len| self.window.place().0.saturating_add(len));
+        loop {
+            if self.units.sink.stopped() {
+                return Err(Over);
+            }
+            let start = self.window.place().0;
+            if end.is_some_and(|end| start >= end) {
+                return Ok(());
+            }
+            if end.is_none() && self.window.get(0).is_none() {
+                return Ok(());
+            }
+            let tag = self.varint()?;
+            let len = match tag & 7 {
+                0 => {
+                    self.varint()?;
+                    0
+                }
+                1 => 8,
+                2 => self.varint()?,
+                5 => 4,
+                _ => return self.broken(start, end, "not a field"),
+            };
+            if tag >> 3 == 0 {
+                return self.broken(start, end, "not a field");
+            }
+            let rest = end.map_or(u64::MAX, |end| end.saturating_sub(self.window.place().0));
+            if len > rest {
+                return self.broken(start, end, "a field that is longer than its message");
+            }
+            if tag != u64::from(REQUEST_TAG) {
+                self.skip(len)?;
+            } else if len > self.limits.record_bytes_max as u64 {
+                let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
+                self.problem(ProblemKind::Limit, &detail);
+                self.skip(len)?;
+            } else {
+                self.unit(len as usize)?;
+            }
+        }
+    }
+
+    fn unit(&mut self, len: usize) -> Result<(), Over> {
+        self.window.reach(len);
+        self.units.unit_byte = self.window.place().0;
+        let bytes = self.window.bytes();
+        let there = len.min(bytes.len());
+        let cut = there < len;
+        let stopped = self.units.resource_spans(Bytes { bytes: &bytes[..there], at: 0, cut });
+        self.window.advance(there);
+        if cut {
+            return self.truncated();
+        }
+        if stopped { Err(Over) } else { Ok(()) }
+    }
+
+    /// Reports broken bytes at `start` and goes on behind the request, if its end is known.
+    fn broken(&mut self, start: u64, end: Option<u64>, reason: &str) -> Result<(), Over> {
+        self.problem_at(ProblemKind::BadRecord, start, reason);
+        match end {
+            Some(end) => self.skip(end.saturating_sub(self.window.place().0)),
+            None => Err(Over),
+        }
+    }
+
+    fn skip(&mut self, mut len: u64) -> Result<(), Over> {
+        while len > 0 {
+            if self.window.get(0).is_none() {
+                return self.truncated();
+            }
+            let there = self.window.bytes().len();
+            let step = usize::try_from(len).map_or(there, |len| len.min(there));
+            self.window.advance(step);
+            len -= step as u64;
+        }
+        Ok(())
+    }
+
+    fn varint(&mut self) -> Result<u64, Over> {
+        self.window.reach(10);
+        let bytes = self.window.bytes();
+        match varint(bytes) {
+            Some((value, used)) => {
+                self.window.advance(used);
+                Ok(value)
+            }
+            None if bytes.len() < 10 && bytes.iter().all(|byte| byte & 0x80 != 0) => self.truncated(),
+            None => {
+                self.problem(ProblemKind::BadRecord, "not a number");
+                Err(Over)
+            }
+        }
+    }
+
+    fn truncated<T>(&mut self) -> Result<T, Over> {
+        self.window.advance(self.window.bytes().len());
+        if !self.window.is_cut_by_error() {
+            self.problem(ProblemKind::Truncated, "ends inside a message");
+        }
+        Err(Over)
+    }
+
+    fn problem(&mut self, kind: ProblemKind, detail: &str) {
+        self.problem_at(kind, self.window.place().0, detail);
+    }
+
+    fn problem_at(&mut self, kind: ProblemKind, byte: u64, detail: &str) {
+        let place = Place { byte, ..self.units.place.clone() };
+        self.units.sink.problem(Problem { kind, place, detail: detail.to_owned() });
+    }
+}
+
+/// Reads the spans of one resource after the other.
+struct Units<'r> {
+    sink: &'r mut dyn Sink,
+    place: Place,
+    limits: &'r Limits,
+    /// Where in the file the current unit starts.
+    unit_byte: u64,
+    resources: Reuse<Resource>,
+    scopes: Reuse<Scope>,
+}
+
+impl Units<'_> {
+    /// Reads the spans of a resource; true if the sink wants no more.
+    fn resource_spans(&mut self, unit: Bytes<'_>) -> bool {
+        let head = Head::of(unit);
+        let resource =
+            self.resources.try_get_or_make(&[head.schema_url.as_bytes(), head.subject.bytes], || {
+                message::resource(&head, self.limits.nesting_max)
+            });
+        let resource = resource.unwrap_or_else(|fault| {
+            self.fault(fault);
+            Arc::default()
+        });
+        let result = self.groups(unit, |this, scope_spans| {
+            let head = Head::of(scope_spans);
+            let scope =
+                this.scopes.try_get_or_make(&[head.schema_url.as_bytes(), head.subject.bytes], || {
+                    message::scope(&head, this.limits.nesting_max)
+                });
+            let scope = scope.unwrap_or_else(|fault| {
+                this.fault(fault);
+                Arc::default()
+            });
+            this.groups(scope_spans, |this, span| this.span(span, &resource, &scope))
+        });
+        let stopped = matches!(result, Err(Fault { why: Why::Stopped, .. }));
+        if let Err(fault) = result {
+            self.fault(fault);
+        }
+        stopped
+    }
+
+    /// Reads the groups of a resource's spans, or the spans of such a group. One that is broken is stepped over.
+    fn groups<'a>(
+        &mut self,
+        message: Bytes<'a>,
+        mut read: impl FnMut(&mut Self, Bytes<'a>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut fields = Fields::of(message);
+        while let Some(field) = fields.next()? {
+            match field.number {
+                // 1000 is what groups were under when a scope was called an instrumentation library.
+                2 | 1000 => match read(self, field.message()?) {
+                    Ok(()) => {}
+                    Err(fault @ Fault { why: Why::Stopped, .. }) => return Err(fault),
+                    Err(fault) => self.fault(fault),
+                },
+                3 => drop(field.text()?),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn span(
+        &mut self,
+        message: Bytes<'_>,
+        resource: &Arc<Resource>,
+        scope: &Arc<Scope>,
+    ) -> Result<(), Fault> {
+        if self.sink.stopped() {
+            return Err(Fault { at: message.at, why: Why::Stopped });
+        }
+        if message.cut {
+            return Err(Fault { at: message.at, why: Why::Cut });
+        }
+        let span = message::span(message, resource, scope, self.limits.nesting_max)?;
+        self.place.byte = self.unit_byte + message.at as u64;
+        self.sink.span(span, Record { bytes: message.bytes, place: &self.place });
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        let (kind, detail) = match fault.why {
+            Why::Bad(reason) => (ProblemKind::BadRecord, reason),
+            Why::TooDeep => (ProblemKind::Limit, "nested too deeply"),
+            Why::Cut | Why::Stopped => return,
+        };
+        let place = Place { byte: self.unit_byte + fault.at as u64, ..self.place.clone() };
+        self.sink.problem(Problem { kind, place, detail: detail.to_owned() });
+    }
+}

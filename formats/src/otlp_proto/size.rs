@@ -1,0 +1,106 @@
+//! How large a span is in OTLP, without writing it.
+//!
+//! This is the yardstick by which recordings of different formats are compared: the bytes that a span's message takes
+//! in a request, without its tag and length there, as SDKs write it: ids in full, and a status even if it is unset.
+
+use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
+use astracer_model::span::{Event, Link, Span};
+use astracer_model::value::{Attribute, Value};
+
+/// Tag, length and content of a trace id and of a span id.
+const TRACE_ID: usize = 1 + 1 + 16;
+const SPAN_ID: usize = 1 + 1 + 8;
+
+/// The bytes of a span as an OTLP protobuf message, with its [further parents](astracer_model::Span::parents) as links.
+pub fn otlp_size(span: &Span<'_>) -> usize {
+    let status = text(&span.status_message) + if span.status as u8 == 0 { 0 } else { 1 + 1 };
+    let kind = if span.kind as u8 == 0 { 0 } else { 1 + 1 };
+    let parent = if span.parents.is_empty() { 0 } else { SPAN_ID };
+    let parent_link = message(TRACE_ID + SPAN_ID + mark(PARENT_KEY));
+    let shared = if span.shared { mark(SHARED_KEY) } else { 0 };
+    let flags = if span.flags == 0 { 0 } else { 2 + 4 };
+    TRACE_ID
+        + SPAN_ID
+        + text(&span.trace_state)
+        + parent
+        + text(&span.name)
+        + kind
+        + fixed64(span.start.map_or(0, |start| start.0))
+        + fixed64(span.end.map_or(0, |end| end.0))
+        + attributes(&span.attributes)
+        + shared
+        + count(span.dropped_attributes)
+        + span.events.iter().map(|event| message(event_size(event))).sum::<usize>()
+        + count(span.dropped_events)
+        + linked_parents(span).count() * parent_link
+        + span.links.iter().map(|link| message(link_size(link))).sum::<usize>()
+        + count(span.dropped_links)
+        + message(status)
+        + flags
+}
+
+fn event_size(event: &Event<'_>) -> usize {
+    fixed64(event.time.0)
+        + text(&event.name)
+        + attributes(&event.attributes)
+        + count(event.dropped_attributes)
+}
+
+fn link_size(link: &Link<'_>) -> usize {
+    let flags = if link.flags == 0 { 0 } else { 1 + 4 };
+    TRACE_ID
+        + SPAN_ID
+        + text(&link.trace_state)
+        + attributes(&link.attributes)
+        + count(link.dropped_attributes)
+        + flags
+}
+
+fn attributes(attributes: &[Attribute<'_>]) -> usize {
+    attributes.iter().map(|attribute| message(attribute_size(attribute))).sum()
+}
+
+fn attribute_size(attribute: &Attribute<'_>) -> usize {
+    text(&attribute.key) + message(value_size(&attribute.value))
+}
+
+/// A value has one member, which is written even if it is zero or empty.
+fn value_size(value: &Value<'_>) -> usize {
+    match value {
+        Value::Empty => 0,
+        Value::String(text) => message(text.len()),
+        Value::Bool(_) => 1 + 1,
+        Value::Int(value) => 1 + varint(*value as u64),
+        Value::Double(_) => 1 + 8,
+        Value::Bytes(bytes) => message(bytes.len()),
+        Value::Array(items) => message(items.iter().map(|item| message(value_size(item))).sum()),
+        Value::Map(items) => message(attributes(items)),
+    }
+}
+
+/// An attribute that is true.
+fn mark(key: &str) -> usize {
+    message(text(key) + message(1 + 1))
+}
+
+/// A field of this many bytes of content, under a number below 16.
+fn message(len: usize) -> usize {
+    1 + varint(len as u64) + len
+}
+
+fn text(text: &str) -> usize {
+    if text.is_empty() { 0 } else { message(text.len()) }
+}
+
+fn count(count: u32) -> usize {
+    if count == 0 { 0 } else { 1 + varint(u64::from(count)) }
+}
+
+fn fixed64(value: u64) -> usize {
+    if value == 0 { 0 } else { 1 + 8 }
+}
+
+/// Seven bits a byte, and one byte for zero.
+fn varint(value: u64) -> usize {
+    (70 - (value | 1).leading_zeros() as usize) / 7
+}

@@ -1,0 +1,62 @@
+//! Zipkin's v2 JSON: what its API takes and answers, and what its UI downloads.
+//!
+//! Read are a list of spans, a list of traces (which are lists of spans), and spans that follow each other, one a line
+//! or not.
+//!
+//! # How spans map to ours
+//!
+//! | Zipkin | here |
+//! |---|---|
+//! | `traceId`, `id` | ids, of 64 or 128 bits |
+//! | `parentId`, then those in the tag `astracer.parents` | parents |
+//! | `kind`, else the tag `span.kind` | kind |
+//! | `timestamp`, `duration` in microseconds | start and end, unknown if missing; a `timestamp` of 0 is missing |
+//! | `shared` | shared |
+//! | `debug` | attribute `zipkin.debug` |
+//! | `localEndpoint` | resource: `service.name`, `net.host.ip`, `net.host.port`; a second address, which is then the IPv6 one, as `zipkin.local.ipv6` |
+//! | `remoteEndpoint` | attributes `peer.service`, `network.peer.address`, `network.peer.port`, and `zipkin.remote.ipv6`, as far as tags don't say the same |
+//! | tag `otel.status_code`, else `error` (anything but "false") | status; the text of `error` is its description |
+//! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |
+//! | tags `w3c.tracestate`, `otel.dropped_*_count` | tracestate; what the SDK cut off |
+//! | tags `otlp.link.N`, as OpenTelemetry's collector writes them | links |
+//! | tags of the namespaces `service`, `telemetry`, `host`, `os`, `process`, `container`, `k8s`, `cloud`, `deployment`, `device` | attributes of the resource |
+//! | other `tags` | attributes |
+//! | `annotations` | events: `"name": {attributes}` as OpenTelemetry's specification has it, `name|{attributes}|0` as its collector has it, else the name |
+//!
+//! Names of attributes for endpoints are those that OpenTelemetry's collector (local) and its current semantic
+//! conventions (remote) use. Spans of the older v1 format are bad records.
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use super::json::{Layout, read_units};
+use crate::Limits;
+use astracer_model::sink::Sink;
+
+mod annotation;
+mod endpoint;
+mod link;
+mod loss;
+mod span;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub(super) use loss::losses;
+pub(super) use write::Writer;
+pub use write::write_span;
+
+/// The tag for parents beyond the first: ids with commas between.
+const MORE_PARENTS: &str = "astracer.parents";
+/// The attribute for the flag that a span is to be kept whatever samplers say.
+const DEBUG: &str = "zipkin.debug";
+
+/// Spans are units, in lists, in lists of lists, or by themselves.
+const LAYOUT: Layout =
+    Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
+
+/// Reads one file of this format to its end.
+pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
+    let mut shared = span::Shared::default();
+    read_units(input, file, limits, sink, LAYOUT, &mut |cursor, out| span::read(cursor, out, &mut shared));
+}

@@ -1,0 +1,79 @@
+//! What Zipkin can't hold of a span.
+
+use super::super::keys::Keys;
+use super::super::losses::{Found, Loss, any_changes_in_json};
+use super::super::otel_tags;
+use super::super::plain_json::text_of;
+use super::endpoint::{Endpoint, is_local, peer_port};
+use super::span::tells_of_resource;
+use super::{DEBUG, MORE_PARENTS, link};
+use astracer_model::span::{Span, Status};
+use astracer_model::value::{Attribute, Value};
+
+const MICRO_NS: u64 = 1_000;
+
+pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
+    found.outside_of_otlp(span);
+    found.precision(span, MICRO_NS);
+    match span.start.filter(|start| start.0 >= MICRO_NS) {
+        Some(start) => found.add_if(Loss::End, span.end.is_some_and(|end| end.0 < start.0 + MICRO_NS)),
+        None => {
+            found.add_if(Loss::Start, span.start.is_some());
+            found.add_if(Loss::End, span.end.is_some());
+        }
+    }
+    found.add_if(Loss::Flags, span.flags != 0);
+    found.add_if(Loss::ServiceName, span.resource.service_name().is_empty());
+    found.add_if(Loss::StatusMessage, span.status == Status::Error && span.status_message == "true");
+
+    let mut keys = Keys::default();
+    for attribute in &span.attributes {
+        if is_untrue_error(attribute) {
+            found.add(Loss::AttributeLeftOut);
+        } else if !(attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_))) {
+            let typed = attribute.value.as_str().is_none() && !is_remote_port(attribute, span);
+            found.add_if(Loss::AttributeType, typed);
+            found.add_if(Loss::AttributeMoved, tells_of_resource(&attribute.key));
+            tag(attribute, &mut keys, found);
+        }
+    }
+    for attribute in &span.scope.attributes {
+        found.as_text(std::slice::from_ref(attribute));
+        found.add(Loss::AttributeMoved);
+        tag(attribute, &mut keys, found);
+    }
+    let mut local = Keys::default();
+    for attribute in &span.resource.attributes {
+        if is_local(attribute) {
+            found.add_if(Loss::AttributeRepeated, !local.insert(&attribute.key));
+        } else {
+            found.as_text(std::slice::from_ref(attribute));
+            found.add_if(Loss::AttributeMoved, !tells_of_resource(&attribute.key));
+            tag(attribute, &mut keys, found);
+        }
+    }
+
+    found.add_if(Loss::AttributeType, span.events.iter().any(|event| any_changes_in_json(&event.attributes)));
+    found.add_if(Loss::AttributeType, span.links.iter().any(|link| any_changes_in_json(&link.attributes)));
+    found.add_if(Loss::LinkDetails, span.links.iter().any(|link| link.flags != 0));
+}
+
+/// What holds for any attribute that becomes a tag.
+fn tag<'k>(attribute: &'k Attribute<'_>, keys: &mut Keys<'k>, found: &mut Found) {
+    found.add_if(Loss::AttributeRepeated, !keys.insert(&attribute.key));
+    let key = &*attribute.key;
+    let reserved = otel_tags::is_reserved(key) || link::is_key(key);
+    found.add_if(Loss::ReservedName, reserved || matches!(key, otel_tags::ERROR | MORE_PARENTS));
+}
+
+/// True for the number of the remote endpoint's port, which is one again when it is read.
+fn is_remote_port(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
+    peer_port(attribute).is_some_and(|port| {
+        Endpoint::remote(span.kind, &span.attributes).is_some_and(|remote| remote.port == port)
+    })
+}
+
+/// Zipkin takes any tag `error` for an error.
+pub(super) fn is_untrue_error(attribute: &Attribute<'_>) -> bool {
+    attribute.key == otel_tags::ERROR && text_of(&attribute.value) == "false"
+}

@@ -1,0 +1,194 @@
+//! One span.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::super::json::{Cursor, Fault, Out};
+use super::super::reuse::Reuse;
+use super::super::{micros, otel_tags, plain_json};
+use super::endpoint::Endpoint;
+use super::{DEBUG, MORE_PARENTS, annotation, link};
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::span::{Event, Resource, Scope, Span, SpanKind, Status};
+use astracer_model::time::UnixNanos;
+use astracer_model::value::{Attribute, Value};
+
+/// What lasts from span to span.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    resources: Reuse<Resource>,
+    scopes: Reuse<Scope>,
+    /// What a span has until its own are known.
+    no_resource: Arc<Resource>,
+    no_scope: Arc<Scope>,
+}
+
+/// First parts of the names of attributes that tell of a resource.
+const RESOURCE_NAMESPACES: &[&str] =
+    &["service", "telemetry", "host", "os", "process", "container", "k8s", "cloud", "deployment", "device"];
+
+/// Reads the span at the cursor and hands it over.
+pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
+    let begin = cursor.at();
+    let mut span = Span::of(Arc::clone(&shared.no_resource), Arc::clone(&shared.no_scope));
+    let (mut duration_at, mut duration) = (begin, None);
+    let (mut local, mut remote) = (Endpoint::default(), Endpoint::default());
+    let mut debug = None;
+    cursor.object(|cursor, key| {
+        match &*key {
+            "traceId" => span.trace_id = id(cursor, TraceId::from_hex)?.unwrap_or_default(),
+            "id" => span.span_id = id(cursor, SpanId::from_hex)?.unwrap_or_default(),
+            "parentId" => span.parents.extend(id(cursor, SpanId::from_hex)?),
+            "name" => span.name = cursor.text_or_null()?,
+            "kind" => span.kind = kind(cursor)?,
+            "timestamp" => span.start = micros::instant(cursor)?.filter(|&start| start != UnixNanos(0)),
+            "duration" => (duration_at, duration) = (cursor.at(), micros::duration(cursor)?),
+            "shared" => span.shared = cursor.bool()?,
+            "debug" => debug = (!cursor.null()?).then(|| cursor.bool()).transpose()?,
+            "localEndpoint" => local = Endpoint::read(cursor)?,
+            "remoteEndpoint" => remote = Endpoint::read(cursor)?,
+            "annotations" => cursor.list(|cursor| {
+                span.events.push(event(cursor)?);
+                Ok(())
+            })?,
+            "tags" => tags(cursor, &mut span.attributes)?,
+            "binaryAnnotations" => return cursor.fault_at(begin, "a span of Zipkin's v1 format"),
+            _ => drop(cursor.skip()?),
+        }
+        Ok(())
+    })?;
+    if span.trace_id == TraceId::ZERO || span.span_id == SpanId::ZERO {
+        return cursor.fault_at(begin, "a span needs a traceId and an id");
+    }
+    if let (Some(start), Some(duration)) = (span.start, duration) {
+        let Some(end) = micros::end(start, duration) else {
+            return cursor.fault_at(duration_at, "the span would end outside the years 1970 to 2554");
+        };
+        span.end = Some(end);
+    }
+    if let Some(debug) = debug {
+        span.attributes.push(Attribute { key: DEBUG.into(), value: Value::Bool(debug) });
+    }
+    span.resource = resource(local, &mut span.attributes, &mut shared.resources);
+    link::lift(&mut span);
+    lift_parents(&mut span);
+    otel_tags::lift(&mut span, &mut shared.scopes);
+    lift_error(&mut span);
+    if !remote.is_empty() {
+        remote.add_to(&mut span);
+    }
+    out.span(cursor, begin, span);
+    Ok(())
+}
+
+/// Reads a hexadecimal id; `null` and an empty one are none.
+fn id<T>(cursor: &mut Cursor<'_>, hex: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Fault> {
+    cursor.peek();
+    let at = cursor.at();
+    let text = cursor.text_or_null()?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    hex(&text).map_or_else(|| cursor.fault_at(at, "not an id"), |id| Ok(Some(id)))
+}
+
+fn kind(cursor: &mut Cursor<'_>) -> Result<SpanKind, Fault> {
+    cursor.peek();
+    let at = cursor.at();
+    let word = cursor.text_or_null()?;
+    if word.is_empty() {
+        return Ok(SpanKind::Unspecified);
+    }
+    SpanKind::from_word(&word).map_or_else(|| cursor.fault_at(at, "unknown kind"), Ok)
+}
+
+fn event<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
+    let (mut time, mut value) = (UnixNanos(0), Cow::Borrowed(""));
+    cursor.object(|cursor, key| {
+        match &*key {
+            "timestamp" => time = micros::instant(cursor)?.unwrap_or_default(),
+            "value" => value = cursor.text_or_null()?,
+            _ => drop(cursor.skip()?),
+        }
+        Ok(())
+    })?;
+    Ok(annotation::read(time, value))
+}
+
+/// Reads tags. Zipkin has only text there, but who writes numbers means numbers.
+fn tags<'a>(cursor: &mut Cursor<'a>, attributes: &mut Vec<Attribute<'a>>) -> Result<(), Fault> {
+    attributes.extend(plain_json::read_members(cursor)?);
+    Ok(())
+}
+
+/// True for the name of an attribute that is taken for a resource's.
+pub(super) fn tells_of_resource(key: &str) -> bool {
+    // Most keys begin with another letter than any of the namespaces, or have no point where theirs would be.
+    let is_first = |name: &str| key.as_bytes().get(name.len()) == Some(&b'.') && key.starts_with(name);
+    matches!(key.as_bytes().first(), Some(b'c' | b'd' | b'h' | b'k' | b'o' | b'p' | b's' | b't'))
+        && RESOURCE_NAMESPACES.iter().any(|name| is_first(name))
+}
+
+/// Makes the resource from the local endpoint and those tags that tell of a resource.
+fn resource<'a>(
+    local: Endpoint<'a>,
+    attributes: &mut Vec<Attribute<'a>>,
+    resources: &mut Reuse<Resource>,
+) -> Arc<Resource> {
+    let tells =
+        |attribute: &Attribute<'_>| attribute.value.as_str().is_some() && tells_of_resource(&attribute.key);
+    let told: Vec<_> = attributes.extract_if(.., |attribute| tells(attribute)).collect();
+    let port = local.port.to_le_bytes();
+    let mut texts: SmallVec<[&[u8]; 16]> =
+        smallvec![local.service.as_bytes(), local.ipv4.as_bytes(), local.ipv6.as_bytes(), &port[..]];
+    for tag in &told {
+        texts.extend([tag.key.as_bytes(), tag.value.as_str().unwrap_or_default().as_bytes()]);
+    }
+    resources.get_or_make(&texts, || {
+        let all = local.clone().into_resource_attributes().into_iter().chain(told.iter().cloned());
+        Resource { attributes: all.map(Attribute::into_owned).collect(), ..Resource::default() }
+    })
+}
+
+/// Moves the parents that Zipkin has no place for out of the attributes.
+fn lift_parents(span: &mut Span<'_>) {
+    let parents = &mut span.parents;
+    span.attributes.retain(|attribute| {
+        if attribute.key != MORE_PARENTS {
+            return true;
+        }
+        let ids = attribute.value.as_str().unwrap_or_default().split(',').map(SpanId::from_hex);
+        match ids.collect::<Option<Vec<_>>>() {
+            Some(more) => {
+                parents.extend(more);
+                false
+            }
+            None => true,
+        }
+    });
+}
+
+/// The tag `error` means an error, unless its text is "false" or the status was told otherwise; its text describes it,
+/// unless that is "true" or there is a description.
+fn lift_error(span: &mut Span<'_>) {
+    let Some(index) = span.attributes.iter().position(|attribute| attribute.key == otel_tags::ERROR) else {
+        return;
+    };
+    let text = plain_json::text_of(&span.attributes[index].value);
+    let says_nothing = text.is_empty() || text == "true";
+    match span.status {
+        Status::Unset if text != "false" => {}
+        Status::Error if says_nothing || span.status_message.is_empty() => {}
+        _ => return,
+    }
+    span.status = Status::Error;
+    let value = span.attributes.remove(index).value;
+    if !says_nothing {
+        span.status_message = match value {
+            Value::String(text) => text,
+            other => plain_json::text_of(&other).into_owned().into(),
+        };
+    }
+}

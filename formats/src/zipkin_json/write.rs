@@ -1,0 +1,286 @@
+//! Spans as Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation.
+
+use std::io::{self, Write};
+
+use super::super::TraceWriter;
+use super::super::json::write::hex;
+use super::super::keys::Keys;
+use super::super::otel_tags::{self, status_word};
+use super::super::plain_json::{text_of, write_integer, write_string};
+use super::endpoint::{Endpoint, is_local};
+use super::loss::is_untrue_error;
+use super::{DEBUG, MORE_PARENTS, annotation, link};
+use astracer_model::span::{Span, SpanKind, Status, lookup};
+use astracer_model::time::UnixNanos;
+use astracer_model::value::Value;
+
+/// Writes one list of spans, trace after trace, as Zipkin's API and UI take it. What Zipkin can't hold stands at
+/// [`write_span`].
+pub(crate) struct Writer<'w> {
+    out: Box<dyn Write + 'w>,
+    buffer: Vec<u8>,
+    any: bool,
+}
+
+/// Text that is gathered before it is written.
+const BUFFER_BYTES: usize = 64 << 10;
+
+impl<'w> Writer<'w> {
+    pub(crate) fn new(out: Box<dyn Write + 'w>) -> Self {
+        Self { out, buffer: b"[".to_vec(), any: false }
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        let written = self.out.write_all(&self.buffer);
+        self.buffer.clear();
+        written
+    }
+}
+
+impl TraceWriter for Writer<'_> {
+    fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()> {
+        for span in spans {
+            put(&mut self.buffer, if self.any { ",\n" } else { "\n" });
+            self.any = true;
+            write_span(&mut self.buffer, span);
+            if self.buffer.len() >= BUFFER_BYTES {
+                self.write_out()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        put(&mut self.buffer, "\n]\n");
+        self.write_out()?;
+        self.out.flush()
+    }
+}
+
+/// Appends one span as a JSON object, as Zipkin's `POST /api/v2/spans` takes it in a list.
+///
+/// # What Zipkin can't hold
+///
+/// - Times are cut to microseconds, durations too; what takes less than one is rounded up to it, as Zipkin asks.
+///   A start in the first microsecond of 1970 is no start. A span that ends before it starts is given the shortest
+///   duration, and one with an end but no start loses the end.
+/// - Tags are text: booleans, numbers, lists, maps and bytes come back as strings. Of two attributes with one name,
+///   the first is written; a span's come before its scope's, and those before its resource's.
+/// - Tags are the span's: attributes of the scope and, outside of the namespaces that tell of a resource
+///   (see the [module](super)), those of the resource come back as attributes of the span.
+/// - A resource without a service name gets OpenTelemetry's default, `unknown_service`.
+/// - An attribute `error` that is false is left out, since Zipkin takes its presence for an error.
+/// - Flags, schema URLs, links' flags, and counts of attributes that scope or resource dropped are not written.
+pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
+    put(out, "{\"traceId\":\"");
+    // Zipkin takes ids of 64 bits with 16 digits.
+    let high = (span.trace_id.0 >> 64) as u64;
+    if high != 0 {
+        hex(out, high);
+    }
+    hex(out, span.trace_id.0 as u64);
+    put(out, "\",\"id\":\"");
+    hex(out, span.span_id.0);
+    put(out, "\"");
+    if let Some(parent) = span.parents.first() {
+        put(out, ",\"parentId\":\"");
+        hex(out, parent.0);
+        put(out, "\"");
+    }
+    if !span.name.is_empty() {
+        put(out, ",\"name\":");
+        write_string(out, &span.name);
+    }
+    if let Some(kind) = kind(span.kind) {
+        put(out, ",\"kind\":\"");
+        put(out, kind);
+        put(out, "\"");
+    }
+    write_times(out, span);
+    write_endpoint(out, ",\"localEndpoint\":{", &Endpoint::local(&span.resource));
+    if let Some(remote) = Endpoint::remote(span.kind, &span.attributes) {
+        write_endpoint(out, ",\"remoteEndpoint\":{", &remote);
+    }
+    write_annotations(out, span);
+    write_tags(out, span);
+    if span.shared {
+        put(out, ",\"shared\":true");
+    }
+    if let Some(Value::Bool(debug)) = lookup(&span.attributes, DEBUG) {
+        put(out, if *debug { ",\"debug\":true" } else { ",\"debug\":false" });
+    }
+    put(out, "}");
+}
+
+fn kind(kind: SpanKind) -> Option<&'static str> {
+    match kind {
+        SpanKind::Unspecified | SpanKind::Internal => None,
+        SpanKind::Server => Some("SERVER"),
+        SpanKind::Client => Some("CLIENT"),
+        SpanKind::Producer => Some("PRODUCER"),
+        SpanKind::Consumer => Some("CONSUMER"),
+    }
+}
+
+fn write_times(out: &mut Vec<u8>, span: &Span<'_>) {
+    let Some(start) = span.start.filter(|&start| micros(start) > 0) else { return };
+    put(out, ",\"timestamp\":");
+    write_integer(out, micros(start));
+    if let Some(end) = span.end {
+        put(out, ",\"duration\":");
+        write_integer(out, (end.since(start) / 1_000).max(1));
+    }
+}
+
+fn write_endpoint(out: &mut Vec<u8>, opening: &str, endpoint: &Endpoint<'_>) {
+    put(out, opening);
+    let texts = [("serviceName", &endpoint.service), ("ipv4", &endpoint.ipv4), ("ipv6", &endpoint.ipv6)];
+    let mut count = 0;
+    for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        comma(out, &mut count);
+        write_string(out, name);
+        put(out, ":");
+        write_string(out, text);
+    }
+    if endpoint.port != 0 {
+        comma(out, &mut count);
+        put(out, "\"port\":");
+        write_integer(out, endpoint.port);
+    }
+    put(out, "}");
+}
+
+fn write_annotations(out: &mut Vec<u8>, span: &Span<'_>) {
+    if span.events.is_empty() {
+        return;
+    }
+    put(out, ",\"annotations\":[");
+    let mut count = 0;
+    for event in &span.events {
+        comma(out, &mut count);
+        put(out, "{\"timestamp\":");
+        write_integer(out, micros(event.time));
+        put(out, ",\"value\":");
+        write_string(out, &annotation::write(event));
+        put(out, "}");
+    }
+    put(out, "]");
+}
+
+fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
+    let links: Vec<_> = span.links.iter().enumerate().map(|(index, link)| link::write(index, link)).collect();
+    let mut tags = Tags { out, keys: Keys::default() };
+    // What has a meaning goes first, so that no attribute of the same name takes its place.
+    if let Some(word) = status_word(span.status) {
+        tags.text(otel_tags::STATUS_CODE, word);
+    }
+    if span.status == Status::Error {
+        tags.text(otel_tags::ERROR, &span.status_message);
+    } else {
+        tags.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
+    }
+    if span.kind == SpanKind::Internal {
+        tags.text(otel_tags::KIND, "internal");
+    }
+    if span.parents.len() > 1 {
+        let more: Vec<_> = span.parents[1..].iter().map(ToString::to_string).collect();
+        tags.text(MORE_PARENTS, &more.join(","));
+    }
+    tags.text_if_any(otel_tags::SCOPE_NAME, &span.scope.name);
+    tags.text_if_any(otel_tags::SCOPE_VERSION, &span.scope.version);
+    // The specification still asks for the older names beside them.
+    tags.text_if_any(otel_tags::LIBRARY_NAME, &span.scope.name);
+    tags.text_if_any(otel_tags::LIBRARY_VERSION, &span.scope.version);
+    tags.text_if_any(otel_tags::TRACE_STATE, &span.trace_state);
+    tags.count(otel_tags::DROPPED_ATTRIBUTES, span.dropped_attributes);
+    tags.count(otel_tags::DROPPED_EVENTS, span.dropped_events);
+    tags.count(otel_tags::DROPPED_LINKS, span.dropped_links);
+    for (key, text) in &links {
+        tags.text(key, text);
+    }
+    for attribute in &span.attributes {
+        let debug = attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_));
+        if !is_untrue_error(attribute) && !debug {
+            tags.value(&attribute.key, &attribute.value);
+        }
+    }
+    for attribute in &span.scope.attributes {
+        tags.value(&attribute.key, &attribute.value);
+    }
+    for attribute in span.resource.attributes.iter().filter(|attribute| !is_local(attribute)) {
+        tags.value(&attribute.key, &attribute.value);
+    }
+    if !tags.keys.is_empty() {
+        put(out, "}");
+    }
+}
+
+/// The object of tags, which is not there if there are none. Each key is written once.
+struct Tags<'o, 'k> {
+    out: &'o mut Vec<u8>,
+    keys: Keys<'k>,
+}
+
+impl<'k> Tags<'_, 'k> {
+    /// Writes a key, unless it was written before.
+    fn key(&mut self, key: &'k str) -> bool {
+        let first = self.keys.is_empty();
+        let new = self.keys.insert(key);
+        if new {
+            put(self.out, if first { ",\"tags\":{" } else { "," });
+            write_string(self.out, key);
+            put(self.out, ":");
+        }
+        new
+    }
+
+    fn text(&mut self, key: &'k str, text: &str) {
+        if self.key(key) {
+            write_string(self.out, text);
+        }
+    }
+
+    fn value(&mut self, key: &'k str, value: &Value<'_>) {
+        if !self.key(key) {
+            return;
+        }
+        match value {
+            // The commonest need no text in between.
+            Value::String(text) => write_string(self.out, text),
+            Value::Int(number) => {
+                put(self.out, "\"");
+                write_integer(self.out, *number);
+                put(self.out, "\"");
+            }
+            Value::Bool(truth) => put(self.out, if *truth { "\"true\"" } else { "\"false\"" }),
+            _ => write_string(self.out, &text_of(value)),
+        }
+    }
+
+    fn text_if_any(&mut self, key: &'k str, text: &str) {
+        if !text.is_empty() {
+            self.text(key, text);
+        }
+    }
+
+    fn count(&mut self, key: &'k str, count: u32) {
+        if count > 0 {
+            self.text(key, &count.to_string());
+        }
+    }
+}
+
+fn micros(time: UnixNanos) -> u64 {
+    time.0 / 1_000
+}
+
+fn put(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn comma(out: &mut Vec<u8>, count: &mut usize) {
+    if *count > 0 {
+        out.push(b',');
+    }
+    *count += 1;
+}

@@ -1,0 +1,81 @@
+//! A sink that keeps everything, for tests to look at.
+
+use std::sync::Arc;
+
+use astracer_formats::Limits;
+use astracer_model::sink::Record;
+use astracer_model::{Format, Place, Problem, ProblemKind, Sink, Span};
+
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) spans: Vec<Span<'static>>,
+    pub(crate) records: Vec<(Place, Vec<u8>)>,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) skipped: Vec<(String, String)>,
+    pub(crate) progress: u64,
+    /// Reading is told to stop after so many spans.
+    pub(crate) stop_after: Option<usize>,
+}
+
+impl Sink for Collected {
+    fn span(&mut self, span: Span<'_>, record: Record<'_>) {
+        self.spans.push(span.into_owned());
+        self.records.push((record.place.clone(), record.bytes.to_vec()));
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        self.skipped.push((file.to_string(), reason.to_owned()));
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        self.progress += bytes;
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop_after.is_some_and(|spans| self.spans.len() >= spans)
+    }
+}
+
+impl Collected {
+    /// Reads a text as one file, `f`, of a format.
+    pub(crate) fn from_text(format: Format, text: impl AsRef<[u8]>) -> Self {
+        Self::from_text_within(format, text, &Limits::default())
+    }
+
+    pub(crate) fn from_text_within(format: Format, text: impl AsRef<[u8]>, limits: &Limits) -> Self {
+        let mut collected = Self::default();
+        astracer_formats::read(format, &mut text.as_ref(), &"f".into(), limits, &mut collected);
+        collected
+    }
+
+    /// The names of the spans.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.spans.iter().map(|span| &*span.name).collect()
+    }
+
+    /// Kind, line and byte of each problem.
+    pub(crate) fn places(&self) -> Vec<(ProblemKind, u64, u64)> {
+        self.problems.iter().map(|problem| (problem.kind, problem.place.line, problem.place.byte)).collect()
+    }
+
+    pub(crate) fn kinds(&self) -> Vec<ProblemKind> {
+        self.problems.iter().map(|problem| problem.kind).collect()
+    }
+
+    /// Each record must stand in the text where its place says, on the line that its place says.
+    #[track_caller]
+    pub(crate) fn assert_places(&self, text: &[u8]) {
+        let (mut seen, mut line) = (0, 1);
+        for (place, record) in &self.records {
+            let start = place.byte as usize;
+            assert_eq!(&text[start..start + record.len()], record, "at {place}");
+            line += text[seen..start].iter().filter(|&&byte| byte == b'\n').count() as u64;
+            seen = start;
+            assert_eq!(place.line, line, "at {place}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Reading real and hostile texts through the public interface.
+
+use std::path::PathBuf;
+
+mod collected;
+mod htrace;
+mod jaeger_json;
+mod nezha_csv;
+mod zipkin_json;
+
+/// A file of `tests/data`.
+pub(crate) fn sample(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "data", name].iter().collect()
+}

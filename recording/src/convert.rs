@@ -1,0 +1,231 @@
+//! From one format to another: a [`Sink`] that writes what it is given.
+//!
+//! Spans are written as they come, where the output's format allows: memory is then flat, whatever the input's size.
+//! Two things need more. Jaeger's JSON has a trace in one piece, so the text of all spans waits for the end. And HTrace
+//! 3 has spans that know their parent but not their trace: those wait, and of each other span read from HTrace its id
+//! and trace are kept (16 bytes).
+//!
+//! Nothing is joined, renamed or dropped on the way: duplicates, orphans and odd times come out as they went in.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use crate::recording::Skipped;
+use astracer_formats::losses::Losses;
+use astracer_formats::{TraceWriter, jaeger_json};
+use astracer_model::Format;
+use astracer_model::ids::TraceId;
+use astracer_model::problem::{Problem, ProblemKind, Problems};
+use astracer_model::sink::{Record, Sink};
+use astracer_model::span::Span;
+
+mod requests;
+mod traceless;
+mod traces;
+
+use requests::{REQUEST_SPANS, Request, Requests};
+use traceless::Traceless;
+use traces::Traces;
+
+/// How many skipped files are remembered by name; the rest are counted.
+const SKIPPED_MAX: usize = 100;
+
+/// Writes the spans that readers hand it in another format.
+pub struct Converter<'w> {
+    to: Format,
+    out: Output<'w>,
+    traceless: Traceless,
+    stop: Option<Box<dyn Fn() -> bool + 'w>>,
+    progress: Option<Box<dyn FnMut(u64) + 'w>>,
+    error: Option<io::Error>,
+    converted: Converted,
+}
+
+/// What became of a conversion.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Converted {
+    /// Spans written.
+    pub spans: u64,
+    /// What the new format could not hold.
+    pub losses: Losses,
+    /// What was wrong with the input.
+    pub problems: Problems,
+    /// Files that hold no traces: the first of them by name.
+    pub skipped: Vec<Skipped>,
+    /// How many such files there were in all.
+    pub skipped_count: u64,
+}
+
+enum Output<'w> {
+    /// Spans on a line each, or in a list.
+    Spans(Box<dyn TraceWriter + 'w>),
+    /// Spans in requests of any traces, which share resources and scopes.
+    Batches { writer: Box<dyn TraceWriter + 'w>, batch: Vec<Span<'static>>, spans_max: usize },
+    /// The same for requests that this writes itself, which needs no copy of the spans.
+    Requests(Requests<'w>),
+    /// Traces in one piece.
+    Traces { writer: jaeger_json::Writer<'w>, traces: Traces },
+}
+
+impl fmt::Debug for Converter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Converter")
+            .field("to", &self.to)
+            .field("spans", &self.converted.spans)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'w> Converter<'w> {
+    /// Writes to `out`; `None` for a format that is only read.
+    pub fn new(to: Format, out: Box<dyn Write + 'w>) -> Option<Self> {
+        let out = match to {
+            Format::OtlpJson => Output::Requests(Requests::new(out, Request::Json(Default::default()))),
+            Format::OtlpProto => Output::Requests(Requests::new(out, Request::Proto(Default::default()))),
+            Format::JaegerJson => {
+                Output::Traces { writer: jaeger_json::Writer::new(out), traces: Traces::default() }
+            }
+            _ => Output::Spans(astracer_formats::writer(to, out)?),
+        };
+        Some(Self::with(to, out))
+    }
+
+    fn with(to: Format, out: Output<'w>) -> Self {
+        Self {
+            to,
+            out,
+            traceless: Traceless::default(),
+            stop: None,
+            progress: None,
+            error: None,
+            converted: Converted::default(),
+        }
+    }
+
+    /// Hands batches of spans to `writer`, wherever that takes them, in a form that holds what `to` holds.
+    pub fn to_writer(to: Format, writer: Box<dyn TraceWriter + 'w>) -> Self {
+        Self::with(to, Output::Batches { writer, batch: Vec::new(), spans_max: REQUEST_SPANS })
+    }
+
+    /// Makes batches of so many spans, at least one. Only for what [`Self::to_writer`] made.
+    pub fn batch_spans(mut self, spans: usize) -> Self {
+        if let Output::Batches { spans_max, .. } = &mut self.out {
+            *spans_max = spans;
+        }
+        self
+    }
+
+    /// Asks `stop` now and then whether to end early.
+    pub fn stop_when(mut self, stop: impl Fn() -> bool + 'w) -> Self {
+        self.stop = Some(Box::new(stop));
+        self
+    }
+
+    /// Tells `progress` how many more input bytes were read.
+    pub fn progress_to(mut self, progress: impl FnMut(u64) + 'w) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Keeps up to `per_kind` examples of each kind of problem, instead of 20.
+    pub fn examples(mut self, per_kind: usize) -> Self {
+        self.converted.problems = Problems::with_examples(per_kind);
+        self
+    }
+
+    /// Writes what waited for the end, and ends the output.
+    ///
+    /// # Errors
+    ///
+    /// If the output could not be written to, now or before.
+    pub fn finish(mut self) -> io::Result<Converted> {
+        // A stop asks for no more than is under way.
+        let waiting = if self.stopped() { Traceless::default() } else { std::mem::take(&mut self.traceless) };
+        for (span, place, found) in waiting.resolve() {
+            if !found {
+                let detail = format!("span {}", span.span_id);
+                self.converted.problems.push(Problem { kind: ProblemKind::NoTraceId, place, detail });
+            }
+            self.write(span);
+        }
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        match self.out {
+            Output::Spans(mut writer) => writer.finish()?,
+            Output::Batches { mut writer, batch, .. } => {
+                writer.trace(&batch)?;
+                writer.finish()?;
+            }
+            Output::Requests(mut requests) => requests.finish()?,
+            Output::Traces { mut writer, traces } => traces.finish(&mut writer)?,
+        }
+        Ok(self.converted)
+    }
+
+    fn write(&mut self, span: Span<'_>) {
+        if self.error.is_some() {
+            return;
+        }
+        self.converted.spans += 1;
+        self.converted.losses.count(self.to, &span);
+        let written = match &mut self.out {
+            Output::Spans(writer) => writer.trace(std::slice::from_ref(&span)),
+            Output::Batches { writer, batch, spans_max } => {
+                batch.push(span.into_owned());
+                if batch.len() < *spans_max {
+                    return;
+                }
+                let written = writer.trace(batch);
+                batch.clear();
+                written
+            }
+            Output::Requests(requests) => requests.add(&span),
+            Output::Traces { traces, .. } => {
+                traces.add(&span);
+                Ok(())
+            }
+        };
+        self.error = written.err();
+    }
+}
+
+impl Sink for Converter<'_> {
+    fn span(&mut self, span: Span<'_>, record: Record<'_>) {
+        if span.trace_id == TraceId::ZERO {
+            return self.traceless.hold(span, record.place);
+        }
+        self.traceless.remember(&span);
+        self.write(span);
+    }
+
+    fn file(&mut self, _file: &Arc<str>, format: Format) {
+        self.traceless.expect(format == Format::HTrace);
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.converted.problems.push(problem);
+    }
+
+    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        self.converted.skipped_count += 1;
+        if self.converted.skipped.len() < SKIPPED_MAX {
+            self.converted.skipped.push(Skipped { file: Arc::clone(file), reason: reason.to_owned() });
+        }
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        if let Some(progress) = &mut self.progress {
+            progress(bytes);
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.error.is_some() || self.stop.as_ref().is_some_and(|stop| stop())
+    }
+}
+
+#[cfg(test)]
+mod tests;

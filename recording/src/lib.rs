@@ -1,0 +1,17 @@
+//! Recorded traces in memory, and the files that they come from.
+//!
+//! ```text
+//! files -> source (folders, tar, gz, xz, zst) -> astracer_formats (one reader each) -> Sink
+//!                                                                                       |
+//!                                    traces and problems <- join <- Recording's intake -+- or Converter -> file
+//! ```
+//!
+//! This crate knows nothing of scores or servers, has no clock, and prints nothing.
+
+pub mod convert;
+pub mod intern;
+pub mod recording;
+pub mod shape;
+pub mod source;
+
+pub use recording::Recording;

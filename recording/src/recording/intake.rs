@@ -1,0 +1,267 @@
+//! The sink that collects spans for a recording.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fmt::Write as _;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use rapidhash::fast::RandomState;
+
+use super::{NO_TIME, NONE, Recording, SpanRow, join};
+use crate::intern::Symbol;
+use astracer_formats::otlp_proto::otlp_size;
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::problem::{Place, Problem, ProblemKind, Problems};
+use astracer_model::sink::{Record, Sink};
+use astracer_model::span::{Span, lookup};
+use astracer_model::value::{Attribute, Value};
+
+/// How many skipped files are remembered by name; the rest are counted.
+const SKIPPED_MAX: usize = 100;
+/// How many raw names have their renamed form remembered.
+const RENAMED_MAX: usize = 1 << 16;
+
+/// What a recording keeps of each span beside its place in the tree, its times and its name.
+#[derive(Clone, Debug, Default)]
+pub struct Keep {
+    /// Keep attributes, events and links, for writing the spans out again.
+    pub full: bool,
+    /// Keep the values of these attributes (of the span, else of its resource), as one text.
+    pub labels: Vec<String>,
+}
+
+/// A file that was left out because it holds no traces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The file.
+    pub file: Arc<str>,
+    /// Why it is thought to hold none.
+    pub reason: String,
+}
+
+type Rename<'c> = Box<dyn FnMut(&str, &mut String) + 'c>;
+type Stop<'c> = Box<dyn Fn() -> bool + 'c>;
+type Progress<'c> = Box<dyn FnMut(u64) + 'c>;
+
+/// A [`Sink`] that makes a [`Recording`].
+pub struct Intake<'c> {
+    keep: Keep,
+    rename: Option<Rename<'c>>,
+    stop: Option<Stop<'c>>,
+    progress: Option<Progress<'c>>,
+    /// Raw names to symbols, so that renaming runs once for a name.
+    renamed: HashMap<Box<str>, Symbol, RandomState>,
+    trace_numbers: HashTable<u32>,
+    hasher: RandomState,
+    text: String,
+    pub(super) trace_ids: Vec<TraceId>,
+    pub(super) recording: Recording,
+}
+
+impl fmt::Debug for Intake<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intake")
+            .field("keep", &self.keep)
+            .field("spans", &self.recording.spans.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'c> Intake<'c> {
+    /// An empty one.
+    pub fn new(keep: Keep) -> Self {
+        let recording = Recording { label_keys: keep.labels.clone(), ..Recording::default() };
+        Self {
+            keep,
+            rename: None,
+            stop: None,
+            progress: None,
+            renamed: HashMap::default(),
+            trace_numbers: HashTable::new(),
+            hasher: RandomState::default(),
+            text: String::new(),
+            trace_ids: Vec::new(),
+            recording,
+        }
+    }
+
+    /// Gives every span's name to `rename`, which writes the name to use instead (folding ids, for example).
+    /// It is called at least once for each different name, not once for each span.
+    pub fn rename_with(mut self, rename: impl FnMut(&str, &mut String) + 'c) -> Self {
+        self.rename = Some(Box::new(rename));
+        self
+    }
+
+    /// Asks `stop` now and then whether to end early.
+    pub fn stop_when(mut self, stop: impl Fn() -> bool + 'c) -> Self {
+        self.stop = Some(Box::new(stop));
+        self
+    }
+
+    /// Tells `progress` how many more input bytes were read.
+    pub fn progress_to(mut self, progress: impl FnMut(u64) + 'c) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Keeps up to `per_kind` examples of each kind of problem, instead of 20.
+    pub fn examples(mut self, per_kind: usize) -> Self {
+        self.recording.problems = Problems::with_examples(per_kind);
+        self
+    }
+
+    /// Joins the spans into traces.
+    pub fn finish(self) -> Recording {
+        join::join(self)
+    }
+
+    /// The number of a trace id, for [`SpanRow::trace`].
+    pub(super) fn trace_number(&mut self, id: TraceId) -> u32 {
+        let hash = self.hasher.hash_one(id.0);
+        if let Some(&number) = self.trace_numbers.find(hash, |&number| self.trace_ids[number as usize] == id)
+        {
+            return number;
+        }
+        let number = self.trace_ids.len() as u32;
+        self.trace_ids.push(id);
+        let (ids, hasher) = (&self.trace_ids, &self.hasher);
+        self.trace_numbers.insert_unique(hash, number, |&number| hasher.hash_one(ids[number as usize].0));
+        number
+    }
+
+    fn name(&mut self, raw: &str) -> Symbol {
+        let Some(rename) = &mut self.rename else {
+            return self.recording.names.intern(raw);
+        };
+        if let Some(&symbol) = self.renamed.get(raw) {
+            return symbol;
+        }
+        self.text.clear();
+        rename(raw, &mut self.text);
+        let symbol = self.recording.names.intern(&self.text);
+        if self.renamed.len() >= RENAMED_MAX {
+            self.renamed.clear();
+        }
+        self.renamed.insert(raw.into(), symbol);
+        symbol
+    }
+
+    fn label(&mut self, span: &Span<'_>) -> Symbol {
+        self.text.clear();
+        for key in &self.keep.labels {
+            if !self.text.is_empty() {
+                self.text.push(' ');
+            }
+            let value = lookup(&span.attributes, key).or_else(|| lookup(&span.resource.attributes, key));
+            let _ = write!(self.text, "{key}=");
+            match value {
+                Some(value) => write_value(&mut self.text, value),
+                None => self.text.push('-'),
+            }
+        }
+        self.recording.labels.intern(&self.text)
+    }
+
+    fn file(&mut self, place: &Place) -> u32 {
+        let files = &mut self.recording.files;
+        if files.last().is_none_or(|last| !Arc::ptr_eq(last, &place.file)) {
+            files.push(Arc::clone(&place.file));
+        }
+        (files.len() - 1) as u32
+    }
+}
+
+fn write_value(text: &mut String, value: &Value<'_>) {
+    let _ = match value {
+        Value::Empty => Ok(()),
+        Value::String(value) => write!(text, "{value}"),
+        Value::Bool(value) => write!(text, "{value}"),
+        Value::Int(value) => write!(text, "{value}"),
+        Value::Double(value) => write!(text, "{value}"),
+        Value::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}")),
+        Value::Array(items) => {
+            items.iter().for_each(|item| {
+                write_value(text, item);
+                text.push(',');
+            });
+            Ok(())
+        }
+        Value::Map(items) => {
+            items.iter().for_each(|Attribute { key, value }| {
+                let _ = write!(text, "{key}=");
+                write_value(text, value);
+                text.push(',');
+            });
+            Ok(())
+        }
+    };
+}
+
+impl Sink for Intake<'_> {
+    fn span(&mut self, span: Span<'_>, record: Record<'_>) {
+        // Indices are 32 bits wide, and the last one means "none".
+        if self.recording.spans.len() >= NONE as usize {
+            let detail = format!("a recording holds at most {NONE} spans");
+            self.problem(Problem { kind: ProblemKind::Limit, place: record.place.clone(), detail });
+            return;
+        }
+        let trace = if span.trace_id == TraceId::ZERO { NONE } else { self.trace_number(span.trace_id) };
+        let name = self.name(&span.name);
+        let service = self.recording.services.intern(span.resource.service_name());
+        let row = SpanRow {
+            span_id: span.span_id,
+            parent_id: span.parents.first().copied().unwrap_or(SpanId::ZERO),
+            start: span.start.map_or(NO_TIME, |start| start.0),
+            end: span.end.map_or(NO_TIME, |end| end.0),
+            record_hash: self.hasher.hash_one(record.bytes),
+            byte: record.place.byte,
+            trace,
+            name,
+            service,
+            record_bytes: u32::try_from(record.bytes.len()).unwrap_or(u32::MAX),
+            otlp_bytes: u32::try_from(otlp_size(&span)).unwrap_or(u32::MAX),
+            line: u32::try_from(record.place.line).unwrap_or(u32::MAX),
+            parent: NONE,
+            file: self.file(record.place),
+            kind: span.kind,
+            status: span.status,
+            shared: span.shared,
+        };
+        if span.parents.len() > 1 {
+            let index = self.recording.spans.len() as u32;
+            self.recording.more_parents.insert(index, span.parents[1..].into());
+        }
+        if !self.keep.labels.is_empty() {
+            let label = self.label(&span);
+            self.recording.span_labels.push(label);
+        }
+        self.recording.spans.push(row);
+        if self.keep.full {
+            self.recording.full.push(span.into_owned());
+        }
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.recording.problems.push(problem);
+    }
+
+    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        if self.recording.skipped.len() < SKIPPED_MAX {
+            self.recording.skipped.push(Skipped { file: Arc::clone(file), reason: reason.to_owned() });
+        } else {
+            self.recording.skipped_more += 1;
+        }
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        if let Some(progress) = &mut self.progress {
+            progress(bytes);
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop())
+    }
+}

@@ -1,0 +1,334 @@
+//! Joining what recorders split: from spans in file order to traces.
+//!
+//! In this order: spans without a trace id get their parent's; spans written twice are dropped; each span finds its
+//! parent; cycles are cut; missing starts are filled in; each trace gets its root. Everything odd is counted.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use rapidhash::fast::RandomState;
+
+use super::intake::Intake;
+use super::{NO_TIME, NONE, Recording, TraceRow};
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::problem::{Problem, ProblemKind};
+use astracer_model::span::SpanKind;
+
+pub(super) fn join(mut intake: Intake<'_>) -> Recording {
+    give_trace_ids(&mut intake);
+    let Intake { mut recording, trace_ids, .. } = intake;
+    let groups = group_by_trace(&recording, trace_ids.len());
+    let mut joiner = Joiner {
+        mark: vec![NONE; recording.spans.len()],
+        by_id: Vec::new(),
+        order: Vec::with_capacity(recording.spans.len()),
+    };
+    let mut traces = Vec::with_capacity(trace_ids.len());
+    for (number, &id) in trace_ids.iter().enumerate() {
+        let members = &groups.members[groups.first[number] as usize..groups.first[number + 1] as usize];
+        traces.extend(joiner.join_trace(&mut recording, id, members));
+    }
+    // Arrivals are replayed in order of start; at equal starts the input's order is as good as any, and stable.
+    traces.sort_by_key(|trace| (recording.spans[trace.root as usize].start, trace.root));
+    recording.order = joiner.order;
+    recording.traces = traces;
+    recording
+}
+
+/// Spans that were written without a trace id belong to the trace of their parent (HTrace 3's DataNode pipelines:
+/// several hops of such spans follow each other).
+fn give_trace_ids(intake: &mut Intake<'_>) {
+    let without: Vec<u32> = (0u32..)
+        .zip(&intake.recording.spans)
+        .filter(|(_, row)| row.trace == NONE)
+        .map(|(index, _)| index)
+        .collect();
+    if without.is_empty() {
+        return;
+    }
+    let hasher = RandomState::default();
+    let mut by_id = HashTable::with_capacity(intake.recording.spans.len());
+    for (index, row) in (0u32..).zip(&intake.recording.spans) {
+        let hash = hasher.hash_one(row.span_id.0);
+        if by_id.find(hash, |&(id, _)| id == row.span_id).is_none() {
+            by_id.insert_unique(hash, (row.span_id, index), |&(id, _): &(SpanId, u32)| hasher.hash_one(id.0));
+        }
+    }
+    let find = |id: SpanId| by_id.find(hasher.hash_one(id.0), |&(own, _)| own == id).map(|&(_, index)| index);
+
+    let mut chain = Vec::new();
+    let mut mark = vec![NONE; intake.recording.spans.len()];
+    for &index in &without {
+        chain.clear();
+        let mut at = index;
+        // Up to a span that has a trace, or to the end of the chain, which names the trace.
+        let trace = loop {
+            let row = &intake.recording.spans[at as usize];
+            if row.trace != NONE {
+                break row.trace;
+            }
+            chain.push(at);
+            mark[at as usize] = index;
+            let parent = parents(&intake.recording, at).find_map(find);
+            match parent {
+                Some(parent) if mark[parent as usize] != index => at = parent,
+                _ => {
+                    let name = if parent.is_none() && row.parent_id != SpanId::ZERO {
+                        row.parent_id
+                    } else {
+                        row.span_id
+                    };
+                    let problem = Problem {
+                        kind: ProblemKind::NoTraceId,
+                        place: intake.recording.place(at),
+                        detail: format!("span {}", row.span_id),
+                    };
+                    intake.recording.problems.push(problem);
+                    break intake.trace_number(TraceId(u128::from(name.0)));
+                }
+            }
+        };
+        for &at in &chain {
+            intake.recording.spans[at as usize].trace = trace;
+        }
+    }
+}
+
+fn parents(recording: &Recording, index: u32) -> impl Iterator<Item = SpanId> {
+    let first = Some(recording.spans[index as usize].parent_id).filter(|&id| id != SpanId::ZERO);
+    first.into_iter().chain(recording.more_parents.get(&index).into_iter().flatten().copied())
+}
+
+/// Span indices by trace: those of trace `n` are `members[first[n]..first[n + 1]]`, in the order of the input.
+struct Groups {
+    first: Vec<u32>,
+    members: Vec<u32>,
+}
+
+/// A counting sort: linear, and the spans themselves stay where they are.
+fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
+    let mut first = vec![0u32; traces + 1];
+    for row in &recording.spans {
+        first[row.trace as usize + 1] += 1;
+    }
+    for number in 0..traces {
+        first[number + 1] += first[number];
+    }
+    let mut next = first.clone();
+    let mut members = vec![0u32; recording.spans.len()];
+    for (index, row) in (0u32..).zip(&recording.spans) {
+        let slot = &mut next[row.trace as usize];
+        members[*slot as usize] = index;
+        *slot += 1;
+    }
+    Groups { first, members }
+}
+
+struct Joiner {
+    /// For each span the walk that visited it last, while cycles are sought.
+    mark: Vec<u32>,
+    /// The trace's spans by id, then by place in the input.
+    by_id: Vec<(SpanId, u32)>,
+    order: Vec<u32>,
+}
+
+/// A client's and a server's span that share one id.
+struct SharedPair {
+    id: SpanId,
+    client: u32,
+    server: u32,
+}
+
+impl Joiner {
+    /// Joins the spans of one trace and appends them to the order; `None` if it has none.
+    fn join_trace(&mut self, recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<TraceRow> {
+        self.by_id.clear();
+        self.by_id.extend(members.iter().map(|&index| (recording.spans[index as usize].span_id, index)));
+        self.by_id.sort_unstable();
+        let shared = self.drop_duplicates(recording);
+        let first = self.order.len();
+        self.order.extend(self.by_id.iter().map(|&(_, index)| index));
+
+        for at in first..self.order.len() {
+            self.find_parent(recording, self.order[at], &shared);
+        }
+        for at in first..self.order.len() {
+            self.cut_cycle(recording, self.order[at]);
+        }
+        fill_starts(recording, &self.order[first..]);
+        self.order[first..].sort_unstable_by_key(|&index| (recording.spans[index as usize].start, index));
+        check_times(recording, &self.order[first..]);
+        let root = find_root(recording, id, &self.order[first..])?;
+        Some(TraceRow { id, first: first as u32, len: (self.order.len() - first) as u32, root })
+    }
+
+    /// Drops spans that were written twice from `by_id`; returns the pairs that share an id by design, by id.
+    fn drop_duplicates(&mut self, recording: &mut Recording) -> Vec<SharedPair> {
+        let mut shared = Vec::new();
+        if self.by_id.windows(2).all(|pair| pair[0].0 != pair[1].0) {
+            return shared;
+        }
+        let mut kept: Vec<(SpanId, u32)> = Vec::with_capacity(self.by_id.len());
+        let (mut repeated, mut ambiguous) = (Vec::new(), Vec::new());
+        let mut run = Vec::new();
+        for same_id in self.by_id.chunk_by(|a, b| a.0 == b.0) {
+            let id = same_id[0].0;
+            run.clear();
+            run.extend(same_id.iter().map(|&(_, index)| index));
+            let content = |&index: &u32| {
+                let row = &recording.spans[index as usize];
+                (row.record_hash, row.record_bytes)
+            };
+            run.sort_by_key(content);
+            let mut distinct: Vec<u32> = Vec::with_capacity(1);
+            for copies in run.chunk_by(|a, b| content(a) == content(b)) {
+                distinct.push(copies[0]);
+                repeated.extend_from_slice(&copies[1..]);
+            }
+            distinct.sort_unstable();
+            kept.extend(distinct.iter().map(|&index| (id, index)));
+            let pair = if let [a, b] = distinct[..] { shared_pair(recording, id, a, b) } else { None };
+            match pair {
+                Some(pair) => shared.push(pair),
+                None => ambiguous.extend_from_slice(&distinct[1..]),
+            }
+        }
+        repeated.into_iter().for_each(|index| count(recording, ProblemKind::DuplicateSpan, index));
+        ambiguous.into_iter().for_each(|index| count(recording, ProblemKind::DuplicateId, index));
+        self.by_id = kept;
+        shared
+    }
+
+    /// Resolves a span's parent: the first of its parents that is in the trace.
+    fn find_parent(&self, recording: &mut Recording, index: u32, shared: &[SharedPair]) {
+        // The server's half of a shared id is called by the client's half.
+        let pair_of =
+            |id: SpanId| shared.binary_search_by_key(&id, |pair| pair.id).ok().map(|at| &shared[at]);
+        let row = recording.spans[index as usize];
+        if let Some(pair) = pair_of(row.span_id).filter(|pair| pair.server == index) {
+            recording.spans[index as usize].parent = pair.client;
+            return;
+        }
+        let found = parents(recording, index).find_map(|id| {
+            let at = self.by_id.partition_point(|&(own, _)| own < id);
+            let &(_, parent) = self.by_id.get(at).filter(|&&(own, _)| own == id)?;
+            let Some(pair) = pair_of(id) else {
+                return Some(parent);
+            };
+            // A child of a shared id was called by the server, unless only the client's service can be meant.
+            let service_of = |half: u32| recording.spans[half as usize].service;
+            let by_client = row.service == service_of(pair.client) && row.service != service_of(pair.server);
+            Some(if by_client { pair.client } else { pair.server })
+        });
+        match found {
+            Some(parent) => recording.spans[index as usize].parent = parent,
+            None if row.parent_id != SpanId::ZERO => {
+                count(recording, ProblemKind::Orphan, index);
+            }
+            None => {}
+        }
+    }
+
+    /// Follows parents from a span; if that comes back to a span of the same walk, cuts above the earliest of them.
+    fn cut_cycle(&mut self, recording: &mut Recording, index: u32) {
+        let mut at = index;
+        while at != NONE && self.mark[at as usize] == NONE {
+            self.mark[at as usize] = index;
+            at = recording.spans[at as usize].parent;
+        }
+        if at == NONE || self.mark[at as usize] != index {
+            return;
+        }
+        let mut earliest = at;
+        let mut member = recording.spans[at as usize].parent;
+        while member != at {
+            let key = |index: u32| (recording.spans[index as usize].start, index);
+            if key(member) < key(earliest) {
+                earliest = member;
+            }
+            member = recording.spans[member as usize].parent;
+        }
+        recording.spans[earliest as usize].parent = NONE;
+        count(recording, ProblemKind::Cycle, earliest);
+    }
+}
+
+/// Tells whether two spans with one id are the two sides of a call.
+fn shared_pair(recording: &Recording, id: SpanId, a: u32, b: u32) -> Option<SharedPair> {
+    let row = |index: u32| &recording.spans[index as usize];
+    let serves = |index: u32| row(index).shared || row(index).kind == SpanKind::Server;
+    let calls = |index: u32| !row(index).shared && row(index).kind != SpanKind::Server;
+    let either = |client: u32, server: u32| {
+        let named = row(server).shared || row(client).kind == SpanKind::Client;
+        (calls(client) && serves(server) && named).then_some(SharedPair { id, client, server })
+    };
+    either(a, b).or_else(|| either(b, a))
+}
+
+/// Gives spans that have no start their nearest ancestor's, else the trace's earliest, else the epoch.
+fn fill_starts(recording: &mut Recording, members: &[u32]) {
+    let mut earliest = None;
+    for &index in members {
+        if recording.spans[index as usize].start != NO_TIME {
+            continue;
+        }
+        count(recording, ProblemKind::NoStart, index);
+        let mut above = recording.spans[index as usize].parent;
+        while above != NONE && recording.spans[above as usize].start == NO_TIME {
+            above = recording.spans[above as usize].parent;
+        }
+        let start = if above == NONE {
+            *earliest.get_or_insert_with(|| {
+                let times = members.iter().map(|&index| &recording.spans[index as usize]);
+                times.flat_map(|row| [row.start, row.end]).filter(|&time| time != NO_TIME).min().unwrap_or(0)
+            })
+        } else {
+            recording.spans[above as usize].start
+        };
+        recording.spans[index as usize].start = start;
+    }
+}
+
+fn check_times(recording: &mut Recording, members: &[u32]) {
+    for &index in members {
+        let row = recording.spans[index as usize];
+        if row.end == NO_TIME {
+            count(recording, ProblemKind::NoEnd, index);
+        } else if row.end < row.start {
+            count(recording, ProblemKind::EndBeforeStart, index);
+        }
+        if row.parent != NONE && row.start < recording.spans[row.parent as usize].start {
+            count(recording, ProblemKind::ClockSkew, index);
+        }
+    }
+}
+
+/// The span that stands for a trace whose members lie in order of start.
+fn find_root(recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<u32> {
+    let is_root = |&&index: &&u32| recording.spans[index as usize].parent_id == SpanId::ZERO;
+    let mut roots =
+        members.iter().filter(is_root).filter(|&&index| recording.spans[index as usize].parent == NONE);
+    let (root, second) = (roots.next().copied(), roots.next().copied());
+    if let Some(second) = second {
+        count_in(recording, ProblemKind::SeveralRoots, second, id);
+    }
+    root.or_else(|| {
+        let top = members.iter().copied().find(|&index| recording.spans[index as usize].parent == NONE)?;
+        count_in(recording, ProblemKind::NoRoot, top, id);
+        Some(top)
+    })
+}
+
+fn count(recording: &mut Recording, kind: ProblemKind, index: u32) {
+    let (place, span_id) = (recording.place(index), recording.spans[index as usize].span_id);
+    recording.problems.push_with(kind, || Problem { kind, place, detail: format!("span {span_id}") });
+}
+
+fn count_in(recording: &mut Recording, kind: ProblemKind, index: u32, trace: TraceId) {
+    let (place, span_id) = (recording.place(index), recording.spans[index as usize].span_id);
+    recording.problems.push_with(kind, || Problem {
+        kind,
+        place,
+        detail: format!("trace {trace}, span {span_id}"),
+    });
+}

@@ -1,0 +1,144 @@
+//! Read access to the traces of a recording.
+
+use super::{NO_TIME, NONE, Recording, SpanRow, TraceRow};
+use crate::intern::Symbol;
+use astracer_model::ids::{SpanId, TraceId};
+use astracer_model::span::{Span, SpanKind, Status};
+use astracer_model::time::UnixNanos;
+
+/// One trace of a [`Recording`].
+#[derive(Clone, Copy, Debug)]
+pub struct TraceView<'r> {
+    recording: &'r Recording,
+    row: &'r TraceRow,
+}
+
+impl<'r> TraceView<'r> {
+    pub(super) fn new(recording: &'r Recording, row: &'r TraceRow) -> Self {
+        Self { recording, row }
+    }
+
+    /// Its id. A trace that was written without one has the id of the span that its spans hang under.
+    pub fn id(self) -> TraceId {
+        self.row.id
+    }
+
+    /// The span that stands for the trace: the earliest one without parents; in a trace that has none, the earliest
+    /// one whose parents are not in the recording.
+    pub fn root(self) -> SpanView<'r> {
+        SpanView { recording: self.recording, index: self.row.root }
+    }
+
+    /// How many spans it has; never zero.
+    pub fn span_count(self) -> usize {
+        self.row.len as usize
+    }
+
+    /// Its spans by start.
+    pub fn spans(self) -> impl ExactSizeIterator<Item = SpanView<'r>> {
+        let range = self.row.first as usize..(self.row.first + self.row.len) as usize;
+        self.recording.order[range].iter().map(move |&index| SpanView { recording: self.recording, index })
+    }
+}
+
+/// One span of a [`Recording`].
+#[derive(Clone, Copy, Debug)]
+pub struct SpanView<'r> {
+    recording: &'r Recording,
+    index: u32,
+}
+
+impl<'r> SpanView<'r> {
+    fn row(self) -> &'r SpanRow {
+        &self.recording.spans[self.index as usize]
+    }
+
+    /// A number of this span, unique in its recording.
+    pub fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Its id; not unique in a trace if recorders shared or duplicated it.
+    pub fn id(self) -> SpanId {
+        self.row().span_id
+    }
+
+    /// Its operation's name, as the intake renamed it.
+    pub fn name(self) -> &'r str {
+        self.recording.names.name(self.row().name)
+    }
+
+    /// The symbol of [`Self::name`] in [`Recording::names`].
+    pub fn name_symbol(self) -> Symbol {
+        self.row().name
+    }
+
+    /// The service that emitted it; empty if the recorder named none.
+    pub fn service(self) -> &'r str {
+        self.recording.services.name(self.row().service)
+    }
+
+    /// The symbol of [`Self::service`] in [`Recording::services`].
+    pub fn service_symbol(self) -> Symbol {
+        self.row().service
+    }
+
+    /// The values of the attributes that the intake was asked to keep, as one text in [`Recording::labels`]; `None` if
+    /// it kept none.
+    pub fn label_symbol(self) -> Option<Symbol> {
+        self.recording.span_labels.get(self.index as usize).copied()
+    }
+
+    /// The side of a call that it describes.
+    pub fn kind(self) -> SpanKind {
+        self.row().kind
+    }
+
+    /// How it ended.
+    pub fn status(self) -> Status {
+        self.row().status
+    }
+
+    /// When it started.
+    pub fn start(self) -> UnixNanos {
+        UnixNanos(self.row().start)
+    }
+
+    /// When it ended, if it did.
+    pub fn end(self) -> Option<UnixNanos> {
+        Some(self.row().end).filter(|&end| end != NO_TIME).map(UnixNanos)
+    }
+
+    /// From start to end in nanoseconds; 0 if it never ended or ended before it started.
+    pub fn duration_ns(self) -> u64 {
+        self.end().map_or(0, |end| end.since(self.start()))
+    }
+
+    /// The span that it hangs under: the first of its parents that is in the recording.
+    pub fn parent(self) -> Option<SpanView<'r>> {
+        let parent = self.row().parent;
+        (parent != NONE).then_some(SpanView { recording: self.recording, index: parent })
+    }
+
+    /// All its parents as written, the first one first.
+    pub fn parent_ids(self) -> impl Iterator<Item = SpanId> {
+        let first = Some(self.row().parent_id).filter(|&id| id != SpanId::ZERO);
+        let more = self.recording.more_parents.get(&self.index).map_or(&[][..], |more| more);
+        first.into_iter().chain(more.iter().copied())
+    }
+
+    /// Bytes of its record in the format that it was read from.
+    pub fn record_bytes(self) -> u64 {
+        u64::from(self.row().record_bytes)
+    }
+
+    /// Bytes of the span as an OTLP protobuf message.
+    pub fn otlp_bytes(self) -> u64 {
+        u64::from(self.row().otlp_bytes)
+    }
+
+    /// The span as it was read, with attributes, events and links; `None` unless the intake kept them.
+    pub fn full(self) -> Option<&'r Span<'static>> {
+        self.recording.full.get(self.index as usize)
+    }
+}

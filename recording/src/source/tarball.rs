@@ -1,0 +1,175 @@
+//! Tar archives, read as a stream.
+//!
+//! The blocks are stepped over here, with the `tar` crate's headers, because its own iteration holds a long name of any
+//! claimed size in memory and expands sparse files.
+
+use std::io::{self, BufRead, Read};
+use std::sync::Arc;
+
+use tar::{EntryType, Header, PaxExtensions};
+
+use super::label;
+use super::peek::Peek;
+use super::unpack::Unpack;
+use astracer_model::problem::ProblemKind;
+
+const BLOCK_BYTES: usize = 512;
+
+/// The longest list of extended attributes, or long name, that is held.
+const EXTENSION_BYTES_MAX: u64 = 1 << 20;
+
+/// True if these bytes begin with a tar header: its checksum says so, in all variants of tar.
+pub(super) fn is_header(prefix: &[u8]) -> bool {
+    let Some(block) = prefix.get(..BLOCK_BYTES) else { return false };
+    let header = Header::from_byte_slice(block);
+    // The checksum's own field counts as eight spaces.
+    let (before, rest) = block.split_at(148);
+    let sum: u32 = before.iter().chain(&rest[8..]).map(|&byte| u32::from(byte)).sum();
+    header.cksum().is_ok_and(|written| written == sum + 8 * u32::from(b' '))
+}
+
+/// Reads an archive to its end, each file in it as a stream of its own.
+pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<str>, depth: usize) {
+    let mut extension = Extension::default();
+    let mut past_end = false;
+    let mut is_damaged = false;
+    while !unpack.is_over() {
+        let at = archive.position();
+        let block = archive.peek(BLOCK_BYTES);
+        let (len, is_empty) = (block.len(), block.iter().all(|&byte| byte == 0));
+        if len < BLOCK_BYTES {
+            // Some writers leave out the empty blocks that mark the end.
+            if let Some(error) = archive.take_error() {
+                unpack.unreadable(name, at, &error);
+            } else if !past_end && !is_damaged && !is_empty {
+                let detail = "inside a header of the archive".to_owned();
+                unpack.problem(ProblemKind::Truncated, name, at, detail);
+            }
+            return;
+        }
+        if is_empty {
+            // Reading on finds an archive behind this one, and checks the sum at the end of a compressed stream.
+            past_end |= !is_damaged;
+            archive.consume(BLOCK_BYTES);
+            continue;
+        }
+        if !is_header(block) {
+            if past_end {
+                return;
+            }
+            if !is_damaged {
+                let detail = "no tar header where one is due; going on at the next one".to_owned();
+                unpack.problem(ProblemKind::Unreadable, name, at, detail);
+            }
+            is_damaged = true;
+            archive.consume(BLOCK_BYTES);
+            continue;
+        }
+        (past_end, is_damaged) = (false, false);
+        let header = Header::from_byte_slice(block).clone();
+        archive.consume(BLOCK_BYTES);
+        let size = match extension.size.map_or_else(|| header.entry_size(), Ok) {
+            Ok(size) => size,
+            Err(error) => return unpack.unreadable(name, at, &error),
+        };
+        let mut left = size;
+        match header.entry_type() {
+            kind @ (EntryType::GNULongName | EntryType::XHeader) if size <= EXTENSION_BYTES_MAX => {
+                let mut bytes = Vec::new();
+                // An error or an early end is found below, where the rest is skipped.
+                let _ = Member { archive, left: &mut left }.read_to_end(&mut bytes);
+                extension.add(kind, bytes);
+            }
+            EntryType::GNULongName | EntryType::XHeader => {
+                let detail = format!("a header extension of {size} bytes");
+                unpack.problem(ProblemKind::Limit, name, at, detail);
+            }
+            EntryType::XGlobalHeader | EntryType::GNULongLink => {}
+            kind => {
+                let Extension { name: long_name, is_sparse, .. } = std::mem::take(&mut extension);
+                let member = long_name.unwrap_or_else(|| header.path_bytes().into_owned());
+                let label = label::of_member(name, &member);
+                match kind {
+                    EntryType::Regular | EntryType::Continuous if label::is_hidden(&member) => {
+                        unpack.skip(&label, "hidden");
+                    }
+                    EntryType::Regular | EntryType::Continuous if !is_sparse => {
+                        let mut content = Peek::new(Box::new(Member { archive, left: &mut left }));
+                        unpack.stream(&mut content, &label, depth + 1);
+                        if content.has_failed() {
+                            // Said by whoever read it; what follows in the archive is lost with it.
+                            return;
+                        }
+                    }
+                    EntryType::GNUSparse | EntryType::Regular => {
+                        unpack.skip(&label, "stored as a sparse file; pack it without --sparse");
+                    }
+                    // Folders, links and devices have no content.
+                    _ => {}
+                }
+            }
+        }
+        let padding = (BLOCK_BYTES as u64 - size % BLOCK_BYTES as u64) % BLOCK_BYTES as u64;
+        if let Err(error) = skip(archive, left.saturating_add(padding)) {
+            return unpack.unreadable(name, archive.position(), &error);
+        }
+    }
+}
+
+/// Passes over what nobody read.
+fn skip(archive: &mut Peek<'_>, bytes: u64) -> io::Result<()> {
+    let skipped = io::copy(&mut archive.take(bytes), &mut io::sink())?;
+    if skipped < bytes { Err(ends_early()) } else { Ok(()) }
+}
+
+fn ends_early() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends inside this file")
+}
+
+/// The content of one file in an archive.
+struct Member<'m, 'r> {
+    archive: &'m mut Peek<'r>,
+    left: &'m mut u64,
+}
+
+impl Read for Member<'_, '_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = out.len().min(usize::try_from(*self.left).unwrap_or(usize::MAX));
+        if len == 0 {
+            return Ok(0);
+        }
+        let count = self.archive.read(&mut out[..len])?;
+        if count == 0 {
+            return Err(ends_early());
+        }
+        *self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+/// What entries of their own say about the next file.
+#[derive(Default)]
+struct Extension {
+    name: Option<Vec<u8>>,
+    size: Option<u64>,
+    is_sparse: bool,
+}
+
+impl Extension {
+    fn add(&mut self, kind: EntryType, mut bytes: Vec<u8>) {
+        if kind == EntryType::GNULongName {
+            if let Some(end) = bytes.iter().position(|&byte| byte == 0) {
+                bytes.truncate(end);
+            }
+            self.name = Some(bytes);
+            return;
+        }
+        for record in PaxExtensions::new(&bytes).flatten() {
+            match record.key_bytes() {
+                b"path" => self.name = Some(record.value_bytes().to_vec()),
+                b"size" => self.size = record.value().ok().and_then(|text| text.parse().ok()),
+                key => self.is_sparse |= key.starts_with(b"GNU.sparse."),
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! From one stream to the trace files in it: decompressors and archives are opened until a plain file is found.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use flate2::bufread::MultiGzDecoder;
+use liblzma::bufread::XzDecoder;
+use zstd::stream::read::Decoder as ZstdDecoder;
+
+use super::meter::{Expanded, OverLimit, Stored};
+use super::peek::{Peek, Quiet};
+use super::{FileSummary, Options, Summary, tarball};
+use astracer_formats::detect::{self, Detection};
+use astracer_model::Format;
+use astracer_model::problem::{Place, Problem, ProblemKind};
+use astracer_model::sink::{Record, Sink};
+use astracer_model::span::Span;
+
+/// How much of a file its format is looked for in: first the one, and if that leaves it open the other.
+const PREFIX_BYTES: [usize; 2] = [64 << 10, 1 << 20];
+
+/// Archives are opened this deep at most.
+const DEPTH_MAX: usize = 8;
+
+/// Memory that one xz stream may ask for. Its dictionary's size stands in its header, up to 4 GiB; `xz -9` makes 64 MiB.
+/// (zstd refuses more than 128 MiB by itself.)
+const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
+
+/// Progress is passed on in steps of this size.
+const PROGRESS_STEP_BYTES: u64 = 64 << 10;
+
+/// The state of reading one source.
+pub(super) struct Unpack<'a> {
+    options: &'a Options,
+    tap: Tap<'a>,
+    stored: &'a Cell<u64>,
+    expanded: &'a Cell<u64>,
+    files: Vec<FileSummary>,
+    first_refusal: Option<Refusal>,
+    over_limit: bool,
+}
+
+impl<'a> Unpack<'a> {
+    /// `stored` counts bytes as stored, `expanded` bytes that decompressors gave; both start at zero.
+    pub(super) fn new(
+        options: &'a Options,
+        sink: &'a mut dyn Sink,
+        stored: &'a Cell<u64>,
+        expanded: &'a Cell<u64>,
+    ) -> Self {
+        let tap = Tap { sink, stored, passed_on: 0, spans: 0 };
+        Self { options, tap, stored, expanded, files: Vec::new(), first_refusal: None, over_limit: false }
+    }
+
+    /// Reads a file as stored, or the standard input.
+    pub(super) fn input(&mut self, input: Box<dyn Read + 'a>, name: &Arc<str>) {
+        let mut input = Peek::new(Box::new(Stored::new(input, self.stored)));
+        self.stream(&mut input, name, 0);
+    }
+
+    /// True if nothing more should be read: the sink wants no more, or the source is over its limit.
+    pub(super) fn is_over(&self) -> bool {
+        self.over_limit || self.is_interrupted()
+    }
+
+    /// True if the sink wants no more.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.tap.sink.stopped()
+    }
+
+    /// What was read, and the first file that was not.
+    pub(super) fn finish(mut self) -> (Summary, Option<Refusal>) {
+        self.tap.pass_progress_on();
+        (Summary { files: self.files, stored_bytes: self.stored.get() }, self.first_refusal)
+    }
+
+    /// Reads one layer: opens it if it is a container, hands it to its format's reader if it holds traces.
+    pub(super) fn stream(&mut self, input: &mut Peek<'_>, name: &Arc<str>, depth: usize) {
+        let Some(container) = Container::of(input.peek(PREFIX_BYTES[0])) else {
+            return self.file(input, name);
+        };
+        let depth_max = self.options.limits.records.nesting_max.min(DEPTH_MAX);
+        if depth >= depth_max {
+            let detail = format!("archives in archives, more than {depth_max} deep");
+            return self.problem(ProblemKind::Limit, name, input.position(), detail);
+        }
+        let decoder: io::Result<Box<dyn Read + '_>> = match container {
+            Container::Tar => return tarball::read(self, input, name, depth),
+            Container::Gzip => Ok(Box::new(MultiGzDecoder::new(&mut *input))),
+            Container::Xz => xz_decoder(&mut *input),
+            Container::Zstd => {
+                ZstdDecoder::with_buffer(&mut *input).map(|decoder| Box::new(decoder) as Box<dyn Read>)
+            }
+        };
+        match decoder {
+            Ok(decoder) => {
+                let metered = Expanded::new(decoder, self.expanded, self.options.limits.expanded_bytes_max);
+                self.stream(&mut Peek::new(Box::new(metered)), name, depth + 1);
+            }
+            Err(error) => self.unreadable(name, 0, &error),
+        }
+    }
+
+    /// Reads one plain file.
+    fn file(&mut self, input: &mut Peek<'_>, name: &Arc<str>) {
+        match self.format_of(input) {
+            Ok(format) => {
+                let mut quiet = Quiet::new(input);
+                self.tap.spans = 0;
+                self.tap.sink.file(name, format);
+                astracer_formats::read(format, &mut quiet, name, &self.options.limits.records, &mut self.tap);
+                let error = quiet.into_error();
+                let summary = FileSummary {
+                    name: Arc::clone(name),
+                    format,
+                    expanded_bytes: input.position(),
+                    spans: self.tap.spans,
+                };
+                self.files.push(summary);
+                if let Some(error) = error {
+                    self.unreadable(name, input.position(), &error);
+                }
+            }
+            Err(reason) => {
+                let bytes = input.peek(PREFIX_BYTES[0]).len() as u64;
+                let error = input.take_error();
+                // A stream that gives an error instead of its first byte is broken, not empty.
+                if bytes > 0 || error.is_none() {
+                    self.skip(name, &reason);
+                }
+                if let Some(error) = error {
+                    self.unreadable(name, bytes, &error);
+                }
+            }
+        }
+    }
+
+    /// The format of a plain file, or why it is no trace file.
+    fn format_of(&self, input: &mut Peek<'_>) -> Result<Format, String> {
+        if let Some(format) = self.options.format {
+            return Ok(format);
+        }
+        let mut reason = String::new();
+        for len in PREFIX_BYTES {
+            let complete = input.ends_within(len);
+            match detect::detect(input.peek(len), complete) {
+                Detection::Format(format) => return Ok(format),
+                Detection::Other(other) => return Err(other),
+                Detection::Open(open) => reason = open,
+            }
+            if complete {
+                break;
+            }
+        }
+        Err(reason)
+    }
+
+    /// Tells the sink of a file that holds no traces.
+    pub(super) fn skip(&mut self, name: &Arc<str>, reason: &str) {
+        self.refuse(name, || reason.to_owned());
+        self.tap.sink.skipped(name, reason);
+    }
+
+    /// Tells the sink of a stream that ended with an error, in terms of what went wrong.
+    pub(super) fn unreadable(&mut self, name: &Arc<str>, byte: u64, error: &io::Error) {
+        let kind = if OverLimit::is(error) {
+            self.over_limit = true;
+            ProblemKind::Limit
+        } else if error.kind() == io::ErrorKind::UnexpectedEof {
+            ProblemKind::Truncated
+        } else if is_memory_limit(error) {
+            ProblemKind::Limit
+        } else {
+            ProblemKind::Unreadable
+        };
+        self.problem(kind, name, byte, error.to_string());
+    }
+
+    /// Tells the sink of a problem with a file or archive as a whole.
+    pub(super) fn problem(&mut self, kind: ProblemKind, name: &Arc<str>, byte: u64, detail: String) {
+        self.refuse(name, || format!("{}: {detail}", kind.describe()));
+        let place = Place { file: Arc::clone(name), line: 0, byte };
+        self.tap.sink.problem(Problem { kind, place, detail });
+    }
+
+    fn refuse(&mut self, name: &Arc<str>, reason: impl FnOnce() -> String) {
+        self.first_refusal.get_or_insert_with(|| Refusal { name: Arc::clone(name), reason: reason() });
+    }
+}
+
+/// A file that was not read, and why.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) name: Arc<str>,
+    pub(super) reason: String,
+}
+
+/// A file that other files are in.
+enum Container {
+    Gzip,
+    Xz,
+    Zstd,
+    Tar,
+}
+
+impl Container {
+    fn of(prefix: &[u8]) -> Option<Self> {
+        match prefix {
+            [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
+            // A frame, or a skippable frame in front of one.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
+            _ if tarball::is_header(prefix) => Some(Self::Tar),
+            _ => None,
+        }
+    }
+}
+
+fn xz_decoder<'p>(input: &'p mut Peek<'_>) -> io::Result<Box<dyn Read + 'p>> {
+    let concatenated = liblzma::stream::CONCATENATED;
+    let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, concatenated)?;
+    Ok(Box::new(XzDecoder::new_stream(input, stream)))
+}
+
+fn is_memory_limit(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<liblzma::stream::Error>());
+    matches!(inner, Some(liblzma::stream::Error::MemLimit))
+}
+
+/// Passes on what a format's reader says, and with it the progress that the reader can't know.
+struct Tap<'a> {
+    sink: &'a mut dyn Sink,
+    stored: &'a Cell<u64>,
+    passed_on: u64,
+    spans: u64,
+}
+
+impl Tap<'_> {
+    fn pass_progress_on(&mut self) {
+        let grown = self.stored.get() - self.passed_on;
+        if grown > 0 {
+            self.passed_on += grown;
+            self.sink.progress(grown);
+        }
+    }
+}
+
+impl Sink for Tap<'_> {
+    fn span(&mut self, span: Span<'_>, record: Record<'_>) {
+        self.spans += 1;
+        self.sink.span(span, record);
+        if self.stored.get() - self.passed_on >= PROGRESS_STEP_BYTES {
+            self.pass_progress_on();
+        }
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.sink.problem(problem);
+    }
+
+    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        self.sink.skipped(file, reason);
+    }
+
+    fn stopped(&self) -> bool {
+        self.sink.stopped()
+    }
+}

@@ -1,0 +1,15 @@
+//! Reading real and hostile files through the public interface.
+
+use std::path::PathBuf;
+
+// Shared with the tests of the readers, which use all of it.
+#[expect(dead_code)]
+#[path = "../../../formats/tests/it/collected.rs"]
+mod collected;
+mod convert;
+mod source;
+
+/// A file of the formats crate's `tests/data`.
+pub(crate) fn sample(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", "formats", "tests", "data", name].iter().collect()
+}
