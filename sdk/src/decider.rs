@@ -5,12 +5,13 @@
 
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler};
-use opentelemetry::TraceId;
 use opentelemetry::trace::{SpanContext, TraceState};
+use opentelemetry::{Context, TraceId};
 use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
 use crate::key::{Key, Root};
+use crate::propagation::is_undecided;
 use crate::stats::Counters;
 
 /// The judge.
@@ -45,9 +46,11 @@ impl Decider {
         Decider { sampler, key, parents, clock }
     }
 
-    /// Whether this parent's decision holds: that of a parent in this process was made here.
-    pub(crate) fn honours(&self, parent: &SpanContext) -> bool {
-        parent.is_valid() && (self.parents == Parents::Honour || !parent.is_remote())
+    /// Whether this parent's decision holds: that of a parent in this process was made here. `context` is the one that
+    /// holds the parent; it may say that the parent left the decision to us.
+    pub(crate) fn honours(&self, parent: &SpanContext, context: &Context) -> bool {
+        let follows = self.parents == Parents::Honour && !is_undecided(context);
+        parent.is_valid() && (follows || !parent.is_remote())
     }
 
     pub(crate) fn sampler(&self) -> &Sampler {

@@ -1,13 +1,17 @@
 //! Propagators, by the names of `OTEL_PROPAGATORS`.
 
 use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
-use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
+use opentelemetry_sdk::propagation::BaggagePropagator;
 
 mod b3;
+mod undecided;
+mod w3c;
 
 use b3::{B3, Encoding};
+pub(crate) use undecided::is_undecided;
+use w3c::TraceContext;
 
-/// How context travels from process to process.
+/// A format in which context travels from process to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Propagator {
@@ -48,11 +52,11 @@ impl Propagator {
         Ok(list)
     }
 
-    /// One that does what all of the list do.
+    /// A propagator that writes all formats of the list, and reads them in its order.
     pub(crate) fn composite(list: &[Propagator]) -> TextMapCompositePropagator {
         let make = |propagator: &Propagator| -> Box<dyn TextMapPropagator + Send + Sync> {
             match propagator {
-                Propagator::TraceContext => Box::new(TraceContextPropagator::new()),
+                Propagator::TraceContext => Box::new(TraceContext::default()),
                 Propagator::Baggage => Box::new(BaggagePropagator::new()),
                 Propagator::B3 => Box::new(B3::new(Encoding::Single)),
                 Propagator::B3Multi => Box::new(B3::new(Encoding::Multi)),

@@ -50,15 +50,15 @@ impl ShouldSample for AstracerSampler {
         attributes: &[KeyValue],
         _: &[Link],
     ) -> SamplingResult {
-        let parent = parent.filter(|cx| cx.has_active_span()).map(|cx| cx.span().span_context().clone());
-        let parent = parent.filter(SpanContext::is_valid);
+        let parent = parent.filter(|cx| cx.span().span_context().is_valid());
+        let parent = parent.map(|cx| (cx.span().span_context().clone(), cx));
         let judge = self.judge.as_ref().filter(|_| cfg!(feature = "enabled"));
         let Verdict { keep, trace_state } = match (judge, parent) {
-            (Some(Judge { decider, .. }), Some(parent)) if decider.honours(&parent) => {
+            (Some(Judge { decider, .. }), Some((parent, context))) if decider.honours(&parent, context) => {
                 decider.follow(&parent)
             }
             (Some(Judge { decider, counters }), parent) => {
-                let parent = parent.unwrap_or(SpanContext::NONE);
+                let parent = parent.map_or(SpanContext::NONE, |(parent, _)| parent);
                 let mut memory = String::new();
                 let pairs = Pairs(attributes);
                 let key = decider.key_of(&Root::new(name, &pairs), &mut memory);

@@ -81,7 +81,7 @@ impl Core {
         };
         let Pending { parent, base } = &pending;
         let trace_id = if parent.is_valid() { parent.trace_id() } else { self.ids.new_trace_id() };
-        let Verdict { keep, trace_state } = if self.decider.honours(parent) {
+        let Verdict { keep, trace_state } = if self.decider.honours(parent, base) {
             self.decider.honour(parent, &self.counters)
         } else {
             let Buffer { key, records, details, attributes, memory, .. } = &mut *buffer;

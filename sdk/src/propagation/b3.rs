@@ -4,13 +4,16 @@
 //! Either form is read, the single header first; the one that was asked for is written. The debug flag is passed on in
 //! the context, and a trace with it is sampled. The id of the caller's own parent is not passed on.
 //!
-//! OpenTelemetry's context can't say "not yet decided": a trace whose headers don't tell is taken for one that is not
-//! sampled, and headers that hold a decision without ids are not used.
+//! Ids without a decision leave it to us: the context is marked, see [`undecided`](super::undecided), and a span that
+//! begins with this parent is put to the sampler. Passed on without a span of ours, the headers hold no decision either.
+//! Headers that hold a decision without ids are not used: there is no trace that it could be about.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
+
+use super::undecided::{is_undecided, with_undecided};
 
 const SINGLE: &str = "b3";
 const TRACE_ID: &str = "x-b3-traceid";
@@ -22,7 +25,7 @@ const FLAGS: &str = "x-b3-flags";
 #[derive(Clone, Copy, Debug)]
 struct Debug;
 
-/// How headers are written.
+/// The form in which headers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Single,
@@ -36,10 +39,11 @@ pub(crate) struct B3 {
     fields: Vec<String>,
 }
 
-/// What is said of sampling.
+/// The sampling decision that headers hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
-    Unknown,
+    /// None yet: B3's "defer".
+    Deferred,
     Drop,
     Keep,
     Debug,
@@ -62,19 +66,35 @@ impl TextMapPropagator for B3 {
         if !ids.is_valid() {
             return;
         }
-        let debug = context.get::<Debug>().is_some();
-        let sampled = if ids.is_sampled() { "1" } else { "0" };
+        let decision = if context.get::<Debug>().is_some() {
+            Decision::Debug
+        } else if is_undecided(context) {
+            Decision::Deferred
+        } else if ids.is_sampled() {
+            Decision::Keep
+        } else {
+            Decision::Drop
+        };
         match self.encoding {
             Encoding::Single => {
-                let decision = if debug { "d" } else { sampled };
-                injector.set(SINGLE, format!("{}-{}-{decision}", ids.trace_id(), ids.span_id()));
+                let suffix = match decision {
+                    Decision::Deferred => "",
+                    Decision::Drop => "-0",
+                    Decision::Keep => "-1",
+                    Decision::Debug => "-d",
+                };
+                injector.set(SINGLE, format!("{}-{}{suffix}", ids.trace_id(), ids.span_id()));
             }
             Encoding::Multi => {
                 injector.set(TRACE_ID, ids.trace_id().to_string());
                 injector.set(SPAN_ID, ids.span_id().to_string());
-                // The debug flag implies that the trace is sampled, which then must not be said.
-                let (field, value) = if debug { (FLAGS, "1") } else { (SAMPLED, sampled) };
-                injector.set(field, value.to_owned());
+                match decision {
+                    Decision::Deferred => {}
+                    Decision::Drop => injector.set(SAMPLED, "0".to_owned()),
+                    Decision::Keep => injector.set(SAMPLED, "1".to_owned()),
+                    // The flag implies that the trace is sampled, and B3 forbids to send both.
+                    Decision::Debug => injector.set(FLAGS, "1".to_owned()),
+                }
             }
         }
     }
@@ -85,11 +105,14 @@ impl TextMapPropagator for B3 {
         };
         let flags = match decision {
             Decision::Keep | Decision::Debug => TraceFlags::SAMPLED,
-            Decision::Unknown | Decision::Drop => TraceFlags::default(),
+            Decision::Deferred | Decision::Drop => TraceFlags::default(),
         };
         let parent = SpanContext::new(trace_id, span_id, flags, true, TraceState::default());
-        let context = context.with_remote_span_context(parent);
-        if decision == Decision::Debug { context.with_value(Debug) } else { context }
+        match decision {
+            Decision::Deferred => with_undecided(context, parent),
+            Decision::Debug => context.with_remote_span_context(parent).with_value(Debug),
+            Decision::Drop | Decision::Keep => context.with_remote_span_context(parent),
+        }
     }
 
     fn fields(&self) -> FieldIter<'_> {
@@ -102,7 +125,7 @@ fn single(extractor: &dyn Extractor) -> Option<(TraceId, SpanId, Decision)> {
     let mut parts = extractor.get(SINGLE)?.split('-');
     let (trace_id, span_id) = (trace_id(parts.next()?)?, span_id(parts.next()?)?);
     let decision = match parts.next() {
-        None => Decision::Unknown,
+        None => Decision::Deferred,
         Some("0") => Decision::Drop,
         Some("1") => Decision::Keep,
         Some("d") => Decision::Debug,
@@ -122,7 +145,7 @@ fn multi(extractor: &dyn Extractor) -> Option<(TraceId, SpanId, Decision)> {
         (_, Some("1" | "true")) => Decision::Keep,
         (_, Some("0" | "false")) => Decision::Drop,
         (_, Some(_)) => return None,
-        (_, None) => Decision::Unknown,
+        (_, None) => Decision::Deferred,
     };
     Some((trace_id, span_id, decision))
 }
@@ -162,7 +185,7 @@ mod tests {
         list.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// What is read from headers, and written for a child of it: `b3` and then `X-B3-*`.
+    /// The ids read from headers, and the headers written with them: `b3` and then `X-B3-*`.
     fn pass_on(list: &[(&str, &str)]) -> Option<(SpanContext, String, Headers)> {
         let context = B3::new(Encoding::Multi).extract_with_context(&Context::new(), &headers(list));
         let ids = context.span().span_context().clone();
@@ -186,6 +209,34 @@ mod tests {
         assert_eq!(many, headers(&[("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN), multi]));
     }
 
+    /// B3, "Sampling State": "When no sampling state is present, it is deferred".
+    #[test]
+    fn a_deferred_decision_is_passed_on_as_one() {
+        let several = [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN)];
+        let one = format!("{TRACE}-{SPAN}");
+        for list in [&several[..], &[("b3", &*one)]] {
+            let (ids, single, multi) = pass_on(list).unwrap();
+            assert!(!ids.is_sampled());
+            assert_eq!((single, multi), (one.clone(), headers(&several)));
+        }
+    }
+
+    #[test]
+    fn the_mark_of_a_deferred_decision_is_about_one_span() {
+        let received = headers(&[("b3", &format!("{TRACE}-{SPAN}"))]);
+        let context = B3::new(Encoding::Single).extract_with_context(&Context::new(), &received);
+        assert!(is_undecided(&context));
+        let child = SpanContext::new(
+            context.span().span_context().trace_id(),
+            SpanId::from(7u64),
+            TraceFlags::default(),
+            false,
+            TraceState::default(),
+        );
+        assert!(!is_undecided(&context.with_remote_span_context(child)));
+        assert!(!is_undecided(&Context::new()));
+    }
+
     #[test]
     fn one_header_is_read() {
         let kept = ("x-b3-sampled", "1");
@@ -193,8 +244,6 @@ mod tests {
         check(&[("b3", &format!("{TRACE}-{SPAN}-1"))], "1", kept);
         check(&[("b3", &format!("{TRACE}-{SPAN}-0"))], "0", ("x-b3-sampled", "0"));
         check(&[("b3", &format!("{TRACE}-{SPAN}-d"))], "d", ("x-b3-flags", "1"));
-        // Nothing is said of sampling.
-        check(&[("b3", &format!("{TRACE}-{SPAN}"))], "0", ("x-b3-sampled", "0"));
     }
 
     #[test]
@@ -206,7 +255,6 @@ mod tests {
         check(&with(&[("x-b3-sampled", "true")]), "1", kept);
         check(&with(&[dropped]), "0", dropped);
         check(&with(&[("x-b3-sampled", "false")]), "0", dropped);
-        check(&with(&[]), "0", dropped);
         check(&with(&[("x-b3-flags", "1")]), "d", ("x-b3-flags", "1"));
         check(&with(&[kept, ("x-b3-flags", "0")]), "1", kept);
     }
