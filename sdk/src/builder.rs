@@ -138,6 +138,10 @@ impl Builder {
         self.faults.push(fault);
     }
 
+    pub(crate) fn current_resource(&self) -> Option<&Resource> {
+        self.resource.as_ref()
+    }
+
     pub(crate) fn current_span_limits(&self) -> SpanLimits {
         self.settings.limits
     }

@@ -1,7 +1,9 @@
 //! Configuration from the environment and from a parameters file.
 //!
-//! Nothing wrong goes by: it is refused when the service starts, with the variable, or the file and the line. Who would
-//! rather start than be right says so: then each fault is reported, and replaced by what its report says.
+//! A setting that cannot be used is refused when the service starts, with the variable, or the file and the line. So is a
+//! variable of OpenTelemetry's that is set and has no effect here: a setting that is silently ignored is a wrong setting.
+//! A service that would rather start asks for [`OnFault::UseDefault`]: each fault is then reported, and replaced by the
+//! default that the report names.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,13 +18,13 @@ use crate::decider::Parents;
 use crate::propagation::Propagator;
 use crate::settings::SpanLimits;
 
-/// What to do about a setting that cannot be used.
+/// The treatment of settings that cannot be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFault {
     /// Nothing is built.
     #[default]
     Refuse,
-    /// The setting is left out: its default holds. [`Builder::faults`] tells which, for the service to log.
+    /// The setting is left out and its default holds. [`Builder::faults`] lists these settings for the service to log.
     UseDefault,
 }
 
@@ -65,7 +67,7 @@ impl Fault {
         }
     }
 
-    /// What holds instead, if it was asked to go on.
+    /// The value that holds instead with [`OnFault::UseDefault`].
     pub fn default(&self) -> &'static str {
         self.default
     }
@@ -85,11 +87,27 @@ impl std::error::Error for Fault {}
 
 const KEPT: &str = "what was set before it";
 
+const TRACES_EXPORTER: &str = "OTEL_TRACES_EXPORTER";
+
+/// Variables of the specification that this SDK does not implement, each with its substitute.
+const WITHOUT_EFFECT: [(&str, &str); 5] = [
+    ("OTEL_BSP_MAX_QUEUE_SIZE", "the queue is bounded in bytes, which the builder sets"),
+    ("OTEL_BSP_EXPORT_TIMEOUT", "set the timeout of the exporter"),
+    (TRACES_EXPORTER, "the service chooses its exporter in code"),
+    ("OTEL_CONFIG_FILE", "use variables, the builder or a parameters file"),
+    ("OTEL_EXPERIMENTAL_CONFIG_FILE", "use variables, the builder or a parameters file"),
+];
+
 impl Builder {
-    /// Takes what the process environment says: `OTEL_SDK_DISABLED`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
+    /// Applies the process environment: `OTEL_SDK_DISABLED`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
     /// `OTEL_TRACES_SAMPLER` and `_ARG`, `OTEL_PROPAGATORS`, `OTEL_BSP_SCHEDULE_DELAY`,
-    /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` and the limits `OTEL_(SPAN_|EVENT_|LINK_)*_LIMIT`. It overrides what was set
-    /// before, and is overridden by what is set after.
+    /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` and the limits `OTEL_(SPAN_|EVENT_|LINK_)*_LIMIT`. It overrides the calls before
+    /// it, and later calls override it. Attributes of a resource that was set before stay, unless a variable gives them
+    /// another value.
+    ///
+    /// A variable of the specification that has no effect here is a [`Fault`] when it is set:
+    /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_EXPORT_TIMEOUT`, `OTEL_TRACES_EXPORTER` (unless it is `none`) and
+    /// `OTEL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables themselves.
     ///
     /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the sampler as text in
     /// `OTEL_TRACES_SAMPLER_ARG` (`bump:lambda=10,min=0.01,window=1s`; none: the default), or `astracer_file`, with the
@@ -98,12 +116,12 @@ impl Builder {
         self.variables(|name| match std::env::var(name) {
             Ok(value) => Some(value),
             Err(std::env::VarError::NotPresent) => None,
-            // Not Unicode: nothing that a setting could be; its reader will say so.
+            // No setting is a text that is not Unicode: its reader refuses the replacement characters.
             Err(std::env::VarError::NotUnicode(value)) => Some(value.to_string_lossy().into_owned()),
         })
     }
 
-    /// As [`Builder::environment`], from wherever `variable` takes the values.
+    /// As [`Builder::environment`], with values from `variable` instead of the process environment.
     pub fn variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         // "Empty" means "not set" (OpenTelemetry specification, "Parsing Empty Value").
         let get = |name: &'static str| variable(name).filter(|value| !value.trim().is_empty());
@@ -123,6 +141,13 @@ impl Builder {
         }
         if let Some(spans) = self.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", KEPT, get, positive) {
             self = self.batch_spans(spans as usize);
+        }
+        for (name, instead) in WITHOUT_EFFECT {
+            // `none` asks that no exporter be configured from the environment, and none is.
+            if get(name).is_some_and(|value| !(name == TRACES_EXPORTER && value.trim() == "none")) {
+                let message = format!("it has no effect here: {instead}, and unset it");
+                self.fault(Fault { origin: Origin::Variable(name), message, default: KEPT });
+            }
         }
         self
     }
@@ -149,7 +174,18 @@ impl Builder {
         if attributes.is_none() && service.is_none() {
             return self;
         }
-        let mut resource = Resource::builder().with_attributes(attributes.unwrap_or_default());
+        let mut resource = match self.current_resource() {
+            None => Resource::builder(),
+            Some(before) => {
+                let pairs = before.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+                match before.schema_url() {
+                    Some(url) => Resource::builder_empty().with_schema_url(pairs, url.to_owned()),
+                    None => Resource::builder_empty().with_attributes(pairs),
+                }
+            }
+        };
+        // Of two values of one attribute the builder takes the later.
+        resource = resource.with_attributes(attributes.unwrap_or_default());
         if let Some(service) = service {
             resource = resource.with_service_name(service);
         }
@@ -164,7 +200,7 @@ impl Builder {
         let ratio = |argument: Option<&str>| match argument {
             None => Ok(1.0),
             Some(text) => {
-                text.parse::<f64>().map_err(|_| format!("`{text}` is no number; write for example 0.1"))
+                text.parse::<f64>().map_err(|_| format!("`{text}` is not a number; write for example 0.1"))
             }
         };
         let set = |builder: Self, config, parents| builder.sampler(config).parents(parents);
@@ -203,21 +239,25 @@ impl Builder {
 
     fn limit_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
         let mut limits = self.current_span_limits();
-        // The general limits first, so that those of spans override them.
-        type Limit = fn(&mut SpanLimits) -> &mut u32;
-        let variables: [(&'static str, Limit); 8] = [
-            ("OTEL_ATTRIBUTE_COUNT_LIMIT", |limits| &mut limits.attributes),
-            ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", |limits| &mut limits.attributes),
-            ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", |limits| &mut limits.text_length),
-            ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", |limits| &mut limits.text_length),
-            ("OTEL_SPAN_EVENT_COUNT_LIMIT", |limits| &mut limits.events),
-            ("OTEL_SPAN_LINK_COUNT_LIMIT", |limits| &mut limits.links),
-            ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", |limits| &mut limits.attributes_per_event),
-            ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", |limits| &mut limits.attributes_per_link),
+        // The general limits first: they hold where there is no special one (OpenTelemetry specification, "Configurable
+        // Parameters" of attribute limits).
+        type Set = fn(&mut SpanLimits, u32);
+        let variables: [(&'static str, Set); 8] = [
+            ("OTEL_ATTRIBUTE_COUNT_LIMIT", |limits, max| {
+                (limits.attributes, limits.attributes_per_event, limits.attributes_per_link) =
+                    (max, max, max);
+            }),
+            ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", |limits, max| limits.attributes = max),
+            ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", |limits, max| limits.text_length = max),
+            ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", |limits, max| limits.text_length = max),
+            ("OTEL_SPAN_EVENT_COUNT_LIMIT", |limits, max| limits.events = max),
+            ("OTEL_SPAN_LINK_COUNT_LIMIT", |limits, max| limits.links = max),
+            ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", |limits, max| limits.attributes_per_event = max),
+            ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", |limits, max| limits.attributes_per_link = max),
         ];
-        for (name, limit) in variables {
-            if let Some(value) = self.read(name, KEPT, get, whole) {
-                *limit(&mut limits) = value;
+        for (name, set) in variables {
+            if let Some(max) = self.read(name, KEPT, get, whole) {
+                set(&mut limits, max);
             }
         }
         self.span_limits(limits)
@@ -278,7 +318,7 @@ fn boolean(text: &str) -> Result<bool, String> {
 }
 
 fn whole(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("`{text}` is no whole number from 0 to {}", u32::MAX))
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u32::MAX))
 }
 
 fn positive(text: &str) -> Result<u32, String> {
@@ -291,7 +331,7 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 
 fn ratio_config(ratio: f64) -> Result<Config, String> {
     let probability =
-        Probability::new(ratio).ok_or_else(|| format!("`{ratio}` is no ratio: it must be from 0 to 1"))?;
+        Probability::new(ratio).ok_or_else(|| format!("`{ratio}` is not a ratio: it must be from 0 to 1"))?;
     if probability == Probability::ZERO {
         return Ok(Config::Never);
     }

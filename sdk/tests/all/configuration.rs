@@ -2,9 +2,15 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
-use astracer_sdk::{Astracer, Builder, OnFault};
+use astracer_sdk::{Astracer, Builder, OnFault, Propagator};
 use opentelemetry::propagation::TextMapPropagator as _;
+use opentelemetry::trace::{SpanContext, SpanKind, TraceContextExt as _, TraceFlags, TraceState};
+use opentelemetry::{Context, Key, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SamplingDecision, ShouldSample as _, SpanData, SpanExporter};
 use tracing::info_span;
 
 use crate::support::{one, world};
@@ -50,11 +56,11 @@ fn what_cannot_be_used_is_refused_with_its_variable() {
     );
     check(
         &[(SAMPLER, "traceidratio"), (ARGUMENT, "ten")],
-        Err("OTEL_TRACES_SAMPLER_ARG: `ten` is no number; write for example 0.1"),
+        Err("OTEL_TRACES_SAMPLER_ARG: `ten` is not a number; write for example 0.1"),
     );
     check(
         &[(SAMPLER, "traceidratio"), (ARGUMENT, "1.5")],
-        Err("OTEL_TRACES_SAMPLER_ARG: `1.5` is no ratio: it must be from 0 to 1"),
+        Err("OTEL_TRACES_SAMPLER_ARG: `1.5` is not a ratio: it must be from 0 to 1"),
     );
     check(&[("OTEL_SDK_DISABLED", "yes")], Err("OTEL_SDK_DISABLED: `yes` is neither true nor false"));
     check(
@@ -64,12 +70,119 @@ fn what_cannot_be_used_is_refused_with_its_variable() {
     check(
         &[("OTEL_SPAN_EVENT_COUNT_LIMIT", "-1"), ("OTEL_RESOURCE_ATTRIBUTES", "a=1,b")],
         Err("OTEL_RESOURCE_ATTRIBUTES: `b` is not of the form key=value; \
-             OTEL_SPAN_EVENT_COUNT_LIMIT: `-1` is no whole number from 0 to 4294967295"),
+             OTEL_SPAN_EVENT_COUNT_LIMIT: `-1` is not a whole number from 0 to 4294967295"),
     );
     let error = with(&[(SAMPLER, "astracer"), (ARGUMENT, "bump:lambda=-1")], Astracer::builder())
         .build()
         .unwrap_err();
     assert_eq!(error.faults()[0].variable(), Some(ARGUMENT));
+}
+
+/// A variable that has no effect is refused by its name, and an empty one is not set.
+#[test]
+fn variables_without_effect_are_faults() {
+    let variables = [
+        "OTEL_BSP_MAX_QUEUE_SIZE",
+        "OTEL_BSP_EXPORT_TIMEOUT",
+        "OTEL_TRACES_EXPORTER",
+        "OTEL_CONFIG_FILE",
+        "OTEL_EXPERIMENTAL_CONFIG_FILE",
+    ];
+    for name in variables {
+        let error = with(&[(name, "2048")], Astracer::builder()).build().unwrap_err();
+        assert_eq!(error.faults()[0].variable(), Some(name));
+        assert!(error.to_string().starts_with(&format!("{name}: it has no effect here: ")), "{error}");
+        check(&[(name, "")], Ok("bump:lambda=10,min=0.01,window=1s"));
+    }
+    // Asks for no exporter from the environment, and there is none.
+    check(&[("OTEL_TRACES_EXPORTER", "none")], Ok("bump:lambda=10,min=0.01,window=1s"));
+}
+
+/// An exporter that keeps the resource.
+#[derive(Clone, Debug, Default)]
+struct OfResource(Arc<Mutex<Option<Resource>>>);
+
+impl SpanExporter for OfResource {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        *self.0.lock().unwrap() = Some(resource.clone());
+    }
+}
+
+#[test]
+fn the_environment_adds_to_the_resource_of_code() {
+    let exporter = OfResource::default();
+    let in_code = Resource::builder_empty()
+        .with_schema_url(
+            [KeyValue::new("deployment.environment.name", "prod"), KeyValue::new("service.name", "code")],
+            "https://opentelemetry.io/schemas/1.37.0",
+        )
+        .build();
+    let variables = [("OTEL_SERVICE_NAME", "shop"), ("OTEL_RESOURCE_ATTRIBUTES", "team=a%20b")];
+    let builder = with(&variables, Astracer::builder().resource(in_code)).exporter(exporter.clone());
+    let _astracer = builder.build().unwrap();
+    let resource = exporter.0.lock().unwrap().clone().unwrap();
+    let value = |name: &'static str| resource.get(&Key::new(name)).map(|value| value.to_string());
+    assert_eq!(value("deployment.environment.name").as_deref(), Some("prod"));
+    assert_eq!((value("service.name").as_deref(), value("team").as_deref()), (Some("shop"), Some("a b")));
+    assert_eq!(resource.schema_url(), Some("https://opentelemetry.io/schemas/1.37.0"));
+}
+
+/// OpenTelemetry specification, "Attribute Limits": the general limit holds where a special one is not set.
+#[test]
+fn the_general_limit_of_attributes_holds_for_events_and_links() {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    let variables = [("OTEL_ATTRIBUTE_COUNT_LIMIT", "2"), ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "1")];
+    let world = world(|builder| with(&variables, builder));
+    let spans = world.run(|| {
+        let root = info_span!("root", a = 1, b = 2, c = 3);
+        let pairs = || (0..3).map(|n| KeyValue::new(format!("k{n}"), n)).collect::<Vec<_>>();
+        root.add_event("event", pairs());
+        let to = SpanContext::new(1u128.into(), 2u64.into(), TraceFlags::SAMPLED, true, TraceState::NONE);
+        root.add_link_with_attributes(to, pairs());
+    });
+    let root = one(&spans, "root");
+    let (event, link) = (&root.events.events[0], &root.links.links[0]);
+    assert_eq!((root.attributes.len(), root.dropped_attributes_count), (2, 1));
+    assert_eq!((event.attributes.len(), event.dropped_attributes_count), (1, 2));
+    assert_eq!((link.attributes.len(), link.dropped_attributes_count), (2, 1));
+}
+
+/// B3, "Sampling State": ids without a decision leave it to the callee.
+#[test]
+fn a_b3_parent_without_a_decision_is_put_to_the_sampler() {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    for (sampler, kept) in [("always", 1), ("never", 0)] {
+        let world = world(|builder| builder.propagators([Propagator::B3]).sampler(sampler.parse().unwrap()));
+        let header = "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1";
+        let headers: HashMap<String, String> = [("b3".to_owned(), header.to_owned())].into();
+        let parent = world.astracer.propagator().extract(&headers);
+        let mut sent = HashMap::new();
+        let spans = world.run(|| {
+            let server = info_span!("server", otel.kind = "server");
+            server.set_parent(parent.clone()).unwrap();
+            server.in_scope(|| world.astracer.propagator().inject_context(&Context::current(), &mut sent));
+        });
+        assert_eq!(spans.len(), kept, "{sampler}");
+        // The decision is made now, and callees learn of it.
+        let sent = &sent["b3"];
+        assert!(sent.starts_with("80f198ee56343ba864fe8b2a57d3eff7-"), "{sent}");
+        assert!(sent.ends_with(if kept == 1 { "-1" } else { "-0" }), "{sent}");
+        // The sampler of the OpenTelemetry API takes the same parent.
+        let result = world.astracer.sampler.should_sample(
+            Some(&parent),
+            parent.span().span_context().trace_id(),
+            "server",
+            &SpanKind::Server,
+            &[],
+            &[],
+        );
+        let expected = if kept == 1 { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };
+        assert_eq!(result.decision, expected);
+    }
 }
 
 #[test]
