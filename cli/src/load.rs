@@ -13,13 +13,13 @@ use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, FileSummary};
 use astracer_samplers::Template;
 use astracer_tuner::names::{Folded, NameFolding};
-use astracer_tuner::{KeyRule, Workload};
+use astracer_tuner::{Grouping, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use crate::args::{Names, Source};
 use crate::failure::Failure;
 use crate::output;
-use crate::source::{Names, Source};
 
 /// How many examples of each kind of problem are shown; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;
@@ -97,10 +97,14 @@ pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Resul
     Ok(Loaded { recording, input })
 }
 
-/// What is replayed of a recording; attributes in keys are folded as names are.
-pub(crate) fn workload(args: &Source, recording: &Recording, key: &KeyRule) -> Workload {
-    let template = if args.names == Names::Template { args.fold } else { Template::RAW };
-    Workload::with_template(recording, key, &template)
+/// The template that names and values in keys are folded by.
+pub(crate) fn template(args: &Source) -> Template {
+    if args.names == Names::Template { args.fold } else { Template::RAW }
+}
+
+/// Reduces a recording to what is replayed of it.
+pub(crate) fn workload(args: &Source, recording: &Recording, key: &Grouping) -> Workload {
+    Workload::new(recording, &key.clone().with_template(template(args)))
 }
 
 impl File {

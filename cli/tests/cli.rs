@@ -406,6 +406,6 @@ fn tune_checks_itself_and_writes_a_page() {
 #[test]
 fn what_no_service_can_use_is_refused_before_the_work() {
     let path = workload("hdfs_raw_roots.tar.xz");
-    failure(&run(&["tune", &path, "--fold", "digits=5"]), 1, &["--fold", "--names raw"]);
+    failure(&run(&["tune", &path, "--key", "tree"]), 1, &["--key tree"]);
     failure(&run(&["tune", &path, "--split", "100%"]), 2, &["no rest"]);
 }

@@ -15,9 +15,12 @@ use astracer_model::time::UnixNanos;
 
 mod intake;
 mod join;
+mod labels;
 #[cfg(test)]
 mod tests;
 mod view;
+
+use labels::Labels;
 
 pub use intake::{Intake, Keep, Skipped};
 pub use view::{SpanView, TraceView};
@@ -67,14 +70,12 @@ struct TraceRow {
 pub struct Recording {
     names: Interner,
     services: Interner,
-    labels: Interner,
-    /// What [`Keep::labels`] named.
-    label_keys: Vec<String>,
+    labels: Labels,
     files: Vec<Arc<str>>,
     spans: Vec<SpanRow>,
     /// Parents behind the first, for spans that have them.
     more_parents: HashMap<u32, Box<[SpanId]>>,
-    /// For each span the values of the attributes that [`Keep::labels`] names; empty if it names none.
+    /// For each span its set in `labels`; empty if [`Keep::labels`] names no attribute.
     span_labels: Vec<Symbol>,
     /// Whole spans, parallel to `spans`; empty unless [`Keep::full`].
     full: Vec<Span<'static>>,
@@ -116,14 +117,14 @@ impl Recording {
         &self.services
     }
 
-    /// The label texts that [`SpanView::label_symbol`] refers to.
-    pub fn labels(&self) -> &Interner {
-        &self.labels
+    /// The attributes whose values were kept, in the order of [`Keep::labels`].
+    pub fn label_keys(&self) -> &[String] {
+        self.labels.keys()
     }
 
-    /// The attributes whose values label texts hold, in their order.
-    pub fn label_keys(&self) -> &[String] {
-        &self.label_keys
+    /// The values of these attributes in a set that [`SpanView::label_symbol`] refers to; `None` where a span has none.
+    pub fn label_values(&self, set: Symbol) -> impl ExactSizeIterator<Item = Option<&str>> {
+        self.labels.values(set)
     }
 
     /// Files that spans came from.

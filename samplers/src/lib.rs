@@ -24,7 +24,7 @@
 //!
 //! - [`Bump`] keeps a key's call with probability max(1 - exp(-lambda^2 / x^2), minimum), for x calls of the key before
 //!   it in the window; [`TokenBucket`] keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
-//! - [`Template`] takes ids out of names, so that keys are few.
+//! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that keys are few.
 //! - [`tracestate`] carries threshold and randomness from process to process.
 
 mod bump;
@@ -32,6 +32,7 @@ mod config;
 mod decision;
 mod division;
 mod every_nth;
+mod key;
 mod law;
 mod nanos;
 #[cfg(feature = "parameters")]
@@ -51,6 +52,7 @@ pub mod tracestate;
 pub use bump::Bump;
 pub use config::{Config, ConfigError, PerKey};
 pub use decision::{Decision, Reason};
+pub use key::{Attributes, KeyRule, KeyRuleError};
 pub use nanos::Nanos;
 pub use probability::Probability;
 pub use randomness::Randomness;
@@ -58,6 +60,6 @@ pub use ratio::Ratio;
 pub use request::Request;
 pub use sampler::Sampler;
 pub use table::{Counts, KeyCounts, Limits, Snapshot};
-pub use template::Template;
+pub use template::{Template, TemplateError};
 pub use threshold::Threshold;
 pub use token_bucket::TokenBucket;

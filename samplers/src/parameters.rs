@@ -6,8 +6,8 @@
 //! version = 1
 //!
 //! [key]                      # what calls are counted by; this table and each of its lines may be left out
-//! names = "template"         # ids are taken out of names (see Template); or "raw"
-//! attributes = ["http.route"]
+//! names = "template"         # ids are folded; or "raw", or rules such as "digits=4,uuid" (see Template)
+//! attributes = ["http.route"]  # of the root, else of its resource (see KeyRule)
 //!
 //! [bump]                     # or [bucket], with capacity and rate; or [ratio], with probability
 //! lambda = 0.6437
@@ -29,6 +29,7 @@ use std::str::FromStr;
 pub use error::ParametersError;
 
 use crate::config::{Config, PerKey};
+use crate::key::KeyRule;
 
 /// The version of the format that this crate writes, and the only one that it reads.
 const VERSION: u32 = 1;
@@ -38,28 +39,16 @@ const VERSION: u32 = 1;
 pub struct Parameters {
     /// The sampler with its parameters.
     pub config: Config,
-    /// Whether ids are taken out of names before they become keys.
-    pub names: KeyNames,
-    /// The attributes that, with the name, make the key.
-    pub attributes: Vec<String>,
+    /// The rule that makes keys.
+    pub key: KeyRule,
     /// Lines for people, without the `#`. They are not read back.
     pub comments: Vec<String>,
 }
 
-/// Whether ids are taken out of names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeyNames {
-    /// They are, by [`Template`](crate::Template)'s default rules.
-    #[default]
-    Template,
-    /// Names are keys as they are.
-    Raw,
-}
-
 impl Parameters {
-    /// A sampler whose keys are templates of names.
+    /// A sampler with the default key: the name with its ids folded.
     pub fn new(config: Config) -> Self {
-        Parameters { config, names: KeyNames::default(), attributes: Vec::new(), comments: Vec::new() }
+        Parameters { config, key: KeyRule::default(), comments: Vec::new() }
     }
 }
 
@@ -79,12 +68,8 @@ impl fmt::Display for Parameters {
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
         writeln!(f, "version = {VERSION}\n\n[key]")?;
-        let names = match self.names {
-            KeyNames::Template => "template",
-            KeyNames::Raw => "raw",
-        };
-        let attributes: Vec<_> = self.attributes.iter().map(|attribute| quoted(attribute)).collect();
-        writeln!(f, "names = \"{names}\"\nattributes = [{}]\n", attributes.join(", "))?;
+        let attributes: Vec<_> = self.key.attributes().map(quoted).collect();
+        writeln!(f, "names = \"{}\"\nattributes = [{}]\n", self.key.template(), attributes.join(", "))?;
         match &self.config {
             Config::Always => writeln!(f, "[always]"),
             Config::Never => writeln!(f, "[never]"),

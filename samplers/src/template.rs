@@ -11,7 +11,13 @@
 //! `undeadbeef1` is a word. An underscore, a hyphen and any other punctuation separates. A template of a template is
 //! itself.
 
-/// Which ids are taken out of names.
+use std::fmt;
+use std::str::FromStr;
+
+/// A rule for folding ids: which parts of a name become `*`.
+///
+/// As text, which [`FromStr`] reads and [`Display`](fmt::Display) prints: `template` (the default), `raw` (nothing is
+/// folded), or the kinds of ids with their least lengths, `digits=3,hex=8,uuid`; kinds that are not named are left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Template {
     digits_min: usize,
@@ -52,8 +58,17 @@ impl Template {
     }
 
     /// Writes the template of `name` to `out` and returns true; or returns false and leaves `out` as it is, if there is
-    /// nothing to take out and the name is its own template. What `out` held before is replaced; its memory is reused.
+    /// nothing to fold and the name is its own template. The content of `out` is replaced; its memory is reused.
     pub fn fold(&self, name: &str, out: &mut String) -> bool {
+        self.write::<true>(name, out)
+    }
+
+    /// As [`Template::fold`], but appends to `out`.
+    pub(crate) fn append_folded(&self, name: &str, out: &mut String) -> bool {
+        self.write::<false>(name, out)
+    }
+
+    fn write<const REPLACE: bool>(&self, name: &str, out: &mut String) -> bool {
         let bytes = name.as_bytes();
         let mut copied = 0;
         let mut at = 0;
@@ -63,10 +78,10 @@ impl Template {
                 at += 1;
                 continue;
             };
-            if !folded {
+            if REPLACE && !folded {
                 out.clear();
-                folded = true;
             }
+            folded = true;
             // Ids are ASCII, so both ends are character boundaries.
             out.push_str(&name[copied..at]);
             out.push('*');
@@ -98,6 +113,69 @@ impl Template {
         let starts = at == 0 || !bytes[at - 1].is_ascii_digit();
         let digits = if starts { run(rest, u8::is_ascii_digit) } else { 0 };
         (digits > 0 && digits >= self.digits_min).then_some(digits)
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Template::default() {
+            return f.write_str("template");
+        }
+        if *self == Template::RAW {
+            return f.write_str("raw");
+        }
+        let mut separator = "";
+        for (kind, min) in [("digits", self.digits_min), ("hex", self.hex_min)] {
+            if min != OFF {
+                write!(f, "{separator}{kind}={min}")?;
+                separator = ",";
+            }
+        }
+        if self.uuids { write!(f, "{separator}uuid") } else { Ok(()) }
+    }
+}
+
+/// A text that is not a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError(String);
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot read `{}`: write template, raw, or some of digits=N, hex=N and uuid (N at least 1), separated by \
+             commas",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+impl FromStr for Template {
+    type Err = TemplateError;
+
+    fn from_str(text: &str) -> Result<Self, TemplateError> {
+        match text {
+            "template" => return Ok(Template::default()),
+            "raw" => return Ok(Template::RAW),
+            _ => {}
+        }
+        let mut template = Template::RAW;
+        for part in text.split(',') {
+            let wrong = || TemplateError(part.to_owned());
+            let min = |text: &str| match text.parse() {
+                Ok(min) if (1..OFF).contains(&min) => Ok(Some(min)),
+                _ => Err(wrong()),
+            };
+            template = match part.split_once('=') {
+                Some(("digits", length)) => template.digits(min(length)?),
+                Some(("hex", length)) => template.hex(min(length)?),
+                None if part == "uuid" => template.uuids(true),
+                _ => return Err(wrong()),
+            };
+        }
+        Ok(template)
     }
 }
 
@@ -145,6 +223,26 @@ mod tests {
     #[track_caller]
     fn check(name: &str, expected: &str) {
         check_with(Template::default(), name, expected);
+    }
+
+    #[test]
+    fn templates_survive_printing_and_other_texts_are_refused() {
+        for (text, template) in [
+            ("template", Template::default()),
+            ("raw", Template::RAW),
+            ("digits=1", Template::RAW.digits(Some(1))),
+            ("hex=4", Template::RAW.hex(Some(4))),
+            ("uuid", Template::RAW.uuids(true)),
+            ("digits=3,hex=9,uuid", Template::default().hex(Some(9))),
+        ] {
+            assert_eq!((text.parse(), template.to_string()), (Ok(template), text.to_owned()));
+        }
+        assert_eq!("digits=3,hex=8,uuid".parse(), Ok(Template::default()));
+        for wrong in
+            ["", "digits", "digits=0", "hex=x", "uuid=1", "digits=3,", "words", "18446744073709551615"]
+        {
+            assert!(wrong.parse::<Template>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

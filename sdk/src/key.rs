@@ -9,14 +9,17 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use astracer_samplers::Template;
+use astracer_samplers::{Attributes, KeyRule, Template};
+use opentelemetry_sdk::Resource;
 use tracing_core::Metadata;
 
-/// What a local root's calls are counted by. The default is the template of its name.
-#[derive(Clone)]
+/// What a local root's calls are counted by: a [`KeyRule`], or a function of yours. The default is the name with its ids
+/// folded.
+#[derive(Clone, Default)]
 pub struct Key {
-    name: NamePart,
-    attributes: Vec<Cow<'static, str>>,
+    rule: KeyRule,
+    /// The resource's value of each of the rule's attributes, for roots that lack it.
+    of_resource: Arc<[Option<String>]>,
     custom: Option<Arc<CustomKey>>,
 }
 
@@ -32,43 +35,44 @@ thread_local! {
 
 type CustomKey = dyn Fn(&Root<'_>, &mut String) + Send + Sync;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NamePart {
-    Raw,
-    Template(Template),
-}
-
-impl Default for Key {
-    fn default() -> Self {
-        Self::template(Template::default())
+impl From<KeyRule> for Key {
+    fn from(rule: KeyRule) -> Self {
+        Key { rule, ..Key::default() }
     }
 }
 
 impl Key {
     /// The name as it is. Names that hold ids make a key of each.
     pub fn name() -> Self {
-        Key { name: NamePart::Raw, attributes: Vec::new(), custom: None }
+        Self::template(Template::RAW)
     }
 
     /// The name with its ids taken out.
     pub fn template(template: Template) -> Self {
-        Key { name: NamePart::Template(template), attributes: Vec::new(), custom: None }
+        KeyRule::new(template).into()
     }
 
     /// Adds the value of an attribute that roots have when they are first entered, such as `http.request.method`, `http.route`,
     /// `rpc.method` or `server.address`: the key is then `name;attribute=value`, templates apply to the values too.
-    /// A root without the attribute has a key without that part.
+    /// A root without the attribute has the resource's value, or a key without that part if that lacks it too.
     #[must_use]
-    pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.attributes.push(name.into());
-        self
+    pub fn with_attribute(self, name: impl Into<Cow<'static, str>>) -> Self {
+        Key { rule: self.rule.with_attribute(name), ..self }
     }
 
     /// A key of your own making: append it to the string, which comes empty. The function is called on the service's
     /// threads, when a local root is first entered; no lock is held. A root that it traces itself is counted by its name. If it
     /// panics, so does what entered the span.
     pub fn custom(key: impl Fn(&Root<'_>, &mut String) + Send + Sync + 'static) -> Self {
-        Key { name: NamePart::Raw, attributes: Vec::new(), custom: Some(Arc::new(key)) }
+        Key { custom: Some(Arc::new(key)), ..Self::name() }
+    }
+
+    /// Looks the rule's attributes up in the service's resource, once.
+    #[must_use]
+    pub(crate) fn with_resource(self, resource: &Resource) -> Self {
+        let value =
+            |name: &str| resource.get(&name.to_owned().into()).map(|value| value.as_str().into_owned());
+        Key { of_resource: self.rule.attributes().map(value).collect(), ..self }
     }
 
     /// Whether code of the user's makes it.
@@ -78,7 +82,7 @@ impl Key {
 
     /// Whether the key depends on nothing but the name.
     pub(crate) fn is_name_only(&self) -> bool {
-        self.custom.is_none() && self.attributes.is_empty()
+        self.custom.is_none() && self.rule.is_name_only()
     }
 
     /// Lends the key of a root of this callsite, for a key of the name only.
@@ -89,7 +93,10 @@ impl Key {
         f: impl FnOnce(&str) -> T,
     ) -> T {
         let name = metadata.name();
-        let NamePart::Template(template) = self.name else { return f(name) };
+        let template = *self.rule.template();
+        if template == Template::RAW {
+            return f(name);
+        }
         // A name's template is mostly itself; then it is so forever.
         let address = std::ptr::from_ref(metadata).addr();
         let known = (address, template);
@@ -114,41 +121,30 @@ impl Key {
             custom(root, out);
             return out;
         }
-        let folded = self.push(root.name, out);
-        if self.attributes.is_empty() {
-            return if folded { out } else { root.name };
-        }
-        if !folded {
-            out.push_str(root.name);
-        }
-        let mut part = String::new();
-        for name in &self.attributes {
-            if let Some(value) = root.attribute(name) {
-                out.push(';');
-                out.push_str(name);
-                out.push('=');
-                out.push_str(if self.push(&value, &mut part) { &part } else { &value });
-            }
-        }
-        out
+        self.rule.key(root.name, &Rooted { key: self, root }, out)
     }
+}
 
-    fn push(&self, text: &str, out: &mut String) -> bool {
-        match self.name {
-            NamePart::Raw => false,
-            NamePart::Template(template) => template.fold(text, out),
-        }
+/// A root's attributes, then those of the resource.
+struct Rooted<'a> {
+    key: &'a Key,
+    root: &'a Root<'a>,
+}
+
+impl Attributes for Rooted<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let of_resource = || {
+            let at = self.key.rule.attributes().position(|known| known == name)?;
+            self.key.of_resource.get(at)?.as_deref().map(Cow::Borrowed)
+        };
+        self.root.attribute(name).or_else(of_resource)
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let custom = if self.custom.is_some() { "custom" } else { "built in" };
-        f.debug_struct("Key")
-            .field("name", &self.name)
-            .field("attributes", &self.attributes)
-            .field("by", &custom)
-            .finish()
+        f.debug_struct("Key").field("rule", &self.rule).field("by", &custom).finish()
     }
 }
 
@@ -242,6 +238,17 @@ mod tests {
         check(key(), "request", &given[..1], "request;http.request.method=GET");
         check(key(), "request1234", &[], "request*");
         check(Key::name().with_attribute("n"), "x", &[KeyValue::new("n", 1234)], "x;n=1234");
+    }
+
+    #[test]
+    fn the_resource_has_what_a_root_lacks() {
+        let resource = Resource::builder_empty()
+            .with_attributes([KeyValue::new("service.name", "shop"), KeyValue::new("http.route", "/")])
+            .build();
+        let key = Key::default().with_attribute("http.route").with_attribute("service.name");
+        let key = key.with_resource(&resource);
+        check(key.clone(), "x", &[KeyValue::new("http.route", "/a")], "x;http.route=/a;service.name=shop");
+        check(key, "x", &[], "x;http.route=/;service.name=shop");
     }
 
     #[test]

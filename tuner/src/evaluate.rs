@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
-use crate::key::KeyRule;
+use crate::key::Grouping;
 use crate::latency::LatencyTally;
 use crate::score::{Reference, Score, Tally};
 use crate::statistics::MeanSd;
@@ -198,7 +198,7 @@ impl<'w> Evaluator<'w> {
         &self,
         samplers: &[Candidate],
         seeds: u64,
-        key: &KeyRule,
+        key: &Grouping,
         stop: &AtomicBool,
         done: impl Fn() + Sync,
     ) -> Option<Evaluation> {
@@ -224,7 +224,7 @@ impl<'w> Evaluator<'w> {
         ids
     }
 
-    fn summary(&self, key: &KeyRule) -> WorkloadSummary {
+    fn summary(&self, key: &Grouping) -> WorkloadSummary {
         let arrivals = self.workload.arrivals();
         WorkloadSummary {
             traces: arrivals.len() as u64,

@@ -1,22 +1,36 @@
-//! What a sampler counts by: the key of a trace.
+//! Keys of recorded traces, made as a service makes them.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use astracer_recording::recording::Recording;
+use astracer_recording::intern::{Interner, Symbol};
+use astracer_recording::recording::{Recording, TraceView};
+use astracer_recording::shape::{ShapeId, Shapes};
+use astracer_samplers::{Attributes, KeyRule, KeyRuleError, Template};
 
-/// How a trace's key is made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum KeyRule {
-    /// The root span's name: the paper's choice.
-    #[default]
-    Name,
-    /// The root span's name with the values of some of its attributes (or of its resource's).
-    NameAnd(Vec<String>),
-    /// The whole call tree. Not known when a trace starts, so no head sampler can use it; it shows what a perfect key
+/// How a recording's traces are told apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// By a key that is known when a trace starts, as a service makes it.
+    Key(KeyRule),
+    /// By the whole call tree. Not known when a trace starts, so no head sampler can use it; it shows what a perfect key
     /// would gain where one root name hides everything.
     Tree,
+}
+
+/// The root's name: the paper's choice.
+impl Default for Grouping {
+    fn default() -> Self {
+        Self::Key(KeyRule::default())
+    }
+}
+
+impl From<KeyRule> for Grouping {
+    fn from(rule: KeyRule) -> Self {
+        Self::Key(rule)
+    }
 }
 
 /// Attributes of OpenTelemetry's conventions that a root has when it starts, and that take few values.
@@ -29,97 +43,142 @@ pub const START_ATTRIBUTES: [&str; 6] = [
     "messaging.destination.name",
 ];
 
-impl KeyRule {
-    /// The rules that are worth a comparison, the simplest first: the name, the name
-    /// with those attributes that roots have, and the tree.
-    pub fn candidates(recording: &Recording) -> Vec<Self> {
+impl Grouping {
+    /// The groupings that are worth a comparison, the simplest first: the name, the name with those attributes that
+    /// roots have, and the tree.
+    pub fn candidates(recording: &Recording, template: Template) -> Vec<Self> {
         let labels = recording.label_keys();
         let mut present = vec![false; labels.len()];
-        let symbols: HashSet<_> =
-            recording.traces().filter_map(|trace| trace.root().label_symbol()).collect();
-        for symbol in symbols {
-            let values = values(recording.labels().name(symbol), labels);
-            present.iter_mut().zip(values).for_each(|(present, (_, value))| *present |= value.is_some());
+        let sets: HashSet<_> = recording.traces().filter_map(|trace| trace.root().label_symbol()).collect();
+        for set in sets {
+            let values = recording.label_values(set);
+            present.iter_mut().zip(values).for_each(|(present, value)| *present |= value.is_some());
         }
-        let present: Vec<String> = labels
-            .iter()
-            .zip(present)
-            .filter(|(_, present)| *present)
-            .map(|(label, _)| label.clone())
-            .collect();
-        let with_attributes = (!present.is_empty()).then_some(Self::NameAnd(present));
-        [Self::Name].into_iter().chain(with_attributes).chain([Self::Tree]).collect()
+        let name = KeyRule::new(template);
+        let present =
+            labels.iter().zip(present).filter(|(_, present)| *present).map(|(label, _)| label.clone());
+        let with_attributes = present.fold(name.clone(), KeyRule::with_attribute);
+        let mut candidates = vec![Self::Key(name)];
+        if !with_attributes.is_name_only() {
+            candidates.push(Self::Key(with_attributes));
+        }
+        candidates.push(Self::Tree);
+        candidates
     }
 
-    /// The attributes that a recording must keep for this rule.
-    pub fn attributes(&self) -> &[String] {
+    /// The attributes that a recording must keep for this.
+    pub fn attributes(&self) -> Vec<String> {
         match self {
-            Self::NameAnd(attributes) => attributes,
-            Self::Name | Self::Tree => &[],
+            Self::Key(rule) => rule.attributes().map(str::to_owned).collect(),
+            Self::Tree => Vec::new(),
+        }
+    }
+
+    /// The same, with names and values folded by this template.
+    #[must_use]
+    pub fn with_template(self, template: Template) -> Self {
+        match self {
+            Self::Key(rule) => Self::Key(rule.with_template(template)),
+            Self::Tree => Self::Tree,
         }
     }
 }
 
-/// The attributes in a label of a recording that was made with these, in their order; `None` where there is none.
-pub(crate) fn values<'t>(
-    label: &'t str,
-    attributes: &'t [String],
-) -> impl Iterator<Item = (&'t str, Option<&'t str>)> {
-    let mut text = label;
-    attributes.iter().enumerate().map(move |(index, attribute)| {
-        let value = text.strip_prefix(attribute.as_str()).and_then(|text| text.strip_prefix('='));
-        let value = value.unwrap_or(text);
-        // Values may hold blanks: one ends where the next name begins.
-        let end = attributes.get(index + 1).and_then(|next| value.find(&format!(" {next}=")));
-        text = end.map_or("", |end| &value[end + 1..]);
-        let value = &value[..end.unwrap_or(value.len())];
-        (attribute.as_str(), (value != "-").then_some(value))
-    })
+/// The keys of one recording's traces. Each is made once for each name and set of values.
+#[derive(Debug)]
+pub(crate) struct Keys<'r> {
+    recording: &'r Recording,
+    grouping: &'r Grouping,
+    interner: Interner,
+    /// By name and set of values, or by tree.
+    known: HashMap<(u32, Option<Symbol>), Symbol>,
+    memory: String,
 }
 
-impl fmt::Display for KeyRule {
+impl<'r> Keys<'r> {
+    pub(crate) fn new(recording: &'r Recording, grouping: &'r Grouping) -> Self {
+        Self {
+            recording,
+            grouping,
+            interner: Interner::default(),
+            known: HashMap::new(),
+            memory: String::new(),
+        }
+    }
+
+    /// The key of a trace, whose tree is `shape`.
+    pub(crate) fn of(&mut self, trace: TraceView<'r>, shapes: &Shapes, shape: ShapeId) -> Symbol {
+        let root = trace.root();
+        let group = match self.grouping {
+            Grouping::Key(rule) if rule.is_name_only() => (root.name_symbol().0, None),
+            Grouping::Key(_) => (root.name_symbol().0, root.label_symbol()),
+            Grouping::Tree => (shape.0, None),
+        };
+        if let Some(&key) = self.known.get(&group) {
+            return key;
+        }
+        let key = match self.grouping {
+            Grouping::Key(rule) => {
+                let values = Values { recording: self.recording, set: root.label_symbol() };
+                self.interner.intern(rule.key(root.name(), &values, &mut self.memory))
+            }
+            // The number tells trees of one root apart; the name is for people.
+            Grouping::Tree => {
+                let name =
+                    shapes.name(shape).map_or("(several tops)", |name| self.recording.names().name(name));
+                self.interner.intern(&format!("{name} #{}", shape.0))
+            }
+        };
+        self.known.insert(group, key);
+        key
+    }
+
+    pub(crate) fn finish(self) -> Interner {
+        self.interner
+    }
+}
+
+/// What a recording kept of a root's attributes, and of its resource's.
+struct Values<'r> {
+    recording: &'r Recording,
+    set: Option<Symbol>,
+}
+
+impl Attributes for Values<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let position = self.recording.label_keys().iter().position(|key| key == name)?;
+        self.recording.label_values(self.set?).nth(position)?.map(Cow::Borrowed)
+    }
+}
+
+impl fmt::Display for Grouping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name => f.write_str("name"),
-            Self::NameAnd(attributes) => write!(f, "name+{}", attributes.join("+")),
+            Self::Key(rule) => rule.fmt(f),
             Self::Tree => f.write_str("tree"),
         }
     }
 }
 
-/// A text that is no key rule.
+/// A text that is not a grouping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidKeyRule(String);
+pub struct InvalidGrouping(KeyRuleError);
 
-impl fmt::Display for InvalidKeyRule {
+impl fmt::Display for InvalidGrouping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is no key: use 'name', 'name+ATTRIBUTE' (for example name+http.route) or 'tree'",
-            self.0
-        )
+        write!(f, "{}; or tree", self.0)
     }
 }
 
-impl std::error::Error for InvalidKeyRule {}
+impl std::error::Error for InvalidGrouping {}
 
-impl FromStr for KeyRule {
-    type Err = InvalidKeyRule;
+impl FromStr for Grouping {
+    type Err = InvalidGrouping;
 
-    fn from_str(text: &str) -> Result<Self, InvalidKeyRule> {
-        let invalid = || InvalidKeyRule(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidGrouping> {
         match text {
-            "name" => Ok(Self::Name),
             "tree" => Ok(Self::Tree),
-            _ => {
-                let attributes = text.strip_prefix("name+").ok_or_else(invalid)?;
-                let attributes: Vec<_> = attributes.split('+').map(str::to_owned).collect();
-                if attributes.iter().any(String::is_empty) {
-                    Err(invalid())
-                } else {
-                    Ok(Self::NameAnd(attributes))
-                }
-            }
+            _ => text.parse().map(Self::Key).map_err(InvalidGrouping),
         }
     }
 }
@@ -133,31 +192,22 @@ mod tests {
     use astracer_model::value::Attribute;
     use astracer_model::{Span, SpanId, TraceId, UnixNanos, Value};
     use astracer_recording::recording::{Intake, Keep};
-    use astracer_samplers::Template;
 
     use super::*;
     use crate::workload::Workload;
 
     #[test]
-    fn rules_survive_printing_and_others_are_refused() {
+    fn groupings_survive_printing_and_others_are_refused() {
         for text in ["name", "tree", "name+http.route", "name+http.request.method+http.route"] {
-            assert_eq!(text.parse::<KeyRule>().map(|rule| rule.to_string()).as_deref(), Ok(text));
+            assert_eq!(text.parse::<Grouping>().map(|grouping| grouping.to_string()).as_deref(), Ok(text));
         }
         for text in ["", "names", "name+", "name+a+", "tree+a"] {
-            let error = text.parse::<KeyRule>().expect_err(text).to_string();
+            let error = text.parse::<Grouping>().expect_err(text).to_string();
             assert!(error.contains("name+ATTRIBUTE"), "{error}");
         }
     }
 
-    #[test]
-    fn labels_are_taken_apart() {
-        let attributes = ["http.method", "http.route", "rpc"].map(str::to_owned);
-        let values = |label| values(label, &attributes).map(|(_, value)| value).collect::<Vec<_>>();
-        assert_eq!(values("http.method=GET http.route=/a b rpc=-"), [Some("GET"), Some("/a b"), None]);
-        assert_eq!(values("http.method=- http.route=- rpc=x=y z"), [None, None, Some("x=y z")]);
-    }
-
-    /// The form is the SDK's: attributes behind the name, those that a root lacks left out, values folded as names are.
+    /// Attributes follow the name, those that a root lacks are left out, values are folded as names are.
     #[test]
     fn keys_with_attributes_are_written_as_a_service_writes_them() {
         let labels = ["http.request.method", "http.method", "http.route"].map(str::to_owned).to_vec();
@@ -187,11 +237,15 @@ mod tests {
             intake.span(span, Record { bytes: b"x", place: &place });
         }
         let recording = intake.finish();
-        let rules = KeyRule::candidates(&recording);
-        let both = KeyRule::NameAnd(vec!["http.request.method".into(), "http.route".into()]);
-        assert_eq!(rules, [KeyRule::Name, both.clone(), KeyRule::Tree]);
+        let [name, both, Grouping::Tree] = &Grouping::candidates(&recording, Template::default())[..] else {
+            panic!("the name, with two attributes, and the tree");
+        };
+        assert_eq!(
+            (name.to_string(), both.to_string()),
+            ("name".into(), "name+http.request.method+http.route".into())
+        );
         let keys = |template: Template| {
-            let workload = Workload::with_template(&recording, &both, &template);
+            let workload = Workload::new(&recording, &both.clone().with_template(template));
             workload.arrivals().iter().map(|arrival| workload.key(arrival).to_owned()).collect::<Vec<_>>()
         };
         let (folded, raw) = (keys(Template::default()), keys(Template::RAW));

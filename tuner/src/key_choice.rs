@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
-use crate::key::KeyRule;
+use crate::key::Grouping;
 use crate::tune::{Options, Progress, Tuning, tune, windows_for_a_look};
 use crate::workload::Workload;
 
@@ -54,7 +54,7 @@ pub struct KeyRow {
 /// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest first; each is
 /// asked for when its turn comes, and let go of before the next.
 pub fn choose_key<'w>(
-    candidates: impl IntoIterator<Item = (KeyRule, Cow<'w, Workload>)>,
+    candidates: impl IntoIterator<Item = (Grouping, Cow<'w, Workload>)>,
     options: &Options,
     stop: &AtomicBool,
     progress: &(dyn Fn(Progress) + Sync),
@@ -65,7 +65,7 @@ pub fn choose_key<'w>(
         iterations: ITERATIONS,
         ..options.search_only()
     };
-    let look = |(rule, workload): (KeyRule, Cow<'w, Workload>)| {
+    let look = |(rule, workload): (Grouping, Cow<'w, Workload>)| {
         KeyRow::new(&rule, &workload, &tune(&workload, &quick(&workload), stop, progress))
     };
     let keys: Vec<KeyRow> = candidates.into_iter().map(look).collect();
@@ -74,13 +74,13 @@ pub fn choose_key<'w>(
 }
 
 impl KeyRow {
-    fn new(rule: &KeyRule, workload: &Workload, tuning: &Tuning) -> Self {
+    fn new(rule: &Grouping, workload: &Workload, tuning: &Tuning) -> Self {
         let mut seen = vec![false; workload.keys().len()];
         workload.arrivals().iter().for_each(|arrival| seen[arrival.key as usize] = true);
         Self {
             key: rule.to_string(),
             keys: seen.into_iter().filter(|&seen| seen).count() as u64,
-            known_at_start: *rule != KeyRule::Tree,
+            known_at_start: *rule != Grouping::Tree,
             feasible: tuning.feasible,
             value: tuning.value,
             dist_over_entropy: tuning.score.dist_over_entropy,

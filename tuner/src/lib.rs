@@ -42,7 +42,7 @@ pub mod workload;
 pub use candidate::Candidate;
 pub use evaluate::{Evaluation, Evaluator};
 pub use inspect::Inspection;
-pub use key::KeyRule;
+pub use key::Grouping;
 pub use limits::Limits;
 pub use objective::Objective;
 pub use problem::FrontPoint;

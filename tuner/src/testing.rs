@@ -11,7 +11,7 @@ use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source;
 use astracer_samplers::Template;
 
-use crate::key::KeyRule;
+use crate::key::Grouping;
 use crate::names::NameFolding;
 use crate::random::Random;
 use crate::workload::Workload;
@@ -22,13 +22,13 @@ pub(crate) fn recorded(name: &str) -> Workload {
     let mut intake = Intake::new(Keep::default()).rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads").join(name).with_extension("tar.xz");
     source::read(&path, &source::Options::default(), &mut intake).expect("a recording");
-    Workload::new(&intake.finish(), &KeyRule::Name)
+    Workload::new(&intake.finish(), &Grouping::default())
 }
 
 /// A service with a busy root, a quiet one and one that comes once, over a minute. Durations have heavy tails, the
 /// busy root's traces have several shapes, and one function is called from two roots.
 pub(crate) fn synthetic(traces: u64, seed: u64) -> Workload {
-    Workload::new(&synthetic_recording(traces, seed), &KeyRule::Name)
+    Workload::new(&synthetic_recording(traces, seed), &Grouping::default())
 }
 
 /// The recording behind [`synthetic`].

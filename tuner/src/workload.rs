@@ -2,16 +2,14 @@
 
 mod part;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use astracer_model::{TraceId, UnixNanos};
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{Recording, TraceView};
-use astracer_recording::shape::{Scratch, ShapeId, Shapes};
-use astracer_samplers::Template;
+use astracer_recording::shape::{Scratch, Shapes};
 
-use crate::key::{KeyRule, values};
+use crate::key::{Grouping, Keys};
 use crate::latency::{LatencyCell, bucket};
 use crate::statistics::MeanSd;
 
@@ -98,21 +96,14 @@ impl Workload {
     /// Bytes for each function in each trace, if its durations there lie in one bucket.
     pub const BYTES_PER_CALL: usize = size_of::<Calls>() + size_of::<Latencies>();
 
-    /// Reduces a recording to a workload whose traces are told apart by `key`.
-    ///
-    /// With [`KeyRule::NameAnd`], the recording must have been made with those attributes as labels.
-    pub fn new(recording: &Recording, key: &KeyRule) -> Self {
-        Self::with_template(recording, key, &Template::RAW)
-    }
-
-    /// The same with the values of attributes in keys folded by `template`. A service folds them as it folds names, and
-    /// recordings are made with their names folded already.
-    pub fn with_template(recording: &Recording, key: &KeyRule, template: &Template) -> Self {
+    /// Reduces a recording to a workload whose traces are told apart by `grouping`. The recording must have been made
+    /// with the grouping's attributes as labels.
+    pub fn new(recording: &Recording, grouping: &Grouping) -> Self {
         let functions = functions(recording);
         let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());
         let mut call_trees: Vec<Option<u32>> = Vec::new();
         let mut call_tree_count = 0;
-        let mut keys = Interner::default();
+        let mut keys = Keys::new(recording, grouping);
         let mut arrivals = Vec::with_capacity(recording.trace_count());
         let mut calls: Vec<Calls> = Vec::with_capacity(recording.trace_count());
         let mut slot: Vec<u32> = vec![u32::MAX; functions.len()];
@@ -130,7 +121,7 @@ impl Workload {
             let (first_call, first_latency) = (calls.len(), latencies.len());
             let mut arrival = Arrival {
                 at_ns: trace.root().start().since(start),
-                key: keys.intern(&key_text(recording, trace, (key, template), &shapes, shape)).0,
+                key: keys.of(trace, &shapes, shape).0,
                 call_tree,
                 spans: trace.span_count() as u32,
                 bytes: 0,
@@ -182,7 +173,7 @@ impl Workload {
         latencies.shrink_to_fit();
         Self {
             functions,
-            keys,
+            keys: keys.finish(),
             call_trees: call_tree_count,
             start,
             arrivals,
@@ -301,38 +292,4 @@ fn functions(recording: &Recording) -> Vec<Function> {
             max_ns: max_ns[function],
         })
         .collect()
-}
-
-fn key_text<'r>(
-    recording: &'r Recording,
-    trace: TraceView<'r>,
-    (key, template): (&KeyRule, &Template),
-    shapes: &Shapes,
-    shape: ShapeId,
-) -> Cow<'r, str> {
-    let root = trace.root();
-    match key {
-        KeyRule::Name => root.name().into(),
-        // As the SDK writes it, so that parameters of single roots are found by their key.
-        KeyRule::NameAnd(attributes) => match root.label_symbol() {
-            Some(label) => {
-                let (mut text, mut folded) = (root.name().to_owned(), String::new());
-                // The recording may hold more attributes than the key.
-                let values = values(recording.labels().name(label), recording.label_keys());
-                let values = values.filter(|(name, _)| attributes.iter().any(|wanted| wanted == name));
-                for (attribute, value) in values.filter_map(|(name, value)| Some((name, value?))) {
-                    folded.clear();
-                    let value = if template.fold(value, &mut folded) { &folded } else { value };
-                    text.extend([";", attribute, "=", value]);
-                }
-                text.into()
-            }
-            None => root.name().into(),
-        },
-        // The number tells trees of one root apart; the name is for people.
-        KeyRule::Tree => {
-            let name = shapes.name(shape).map_or("(several tops)", |name| recording.names().name(name));
-            format!("{name} #{}", shape.0).into()
-        }
-    }
 }

@@ -4,7 +4,7 @@ mod table;
 
 use std::borrow::Cow;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,118 +18,14 @@ use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
 
 use astracer_tuner::tune::{Options, Progress, Stage, validate};
-use astracer_tuner::{KeyRule, Limits, Objective, Tunable, Tuning, Workload, tune};
-use clap::Args as ClapArgs;
+use astracer_tuner::{Grouping, Limits, Tuning, Workload, tune};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use crate::args::{Source, Tune};
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
-use crate::source::{Names, Source};
-use crate::values::{part, positive, share, size};
-
-const EXAMPLES: &str = "\
-Examples:
-  astracer tune run.tar.xz                      bump, at most a tenth of the bytes
-  astracer tune run.tar.xz --sampler bucket --size-max 5%
-  astracer tune traces/ --traces-per-second 20 --out production.toml
-  astracer tune monday/ --validate tuesday/ --report report.html
-  astracer tune run.tar.xz --per-root --split 50%
-  astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
-
-If no parameters meet the limits, the nearest are shown with the reason, nothing is
-written, and the exit code is 1. Ctrl-C writes the best found so far.";
-
-#[derive(Debug, ClapArgs)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Tune {
-    #[command(flatten)]
-    pub(crate) source: Source,
-
-    /// The sampler to tune: bump or bucket.
-    #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
-    pub(crate) sampler: Tunable,
-
-    /// What to make small: dist/entropy, call-trees (missed), counts (error of estimates), latency (distance of
-    /// histograms), or a weighted sum.
-    #[arg(long, value_name = "OBJECTIVE", default_value_t)]
-    pub(crate) objective: Objective,
-
-    /// What the sampler counts by: name (of the root) or name+ATTRIBUTE.
-    #[arg(long, value_name = "KEY", default_value_t)]
-    pub(crate) key: KeyRule,
-
-    /// Give single roots parameters of their own, if that is better on time that they were not tuned on.
-    #[arg(long)]
-    pub(crate) per_root: bool,
-
-    /// Do not try other keys beside --key.
-    #[arg(long)]
-    pub(crate) one_key: bool,
-
-    /// Tune on the first SHARE of the time, and show how the parameters do on the rest.
-    #[arg(long, value_name = "SHARE", value_parser = part, help_heading = "Checks")]
-    pub(crate) split: Option<f64>,
-
-    /// Show how the parameters do on another recording; may be given several times.
-    #[arg(long, value_name = "WORKLOAD", help_heading = "Checks")]
-    pub(crate) validate: Vec<PathBuf>,
-
-    /// Keep at most this share of the bytes.
-    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share, help_heading = "Limits")]
-    pub(crate) size_max: f64,
-
-    /// Keep at least this share of the bytes [default: a tenth of --size-max].
-    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
-    pub(crate) size_min: Option<f64>,
-
-    /// Keep at most so many traces a second, over the whole recording.
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Limits")]
-    pub(crate) traces_per_second: Option<f64>,
-
-    /// Keep at most so many bytes a second, over the whole recording: bytes, or with KB, MB, GB.
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
-    pub(crate) bytes_per_second: Option<u64>,
-
-    /// Look at these window lengths only, in seconds, instead of searching for one (bump).
-    #[arg(long, value_name = "SECONDS", value_delimiter = ',', value_parser = positive, help_heading = "Search")]
-    pub(crate) window: Vec<f64>,
-
-    /// Everything random comes from this; the same seed finds the same parameters.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
-    pub(crate) seed: u64,
-
-    /// How many searches to start from random points.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    #[arg(help_heading = "Search")]
-    pub(crate) starts: u32,
-
-    /// How many candidates each start scores at most.
-    #[arg(long, value_name = "N", default_value_t = 1500, help_heading = "Search")]
-    pub(crate) iterations: u64,
-
-    /// End the search after this many seconds; what is found then depends on the machine.
-    #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = "Search")]
-    pub(crate) time: Option<f64>,
-
-    /// Write a page for people too: how it was found, what is kept and missed, and how baselines do at the same sizes.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) report: Option<PathBuf>,
-
-    /// The parameters file to write.
-    #[arg(long, value_name = "FILE", default_value = "astracer.toml")]
-    pub(crate) out: PathBuf,
-
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-fn tunable(text: &str) -> Result<Tunable, String> {
-    let known = [Tunable::Bump, Tunable::Bucket].into_iter().find(|sampler| sampler.name() == text);
-    known.ok_or_else(|| format!("'{text}' can't be tuned: use bump or bucket"))
-}
 
 /// All that a tuning has to say.
 #[derive(Serialize)]
@@ -209,22 +105,20 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
 }
 
 fn refuse_what_no_service_can_use(args: &Tune) -> Result<(), Failure> {
-    if args.key == KeyRule::Tree {
+    if args.key == Grouping::Tree {
         let reason = "a service does not know a trace's whole tree when it starts, so it can't count by it";
         return Err(Failure::Job(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
-    }
-    if args.source.names == Names::Template && args.source.fold != Template::default() {
-        let reason = "a service folds names by the default rules or not at all";
-        return Err(Failure::Job(format!("--fold: {reason}; leave it out, or use --names raw")));
     }
     Ok(())
 }
 
 /// The attributes to read: those of the key, or if it has none, those that keys are often made of.
 fn labels(args: &Tune) -> Vec<String> {
-    match args.key.attributes() {
-        [] if !args.one_key => START_ATTRIBUTES.map(str::to_owned).to_vec(),
-        attributes => attributes.to_vec(),
+    let attributes = args.key.attributes();
+    if attributes.is_empty() && !args.one_key {
+        START_ATTRIBUTES.map(str::to_owned).to_vec()
+    } else {
+        attributes
     }
 }
 
@@ -259,14 +153,15 @@ fn try_keys(
     stop: &AtomicBool,
     bar: &ProgressBar,
 ) -> KeyChoice {
-    let rules = KeyRule::candidates(recording);
-    let candidates = rules.into_iter().map(|rule| {
-        let own = if rule == args.key {
+    // Named as people write them on the command line, where the template is an option of its own.
+    let groupings = Grouping::candidates(recording, Template::default());
+    let candidates = groupings.into_iter().map(|grouping| {
+        let own = if grouping == args.key {
             Cow::Borrowed(workload)
         } else {
-            Cow::Owned(load::workload(&args.source, recording, &rule))
+            Cow::Owned(load::workload(&args.source, recording, &grouping))
         };
-        (rule, own)
+        (grouping, own)
     });
     choose_key(candidates, options, stop, &|progress| show(bar, "trying keys: ", progress))
 }
@@ -284,7 +179,7 @@ fn validate_all(
             break;
         }
         let source = Source { paths: vec![path.clone()], ..args.source.clone() };
-        let other = load::load(&source, args.key.attributes(), stop)?;
+        let other = load::load(&source, &args.key.attributes(), stop)?;
         let other = load::workload(&args.source, &other.recording, &args.key);
         if let Some(held_out) = validate(tuning, &path.display().to_string(), &other, options, stop) {
             tuning.warnings.extend(held_out.warnings(options.limits.size_max));
@@ -313,8 +208,8 @@ fn stage(stage: Stage) -> &'static str {
 
 /// Writes the parameters file; returns what is in it.
 fn write_file(args: &Tune, input: &Input, tuning: &Tuning) -> Result<String, Failure> {
-    let names = if args.source.names == Names::Raw { Template::RAW } else { args.source.fold };
-    let file = tuning.file(&input.paths().join(" "), &args.key, &names).map_err(Failure::Job)?;
+    let key = args.key.clone().with_template(load::template(&args.source));
+    let file = tuning.file(&input.paths().join(" "), &key).map_err(Failure::Job)?;
     let text = file.to_string();
     write(&args.out, &text, "--out")?;
     Ok(text)

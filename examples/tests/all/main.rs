@@ -6,9 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source;
-use astracer_samplers::Template;
 use astracer_tuner::tune::{Options, tune};
-use astracer_tuner::{KeyRule, Workload};
+use astracer_tuner::{Grouping, Workload};
 
 #[track_caller]
 fn run(program: &str, options: &[&str]) -> String {
@@ -65,10 +64,10 @@ fn what_was_recorded_is_tuned_and_obeyed() {
     let all = recording(&first);
     assert_eq!(all.trace_count(), 10_000);
 
-    let workload = Workload::new(&all, &KeyRule::Name);
+    let workload = Workload::new(&all, &Grouping::default());
     let options = Options { starts: 2, iterations: 300, ..Options::default() };
     let tuning = tune(&workload, &options, &AtomicBool::new(false), &|_| ());
-    let file = tuning.file("the shop", &KeyRule::Name, &Template::default()).expect("feasible");
+    let file = tuning.file("the shop", &Grouping::default()).expect("feasible");
     let parameters = folder.path().join("astracer.toml");
     std::fs::write(&parameters, file.to_string()).expect("a writable folder");
     let parameters = parameters.display().to_string();

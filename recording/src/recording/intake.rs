@@ -9,13 +9,14 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
+use super::labels::Labels;
 use super::{NO_TIME, NONE, Recording, SpanRow, join};
 use crate::intern::Symbol;
 use astracer_formats::otlp_proto::otlp_size;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Place, Problem, ProblemKind, Problems};
 use astracer_model::sink::{Record, Sink};
-use astracer_model::span::{Span, lookup};
+use astracer_model::span::Span;
 use astracer_model::value::{Attribute, Value};
 
 /// How many skipped files are remembered by name; the rest are counted.
@@ -28,7 +29,7 @@ const RENAMED_MAX: usize = 1 << 16;
 pub struct Keep {
     /// Keep attributes, events and links, for writing the spans out again.
     pub full: bool,
-    /// Keep the values of these attributes (of the span, else of its resource), as one text.
+    /// Keep the values of these attributes, of the span, else of its resource; of several the last.
     pub labels: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ impl fmt::Debug for Intake<'_> {
 impl<'c> Intake<'c> {
     /// An empty one.
     pub fn new(keep: Keep) -> Self {
-        let recording = Recording { label_keys: keep.labels.clone(), ..Recording::default() };
+        let recording = Recording { labels: Labels::new(keep.labels.clone()), ..Recording::default() };
         Self {
             keep,
             rename: None,
@@ -149,19 +150,13 @@ impl<'c> Intake<'c> {
     }
 
     fn label(&mut self, span: &Span<'_>) -> Symbol {
-        self.text.clear();
-        for key in &self.keep.labels {
-            if !self.text.is_empty() {
-                self.text.push(' ');
-            }
-            let value = lookup(&span.attributes, key).or_else(|| lookup(&span.resource.attributes, key));
-            let _ = write!(self.text, "{key}=");
-            match value {
-                Some(value) => write_value(&mut self.text, value),
-                None => self.text.push('-'),
-            }
-        }
-        self.recording.labels.intern(&self.text)
+        self.recording.labels.set(&mut self.text, |key, text| {
+            let mut write_last = |attributes: &[Attribute<'_>]| {
+                let last = attributes.iter().rev().find(|attribute| attribute.key == key);
+                last.map(|attribute| write_value(text, &attribute.value)).is_some()
+            };
+            write_last(&span.attributes) || write_last(&span.resource.attributes)
+        })
     }
 
     fn file(&mut self, place: &Place) -> u32 {
@@ -173,7 +168,9 @@ impl<'c> Intake<'c> {
     }
 }
 
+/// As OpenTelemetry's Rust SDK writes values, since keys that a service makes of them must be the same.
 fn write_value(text: &mut String, value: &Value<'_>) {
+    // Writing to a string does not fail.
     let _ = match value {
         Value::Empty => Ok(()),
         Value::String(value) => write!(text, "{value}"),
@@ -182,21 +179,35 @@ fn write_value(text: &mut String, value: &Value<'_>) {
         Value::Double(value) => write!(text, "{value}"),
         Value::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}")),
         Value::Array(items) => {
-            items.iter().for_each(|item| {
-                write_value(text, item);
-                text.push(',');
-            });
+            write_items(text, ['[', ']'], items, |text, item| write_item(text, item));
             Ok(())
         }
         Value::Map(items) => {
-            items.iter().for_each(|Attribute { key, value }| {
-                let _ = write!(text, "{key}=");
-                write_value(text, value);
-                text.push(',');
+            write_items(text, ['{', '}'], items, |text, Attribute { key, value }| {
+                let _ = write!(text, "\"{key}\":");
+                write_item(text, value);
             });
             Ok(())
         }
     };
+}
+
+fn write_items<T>(text: &mut String, [open, close]: [char; 2], items: &[T], write: impl Fn(&mut String, &T)) {
+    text.push(open);
+    for (position, item) in items.iter().enumerate() {
+        if position > 0 {
+            text.push(',');
+        }
+        write(text, item);
+    }
+    text.push(close);
+}
+
+fn write_item(text: &mut String, item: &Value<'_>) {
+    let quote = if matches!(item, Value::String(_)) { "\"" } else { "" };
+    text.push_str(quote);
+    write_value(text, item);
+    text.push_str(quote);
 }
 
 impl Sink for Intake<'_> {

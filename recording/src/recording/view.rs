@@ -83,8 +83,8 @@ impl<'r> SpanView<'r> {
         self.row().service
     }
 
-    /// The values of the attributes that the intake was asked to keep, as one text in [`Recording::labels`]; `None` if
-    /// it kept none.
+    /// The values of the attributes that the intake was asked to keep, for [`Recording::label_values`]; `None` if it was
+    /// asked for none.
     pub fn label_symbol(self) -> Option<Symbol> {
         self.recording.span_labels.get(self.index as usize).copied()
     }

@@ -6,12 +6,14 @@ use std::num::NonZeroU64;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{KeyNames, Parameters, ParametersError, VERSION};
+use super::{Parameters, ParametersError, VERSION};
 use crate::bump::Bump;
 use crate::config::{Config, ConfigError, PerKey};
+use crate::key::KeyRule;
 use crate::nanos::Nanos;
 use crate::probability::Probability;
 use crate::ratio::Ratio;
+use crate::template::{Template, TemplateError};
 use crate::token_bucket::TokenBucket;
 
 #[derive(Deserialize)]
@@ -31,16 +33,8 @@ struct File {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Key {
-    names: Names,
+    names: Option<Spanned<String>>,
     attributes: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Names {
-    #[default]
-    Template,
-    Raw,
 }
 
 #[derive(Deserialize)]
@@ -105,11 +99,13 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
         let message = format!("version {version} is not known; this is for version {VERSION}");
         return Err(ParametersError::at(text, Some(file.version.span()), message));
     }
-    let names = match file.key.names {
-        Names::Template => KeyNames::Template,
-        Names::Raw => KeyNames::Raw,
+    let template = match &file.key.names {
+        None => Template::default(),
+        Some(names) => names.get_ref().parse().map_err(|error: TemplateError| {
+            ParametersError::at(text, Some(names.span()), error.to_string())
+        })?,
     };
-    let attributes = file.key.attributes;
+    let key = file.key.attributes.into_iter().fold(KeyRule::new(template), KeyRule::with_attribute);
     let samplers = [
         file.always.map(|_| Ok(Config::Always)),
         file.never.map(|_| Ok(Config::Never)),
@@ -121,7 +117,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let mut samplers = samplers.into_iter().flatten();
     let one = "give one sampler: a table [bump], [bucket], [ratio], [every], [always] or [never]";
     match (samplers.next(), samplers.next()) {
-        (Some(config), None) => Ok(Parameters { config: config?, names, attributes, comments: Vec::new() }),
+        (Some(config), None) => Ok(Parameters { config: config?, key, comments: Vec::new() }),
         (None, _) => Err(ParametersError::at(text, None, one)),
         (Some(_), Some(_)) => Err(ParametersError::at(text, None, format!("{one}, not several"))),
     }

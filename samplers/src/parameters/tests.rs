@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Bump, Nanos, Probability, Ratio, TokenBucket};
+use crate::{Bump, Nanos, Probability, Ratio, Template, TokenBucket};
 
 const TUNED: &str = r#"# Made by hand.
 version = 1
@@ -33,7 +33,7 @@ fn reads_what_the_documentation_shows() {
     let config =
         PerKey::new(bump(0.6437, 4.095e-5, 259)).with_override("GET /orders", bump(3.0, 4.095e-5, 259));
     assert_eq!(found.config, Config::Bump(config));
-    assert_eq!((found.names, &found.attributes[..]), (KeyNames::Template, &["http.route".to_owned()][..]));
+    assert_eq!(found.key.to_string(), "name+http.route");
 }
 
 #[test]
@@ -56,8 +56,7 @@ fn each_sampler_survives_printing() {
         ),
     ] {
         let parameters = Parameters {
-            names: KeyNames::Raw,
-            attributes: vec!["http.route".into(), "a\"b".into()],
+            key: KeyRule::new(Template::RAW).with_attribute("http.route").with_attribute("a\"b"),
             ..Parameters::new(config)
         };
         let text = parameters.to_string();

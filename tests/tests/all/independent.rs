@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 
-use astracer_tuner::{Candidate, Evaluator, KeyRule, Score, Workload};
+use astracer_tuner::{Candidate, Evaluator, Grouping, Score, Workload};
 use serde_json::Value;
 
 struct Span {
@@ -154,7 +154,7 @@ fn check(path: &str) {
     let trees: BTreeMap<&str, String> =
         traces.iter().map(|(id, spans)| (&**id, tree(spans, &spans[root(spans)]))).collect();
     let recording = crate::read(path);
-    let workload = Workload::new(&recording, &KeyRule::Name);
+    let workload = Workload::new(&recording, &Grouping::default());
     let evaluator = Evaluator::new(&workload);
     for sampler in
         ["always", "never", "ratio:0.1", "every:100", "bump:lambda=10,min=0.01", "bucket:capacity=5,rate=0.5"]

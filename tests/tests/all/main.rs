@@ -1,6 +1,7 @@
 //! Tests across crates, in one binary.
 
 mod independent;
+mod keys;
 mod metrics_example;
 mod middleware;
 mod real_servers;

@@ -1,13 +1,13 @@
 //! The worked example of docs/metrics.md: every expected number was computed there by hand.
 
 use astracer_tuner::score::{Reference, Score, Tally};
-use astracer_tuner::{KeyRule, Workload};
+use astracer_tuner::{Grouping, Workload};
 
 #[test]
 fn the_worked_example_comes_out_as_computed_by_hand() {
     let recording = crate::read("docs/metrics-example.jsonl");
     assert!(recording.problems().is_empty());
-    let workload = Workload::new(&recording, &KeyRule::Name);
+    let workload = Workload::new(&recording, &Grouping::default());
     let reference = Reference::new(&workload);
     let sqrt = f64::sqrt;
 

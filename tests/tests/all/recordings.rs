@@ -2,7 +2,7 @@
 //! recordings were published with, not ours.
 
 use astracer_recording::recording::Recording;
-use astracer_tuner::{Candidate, Evaluator, Inspection, KeyRule, Workload};
+use astracer_tuner::{Candidate, Evaluator, Grouping, Inspection, Workload};
 
 /// (traces, spans, roots, functions, the commonest root and its share in percent).
 #[track_caller]
@@ -39,7 +39,7 @@ fn hdfs_client_ops_and_the_same_with_another_seed() {
 fn the_papers_bump_finds_all_of_the_write_workload_in_less_than_a_tenth() {
     let recording =
         check("workloads/dfsioe_write.tar.xz", (73_723, 85_522, 13, 43, "DFSOutputStream#write", 98.75));
-    let workload = Workload::new(&recording, &KeyRule::Name);
+    let workload = Workload::new(&recording, &Grouping::default());
     let evaluator = Evaluator::new(&workload);
     let score =
         |sampler: &str, seed| evaluator.score(&Candidate::Ours(sampler.parse().expect("a sampler")), seed);

@@ -11,7 +11,7 @@ use astracer_samplers::{Config, Sampler};
 
 use super::*;
 use crate::candidate::Candidate;
-use crate::key::KeyRule;
+use crate::key::Grouping;
 
 /// Traces of one span each, 100 bytes, in four keys: of each 100 arrivals, one a millisecond, 70 are of the first, 20 of
 /// the second, 9 of the third and one of the last.
@@ -35,7 +35,7 @@ fn workload(traces: u64) -> Workload {
         };
         intake.span(span, Record { bytes: &[b'x'; 100], place: &place });
     }
-    Workload::new(&intake.finish(), &KeyRule::Name)
+    Workload::new(&intake.finish(), &Grouping::default())
 }
 
 fn replay(workload: &Workload, spec: &BaselineSpec, seed: u64, mut keep: impl FnMut(usize)) {

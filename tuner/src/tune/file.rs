@@ -1,40 +1,28 @@
 //! The parameters file of a tuning, with what a person should know as comments.
 
-use astracer_samplers::Template;
-use astracer_samplers::parameters::{KeyNames, Parameters};
+use astracer_samplers::parameters::Parameters;
 
 use super::Tuning;
 use crate::held_out::Replayed;
-use crate::key::KeyRule;
+use crate::key::Grouping;
 
 impl Tuning {
-    /// The file that a service loads. `workload` says what was tuned on; keys were made by `key`, from names folded by
-    /// `names`.
+    /// The file that a service loads. `workload` says what was tuned on, `grouping` which keys its traces had.
     ///
     /// # Errors
     ///
     /// A sentence, if no service can use the parameters: nothing was feasible, or the key is not known when a trace
-    /// begins, or names were folded by rules that a parameters file cannot say.
-    pub fn file(&self, workload: &str, key: &KeyRule, names: &Template) -> Result<Parameters, String> {
+    /// begins.
+    pub fn file(&self, workload: &str, grouping: &Grouping) -> Result<Parameters, String> {
         if !self.feasible {
             return Err("nothing within the limits was found, so there are no parameters to write".to_owned());
         }
-        if *key == KeyRule::Tree {
+        let Grouping::Key(key) = grouping else {
             return Err("a call tree is not known when a trace begins: no service can use parameters by it"
                 .to_owned());
-        }
-        let names = match *names {
-            Template::RAW => KeyNames::Raw,
-            names if names == Template::default() => KeyNames::Template,
-            _ => {
-                return Err(
-                    "a service folds names by the default rules or not at all; tune with one of these".into(),
-                );
-            }
         };
         let config = self.config().map_err(|error| error.to_string())?;
-        let attributes = key.attributes().to_vec();
-        Ok(Parameters { config, names, attributes, comments: self.comments(workload) })
+        Ok(Parameters { config, key: key.clone(), comments: self.comments(workload) })
     }
 
     fn comments(&self, workload: &str) -> Vec<String> {

@@ -163,7 +163,7 @@ fn a_split_is_tuned_on_its_first_part_and_looked_at_on_the_rest() {
 
 #[test]
 fn the_file_says_what_was_found() {
-    use crate::key::KeyRule;
+    use crate::key::Grouping;
     use astracer_samplers::Template;
     use astracer_samplers::parameters::Parameters as File;
     let workload = synthetic(1000, 1);
@@ -171,22 +171,21 @@ fn the_file_says_what_was_found() {
         let mut tuning = run(&workload, &Options { replays: 3, ..quick(sampler) });
         let own = RootParameters { key: "quiet".to_owned(), parameters: tuning.parameters };
         tuning.per_root.push(own);
-        let key = KeyRule::NameAnd(vec!["http.route".to_owned()]);
-        let file = tuning.file("a.tar.xz", &key, &Template::default()).expect("a file");
+        let key = "name+http.route"
+            .parse::<Grouping>()
+            .expect("a grouping")
+            .with_template(Template::default().hex(Some(4)));
+        let file = tuning.file("a.tar.xz", &key).expect("a file");
         let text = file.to_string();
         let back: File = text.parse().expect("what was written is read");
-        assert_eq!(
-            (Ok(back.config), &back.attributes[..]),
-            (tuning.config(), &["http.route".to_owned()][..])
-        );
+        assert_eq!((Ok(back.config), Grouping::Key(back.key)), (tuning.config(), key));
         for part in
             ["# Made by `astracer tune` from a.tar.xz", "seed 1.", "Replayed 3 times", ".root.\"quiet\"]"]
         {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        assert!(tuning.file("", &KeyRule::Tree, &Template::default()).is_err());
-        assert!(tuning.file("", &KeyRule::Name, &Template::default().hex(Some(4))).is_err());
+        assert!(tuning.file("", &Grouping::Tree).is_err());
         tuning.feasible = false;
-        assert!(tuning.file("", &KeyRule::Name, &Template::RAW).is_err());
+        assert!(tuning.file("", &Grouping::default()).is_err());
     }
 }

@@ -1,0 +1,88 @@
+//! The values of the attributes that an intake was asked to keep. Spans with the same values share one set of them.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use rapidhash::fast::RandomState;
+
+use crate::intern::{Interner, Symbol};
+
+/// Sets of values, each set with one value or none for each key.
+#[derive(Debug, Default)]
+pub(super) struct Labels {
+    keys: Vec<String>,
+    values: Interner,
+    /// Set `n` is `sets[n * keys.len()..][..keys.len()]`.
+    sets: Vec<Option<Symbol>>,
+    table: HashTable<u32>,
+    hasher: RandomState,
+}
+
+impl Labels {
+    pub(super) fn new(keys: Vec<String>) -> Self {
+        Self { keys, ..Self::default() }
+    }
+
+    pub(super) fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    /// The set of these values, which `write` appends to the text for each key; it returns false if there is none.
+    pub(super) fn set(
+        &mut self,
+        text: &mut String,
+        mut write: impl FnMut(&str, &mut String) -> bool,
+    ) -> Symbol {
+        let start = self.sets.len();
+        for key in &self.keys {
+            text.clear();
+            let value = write(key, text).then(|| self.values.intern(text));
+            self.sets.push(value);
+        }
+        let (known, new) = self.sets.split_at(start);
+        let (width, hash) = (self.keys.len(), self.hasher.hash_one(new));
+        let of = |set: u32| &known[set as usize * width..][..width];
+        if let Some(&set) = self.table.find(hash, |&set| of(set) == new) {
+            self.sets.truncate(start);
+            return Symbol(set);
+        }
+        let set = (start / width.max(1)) as u32;
+        self.table.insert_unique(hash, set, |&set| self.hasher.hash_one(of(set)));
+        Symbol(set)
+    }
+
+    /// The value of each key in a set.
+    pub(super) fn values(&self, set: Symbol) -> impl ExactSizeIterator<Item = Option<&str>> {
+        let width = self.keys.len();
+        let values = self.sets[set.index() * width..][..width].iter();
+        values.map(|value| value.map(|value| self.values.name(value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_sets_are_shared_and_values_may_hold_anything() {
+        let mut labels = Labels::new(vec!["a".to_owned(), "b".to_owned()]);
+        let mut text = String::new();
+        let mut set = |values: [Option<&str>; 2]| {
+            let mut values = values.into_iter();
+            labels.set(&mut text, |_, text| match values.next().flatten() {
+                Some(value) => {
+                    text.push_str(value);
+                    true
+                }
+                None => false,
+            })
+        };
+        let sets = [[None, None], [Some(""), None], [Some("x b=y"), Some("-")], [None, Some("x b=y")]];
+        let symbols = sets.map(&mut set);
+        assert_eq!(symbols, [0, 1, 2, 3].map(Symbol));
+        assert_eq!(sets.map(set), symbols);
+        for (values, symbol) in sets.iter().zip(symbols) {
+            assert_eq!(labels.values(symbol).collect::<Vec<_>>(), values);
+        }
+    }
+}
