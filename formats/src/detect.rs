@@ -1,8 +1,8 @@
-//! Finding a file's format from its first bytes, whatever its name says.
+//! Detection of a file's format from its first bytes, whatever its name is.
 //!
-//! Nothing is parsed twice for this: the beginning is scanned for the few keys, columns or tags that tell the formats
-//! apart, in a way that a record cut off or damaged does not confuse. A file that is none of them gets a reason that a
-//! person can act on.
+//! The prefix is scanned for the few keys, columns or tags that distinguish the formats, in a way that a
+//! truncated or damaged record does not confuse; nothing is parsed twice. A file of no known format gets a
+//! reason that a person can act on.
 
 use astracer_model::Format;
 
@@ -11,23 +11,24 @@ use super::nezha_csv;
 mod json;
 mod proto;
 
-/// What the beginning of a file says about it.
+/// The result of detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detection {
-    /// It holds traces of this format.
+    /// The file contains traces of this format.
     Format(Format),
-    /// It holds something else: what.
+    /// The file contains something else, described here.
     Other(String),
-    /// It may yet show to be a trace file further on; if nothing follows it is something else: what.
+    /// The prefix is inconclusive. If no further bytes follow, the file is something else, described here.
     Open(String),
 }
 
-/// Lines at which a scan begins anew, if the first was damaged.
+/// The number of later lines that are tried if the first line is damaged.
 const RESTARTS_MAX: usize = 16;
 
-/// Finds the format from the first bytes of a file; `complete` says that these are all its bytes.
+/// Detects the format from the first bytes of a file. `complete` states that these are all the bytes of the
+/// file.
 ///
-/// 64 KiB are enough for nearly every file: a record's keys stand near its start.
+/// 64 KiB are enough for nearly every file, because a record's keys stand near its start.
 pub fn detect(prefix: &[u8], complete: bool) -> Detection {
     if prefix.is_empty() {
         return Detection::Other("empty".to_owned());
@@ -68,7 +69,8 @@ fn other_or_open(reason: impl Into<String>, complete: bool) -> Detection {
     if complete { Detection::Other(reason.into()) } else { Detection::Open(reason.into()) }
 }
 
-/// Looks at the following lines when the first is damaged, as after a log was rotated in the middle of a record.
+/// Tries the following lines if the first is damaged, as it is after a log was rotated in the middle of a
+/// record.
 fn restarted(text: &[u8]) -> Option<Detection> {
     let starts = memchr::memchr_iter(b'\n', text).map(|end| &text[end + 1..]);
     let records = starts.filter(|rest| matches!(rest.first(), Some(b'{' | b'[')));
@@ -78,7 +80,7 @@ fn restarted(text: &[u8]) -> Option<Detection> {
         .find(|found| matches!(found, Detection::Format(_)))
 }
 
-/// Steps over a byte order mark, blanks and empty lines.
+/// Skips a byte order mark, blanks and empty lines.
 fn skip_blank(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start()
 }

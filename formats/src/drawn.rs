@@ -1,4 +1,4 @@
-//! For tests: reading a file, and drawing what came of it as text.
+//! Test support: reads a file and renders the result as text.
 
 use std::fmt::Write as _;
 use std::io::BufRead;
@@ -13,14 +13,14 @@ use astracer_model::value::{Attribute, Value};
 /// A format's `read`.
 pub(super) type Read = fn(&mut dyn BufRead, &Arc<str>, &Limits, &mut dyn Sink);
 
-/// All that came of a file.
+/// Everything read from one file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Collected {
     pub(super) spans: Vec<Span<'static>>,
     pub(super) problems: Vec<String>,
-    /// Spans with their lines and bytes, and problems, in the order of their coming.
+    /// Spans with their lines and bytes, and problems, in input order.
     pub(super) drawing: String,
-    /// For each span its record.
+    /// The record of each span.
     pub(super) records: Vec<Vec<u8>>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn collect(read: Read, input: &[u8]) -> Collected {
     collected
 }
 
-/// Reads a text and compares the drawing, without regard to how its lines are indented.
+/// Reads a text and compares the rendering, ignoring indentation.
 #[track_caller]
 pub(super) fn check(read: Read, input: &[u8], expected: &str) {
     let drawing = collect(read, input).drawing;
@@ -58,7 +58,8 @@ pub(super) fn check(read: Read, input: &[u8], expected: &str) {
     assert_eq!(lines, expected);
 }
 
-/// A span in one line. What is empty, zero or unset is left out; a link to the span's own trace has no trace id.
+/// A span in one line. Fields that are empty, zero or unset are omitted; a link into the span's own trace has
+/// no trace id.
 pub(super) fn draw(span: &Span<'_>) -> String {
     let mut text = format!("{:x}/{:x}", span.trace_id.0, span.span_id.0);
     for parent in &span.parents {

@@ -1,25 +1,25 @@
-//! HTrace 2 to 4: span objects that follow each other.
+//! HTrace 2 to 4: consecutive span objects.
 //!
-//! `LocalFileSpanReceiver` writes one object a line, but HTrace 4.0.1 leaves out the newline after the first 20 spans of
-//! a process: lines of hundreds of megabytes exist, and are read span by span.
+//! `LocalFileSpanReceiver` writes one object per line, but HTrace 4.0.1 omits the newline after the first 20
+//! spans of a process. Lines of hundreds of megabytes exist; they are read span by span.
 //!
-//! # How spans map to ours
+//! # Mapping
 //!
 //! | HTrace 4 | HTrace 3 | HTrace 2 and 3.0 | here |
 //! |---|---|---|---|
-//! | `a`, 128 bits | `i`, `s` | `TraceID`, `SpanID`, signed decimals | ids: of `a` the high half is the trace's, the low half the span's |
-//! | `p`, a list | `p` | `ParentID`, `0x74ace` for none | parents; in HTrace 4 one of another trace is a link |
+//! | `a`, 128 bits | `i`, `s` | `TraceID`, `SpanID`, signed decimals | ids: the high half of `a` is the trace's, the low half the span's |
+//! | `p`, a list | `p` | `ParentID`, `0x74ace` for none | parents; in HTrace 4 a parent of another trace is a link |
 //! | `b`, `e` in milliseconds | `b`, `e` | `Start`, `Stop` | start and end, unknown if missing or 0 |
 //! | `d` | `d` | `Description` | name |
 //! | `r`, the tracer | `r`, the process | | `service.name` of the resource |
 //! | `n` | `n` | `Annotations` | attributes |
 //! | `t`: `t` in milliseconds, `m` | `t` | | events |
 //!
-//! Notes by the names that OpenTelemetry gives to its fields in other formats (`span.kind`, `otel.status_code`, ...)
-//! become these fields.
+//! Notes whose names are those that OpenTelemetry gives to its fields in other formats (`span.kind`,
+//! `otel.status_code`, ...) become these fields.
 //!
-//! HTrace leaves out what is empty or zero. An `i` of zeros means that a recorder did not know the trace, for example of
-//! a data node's part in a write pipeline: such a span belongs to the trace of its parent.
+//! HTrace omits empty and zero fields. An `i` of zeros means that the recorder did not know the trace, for
+//! example for a data node's part of a write pipeline: such a span belongs to the trace of its parent.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ pub(super) use loss::losses;
 pub(super) use write::Writer;
 pub use write::write_span;
 
-/// The parent of spans without a parent, up to HTrace 3.0.
+/// The parent id of a span without a parent, up to HTrace 3.0.
 const ROOT_PARENT: u64 = 0x74ace;
 
-/// Spans are units, one behind the other, or in a list.
+/// Each span is a unit, whether spans follow each other or form a list.
 const LAYOUT: Layout =
     Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
 

@@ -1,8 +1,8 @@
-//! Jaeger's JSON: what its query API answers, its UI downloads, and its UI takes as an upload.
+//! Jaeger's JSON: the answers of its query API, the downloads of its UI, and the files that its UI accepts.
 //!
-//! Read are `{"data": [...]}`, a bare list of traces, and a single trace; several of these may follow each other.
+//! The reader accepts `{"data": [...]}`, a bare list of traces, a single trace, and any sequence of these.
 //!
-//! # How spans map to ours
+//! # Mapping
 //!
 //! | Jaeger | here |
 //! |---|---|
@@ -12,19 +12,21 @@
 //! | tag `span.kind` | kind |
 //! | tag `error` (true), else `otel.status_code`; `otel.status_description` | status |
 //! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |
-//! | tag `w3c.tracestate`; tags `otel.dropped_*_count` | tracestate; what the SDK cut off |
+//! | tag `w3c.tracestate`; tags `otel.dropped_*_count` | tracestate; the counts of discarded items |
 //! | tag `astracer.shared` (true), as our writer keeps it | shared |
-//! | other `tags` | attributes: `binary` as bytes; what is not of its type is kept as its text |
+//! | other `tags` | attributes: `binary` as bytes; a value that does not match its type is kept as text |
 //! | `logs` | events, named by the field `event` |
 //! | `process`, else the trace's process `processID` | resource: `serviceName` as `service.name`, tags as attributes |
 //! | `flags` | bit 0 is the sampled flag; if others are set, all are kept in the attribute `jaeger.flags` |
 //! | `warnings` | attribute `@jaeger@warnings`, where Jaeger 2 keeps them |
 //!
-//! A `FOLLOWS_FROM` is a parent where no other is named because the parent in Jaeger's own model of a span
-//! (`ParentSpanID`) is the same. Process tags keep their names (`hostname`, `jaeger.version`). Warnings about a whole trace are not kept.
+//! A `FOLLOWS_FROM` is a parent if no other reference names one, because Jaeger's own model of a span
+//! (`ParentSpanID`) has the same rule. Process tags keep their names (`hostname`, `jaeger.version`). Warnings
+//! about a whole trace are not kept.
 //!
-//! Ids that are no hexadecimal numbers of the right size, which the UI takes and tools write, are replaced by a hash of
-//! their text and [reported](astracer_model::ProblemKind::ForeignId), so that they stay distinct and refer to each other.
+//! The UI accepts ids that are not hexadecimal numbers of the right size, and some tools write them. A hash
+//! of the text replaces such an id and is [reported](astracer_model::ProblemKind::ForeignId), so that ids
+//! stay distinct and still refer to each other.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -45,27 +47,27 @@ mod write;
 pub(super) use loss::losses;
 pub use write::{Processes, Writer, write_span_line};
 
-/// The log field that is an event's name.
+/// The log field that holds an event's name.
 const EVENT: &str = "event";
 /// The reference type that is not `CHILD_OF`.
 const FOLLOWS_FROM: &str = "FOLLOWS_FROM";
-/// The attribute of a link that tells what kind of reference it was, unless it was `FOLLOWS_FROM`.
+/// The link attribute that keeps the reference type, unless the type was `FOLLOWS_FROM`.
 const REF_TYPE: &str = "opentracing.ref_type";
 const REF_TYPE_CHILD_OF: &str = "child_of";
 /// The service name that Jaeger gives to resources without one.
 const NO_SERVICE_NAME: &str = "OTLPResourceNoServiceName";
-/// The only flag that W3C's trace flags share with Jaeger's.
+/// The only flag that has the same meaning in W3C's and in Jaeger's flags.
 const SAMPLED: u32 = 1;
 /// The attribute that keeps Jaeger's flags if more than [`SAMPLED`] is set.
 const FLAGS: &str = "jaeger.flags";
 /// The attribute in which Jaeger 2 keeps a span's warnings.
 const WARNINGS: &str = "@jaeger@warnings";
-/// Our writer's warning on a span whose start is made up.
+/// The warning that our writer puts on a span with an invented start.
 const NO_START: &str = "astracer: no start was recorded";
-/// Our writer's warning on a span whose end is made up.
+/// The warning that our writer puts on a span with an invented end.
 const NO_END: &str = "astracer: no end was recorded";
 
-/// Traces are units: elements of `data`, elements of a list, or objects by themselves.
+/// Traces are units: elements of `data`, elements of a list, or single objects.
 const LAYOUT: Layout = Layout {
     lists: &["data"],
     wrappers: &[],

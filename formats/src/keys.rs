@@ -1,22 +1,22 @@
-//! Which keys were met before.
+//! Detection of repeated keys in one object.
 
 use std::collections::HashSet;
 
 use rapidhash::fast::RandomState;
 use smallvec::SmallVec;
 
-/// Keys of one object. Few are compared one by one, which is faster than to hash them, and only if one that looks like
-/// it was there.
+/// The keys of one object. A 64-bit filter answers most lookups. Only if the filter matches are the keys
+/// compared one by one; for the few keys of an object that is faster than hashing them.
 #[derive(Default)]
 pub(super) struct Keys<'k> {
-    /// A bit for each look of a key that was there.
+    /// One bit for each filter value of a key that was inserted.
     looks: u64,
     few: SmallVec<[&'k str; 32]>,
     many: Option<HashSet<&'k str, RandomState>>,
 }
 
 impl<'k> Keys<'k> {
-    /// False if the key was there.
+    /// Inserts a key; returns false if it was present.
     #[inline]
     pub(super) fn insert(&mut self, key: &'k str) -> bool {
         let look = 1 << look(key);
@@ -36,14 +36,14 @@ impl<'k> Keys<'k> {
         self.few.contains(&key) || self.many.as_ref().is_some_and(|many| many.contains(key))
     }
 
-    /// True before the first key.
+    /// Returns true before the first insertion.
     pub(super) fn is_empty(&self) -> bool {
         self.looks == 0
     }
 }
 
-/// A number below 64 that equal keys share, and others seldom: their length with two of their bytes, mixed by
-/// multiplication (2^64 divided by the golden ratio).
+/// A number below 64 that is equal for equal keys and rarely equal for others: the length and two bytes of
+/// the key, mixed by multiplication (2^64 divided by the golden ratio).
 #[inline]
 fn look(key: &str) -> u32 {
     let byte = |at: usize| u64::from(key.as_bytes().get(at).copied().unwrap_or(0));

@@ -1,7 +1,7 @@
-//! What of a span a format has no place for.
+//! Losses: the parts of a span that a format cannot represent.
 //!
-//! Each format that is written says so beside its writer, span by span, without writing: what is not named here comes
-//! back as it was when the text is read again.
+//! Each writable format computes them beside its writer, span by span, without writing. Everything that is
+//! not reported as lost is unchanged when the text is read again.
 
 use astracer_model::Format;
 use astracer_model::span::{Link, Span};
@@ -23,12 +23,12 @@ macro_rules! losses {
             /// Every kind.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// A stable name for machines.
+            /// A stable, machine-readable name.
             pub fn slug(self) -> &'static str {
                 match self { $(Self::$name => $slug,)* }
             }
 
-            /// A phrase for people.
+            /// A short description for people.
             pub fn describe(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
@@ -39,52 +39,52 @@ macro_rules! losses {
 losses! {
     /// The upper half of a trace id.
     TraceId "trace_id" "trace id cut to its low 64 bits",
-    /// A time was cut to the format's unit.
+    /// A time was truncated to the format's unit.
     TimePrecision "time_precision" "time cut to the format's unit (milliseconds or microseconds)",
-    /// A start that the format takes for none.
+    /// A start that the format reads as no start.
     Start "start" "start left out: the format has no such time",
-    /// An end without a start, before it, or too near behind it.
+    /// An end without a start, before it, or too close after it.
     End "end" "end left out or moved: the format has only durations, or none so short",
-    /// A number, truth value, list, map or bytes.
+    /// The type of an attribute: number, Boolean, list, map or bytes.
     AttributeType "attribute_type" "attribute became text: the format has no such type",
-    /// Of several attributes with one name, the later ones.
+    /// Repeated attributes after the first with the same name.
     AttributeRepeated "attribute_repeated" "attribute left out: its name is taken",
     /// An attribute that the format would misread.
     AttributeLeftOut "attribute_left_out" "attribute left out: the format would take it for something else",
-    /// An attribute changed its owner: span, scope or resource.
+    /// An attribute moved between span, scope and resource.
     AttributeMoved "attribute_moved" "attribute of a resource or scope became the span's, or the reverse",
     /// An attribute whose name the format uses for a field.
     ReservedName "reserved_name" "attribute under a name that the format has a meaning for",
-    /// What an event says beside name and time.
+    /// Parts of an event other than its name and time.
     EventDetails "event_details" "attributes of an event",
     /// A link.
     Link "link" "link left out",
-    /// A link to the span's own trace that the format takes for a parent.
+    /// A link into the span's own trace, which the format reads as a parent.
     LinkAsParent "link_as_parent" "link became a parent",
-    /// What a link says beside the ids of the other span.
+    /// Parts of a link other than the ids of the other span.
     LinkDetails "link_details" "attributes, tracestate or flags of a link, or half of its trace id",
-    /// Flags.
+    /// Trace flags.
     Flags "flags" "flags of a span",
-    /// That the span is the server's half of a shared id.
+    /// The mark of the server's half of a shared id.
     Shared "shared" "that client and server share the span's id",
-    /// A description that the format reads as none.
+    /// A description that the format reads as no description.
     StatusMessage "status_message" "description of an error that says only \"true\"",
-    /// The counts of attributes that the SDK cut off from a resource or scope.
+    /// The number of attributes that the SDK discarded from a resource or scope.
     DroppedCounts "dropped_counts" "counts of attributes that resource or scope dropped",
     /// The schema of a resource or scope.
     SchemaUrl "schema_url" "schema URL",
-    /// A resource without a name.
+    /// A resource without a service name.
     ServiceName "service_name" "resource without a service name: it was given one",
 }
 
-/// How many spans lost what.
+/// The number of spans affected by each kind of loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     spans: [u64; Loss::ALL.len()],
 }
 
 impl Losses {
-    /// Counts what `format` can't hold of a span. A format that is only read holds everything.
+    /// Counts the losses of a span in `format`. A format without a writer loses nothing.
     pub fn count(&mut self, format: Format, span: &Span<'_>) {
         let mut found = Found::default();
         match format {
@@ -99,19 +99,19 @@ impl Losses {
         }
     }
 
-    /// Kinds that occurred, each with the number of spans that it concerns.
+    /// The kinds that occurred, each with the number of affected spans.
     pub fn counts(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
         let counts = Loss::ALL.iter().map(|&loss| (loss, self.spans[loss as usize]));
         counts.filter(|&(_, spans)| spans > 0)
     }
 
-    /// True if nothing was lost.
+    /// Returns true if nothing was lost.
     pub fn is_empty(&self) -> bool {
         self.counts().next().is_none()
     }
 }
 
-/// The losses of one span, as bits.
+/// The losses of one span, as a bit set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found(u32);
 
@@ -133,22 +133,22 @@ impl Found {
         })
     }
 
-    /// Times of a span and its events, for a format whose unit is so many nanoseconds.
+    /// Records times of the span and its events that are not a multiple of the format's unit.
     pub(super) fn precision(&mut self, span: &Span<'_>, unit_ns: u64) {
         let cut = |time: UnixNanos| !time.0.is_multiple_of(unit_ns);
         let own = span.start.into_iter().chain(span.end).any(cut);
         self.add_if(Loss::TimePrecision, own || span.events.iter().any(|event| cut(event.time)));
     }
 
-    /// What neither Jaeger nor Zipkin nor HTrace has a place for.
+    /// Records losses common to Jaeger, Zipkin and HTrace.
     pub(super) fn outside_of_otlp(&mut self, span: &Span<'_>) {
         let (resource, scope) = (&span.resource, &span.scope);
         self.add_if(Loss::SchemaUrl, !resource.schema_url.is_empty() || !scope.schema_url.is_empty());
         self.add_if(Loss::DroppedCounts, resource.dropped_attributes != 0 || scope.dropped_attributes != 0);
     }
 
-    /// Whether an attribute of a resource is the service's name, for a format that has one name, a text. `named`: whether
-    /// there was one before.
+    /// Returns true if a resource attribute is the service's name, for a format that has one textual name.
+    /// `named` states whether a name was seen before.
     pub(super) fn service_name(&mut self, attribute: &Attribute<'_>, named: &mut bool) -> bool {
         let is_name = attribute.key == "service.name";
         if is_name {
@@ -159,14 +159,15 @@ impl Found {
         is_name
     }
 
-    /// Attributes in a format that has only text.
+    /// Records attributes that are not text, for a format that has only text.
     pub(super) fn as_text(&mut self, attributes: &[Attribute<'_>]) {
         let typed = attributes.iter().any(|attribute| attribute.value.as_str().is_none());
         self.add_if(Loss::AttributeType, typed);
     }
 }
 
-/// True if a value is not what its JSON is read back as: bytes, and what JSON has no number for.
+/// Returns true if a value differs after a round trip through JSON: bytes, and numbers that JSON cannot
+/// write.
 pub(super) fn changes_in_json(value: &Value<'_>) -> bool {
     match value {
         Value::Bytes(_) => true,
@@ -177,12 +178,12 @@ pub(super) fn changes_in_json(value: &Value<'_>) -> bool {
     }
 }
 
-/// The same for the members of an object.
+/// Returns true if any member of an object differs after a round trip through JSON.
 pub(super) fn any_changes_in_json(members: &[Attribute<'_>]) -> bool {
     members.iter().any(|member| changes_in_json(&member.value))
 }
 
-/// True if a link says more than whom it links to.
+/// Returns true if a link contains more than the ids of the other span.
 pub(super) fn has_details(link: &Link<'_>) -> bool {
     !link.attributes.is_empty()
         || !link.trace_state.is_empty()

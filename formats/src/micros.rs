@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::json::{Cursor, Fault, Scalar};
 use astracer_model::time::UnixNanos;
 
-/// Reads an instant; `null` is none.
+/// Reads an instant; `null` is no instant.
 pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
     cursor.peek();
     let at = cursor.at();
@@ -18,12 +18,12 @@ pub(super) fn instant(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Faul
     }
 }
 
-/// Reads a duration, in nanoseconds, which clocks that step can make negative; `null` is none.
+/// Reads a duration in nanoseconds; `null` is no duration. A clock that stepped back can make it negative.
 pub(super) fn duration(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
     nanos(cursor)
 }
 
-/// Microseconds as a number or in a string, with a fraction if need be, as nanoseconds.
+/// Reads microseconds, as a number or in a string, with or without a fraction. Returns nanoseconds.
 fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
     if let Some(micros) = cursor.plain_number() {
         return Ok(Some(i128::from(micros) * 1_000));
@@ -39,13 +39,13 @@ fn nanos(cursor: &mut Cursor<'_>) -> Result<Option<i128>, Fault> {
         return Ok(Some(i128::from(micros) * 1_000));
     }
     match text.parse::<f64>() {
-        // What is too large is cut to the largest integer, which no time reaches.
+        // The conversion saturates at the largest integer, which no time reaches.
         Ok(micros) if micros.is_finite() => Ok(Some((micros * 1_000.0).round() as i128)),
         _ => cursor.fault_at(at, "not a number of microseconds"),
     }
 }
 
-/// The end of what starts at an instant and takes so many nanoseconds; `None` before 1970 and after 2554.
+/// The end of a span from its start and duration; `None` before 1970 and after 2554.
 pub(super) fn end(start: UnixNanos, nanos: i128) -> Option<UnixNanos> {
     u64::try_from(i128::from(start.0).saturating_add(nanos)).ok().map(UnixNanos)
 }

@@ -1,10 +1,11 @@
-//! Nezha's CSV of spans, one a line.
+//! Nezha's span CSV, one span per line.
 //!
-//! The columns are `TraceID`, `SpanID`, `ParentID`, `PodName`, `OperationName`, `StartTimeUnixNano`, `EndTimeUnixNano`
-//! and `Duration` (in microseconds), in the order that the header gives. A root's parent is the word `root`. A pod's
-//! service is its name less the last two parts: `ts-order-service-6f6cfc45b-h5m2n` is of `ts-order-service`.
+//! The columns are `TraceID`, `SpanID`, `ParentID`, `PodName`, `OperationName`, `StartTimeUnixNano`,
+//! `EndTimeUnixNano` and `Duration` (in microseconds), in the order given by the header. The parent of a root
+//! is the word `root`. The service of a pod is the pod's name without its last two parts:
+//! `ts-order-service-6f6cfc45b-h5m2n` belongs to `ts-order-service`.
 //!
-//! A row is a line: cells may be quoted, but have no line's end inside. So a stray quote spoils one row only.
+//! A row is one line. Cells may be quoted but contain no line break, so a stray quote spoils only one row.
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -22,7 +23,7 @@ use astracer_model::span::{Parents, Resource, Scope, Span};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::Attribute;
 
-/// Bytes that are asked for at a time.
+/// Read size.
 const STEP_BYTES: usize = 64 << 10;
 
 /// Reads one file of this format to its end.
@@ -56,7 +57,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
     }
 }
 
-/// True if a line names the columns that a span can't do without.
+/// Returns true if a line names the columns that every span needs.
 pub(super) fn is_header(line: &[u8]) -> bool {
     Columns::of_header(without_end(line), &mut Cells::default()).is_some()
 }
@@ -67,7 +68,7 @@ fn without_end(line: &[u8]) -> &[u8] {
 }
 
 enum Line<'w> {
-    /// With its end, unless the file lacks the last.
+    /// A line including its end, which the last line of a file may lack.
     Whole(&'w [u8]),
     TooLong,
     End,
@@ -115,7 +116,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// The span of a row; none for a header, of which there are several in files put together, and for a blank line.
+    /// The span of a row; `None` for a blank line or a header (concatenated files have several).
     fn read(&mut self, line: &[u8]) -> Result<Option<Span<'_>>, String> {
         if line.trim_ascii().is_empty() {
             return Ok(None);
@@ -155,7 +156,7 @@ impl Rows {
         }))
     }
 
-    /// What a repeated header begins with.
+    /// The first column of a repeated header.
     fn first_column(&self) -> &[u8] {
         self.columns.as_ref().map_or(b"", |columns| &columns.first)
     }
@@ -179,7 +180,7 @@ fn resource_of_pod(pod: &str) -> Resource {
     if pod.is_empty() {
         return Resource::default();
     }
-    // The deployment's name, then the replica set's and the pod's own part.
+    // The deployment's name, followed by the parts of the replica set and of the pod.
     let service = pod.rsplitn(3, '-').nth(2).unwrap_or(pod);
     let mut resource = Resource::service(service);
     resource.attributes.push(Attribute::new("k8s.pod.name", pod).into_owned());
@@ -198,11 +199,11 @@ enum Column {
     Duration,
 }
 
-/// Where the columns stand.
+/// The positions of the columns.
 struct Columns {
-    /// By [`Column`]; a column that is not there lies behind the last.
+    /// The index of each [`Column`]; a missing column has an index after the last.
     index_of: [usize; Self::NAMES.len()],
-    /// The first column's name, as written.
+    /// The name of the first column, as written.
     first: Box<[u8]>,
 }
 
@@ -218,7 +219,7 @@ impl Columns {
         "EndTimeUnixNano",
         "Duration",
     ];
-    /// So many of them must be there.
+    /// The number of leading columns that must be present.
     const NEEDED: usize = 3;
 
     fn of_header(line: &[u8], cells: &mut Cells) -> Option<Self> {
@@ -232,7 +233,7 @@ impl Columns {
     }
 }
 
-/// The cells of one row, without their quotes.
+/// The cells of one row, unquoted.
 struct Cells {
     reader: csv_core::Reader,
     text: Vec<u8>,
@@ -242,7 +243,7 @@ struct Cells {
 
 impl Default for Cells {
     fn default() -> Self {
-        // Its own default lacks its tables.
+        // `csv_core::Reader::default()` lacks the transition tables.
         Self { reader: csv_core::Reader::new(), text: Vec::new(), ends: Vec::new(), count: 0 }
     }
 }
@@ -253,7 +254,7 @@ impl Cells {
         if std::str::from_utf8(line).is_err() {
             return Err("invalid UTF-8".to_owned());
         }
-        // No row has more text than its line, nor more cells than bytes.
+        // A row has at most as much text as its line, and at most as many cells as bytes.
         self.text.resize(self.text.len().max(line.len()), 0);
         let cells = memchr::memchr_iter(b',', line).count() + 2;
         self.ends.resize(self.ends.len().max(cells), 0);
@@ -262,7 +263,7 @@ impl Cells {
         if first != ReadRecordResult::InputEmpty || consumed < line.len() {
             return Err("a line's end inside a row".to_owned());
         }
-        // No more input tells the parser that the row is whole.
+        // Empty input tells the parser that the row is complete.
         let (last, _, _, ended_last) =
             self.reader.read_record(&[], &mut self.text[written..], &mut self.ends[ended..]);
         if last != ReadRecordResult::Record {
@@ -276,7 +277,7 @@ impl Cells {
         self.count
     }
 
-    /// A cell's text, empty if the row has no such cell.
+    /// The text of a cell; empty if the row has no such cell.
     fn get(&self, index: usize) -> &str {
         if index >= self.count {
             return "";

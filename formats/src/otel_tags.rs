@@ -1,7 +1,7 @@
-//! OpenTelemetry's fields in formats that have no place for them but tags.
+//! OpenTelemetry's fields in formats that can only carry them as tags.
 //!
-//! The names are those of OpenTelemetry's "transformation to non-OTLP formats" and of the Jaeger and Zipkin
-//! translations of its collector. Writers put the fields into tags; readers take them out again.
+//! The names follow OpenTelemetry's "transformation to non-OTLP formats" and the Jaeger and Zipkin
+//! translations of its Collector. Writers put the fields into tags; readers restore them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) const TRACE_STATE: &str = "w3c.tracestate";
 pub(super) const KIND: &str = "span.kind";
 pub(super) const ERROR: &str = "error";
 
-/// True for the names of tags that [`lift`] makes fields of.
+/// Returns true for the names of tags that [`lift`] turns into fields.
 pub(super) fn is_reserved(key: &str) -> bool {
     let names = [
         SCOPE_NAME,
@@ -43,7 +43,7 @@ pub(super) fn is_reserved(key: &str) -> bool {
     matches!(key.as_bytes().first(), Some(b'o' | b'w' | b's')) && names.contains(&key)
 }
 
-/// The word for a status in [`STATUS_CODE`].
+/// The word for a status in the tag [`STATUS_CODE`].
 pub(super) fn status_word(status: Status) -> Option<&'static str> {
     match status {
         Status::Unset => None,
@@ -52,7 +52,7 @@ pub(super) fn status_word(status: Status) -> Option<&'static str> {
     }
 }
 
-/// The status for a word: `OK`, and `STATUS_CODE_OK` as old collectors write it.
+/// Parses a status: `OK`, or `STATUS_CODE_OK` as old Collectors write it.
 fn status_from_word(word: &str) -> Option<Status> {
     let word = word.strip_prefix("STATUS_CODE_").unwrap_or(word);
     [("UNSET", Status::Unset), ("OK", Status::Ok), ("ERROR", Status::Error)]
@@ -61,8 +61,8 @@ fn status_from_word(word: &str) -> Option<Status> {
         .map(|(_, status)| status)
 }
 
-/// Moves what tags say of a span's fields into the fields: scope, status, tracestate, counts of what was dropped, and
-/// the kind if nothing else told it. The tag `error` is left to the format. Tags whose values make no sense stay.
+/// Moves tags into the fields they describe: scope, status, tracestate, counts of discarded items, and the
+/// kind if it is not known otherwise. The format handles the tag `error`. Tags with invalid values stay tags.
 pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) {
     let mut scope = [const { Cow::Borrowed("") }; 4];
     let mut attributes = std::mem::take(&mut span.attributes);
@@ -102,7 +102,7 @@ fn scope_of(name: &str, version: &str, scopes: &mut Reuse<Scope>) -> Arc<Scope> 
     })
 }
 
-/// Takes the count of an event's or link's dropped attributes out of its attributes.
+/// Removes the count of discarded attributes of an event or link from its attributes and returns it.
 pub(super) fn lift_dropped(attributes: &mut Vec<Attribute<'_>>) -> u32 {
     let mut dropped = 0;
     attributes.retain(|attribute| {

@@ -1,10 +1,11 @@
-//! What OTLP's two forms share.
+//! Shared parts of OTLP's two encodings.
 //!
-//! A span of OTLP has one parent, and no notion of an id that client and server share. What a [`Span`] has beyond that
-//! is written so that every OTLP reader still gets a sound trace, and ours gets the same span back:
+//! An OTLP span has one parent, and no id that client and server share. The writers encode what a [`Span`]
+//! has beyond that in a form that every OTLP reader accepts, and from which our readers restore the same
+//! span:
 //!
-//! - The first parent is the span's `parent_span_id`. Each further one is a link to a span of the same trace, with
-//!   the attribute `astracer.parent` = true and no other.
+//! - The first parent is the span's `parent_span_id`. Each further parent is a link to a span of the same
+//!   trace, with the attribute `astracer.parent` = true and no other.
 //! - The server's half of a shared id has the attribute `astracer.shared` = true, as its last.
 
 use std::collections::HashMap;
@@ -26,13 +27,13 @@ pub(super) const PARENT_KEY: &str = "astracer.parent";
 /// Marks the server's half of a shared id.
 pub(super) const SHARED_KEY: &str = "astracer.shared";
 
-/// What OTLP can't hold: the first instant of 1970, which there means none.
+/// Records the one loss of OTLP: the first instant of 1970, which means "unset" there.
 pub(super) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::Start, span.start == Some(UnixNanos(0)));
     found.add_if(Loss::End, span.end == Some(UnixNanos(0)));
 }
 
-/// Takes the marks off a span as read: turns marked links into parents and the attribute into the field.
+/// Restores a span as read: marked links become parents, and the attribute becomes the `shared` field.
 pub(super) fn unmark(span: &mut Span<'_>) {
     if !span.links.is_empty() {
         let (trace_id, parents) = (span.trace_id, &mut span.parents);
@@ -50,13 +51,13 @@ pub(super) fn unmark(span: &mut Span<'_>) {
     }
 }
 
-/// The parents of a span that are written as links.
+/// The parents that are written as links.
 pub(super) fn linked_parents<'s>(span: &'s Span<'_>) -> impl Iterator<Item = SpanId> + 's {
     span.parents.iter().skip(1).copied()
 }
 
-/// Spans by what they share, in the order in which that comes first. Equal things that were made apart are the same
-/// if they follow each other; beyond that they are not compared.
+/// Groups spans by a shared resource or scope, in order of first occurrence. Equal values in different
+/// allocations count as one group if they are adjacent; otherwise they are not compared.
 pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
     spans: impl Iterator<Item = &'s Span<'a>>,
     shared: impl Fn(&'s Span<'a>) -> &'s Arc<T>,
@@ -66,7 +67,7 @@ pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
     let mut last = 0;
     for span in spans {
         let shared: &T = shared(span);
-        // Most spans share with the one before.
+        // Most spans share with the previous one.
         if !groups.get(last).is_some_and(|(group, _)| std::ptr::eq(*group, shared)) {
             last = *by_address.entry(std::ptr::from_ref(shared)).or_insert_with(|| {
                 if groups.get(last).is_some_and(|(group, _)| *group == shared) {

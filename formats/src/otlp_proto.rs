@@ -1,14 +1,15 @@
-//! OTLP export requests as protobuf: bare, or each behind its length.
+//! OTLP export requests as protobuf: a single bare request, or requests that are each preceded by their
+//! length.
 //!
-//! A bare request fills its file; several behind each other are one, as protobuf defines it. Otherwise the length of
-//! each stands before it, as a varint or, as the collector's file exporter writes it, in four bytes with the highest
-//! first. Which of these a file is shows in its first bytes.
+//! A bare request fills its file; protobuf defines consecutive bare requests as one. Otherwise each request
+//! is preceded by its length, as a varint or, as the Collector's file exporter writes it, in four bytes, most
+//! significant first. The first bytes of a file determine the framing.
 //!
-//! Read is one resource's spans at a time, so memory is bounded by the largest of these. Every message knows its
-//! length: a broken one is stepped over, be it a span, the spans of a scope or those of a resource. Only a bare
-//! request whose own fields are broken gives no place to go on from.
+//! Reading proceeds by the spans of one resource, so memory is bounded by the largest of these. Every message
+//! has a known length, and a broken one is skipped, whether it is a span, the spans of a scope, or those of a
+//! resource. Only a bare request with broken fields of its own leaves no position to continue from.
 //!
-//! Written is each request behind its length as a varint.
+//! The writer precedes each request with its length as a varint.
 //!
 //! Places have no line. A span's further parents are links with the attribute `astracer.parent` = true; the
 //! server's half of an id that client and server share has the attribute `astracer.shared` = true.
@@ -38,7 +39,7 @@ use wire::{Bytes, Fault, Fields, LEN, Why, varint};
 pub(super) use write::Writer;
 pub use write::write_request;
 
-/// Bytes that are asked for at a time.
+/// Read size.
 const STEP_BYTES: usize = 128 << 10;
 
 /// Reads one file of this format to its end.
@@ -56,7 +57,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
             scopes: Reuse::default(),
         },
     };
-    // What breaks off has been reported.
+    // The reader has reported the reason of an early end.
     let _ = reader.run();
     if let Some(error) = reader.window.take_error() {
         let kind = match error.kind() {
@@ -67,7 +68,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
     }
 }
 
-/// How requests follow each other.
+/// The framing of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Bare,
@@ -76,7 +77,7 @@ enum Framing {
 }
 
 impl Framing {
-    /// Tells from the first bytes: the one that explains them furthest.
+    /// Picks the framing that explains the longest prefix of these bytes.
     fn of(prefix: &[u8]) -> Self {
         let mut best = Self::Bare;
         for other in [Self::Varint, Self::Word] {
@@ -87,7 +88,7 @@ impl Framing {
         best
     }
 
-    /// How many bytes look like requests with the spans of resources in them, if requests follow each other like this.
+    /// The length of the prefix that parses as requests with spans under this framing.
     fn explains(self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -119,11 +120,11 @@ impl Framing {
     }
 }
 
-/// Field 1 of a request, with its length: the spans of a resource.
+/// The tag of a request's field 1, the spans of a resource.
 const REQUEST_TAG: u8 = 1 << 3 | LEN;
-/// The fields of the spans of a resource that a message may start with; the last is the first byte of field 1000.
+/// Tags with which the spans of a resource may start; the last is the first byte of field 1000's tag.
 const UNIT_TAGS: [u8; 4] = [1 << 3 | LEN, 2 << 3 | LEN, 3 << 3 | LEN, 0xc2];
-/// So much of a file shows how its requests follow each other.
+/// The prefix from which the framing is determined.
 const PREFIX_BYTES: usize = 64 << 10;
 
 struct Reader<'r> {
@@ -132,7 +133,7 @@ struct Reader<'r> {
     units: Units<'r>,
 }
 
-/// Reading is over: the input ends, its problem was reported, or the sink wants no more.
+/// Reading has ended: the input ended, its problem was reported, or the sink stopped.
 struct Over;
 
 impl Reader<'_> {
@@ -156,7 +157,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a request of some length, or up to the end of the file.
+    /// Reads a request of a known length, or up to the end of the file.
     fn request(&mut self, len: Option<u64>) -> Result<(), Over> {
         let end = len.map(|len| self.window.place().0.saturating_add(len));
         loop {
@@ -214,7 +215,7 @@ impl Reader<'_> {
         if stopped { Err(Over) } else { Ok(()) }
     }
 
-    /// Reports broken bytes at `start` and goes on behind the request, if its end is known.
+    /// Reports broken bytes at `start` and continues after the request, if its end is known.
     fn broken(&mut self, start: u64, end: Option<u64>, reason: &str) -> Result<(), Over> {
         self.problem_at(ProblemKind::BadRecord, start, reason);
         match end {
@@ -270,19 +271,19 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the spans of one resource after the other.
+/// Reads the spans of one resource after another.
 struct Units<'r> {
     sink: &'r mut dyn Sink,
     place: Place,
     limits: &'r Limits,
-    /// Where in the file the current unit starts.
+    /// The position of the current unit in the file.
     unit_byte: u64,
     resources: Reuse<Resource>,
     scopes: Reuse<Scope>,
 }
 
 impl Units<'_> {
-    /// Reads the spans of a resource; true if the sink wants no more.
+    /// Reads the spans of a resource; returns true if the sink stopped.
     fn resource_spans(&mut self, unit: Bytes<'_>) -> bool {
         let head = Head::of(unit);
         let resource =
@@ -312,7 +313,7 @@ impl Units<'_> {
         stopped
     }
 
-    /// Reads the groups of a resource's spans, or the spans of such a group. One that is broken is stepped over.
+    /// Reads the groups of a resource's spans, or the spans of one group, and skips broken ones.
     fn groups<'a>(
         &mut self,
         message: Bytes<'a>,
@@ -321,7 +322,7 @@ impl Units<'_> {
         let mut fields = Fields::of(message);
         while let Some(field) = fields.next()? {
             match field.number {
-                // 1000 is what groups were under when a scope was called an instrumentation library.
+                // Field 1000 held the groups when a scope was called an instrumentation library.
                 2 | 1000 => match read(self, field.message()?) {
                     Ok(()) => {}
                     Err(fault @ Fault { why: Why::Stopped, .. }) => return Err(fault),

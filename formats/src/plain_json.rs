@@ -1,12 +1,12 @@
-//! Values as plain JSON, the way OpenTelemetry puts them into formats that only have text.
+//! Values as plain JSON, in the form that OpenTelemetry uses in text-only formats.
 
 use std::borrow::Cow;
 
 use super::json::{Cursor, Fault, Scalar, write};
 use astracer_model::value::{Attribute, Value};
 
-/// Reads any JSON value. Numbers without fraction and exponent are integers if they fit; what fits neither an integer
-/// nor a float is kept as its digits.
+/// Reads any JSON value. Numbers without fraction and exponent are integers if they fit; numbers that fit
+/// neither an integer nor a float keep their digits as text.
 pub(super) fn read_value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, Fault> {
     Ok(match cursor.peek() {
         Some(b'{') => Value::Map(read_members(cursor)?),
@@ -50,26 +50,26 @@ pub(super) fn read_number(digits: &str) -> Value<'_> {
 
 /// Appends text as a JSON string.
 pub(super) fn write_string(out: &mut Vec<u8>, text: &str) {
-    // A vector takes everything.
+    // Writing to a vector cannot fail.
     let _ = write::string(out, text);
 }
 
 /// Appends a whole number.
 pub(super) fn write_integer(out: &mut Vec<u8>, number: impl Into<i128>) {
     let number = number.into();
-    // Nearly all fit into 64 bits, which are several times faster to write.
+    // Nearly all numbers fit into 64 bits, which are several times faster to write.
     let _ = match i64::try_from(number) {
         Ok(number) => serde_json::to_writer(out, &number),
         Err(_) => serde_json::to_writer(out, &number),
     };
 }
 
-/// Appends a number that keeps its point; what JSON has no number for becomes a string, as in protobuf's JSON.
+/// Appends a number with its decimal point; NaN and infinities become strings, as in protobuf's JSON.
 pub(super) fn write_double(out: &mut Vec<u8>, number: f64) {
     let _ = write::double(out, number);
 }
 
-/// Appends bytes as a string of base64.
+/// Appends bytes as a base64 string.
 pub(super) fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     let _ = write::base64(out, bytes);
 }
@@ -113,7 +113,7 @@ pub(super) fn write_members(out: &mut Vec<u8>, members: &[Attribute<'_>]) {
     }
 }
 
-/// A value as text: strings as they are, everything else as JSON without quotes around it.
+/// A value as text: strings unchanged, everything else as JSON.
 pub(super) fn text_of<'v>(value: &'v Value<'_>) -> Cow<'v, str> {
     match value {
         Value::Empty => "".into(),
@@ -130,8 +130,8 @@ pub(super) fn text_of<'v>(value: &'v Value<'_>) -> Cow<'v, str> {
     }
 }
 
-/// The text that the functions here appended.
+/// Converts the output of the functions in this module into a string.
 pub(super) fn into_text(json: Vec<u8>) -> String {
-    // They append nothing but UTF-8.
+    // The functions append only UTF-8.
     String::from_utf8(json).unwrap_or_default()
 }

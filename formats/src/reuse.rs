@@ -1,20 +1,20 @@
-//! Resources and scopes that are made once for equal text or bytes, so that a million spans share a handful.
+//! A cache of resources and scopes by their source text, so that a million spans share a few allocations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
-/// Bytes that are remembered. When they are used up, everything is forgotten and made anew.
+/// Bytes of cached keys. When they are used up, the cache is cleared.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Remembers what was made from which text or bytes.
+/// Maps source text or bytes to the value made from them.
 #[derive(Debug)]
 pub(super) struct Reuse<T> {
     made: HashMap<Box<[u8]>, Arc<T>, RandomState>,
     bytes: usize,
     key: Vec<u8>,
-    /// What was asked for last, which mostly is asked for again, and its key.
+    /// The value of the last lookup and its key. Most lookups repeat the previous one.
     last: Option<Arc<T>>,
     last_key: Vec<u8>,
 }
@@ -26,7 +26,7 @@ impl<T> Default for Reuse<T> {
 }
 
 impl<T> Reuse<T> {
-    /// What was made from these parts before, or what `make` makes of them now.
+    /// Returns the value cached for these parts, or makes it.
     pub(super) fn get_or_make(&mut self, parts: &[impl AsRef<[u8]>], make: impl FnOnce() -> T) -> Arc<T> {
         match self.try_get_or_make(parts, || Ok::<T, std::convert::Infallible>(make())) {
             Ok(made) => made,
@@ -34,7 +34,7 @@ impl<T> Reuse<T> {
         }
     }
 
-    /// The same for what may fail to be made.
+    /// Like [`get_or_make`](Self::get_or_make), for a `make` that can fail.
     pub(super) fn try_get_or_make<E>(
         &mut self,
         parts: &[impl AsRef<[u8]>],
@@ -42,7 +42,7 @@ impl<T> Reuse<T> {
     ) -> Result<Arc<T>, E> {
         self.key.clear();
         for part in parts.iter().map(AsRef::as_ref) {
-            // A length in front keeps ("ab", "c") and ("a", "bc") apart.
+            // The length prefix distinguishes ("ab", "c") from ("a", "bc").
             self.key.extend_from_slice(&part.len().to_le_bytes());
             self.key.extend_from_slice(part);
         }
@@ -59,7 +59,7 @@ impl<T> Reuse<T> {
         Ok(made)
     }
 
-    /// What belongs to the key.
+    /// Looks `self.key` up in the table, or makes its value.
     fn look_up_or_make<E>(&mut self, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         if let Some(made) = self.made.get(self.key.as_slice()) {
             return Ok(Arc::clone(made));

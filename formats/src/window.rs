@@ -1,8 +1,8 @@
-//! The part of a file that was read in and not yet used.
+//! The unread part of a file in memory.
 
 use std::io::{self, BufRead};
 
-/// A sliding view of a stream, with the place of its start.
+/// A sliding view of a stream, with the position of its start.
 pub(super) struct Window<'r> {
     input: &'r mut dyn BufRead,
     step_bytes: usize,
@@ -16,7 +16,7 @@ pub(super) struct Window<'r> {
 }
 
 impl<'r> Window<'r> {
-    /// A window at the start of a stream, that grows by about `step_bytes` at a time.
+    /// A window at the start of a stream, which grows by about `step_bytes` at a time.
     pub(super) fn new(input: &'r mut dyn BufRead, step_bytes: usize) -> Self {
         Self {
             input,
@@ -31,7 +31,7 @@ impl<'r> Window<'r> {
         }
     }
 
-    /// What is there and not yet used.
+    /// The bytes in memory that are not consumed.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
@@ -46,7 +46,7 @@ impl<'r> Window<'r> {
         self.before
     }
 
-    /// Uses up the first `count` bytes.
+    /// Consumes the first `count` bytes.
     pub(super) fn advance(&mut self, count: usize) {
         let used = &self.buffer[self.start..self.start + count];
         self.line += memchr::memchr_iter(b'\n', used).count() as u64;
@@ -55,12 +55,13 @@ impl<'r> Window<'r> {
         self.start += count;
     }
 
-    /// Reads some more behind what is there; false if there is no more.
+    /// Reads more bytes after those in memory; returns false at the end of the stream.
     pub(super) fn more(&mut self) -> bool {
         if self.ended {
             return false;
         }
-        // What was used is given up when it is the larger part, so that each byte moves about once.
+        // Consumed bytes are discarded only when they are the larger part, so that each byte moves about
+        // once.
         if self.start > self.buffer.len() / 2 {
             self.buffer.drain(..self.start);
             self.start = 0;
@@ -86,14 +87,14 @@ impl<'r> Window<'r> {
         self.buffer.len() > before
     }
 
-    /// Reads on until `len` bytes are there; false if not one more came.
+    /// Reads until `len` bytes are in memory; returns false if not a single byte could be added.
     pub(super) fn reach(&mut self, len: usize) -> bool {
         let before = self.bytes().len();
         while self.bytes().len() < len && self.more() {}
         self.bytes().len() > before
     }
 
-    /// Steps over a byte order mark at the start of a stream.
+    /// Skips a byte order mark at the start of a stream.
     pub(super) fn skip_byte_order_mark(&mut self) {
         self.get(2);
         if self.bytes().starts_with(b"\xef\xbb\xbf") {
@@ -101,7 +102,7 @@ impl<'r> Window<'r> {
         }
     }
 
-    /// The byte at an index, reading on if need be; `None` behind the last.
+    /// The byte at an index, reading more if necessary; `None` after the last byte.
     pub(super) fn get(&mut self, index: usize) -> Option<u8> {
         while self.bytes().len() <= index {
             if !self.more() {
@@ -111,12 +112,12 @@ impl<'r> Window<'r> {
         Some(self.bytes()[index])
     }
 
-    /// True if the input ended with an error, not as it should.
+    /// Returns true if an error ended the input.
     pub(super) fn is_cut_by_error(&self) -> bool {
         self.error.is_some()
     }
 
-    /// The error that ended the input before its end.
+    /// Takes the error that ended the input.
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
         self.error.take()
     }

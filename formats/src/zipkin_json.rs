@@ -1,9 +1,9 @@
-//! Zipkin's v2 JSON: what its API takes and answers, and what its UI downloads.
+//! Zipkin's v2 JSON: the requests and answers of its API, and the downloads of its UI.
 //!
-//! Read are a list of spans, a list of traces (which are lists of spans), and spans that follow each other, one a line
-//! or not.
+//! The reader accepts a list of spans, a list of traces (lists of spans), and consecutive spans, on one line
+//! or several.
 //!
-//! # How spans map to ours
+//! # Mapping
 //!
 //! | Zipkin | here |
 //! |---|---|
@@ -14,17 +14,17 @@
 //! | `shared` | shared |
 //! | `debug` | attribute `zipkin.debug` |
 //! | `localEndpoint` | resource: `service.name`, `net.host.ip`, `net.host.port`; a second address, which is then the IPv6 one, as `zipkin.local.ipv6` |
-//! | `remoteEndpoint` | attributes `peer.service`, `network.peer.address`, `network.peer.port`, and `zipkin.remote.ipv6`, as far as tags don't say the same |
+//! | `remoteEndpoint` | attributes `peer.service`, `network.peer.address`, `network.peer.port`, and `zipkin.remote.ipv6`, unless tags already contain them |
 //! | tag `otel.status_code`, else `error` (anything but "false") | status; the text of `error` is its description |
 //! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |
-//! | tags `w3c.tracestate`, `otel.dropped_*_count` | tracestate; what the SDK cut off |
-//! | tags `otlp.link.N`, as OpenTelemetry's collector writes them | links |
+//! | tags `w3c.tracestate`, `otel.dropped_*_count` | tracestate; the counts of discarded items |
+//! | tags `otlp.link.N`, as OpenTelemetry's Collector writes them | links |
 //! | tags of the namespaces `service`, `telemetry`, `host`, `os`, `process`, `container`, `k8s`, `cloud`, `deployment`, `device` | attributes of the resource |
 //! | other `tags` | attributes |
-//! | `annotations` | events: `"name": {attributes}` as OpenTelemetry's specification has it, `name|{attributes}|0` as its collector has it, else the name |
+//! | `annotations` | events: `"name": {attributes}` as OpenTelemetry's specification writes them, `name|{attributes}|0` as its Collector does, else the name |
 //!
-//! Names of attributes for endpoints are those that OpenTelemetry's collector (local) and its current semantic
-//! conventions (remote) use. Spans of the older v1 format are bad records.
+//! The names of endpoint attributes are those of OpenTelemetry's Collector (local) and of its current
+//! semantic conventions (remote). Spans of the older v1 format are bad records.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ const MORE_PARENTS: &str = "astracer.parents";
 /// The attribute for the flag that a span is to be kept whatever samplers say.
 const DEBUG: &str = "zipkin.debug";
 
-/// Spans are units, in lists, in lists of lists, or by themselves.
+/// Spans are units, in lists, in lists of lists, or on their own.
 const LAYOUT: Layout =
     Layout { lists: &[], wrappers: &[], unit_keys: &[], bare_list: true, unit_is_record: true, others: &[] };
 

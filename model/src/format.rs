@@ -5,20 +5,22 @@ use std::str::FromStr;
 
 /// A format that traces are recorded in.
 ///
-/// Exhaustive on purpose: `astracer-formats` must handle each variant, and the compiler sees to it.
+/// The enum is exhaustive on purpose: `astracer-formats` handles each variant, and the compiler checks that
+/// it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// OTLP export requests as JSON: one a file, one a line, or the collector's file exporter's lines.
+    /// OTLP export requests as JSON: one per file, one per line, or the lines of the Collector's file
+    /// exporter.
     OtlpJson,
-    /// OTLP export requests as protobuf: one a file, or each behind its length.
+    /// OTLP export requests as protobuf: one per file, or each preceded by its length.
     OtlpProto,
     /// Jaeger's query API: `{"data": [...]}`, or a bare list of traces.
     JaegerJson,
     /// Zipkin v2: a list of spans, or a list of traces.
     ZipkinJson,
-    /// HTrace 3 and 4: span objects that follow each other.
+    /// HTrace 3 and 4: consecutive span objects.
     HTrace,
-    /// Nezha's CSV of spans.
+    /// Nezha's span CSV.
     NezhaCsv,
 }
 
@@ -46,7 +48,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A name that is no format's.
+/// The name does not match any format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFormat(String);
 

@@ -11,20 +11,20 @@ pub struct TraceId(pub u128);
 pub struct SpanId(pub u64);
 
 impl TraceId {
-    /// The id that says "none was written".
+    /// The zero id: no trace id was recorded.
     pub const ZERO: Self = Self(0);
 
-    /// Reads 1 to 32 hexadecimal digits of either case; shorter ids are 64-bit or unpadded ones.
+    /// Parses 1 to 32 hexadecimal digits of either case. Fewer than 32 digits are a 64-bit or unpadded id.
     pub fn from_hex(text: &str) -> Option<Self> {
         parse_hex(text, 32).map(Self)
     }
 }
 
 impl SpanId {
-    /// The id that says "none was written".
+    /// The zero id: no span id was recorded.
     pub const ZERO: Self = Self(0);
 
-    /// Reads 1 to 16 hexadecimal digits of either case.
+    /// Parses 1 to 16 hexadecimal digits of either case.
     pub fn from_hex(text: &str) -> Option<Self> {
         parse_hex(text, 16).map(|value| Self(value as u64))
     }
@@ -38,7 +38,7 @@ fn parse_hex(text: &str, digits_max: usize) -> Option<u128> {
     Some(u128::from(parse_hex_u64(high)?) << 64 | u128::from(parse_hex_u64(low)?))
 }
 
-/// Reads at most 16 digits. Bad ones are noticed at the end, so that the loop has no branch in it.
+/// Parses up to 16 digits. Invalid digits are detected after the loop, which keeps the loop free of branches.
 fn parse_hex_u64(digits: &[u8]) -> Option<u64> {
     let (mut value, mut seen) = (0, 0);
     for &byte in digits {
@@ -49,7 +49,7 @@ fn parse_hex_u64(digits: &[u8]) -> Option<u64> {
     (seen <= 0xf).then_some(value)
 }
 
-/// The value of each hexadecimal digit; 255 for what is none.
+/// The value of each hexadecimal digit; 255 for any other byte.
 const DIGITS: [u8; 256] = {
     let mut digits = [255; 256];
     let mut value = 0;

@@ -1,7 +1,7 @@
-//! What a trace is: ids, times, values, spans, problems, and the sink that readers write to.
+//! The model of a trace: ids, times, values, spans, problems, and the sink that readers write to.
 //!
-//! This crate holds no parser, no decompressor, no clock and no file access, and it prints nothing. It knows the names
-//! of the trace [formats](Format); reading and writing them is the job of `astracer-formats`.
+//! This crate contains no parser, no decompressor, no clock and no file access, and it prints nothing. It
+//! knows the names of the trace [formats](Format); `astracer-formats` reads and writes them.
 
 pub mod format;
 pub mod ids;

@@ -1,4 +1,4 @@
-//! What can be wrong with a recording: named, placed and counted, never silent.
+//! Problems found in a recording: each has a kind and a place, and all are counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// A position in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file, with the archive that it lies in: `run.tar.xz/spans/nn.json`.
+    /// The file, including the archive that contains it: `run.tar.xz/spans/nn.json`.
     pub file: Arc<str>,
     /// The line, from 1; 0 if the format has none (protobuf).
     pub line: u64,
@@ -31,14 +31,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something wrong at one place.
+/// One problem at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong.
+    /// The kind of problem.
     pub kind: ProblemKind,
-    /// Where.
+    /// The position of the problem.
     pub place: Place,
-    /// The particulars: a parser's reason, a span's id.
+    /// Details: the parser's reason, or the span's id.
     pub detail: String,
 }
 
@@ -65,18 +65,18 @@ macro_rules! problem_kinds {
             /// Every kind, in order of severity.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// A stable name for machines.
+            /// A stable, machine-readable name.
             pub fn slug(self) -> &'static str {
                 match self { $(Self::$name => $slug,)* }
             }
 
-            /// A phrase for people.
+            /// A short description for people.
             pub fn describe(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// True if part of the input could not be used; false for oddities of a trace that was kept.
-            /// Strict reading fails on the former.
+            /// Returns true if part of the input could not be used, and false for irregularities of a trace
+            /// that was kept. Strict reading fails only on the former.
             pub fn loses_data(self) -> bool {
                 match self { $(Self::$name => problem_kinds!(@lost $lost),)* }
             }
@@ -91,37 +91,37 @@ problem_kinds! {
     Unreadable "unreadable" lost "can't be read further",
     /// Data ended in the middle of a record, a compressed stream or an archive.
     Truncated "truncated" lost "ends too early",
-    /// A configured limit was met: expanded bytes, nesting, the size of one record.
+    /// A configured limit was reached: expanded bytes, nesting, or the size of one record.
     Limit "limit" lost "is over a limit",
-    /// A record is not what its format asks for.
+    /// A record does not follow its format.
     BadRecord "bad_record" lost "bad record",
-    /// An id is not a hexadecimal number of the right size; a hash of its text stands for it.
+    /// An id is not a hexadecimal number of the right size; a hash of its text replaces it.
     ForeignId "foreign_id" kept "an id is not hexadecimal, a hash of it is used",
-    /// A span was written twice byte for byte; it counts once.
+    /// A span was written twice, byte for byte; it counts once.
     DuplicateSpan "duplicate_span" kept "span written twice, counted once",
-    /// Two different spans of a trace have one id; both are kept.
+    /// Two different spans of a trace share one id; both are kept.
     DuplicateId "duplicate_id" kept "two different spans with one id",
-    /// A span without trace id whose parent is not in the recording either.
+    /// A span has no trace id, and its parent is not in the recording either.
     NoTraceId "no_trace_id" kept "no trace id, and the parent is not in the recording",
     /// A span whose parents are not in the recording.
     Orphan "orphan" kept "orphan: the parent is not in the recording",
     /// A trace none of whose spans is a root.
     NoRoot "no_root" kept "trace without a root span",
-    /// A trace with more than one root.
+    /// A trace without a root span.
     SeveralRoots "several_roots" kept "trace with several root spans",
     /// Parents that form a circle; it was cut above its earliest span.
     Cycle "cycle" kept "parents form a cycle, cut at its earliest span",
-    /// A span without a start; it was given its parent's, or its trace's.
+    /// Parents form a cycle; it was cut at its earliest span.
     NoStart "no_start" kept "span without a start",
-    /// A span that never ended; it counts with duration 0.
+    /// A span without a start; it takes its parent's start, or its trace's.
     NoEnd "no_end" kept "span without an end",
-    /// A span that ended before it started; it counts with duration 0.
+    /// A span without an end; its duration counts as 0.
     EndBeforeStart "end_before_start" kept "span ends before it starts",
-    /// A child that starts before its parent: two machines' clocks differ, or one stepped back.
+    /// A span that ends before it starts; its duration counts as 0.
     ClockSkew "clock_skew" kept "child starts before its parent (clock skew)",
 }
 
-/// Problems counted by kind, with the first few of each kept as examples.
+/// Problems counted by kind. The first few of each kind are kept as examples.
 #[derive(Clone, Debug)]
 pub struct Problems {
     counts: Vec<u64>,
@@ -136,17 +136,17 @@ impl Default for Problems {
 }
 
 impl Problems {
-    /// A list that keeps up to `per_kind` examples of each kind and counts the rest.
+    /// An empty list that keeps up to `per_kind` examples of each kind and counts the rest.
     pub fn with_examples(per_kind: usize) -> Self {
         Self { counts: vec![0; ProblemKind::ALL.len()], examples: Vec::new(), examples_per_kind: per_kind }
     }
 
-    /// Counts a problem; keeps it if it is among the first of its kind.
+    /// Counts a problem and keeps it if it is among the first of its kind.
     pub fn push(&mut self, problem: Problem) {
         self.push_with(problem.kind, || problem);
     }
 
-    /// Counts a problem of a kind, making its text only if it will be kept.
+    /// Counts a problem of this kind, and calls `make` only if the example is kept.
     pub fn push_with(&mut self, kind: ProblemKind, make: impl FnOnce() -> Problem) {
         let count = &mut self.counts[kind as usize];
         *count += 1;
@@ -155,22 +155,22 @@ impl Problems {
         }
     }
 
-    /// How many of one kind there were.
+    /// The number of problems of this kind.
     pub fn count(&self, kind: ProblemKind) -> u64 {
         self.counts[kind as usize]
     }
 
-    /// Kinds that occurred, with their counts.
+    /// The kinds that occurred, with their counts.
     pub fn counts(&self) -> impl Iterator<Item = (ProblemKind, u64)> + '_ {
         ProblemKind::ALL.iter().map(|&kind| (kind, self.count(kind))).filter(|&(_, count)| count > 0)
     }
 
-    /// The examples that were kept, in the order in which they were found.
+    /// The kept examples, in the order they were found.
     pub fn examples(&self) -> &[Problem] {
         &self.examples
     }
 
-    /// True if there were none.
+    /// Returns true if no problem was counted.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
     }

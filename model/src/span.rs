@@ -1,4 +1,4 @@
-//! One span as a format's record says it: the form in which readers hand spans out and writers take them.
+//! One span as its record states it. Readers produce this form and writers consume it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,48 +12,48 @@ use crate::value::{Attribute, Value};
 /// The parents of a span, nearest cause first. Most spans have one or none; HTrace allows several.
 pub type Parents = SmallVec<[SpanId; 2]>;
 
-/// One span, borrowed from the reader's buffer where it can be.
+/// One span, borrowed from the reader's buffer where possible.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Span<'a> {
-    /// The trace; [`TraceId::ZERO`] when the recorder wrote none (HTrace 3 pipelines).
+    /// The trace; [`TraceId::ZERO`] if the recorder wrote none (HTrace 3 pipelines).
     pub trace_id: TraceId,
     /// The span's own id.
     pub span_id: SpanId,
-    /// Parents as written, whether or not they are in the recording. Empty for a root.
+    /// Parents as written, whether or not the recording contains them. Empty for a root.
     pub parents: Parents,
-    /// The operation, as written: folding ids out of names is a later step.
+    /// The operation as written, before ids are folded out of names.
     pub name: Cow<'a, str>,
     /// The side of a call that the span describes.
     pub kind: SpanKind,
-    /// When it started.
+    /// The start time.
     pub start: Option<UnixNanos>,
-    /// When it ended.
+    /// The end time.
     pub end: Option<UnixNanos>,
-    /// How it ended.
+    /// The outcome.
     pub status: Status,
-    /// The status' description, for errors.
+    /// The description of an error status.
     pub status_message: Cow<'a, str>,
     /// Attributes in the order written.
     pub attributes: Vec<Attribute<'a>>,
-    /// Attributes that the SDK cut off.
+    /// The number of attributes that the SDK discarded.
     pub dropped_attributes: u32,
-    /// Timed notes.
+    /// Events, in the order written.
     pub events: Vec<Event<'a>>,
-    /// Events that the SDK cut off.
+    /// The number of events that the SDK discarded.
     pub dropped_events: u32,
-    /// Causes beside the parents.
+    /// Causal links other than parents.
     pub links: Vec<Link<'a>>,
-    /// Links that the SDK cut off.
+    /// The number of links that the SDK discarded.
     pub dropped_links: u32,
-    /// The W3C tracestate header's text.
+    /// The text of the W3C `tracestate` header.
     pub trace_state: Cow<'a, str>,
-    /// OTLP's flags: the low 8 bits are W3C trace flags, bits 8 and 9 tell whether the parent was remote.
+    /// OTLP's flags: the low 8 bits are W3C trace flags; bits 8 and 9 state whether the parent was remote.
     pub flags: u32,
     /// True for the server's half of an id that client and server share (Zipkin's B3 model).
     pub shared: bool,
-    /// What emitted the span.
+    /// The process that emitted the span.
     pub resource: Arc<Resource>,
-    /// The library that emitted it.
+    /// The instrumentation library that emitted the span.
     pub scope: Arc<Scope>,
 }
 
@@ -61,14 +61,14 @@ pub struct Span<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SpanKind {
-    /// The recorder did not say.
+    /// The recorder did not state the kind.
     #[default]
     Unspecified = 0,
     /// Work inside a service.
     Internal = 1,
-    /// The answering side of a call.
+    /// The server side of a call.
     Server = 2,
-    /// The asking side of a call.
+    /// The client side of a call.
     Client = 3,
     /// The sending side of a message.
     Producer = 4,
@@ -77,7 +77,7 @@ pub enum SpanKind {
 }
 
 impl SpanKind {
-    /// OTLP's number for the kind; numbers that it does not define are unspecified.
+    /// The kind for OTLP's number; undefined numbers are unspecified.
     pub fn from_otlp(number: i64) -> Self {
         match number {
             1 => Self::Internal,
@@ -89,7 +89,7 @@ impl SpanKind {
         }
     }
 
-    /// The lower-case word that Jaeger's `span.kind` tag uses; `None` if unspecified.
+    /// The lower-case word of Jaeger's `span.kind` tag; `None` if unspecified.
     pub fn word(self) -> Option<&'static str> {
         match self {
             Self::Unspecified => None,
@@ -109,21 +109,21 @@ impl SpanKind {
     }
 }
 
-/// How a span ended.
+/// The outcome of a span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// The recorder did not say.
+    /// The recorder did not state an outcome.
     #[default]
     Unset = 0,
-    /// Explicitly well.
+    /// Explicitly successful.
     Ok = 1,
-    /// With an error.
+    /// An error.
     Error = 2,
 }
 
 impl Status {
-    /// OTLP's number for the code; numbers that it does not define are unset.
+    /// The status for OTLP's number; undefined numbers are unset.
     pub fn from_otlp(number: i64) -> Self {
         match number {
             1 => Self::Ok,
@@ -133,69 +133,69 @@ impl Status {
     }
 }
 
-/// A timed note inside a span.
+/// A timed event inside a span.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Event<'a> {
-    /// When.
+    /// The time of the event.
     pub time: UnixNanos,
-    /// What.
+    /// The name of the event.
     pub name: Cow<'a, str>,
-    /// Details.
+    /// Attributes in the order written.
     pub attributes: Vec<Attribute<'a>>,
-    /// Attributes that the SDK cut off.
+    /// The number of attributes that the SDK discarded.
     pub dropped_attributes: u32,
 }
 
-/// A cause in this or another trace.
+/// A causal link to a span of this or another trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link<'a> {
-    /// The other span's trace.
+    /// The linked span's trace.
     pub trace_id: TraceId,
-    /// The other span.
+    /// The linked span.
     pub span_id: SpanId,
-    /// Its tracestate.
+    /// The linked span's `tracestate`.
     pub trace_state: Cow<'a, str>,
-    /// Details.
+    /// Attributes in the order written.
     pub attributes: Vec<Attribute<'a>>,
-    /// Attributes that the SDK cut off.
+    /// The number of attributes that the SDK discarded.
     pub dropped_attributes: u32,
     /// OTLP's flags, as on a span.
     pub flags: u32,
 }
 
-/// What emitted spans: a process, described by attributes.
+/// A source of spans: a process, described by attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resource {
-    /// Attributes, `service.name` among them.
+    /// Attributes, including `service.name`.
     pub attributes: Vec<Attribute<'static>>,
-    /// Attributes that the SDK cut off.
+    /// The number of attributes that the SDK discarded.
     pub dropped_attributes: u32,
     /// The schema that the attributes follow.
     pub schema_url: String,
 }
 
 impl Resource {
-    /// A resource that only has a name.
+    /// A resource with a service name and nothing else.
     pub fn service(name: &str) -> Self {
         Self { attributes: vec![Attribute::new("service.name", name).into_owned()], ..Self::default() }
     }
 
-    /// The value of `service.name`, empty if there is none.
+    /// The value of `service.name`; empty if it is not set.
     pub fn service_name(&self) -> &str {
         lookup(&self.attributes, "service.name").and_then(Value::as_str).unwrap_or("")
     }
 }
 
-/// The library that emitted spans.
+/// An instrumentation library.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
-    /// Its name.
+    /// The library's name.
     pub name: String,
-    /// Its version.
+    /// The library's version.
     pub version: String,
-    /// Its attributes.
+    /// The library's attributes.
     pub attributes: Vec<Attribute<'static>>,
-    /// Attributes that the SDK cut off.
+    /// The number of attributes that the SDK discarded.
     pub dropped_attributes: u32,
     /// The schema that the spans follow.
     pub schema_url: String,
@@ -233,7 +233,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// The same span, owning its text.
+    /// Converts the span into one that owns its text.
     pub fn into_owned(self) -> Span<'static> {
         fn own(attributes: Vec<Attribute<'_>>) -> Vec<Attribute<'static>> {
             attributes.into_iter().map(Attribute::into_owned).collect()

@@ -1,22 +1,22 @@
-//! Wall time, as recorders write it.
+//! Wall-clock time, as recorders write it.
 
-/// Nanoseconds since the Unix epoch, as some machine's wall clock said. Clocks of two machines disagree, and a
-/// wall clock can step back: never subtract two of these without [`UnixNanos::since`].
+/// Nanoseconds since the Unix epoch, read from some machine's wall clock. The clocks of two machines
+/// disagree, and a wall clock can step back: subtract two instants only with [`UnixNanos::since`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanos(pub u64);
 
 impl UnixNanos {
-    /// From milliseconds; `None` when the instant lies beyond the year 2554.
+    /// Converts milliseconds; `None` if the instant is after the year 2554.
     pub fn from_millis(millis: u64) -> Option<Self> {
         millis.checked_mul(1_000_000).map(Self)
     }
 
-    /// From microseconds; `None` when the instant lies beyond the year 2554.
+    /// Converts microseconds; `None` if the instant is after the year 2554.
     pub fn from_micros(micros: u64) -> Option<Self> {
         micros.checked_mul(1_000).map(Self)
     }
 
-    /// Nanoseconds from `earlier` to this instant, zero if it lies before.
+    /// Nanoseconds from `earlier` to this instant; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-/// A value of an attribute, borrowed from the reader's buffer where it can be.
+/// An attribute value, borrowed from the reader's buffer where possible.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Value<'a> {
-    /// No value: OpenTelemetry allows it, and JSON's `null` becomes it.
+    /// No value, which OpenTelemetry allows. JSON's `null` becomes this.
     #[default]
     Empty,
     /// Text.
@@ -14,7 +14,7 @@ pub enum Value<'a> {
     Bool(bool),
     /// A signed integer.
     Int(i64),
-    /// A floating-point number, NaN and infinities included.
+    /// A floating-point number, including NaN and infinities.
     Double(f64),
     /// Bytes.
     Bytes(Cow<'a, [u8]>),
@@ -24,7 +24,7 @@ pub enum Value<'a> {
     Map(Vec<Attribute<'a>>),
 }
 
-/// A key with its value.
+/// A key and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute<'a> {
     /// The key, for example `http.request.method`.
@@ -34,7 +34,7 @@ pub struct Attribute<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The same value, owning its text.
+    /// Converts the value into one that owns its text.
     pub fn into_owned(self) -> Value<'static> {
         match self {
             Value::Empty => Value::Empty,
@@ -48,7 +48,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text of a string value.
+    /// The text of a string value; `None` for other types.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
@@ -64,12 +64,12 @@ impl<'a> From<&'a str> for Value<'a> {
 }
 
 impl<'a> Attribute<'a> {
-    /// An attribute from a key and anything that is a value.
+    /// An attribute of this key and value.
     pub fn new(key: impl Into<Cow<'a, str>>, value: impl Into<Value<'a>>) -> Self {
         Self { key: key.into(), value: value.into() }
     }
 
-    /// The same attribute, owning its text.
+    /// Converts the attribute into one that owns its text.
     pub fn into_owned(self) -> Attribute<'static> {
         Attribute { key: Cow::Owned(self.key.into_owned()), value: self.value.into_owned() }
     }

@@ -1,9 +1,9 @@
-//! Telling the JSON formats apart by the keys of their records.
+//! Distinguishes the JSON formats by the keys of their records.
 
 use super::{Detection, other_or_open};
 use astracer_model::Format;
 
-/// Scans JSON values that follow each other. Cut off or damaged JSON does no harm: it only stops making sense.
+/// Scans consecutive JSON values. Truncated or damaged JSON is safe: it only yields fewer matching keys.
 pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
     let mut scan = Scan::default();
     let found = scan.run(text);
@@ -20,14 +20,14 @@ pub(super) fn scan(text: &[u8], complete: bool) -> Detection {
     other_or_open(reason, complete || scan.a_record_ended)
 }
 
-/// Which of the telling keys an object has, with values that fit.
+/// The distinguishing keys of an object whose values have the expected form.
 #[derive(Clone, Copy, Default)]
 struct Keys(u32);
 
 impl Keys {
     const RESOURCE_SPANS: Self = Self(1 << 0);
     const OTHER_SIGNAL: Self = Self(1 << 1);
-    /// Jaeger's spelling, HTrace 2's and Zipkin's.
+    /// The spellings of Jaeger, HTrace 2 and Zipkin.
     const TRACE_ID: [Self; 3] = [Self(1 << 2), Self(1 << 3), Self(1 << 4)];
     const JAEGER_TRACE: Self = Self(1 << 5);
     const ZIPKIN_ID: Self = Self(1 << 6);
@@ -74,7 +74,7 @@ impl Keys {
         }
     }
 
-    /// The format whose records have these keys. `is_item` says that the object stands in a list, not alone.
+    /// The format whose records have these keys. `is_item` is true if the object is an element of a list.
     fn format(self, is_item: bool, ended: bool) -> Option<Format> {
         let [jaeger_trace_id, htrace_trace_id, zipkin_trace_id] = Self::TRACE_ID;
         if self.any(Self::RESOURCE_SPANS) {
@@ -84,7 +84,7 @@ impl Keys {
         } else if self.all(&[zipkin_trace_id, Self::ZIPKIN_ID])
             && (self.any(Self::ZIPKIN_DETAIL) || is_item && ended)
         {
-            // Structured logs have `traceId` and `id` too; a Zipkin span may have nothing else.
+            // Structured logs have `traceId` and `id` too, and a Zipkin span may have nothing else.
             Some(Format::ZipkinJson)
         } else if self.all(&[Self::HTRACE_ID, Self::HTRACE_BEGIN, Self::HTRACE_DETAIL])
             || self.all(&[Self::HTRACE_ID, Self::HTRACE_BEGIN, htrace_trace_id])
@@ -100,23 +100,23 @@ fn is_hex(text: &[u8], digits: std::ops::RangeInclusive<usize>) -> bool {
     digits.contains(&text.len()) && text.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// A value, as far as it tells formats apart.
+/// A value, reduced to the properties that distinguish formats.
 enum Value<'t> {
     Text(&'t [u8]),
     Number,
-    /// An object or a list, whose content follows.
+    /// An object or a list; its content follows.
     Open,
     Word,
 }
 
-/// The part that an open object or list has.
+/// The role of an open object or list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// An object that may be a record, alone or in a list.
     Record { is_item: bool },
     /// A list of such objects.
     Records,
-    /// Something inside a record.
+    /// A value inside a record.
     Inner,
 }
 
@@ -136,7 +136,7 @@ struct Scan {
 
 impl Scan {
     fn run(&mut self, text: &[u8]) -> Option<Format> {
-        // A string that a colon follows is the key of what comes next.
+        // A string followed by a colon is the key of the next value.
         let mut key: Option<&[u8]> = None;
         let mut at = 0;
         while let Some(&byte) = text.get(at) {
@@ -215,7 +215,7 @@ impl Scan {
     }
 }
 
-/// The length of a string's content, up to its closing quote.
+/// The length of a string's content, excluding the closing quote.
 fn string_len(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -1,10 +1,10 @@
-//! Telling an OTLP export request of spans from other protobuf and other binary data.
+//! Distinguishes an OTLP export request of spans from other protobuf and other binary data.
 
 /// Request, batch of a resource, batch of a scope, span.
 const LEVELS: usize = 4;
 
-/// True if the bytes begin with an export request that holds a span, bare or behind its length (a varint, or four
-/// bytes as the collector's file exporter writes).
+/// Returns true if the bytes begin with an export request that contains a span, bare or preceded by its
+/// length (a varint, or four bytes as the Collector's file exporter writes).
 pub(super) fn is_request(prefix: &[u8]) -> bool {
     if holds_span(prefix, 0) {
         return true;
@@ -18,9 +18,10 @@ pub(super) fn is_request(prefix: &[u8]) -> bool {
     })
 }
 
-/// True if a message, cut off or not, has only the fields of its level and a span below.
+/// Returns true if a message, possibly truncated, has only the fields of its level and a span below.
 ///
-/// Logs and metrics are built alike down to the level of a span; there a span is known by the sizes of its ids.
+/// Logs and metrics have the same structure down to the level of a span; there the sizes of a span's ids
+/// identify it.
 fn holds_span(mut message: &[u8], level: usize) -> bool {
     let fields = [1..=1, 1..=3, 1..=3, 1..=16];
     let (mut has_trace_id, mut has_span_id) = (false, false);

@@ -30,7 +30,7 @@ fn each_json_format_is_known_by_its_keys() {
         check(format!("{record}{record}").as_bytes(), Some(format));
         check(format!("{record}\n{record}\n").as_bytes(), Some(format));
         check(record.replace(',', ",\n  ").replace(':', " : ").as_bytes(), Some(format));
-        // The first record was cut off when the file was rotated, or is damaged.
+        // Log rotation truncated the first record, or it is damaged.
         check(format!("{}\n{record}\n", &record[record.len() / 2..]).as_bytes(), Some(format));
         check(format!("{}\n{record}\n", &record[..record.len() / 2]).as_bytes(), Some(format));
     }
@@ -77,7 +77,7 @@ fn other_files_get_a_reason() {
             "{\"what\":\"x\",\n \"hadoop\":[1],\n\"n\":1,\"more\":2}",
             "JSON, but not of traces (keys what, hadoop, n)",
         ),
-        // Letters that HTrace uses too, with values that it does not.
+        // HTrace's keys with values that HTrace does not write.
         (r#"{"a":1,"b":2,"d":"x","p":[]}"#, "JSON, but not of traces (keys a, b, d)"),
         (r#"{"a":"short","b":2,"d":"x"}"#, "JSON, but not of traces (keys a, b, d)"),
         // A structured log.
@@ -124,7 +124,7 @@ fn protobuf_requests_are_known_bare_and_behind_a_length() {
         Some(Format::OtlpProto),
     );
     check(&[&[0, 0, 0, request.len() as u8], &*request].concat(), Some(Format::OtlpProto));
-    // Cut off behind the span's ids.
+    // Truncated after the span's ids.
     check(&request[..request.len() - 3], Some(Format::OtlpProto));
 
     // A log record begins with its time, a metric with its name.

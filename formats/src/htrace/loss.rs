@@ -1,4 +1,4 @@
-//! What HTrace 4 can't hold of a span.
+//! The losses of a span in HTrace 4.
 
 use super::super::keys::Keys;
 use super::super::losses::{Found, Loss, has_details};
@@ -13,7 +13,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     found.outside_of_otlp(span);
     found.precision(span, MILLI_NS);
     found.add_if(Loss::TraceId, span.trace_id.0 >> 64 != 0);
-    // The first millisecond of 1970 is written as no time.
+    // The first millisecond of 1970 is written as an unset time.
     let is_none = |time: Option<UnixNanos>| time.is_some_and(|time| time.0 < MILLI_NS);
     found.add_if(Loss::Start, is_none(span.start));
     found.add_if(Loss::End, is_none(span.end));
@@ -46,7 +46,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     }
 }
 
-/// What holds for any attribute that becomes a note.
+/// Losses common to all attributes that become notes.
 fn note<'k>(attribute: &'k Attribute<'_>, keys: &mut Keys<'k>, found: &mut Found) {
     found.add_if(Loss::AttributeType, attribute.value.as_str().is_none());
     found.add_if(Loss::AttributeRepeated, !keys.insert(&attribute.key));

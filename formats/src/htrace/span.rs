@@ -1,4 +1,4 @@
-//! One span.
+//! Reading one span.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::{Event, Link, Parents, Resource, Scope, Span};
 use astracer_model::time::UnixNanos;
 
-/// What lasts from span to span.
+/// State shared by the spans of a file.
 #[derive(Default)]
 pub(super) struct Shared {
     resources: Reuse<Resource>,
@@ -21,7 +21,7 @@ pub(super) struct Shared {
     no_scope: Arc<Scope>,
 }
 
-/// Reads the span at the cursor and hands it over.
+/// Reads the span at the cursor and delivers it.
 pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
     let begin = cursor.at();
     let (mut wide, mut trace, mut narrow) = (None, None, None);
@@ -95,21 +95,21 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     Ok(())
 }
 
-/// An id of 64 bits, or HTrace 4's of 128, whose high half is the trace's.
+/// An id of 64 bits, or HTrace 4's of 128 bits, whose high half is the trace's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Id {
     Narrow(u64),
     Wide { high: u64, low: u64 },
 }
 
-/// Reads an id; `null` and zero are none.
+/// Reads an id; `null` and zero are no id.
 fn id(cursor: &mut Cursor<'_>) -> Result<Option<Id>, Fault> {
     cursor.peek();
     let at = cursor.at();
     let id = match cursor.scalar()? {
         Scalar::Null => return Ok(None),
         Scalar::String(text) => parse_hex(&text),
-        // Java's long has a sign; the bits are meant.
+        // Java's `long` is signed; only its bits matter.
         Scalar::Number(digits) => digits.parse().map(|number: i64| Id::Narrow(number as u64)).ok(),
         Scalar::Bool(_) => None,
     };
@@ -124,7 +124,7 @@ fn parse_hex(text: &str) -> Option<Id> {
     SpanId::from_hex(text).map(|SpanId(id)| Id::Narrow(id))
 }
 
-/// Reads a time in milliseconds; `null` and 0 are none.
+/// Reads a time in milliseconds; `null` and 0 are no time.
 fn time(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
     cursor.peek();
     let at = cursor.at();

@@ -1,4 +1,4 @@
-//! Spans as HTrace 4 writes them, one a line.
+//! Writing spans as HTrace 4 does, one per line.
 
 use std::io::{self, BufWriter, Write};
 
@@ -11,7 +11,7 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::Span;
 use astracer_model::time::UnixNanos;
 
-/// Writes each span on a line of its own.
+/// Writes each span on its own line.
 pub(crate) struct Writer<'w> {
     out: BufWriter<Box<dyn Write + 'w>>,
     line: Vec<u8>,
@@ -41,16 +41,18 @@ impl TraceWriter for Writer<'_> {
 
 /// Appends one span as a JSON object in HTrace 4's form.
 ///
-/// # What HTrace can't hold
+/// # Losses
 ///
 /// - A trace id has 64 bits: of a longer one the low half is written.
-/// - Times are cut to milliseconds; the first millisecond of 1970 is none.
-/// - Notes are text: other values come back as strings. Kind, status, scope, tracestate and counts of what was dropped
-///   are notes by the names of OpenTelemetry's non-OTLP formats, from which the reader takes them back. Of two notes
-///   with one name the first is written; a span's come before its scope's, and those before its resource's.
-/// - Notes are the span's: attributes of scope and resource, but for the service's name, come back as its own.
-/// - A link within the trace would come back as a parent, and is left out. Links to other traces are written, without
-///   their attributes.
+/// - Times are truncated to milliseconds; the first millisecond of 1970 is an unset time.
+/// - Notes are text: other values come back as strings. Kind, status, scope, tracestate and the counts of
+///   discarded items are notes with the names of OpenTelemetry's non-OTLP formats, from which the reader
+///   restores them. Of two notes with one name the first is written; a span's come before its scope's, and
+///   those before its resource's.
+/// - Notes belong to the span: attributes of scope and resource come back as its own, except the service's
+///   name.
+/// - A link into the span's own trace would come back as a parent, and is omitted. Links to other traces are
+///   written without their attributes.
 /// - Attributes of events, flags and schema URLs are not written.
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, "{\"a\":");
@@ -93,7 +95,7 @@ pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
 
 fn write_notes(out: &mut Vec<u8>, span: &Span<'_>) {
     let mut notes = Notes { out, keys: Keys::default() };
-    // What has a meaning goes first, so that no attribute of the same name takes its place.
+    // Notes with a meaning come first, so that no attribute of the same name takes their place.
     notes.text_if_any(otel_tags::KIND, span.kind.word().unwrap_or_default());
     notes.text_if_any(otel_tags::STATUS_CODE, status_word(span.status).unwrap_or_default());
     notes.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
@@ -112,7 +114,7 @@ fn write_notes(out: &mut Vec<u8>, span: &Span<'_>) {
     }
 }
 
-/// The inside of a span's notes.
+/// The members of a span's notes.
 struct Notes<'o, 'k> {
     out: &'o mut Vec<u8>,
     keys: Keys<'k>,
@@ -142,7 +144,7 @@ impl<'k> Notes<'_, 'k> {
     }
 }
 
-/// The half of a trace id that HTrace has room for.
+/// The half of a trace id that HTrace can hold.
 fn low(trace_id: TraceId) -> u64 {
     trace_id.0 as u64
 }

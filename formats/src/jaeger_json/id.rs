@@ -1,24 +1,24 @@
-//! Jaeger's ids: hexadecimal of any length, and whatever else people write into the field.
+//! Jaeger's ids: hexadecimal of any length, and any other text found in the field.
 
 use std::borrow::Cow;
 
 use super::super::json::{Cursor, Fault};
 use astracer_model::ids::{SpanId, TraceId};
 
-/// An id that was read.
+/// An id as read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Id<T> {
     pub(super) id: T,
-    /// True if the id was no hexadecimal number of the right size, and a hash of its text stands for it.
+    /// True if the text was not a hexadecimal number of the right size, and the id is a hash of it.
     pub(super) foreign: bool,
 }
 
-/// Reads a trace id; `null` and an empty one are none.
+/// Reads a trace id; `null` and the empty string are no id.
 pub(super) fn trace_id(cursor: &mut Cursor<'_>) -> Result<Option<Id<TraceId>>, Fault> {
     read(cursor, TraceId::from_hex, TraceId)
 }
 
-/// Reads a span id; `null`, an empty one and zero are none.
+/// Reads a span id; `null`, the empty string and zero are no id.
 pub(super) fn span_id(cursor: &mut Cursor<'_>) -> Result<Option<Id<SpanId>>, Fault> {
     let id = read(cursor, SpanId::from_hex, |hash| SpanId((hash ^ hash >> 64) as u64))?;
     Ok(id.filter(|id| id.id != SpanId::ZERO))
@@ -39,7 +39,7 @@ fn read<T>(
     }))
 }
 
-/// FNV-1a with 128 bits: an id for a text that is the same in every run and file.
+/// FNV-1a with 128 bits: the same id for the same text in every run and file.
 fn fnv1a(text: &str) -> u128 {
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;

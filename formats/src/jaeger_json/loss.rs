@@ -1,4 +1,4 @@
-//! What Jaeger's JSON can't hold of a span.
+//! The losses of a span in Jaeger's JSON.
 
 use super::super::losses::{Found, Loss, has_details};
 use super::super::otel_tags;
@@ -58,7 +58,7 @@ fn links(span: &Span<'_>, found: &mut Found) {
             has_parent = true;
             continue;
         }
-        // The attribute that says what kind of reference a link was is kept.
+        // The attribute with the link's reference type is preserved.
         let bare = Link { attributes: Vec::new(), ..link.clone() };
         let attributes =
             if is_child_of(link) { link.attributes.len() > 1 } else { !link.attributes.is_empty() };

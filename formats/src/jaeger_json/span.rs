@@ -1,4 +1,4 @@
-//! One span of a trace.
+//! Reading one span of a trace.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use astracer_model::value::{Attribute, Value};
 /// A reference as written.
 struct Reference {
     follows_from: bool,
-    /// `None` means the span's own.
+    /// `None` is the span's own trace.
     trace_id: Option<Id<TraceId>>,
     span_id: Option<Id<SpanId>>,
 }
 
-/// Reads the span at the cursor and hands it over.
+/// Reads the span at the cursor and delivers it.
 pub(super) fn read<'a>(
     cursor: &mut Cursor<'a>,
     out: &mut Out<'_>,
@@ -105,7 +105,7 @@ fn reference(cursor: &mut Cursor<'_>) -> Result<Reference, Fault> {
             "refType" => reference.follows_from = cursor.text_or_null()?.eq_ignore_ascii_case(FOLLOWS_FROM),
             "traceID" => reference.trace_id = id::trace_id(cursor)?,
             "spanID" => reference.span_id = id::span_id(cursor)?,
-            // Some recordings repeat the whole referenced span here, with its own references, and so on.
+            // Some recordings repeat the whole referenced span here, with its own references, recursively.
             _ => drop(cursor.skip()?),
         }
         Ok(())
@@ -113,10 +113,10 @@ fn reference(cursor: &mut Cursor<'_>) -> Result<Reference, Fault> {
     Ok(reference)
 }
 
-/// Makes parents and links of what a span refers to; true if an id was foreign.
+/// Turns references into parents and links; returns true if an id was foreign.
 fn refer(span: &mut Span<'_>, references: &[Reference], parent_id: Option<Id<SpanId>>) -> bool {
     let mut foreign = parent_id.is_some_and(|id| id.foreign);
-    // References to no span say nothing.
+    // References without a span id carry no information.
     let references = references.iter().filter_map(|reference| Some((reference, reference.span_id?)));
     let near = |reference: &Reference| reference.trace_id.is_none_or(|id| id.id == span.trace_id);
     let mut parents: Parents = references
@@ -150,7 +150,7 @@ fn refer(span: &mut Span<'_>, references: &[Reference], parent_id: Option<Id<Spa
     foreign
 }
 
-/// Start and end.
+/// Reads start and end.
 fn times(
     cursor: &Cursor<'_>,
     start: Option<UnixNanos>,
@@ -180,7 +180,8 @@ fn log<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
     Ok(event)
 }
 
-/// Jaeger's bit 0 is W3C's: sampled. Its others mean other things there, so all are kept as an attribute.
+/// Jaeger's bit 0 is W3C's sampled bit. The others have other meanings in W3C, so an attribute keeps them
+/// all.
 fn keep_flags(span: &mut Span<'_>, flags: u32) {
     span.flags = flags & SAMPLED;
     if flags & !SAMPLED != 0 {
@@ -188,7 +189,8 @@ fn keep_flags(span: &mut Span<'_>, flags: u32) {
     }
 }
 
-/// Warnings become the attribute that Jaeger itself keeps them in; those of our own writer undo what it made up.
+/// Warnings become the attribute in which Jaeger 2 keeps them. The warnings of our own writer undo the times
+/// it invented.
 fn keep_warnings<'a>(span: &mut Span<'a>, mut warnings: Vec<Cow<'a, str>>) {
     warnings.retain(|warning| match &**warning {
         NO_START => {
@@ -207,14 +209,14 @@ fn keep_warnings<'a>(span: &mut Span<'a>, mut warnings: Vec<Cow<'a, str>>) {
     }
 }
 
-/// The mark by which our writer keeps what only Zipkin has.
+/// Restores the field that our writer keeps as an attribute because only Zipkin has it.
 fn lift_shared(span: &mut Span<'_>) {
     let before = span.attributes.len();
     span.attributes.retain(|tag| tag.key != SHARED_KEY || tag.value != Value::Bool(true));
     span.shared = span.attributes.len() < before;
 }
 
-/// The tag `error`, true or "true", is what Jaeger goes by; [`otel_tags::lift`] sees to the newer tags.
+/// Jaeger's own criterion is the tag `error`, true or "true"; [`otel_tags::lift`] handles the newer tags.
 fn lift_error(span: &mut Span<'_>) {
     let is_error = |value: &Value<'_>| match value {
         Value::Bool(value) => *value,

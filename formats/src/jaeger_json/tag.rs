@@ -27,7 +27,7 @@ fn tag<'a>(cursor: &mut Cursor<'a>) -> Result<Attribute<'a>, Fault> {
     Ok(Attribute { key, value: value(&kind, written) })
 }
 
-/// A value that ought to be simple; a list or an object counts as its text.
+/// Reads a value that should be a scalar; a list or an object counts as its text.
 fn simple<'a>(cursor: &mut Cursor<'a>) -> Result<Scalar<'a>, Fault> {
     if matches!(cursor.peek(), Some(b'{' | b'[')) {
         return cursor.skip_clean().map(|text| Scalar::String(Cow::Borrowed(text)));
@@ -35,8 +35,8 @@ fn simple<'a>(cursor: &mut Cursor<'a>) -> Result<Scalar<'a>, Fault> {
     cursor.scalar()
 }
 
-/// The value that a tag's type makes of what is written. What is not of that type is kept as its text, so an `int64`
-/// beyond 64 bits is neither rounded nor lost.
+/// Converts a scalar to the tag's type. A scalar that does not fit the type stays text, so an `int64` beyond
+/// 64 bits is neither rounded nor lost.
 fn value<'a>(kind: &str, written: Scalar<'a>) -> Value<'a> {
     let is = |name: &str| kind.eq_ignore_ascii_case(name);
     let text = match written {

@@ -1,4 +1,4 @@
-//! Traces as they are found, drawn span by span; and traces that our writer wrote, read back.
+//! Realistic traces, rendered span by span, and traces written by our writer, read back.
 
 use super::super::drawn::{self, collect};
 use super::*;
@@ -73,7 +73,7 @@ fn references_make_parents_and_links() {
     let rows = [
         (r#"{"refType":"CHILD_OF","traceID":"a","spanID":"2"}"#, " <2", ""),
         (r#"{"refType":"CHILD_OF","traceID":"0a","spanID":"3"},{"spanID":"2"}"#, " <3 <2", ""),
-        // Jaeger's own model takes a FOLLOWS_FROM for the parent if there is no CHILD_OF in the trace.
+        // In Jaeger's own model a FOLLOWS_FROM is the parent if the trace has no CHILD_OF.
         (
             r#"{"refType":"FOLLOWS_FROM","spanID":"2"},{"refType":"FOLLOWS_FROM","spanID":"3"}"#,
             " <2",
@@ -263,7 +263,7 @@ fn ids_that_are_none_are_hashed_and_named() {
         {"spanID":"0123456789abcdef0","references":[{"refType":"CHILD_OF","spanID":"span-A"}]},{"spanID":"b"}]}"#,
     );
     let [a, long, b] = &read.spans[..] else { panic!("{read:?}") };
-    // FNV-1a with 128 bits of "trace-1"; the halves of that of "span-A" joined by exclusive or.
+    // FNV-1a with 128 bits of "trace-1", and the exclusive or of the halves for "span-A".
     assert_eq!(a.trace_id.to_string(), "3f343f2e264ff78ddf882912caaf3a10");
     assert_eq!(a.span_id.to_string(), "14e2b6ecaae76d20");
     assert_eq!(long.parents.to_vec(), [a.span_id]);
@@ -320,7 +320,7 @@ fn invalid_utf8_spoils_one_span() {
         spoil(r#"{"traceID":"a","spans":[{"spanID":"1","operationName":"?"},{"spanID":"2"}]}"#),
         "f:1 (byte 55): bad record: invalid UTF-8\n1:59 a/2 \"\"",
     );
-    // In what is only stepped over it does no harm, but a value that is kept as text must be text.
+    // Invalid UTF-8 is harmless in skipped values, but a value kept as text must be text.
     check(
         spoil(
             r#"{"traceID":"a","spans":[{"spanID":"1","x":["?"]},{"spanID":"2","tags":[{"value":["?"]}]}]}"#,

@@ -1,4 +1,4 @@
-//! One trace: its spans and the processes that they refer to, which may stand behind them.
+//! Reading one trace: its spans and the processes they refer to, which may follow them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,22 +14,22 @@ use astracer_model::ids::TraceId;
 use astracer_model::span::{Resource, Scope};
 use astracer_model::value::{Attribute, Value};
 
-/// What lasts from trace to trace.
+/// State shared by the traces of a file.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) resources: Reuse<Resource>,
     pub(super) scopes: Reuse<Scope>,
-    /// What a span has until its own are known.
+    /// The resource of a span until its own is known.
     pub(super) no_resource: Arc<Resource>,
     pub(super) no_scope: Arc<Scope>,
 }
 
-/// What the spans of a trace need to know of it.
+/// The parts of a trace that its spans depend on.
 #[derive(Debug, Default)]
 pub(super) struct Context<'a> {
     pub(super) trace_id: Option<Id<TraceId>>,
     pub(super) processes: HashMap<Cow<'a, str>, Arc<Resource>, RandomState>,
-    /// False if the trace is cut off: the processes that are missing were named by the cut.
+    /// False if the trace is truncated, in which case missing processes were probably cut off.
     pub(super) whole: bool,
 }
 
@@ -76,7 +76,7 @@ fn processes<'a>(
     })
 }
 
-/// Reads a process: a service name and tags. Equal text gives the same resource.
+/// Reads a process: a service name and tags. Equal text yields the same resource.
 pub(super) fn process(
     cursor: &mut Cursor<'_>,
     resources: &mut Reuse<Resource>,

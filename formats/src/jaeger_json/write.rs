@@ -1,4 +1,4 @@
-//! Traces as Jaeger's query API answers them.
+//! Writing traces in the form of Jaeger's query API.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -21,28 +21,28 @@ use astracer_model::span::{Event, Link, Resource, Span, Status, lookup};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// Integers beyond this are rounded by browsers, so Jaeger writes them as strings.
+/// Browsers round larger integers, so Jaeger writes them as strings.
 const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// Writes `{"data": [...]}`, as the query API answers and the UI takes.
+/// Writes `{"data": [...]}`, which the query API returns and the UI accepts.
 ///
-/// # What Jaeger can't hold
+/// # Losses
 ///
-/// - Times are cut to microseconds, durations too. A span that ends before it starts gets duration 0. A missing start or
-///   end is made up, with a warning by which our reader knows it.
+/// - Times and durations are truncated to microseconds. A span that ends before it starts gets duration 0. A
+///   missing start or end is invented and marked with a warning, by which our reader removes it again.
 /// - Lists, maps and empty values become text.
-/// - Links lose their attributes, tracestate and flags. A link to a span of the same trace becomes the parent if the
-///   span has none.
+/// - Links lose their attributes, tracestate and flags. A link to a span of the same trace becomes the parent
+///   if the span has none.
 /// - Attributes of the scope become the span's. `service.name` comes first in the resource.
-/// - Flags other than sampled, schema URLs, and counts of attributes that links, scope or resource
-///   dropped are not written.
+/// - Flags other than sampled, schema URLs, and the counts of attributes discarded from links, scope or
+///   resource are not written.
 pub struct Writer<'w> {
     out: Box<dyn Write + 'w>,
     buffer: Vec<u8>,
     traces: u64,
 }
 
-/// Text that is gathered before it is written.
+/// The buffer is written to the output at this size.
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl<'w> Writer<'w> {
@@ -59,7 +59,7 @@ impl<'w> Writer<'w> {
 }
 
 impl TraceWriter for Writer<'_> {
-    /// Spans without a trace id of their own get that of the trace, which is the first span's that has one.
+    /// Spans without a trace id get the first trace id among the trace's spans.
     fn trace(&mut self, spans: &[Span<'_>]) -> io::Result<()> {
         let id = spans.iter().map(|span| span.trace_id).find(|&id| id != TraceId::ZERO).unwrap_or_default();
         let mut processes = Processes::default();
@@ -78,7 +78,11 @@ impl TraceWriter for Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// Writes a trace whose spans were written before by [`write_span_line`], here in pieces.
+    /// Writes a trace from pieces of text made by [`write_span_line`].
+    ///
+    /// # Errors
+    ///
+    /// If the output cannot be written.
     pub fn written<'s>(
         &mut self,
         id: TraceId,
@@ -113,7 +117,7 @@ impl Writer<'_> {
     }
 }
 
-/// Appends the span of this index of a trace on a line of its own.
+/// Appends the span with this index in its trace, on its own line.
 pub fn write_span_line(
     out: &mut Vec<u8>,
     index: usize,
@@ -126,18 +130,19 @@ pub fn write_span_line(
     write_span(out, span, trace_id, processes.number(&span.resource));
 }
 
-/// The processes of a trace, numbered from 1 as they come.
+/// The processes of a trace, numbered from 1 in order of first use.
 #[derive(Debug, Default)]
 pub struct Processes {
     resources: SmallVec<[Arc<Resource>; 2]>,
-    /// The numbers of other resources than the first few of these, by address. They are kept, so that no address is
-    /// given to something else.
+    /// The numbers of resources after the first few, by address. The map owns each resource, so no address is
+    /// reused.
     others: Option<Box<Others>>,
 }
 
 type Others = HashMap<*const Resource, (Arc<Resource>, usize), RandomState>;
 
-/// So many resources are compared by address one by one. Spans of a process mostly share one.
+/// The number of resources that are compared by address one by one. Spans of one process usually share one
+/// resource.
 const FEW_RESOURCES: usize = 8;
 
 impl Processes {
@@ -241,7 +246,7 @@ fn write_reference(out: &mut Vec<u8>, kind: &str, trace_id: TraceId, span_id: Sp
     put(out, "}");
 }
 
-/// Jaeger knows no spans without start or end: what is missing is made up here, and a warning says so.
+/// Jaeger requires start and end: a missing one is invented here, and a warning marks it.
 fn write_times(out: &mut Vec<u8>, span: &Span<'_>) {
     let start = span.start.or(span.end).unwrap_or_default();
     put(out, ",\"startTime\":");
@@ -301,7 +306,7 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     }
 }
 
-/// The attribute that holds Jaeger's own flags, and the flags.
+/// The attribute that holds Jaeger's own flags: its index and the flags.
 pub(super) fn kept_flags(span: &Span<'_>) -> Option<(usize, u32)> {
     let index = span.attributes.iter().position(|attribute| attribute.key == FLAGS)?;
     match span.attributes[index].value {
@@ -310,7 +315,7 @@ pub(super) fn kept_flags(span: &Span<'_>) -> Option<(usize, u32)> {
     }
 }
 
-/// The attribute that holds Jaeger's own warnings, and the warnings.
+/// The attribute that holds Jaeger's own warnings: its index and the warnings.
 pub(super) fn kept_warnings<'s>(span: &'s Span<'_>) -> Option<(usize, &'s [Value<'s>])> {
     let index = span.attributes.iter().position(|attribute| attribute.key == WARNINGS)?;
     match &span.attributes[index].value {
@@ -319,7 +324,7 @@ pub(super) fn kept_warnings<'s>(span: &'s Span<'_>) -> Option<(usize, &'s [Value
     }
 }
 
-/// The inside of a list of tags.
+/// The elements of a list of tags.
 struct Tags<'o> {
     out: &'o mut Vec<u8>,
     count: usize,
@@ -394,7 +399,7 @@ fn micros(time: UnixNanos) -> u64 {
     time.0 / 1_000
 }
 
-/// Jaeger writes ids of 64 bits with 16 digits.
+/// Jaeger writes 64-bit ids with 16 digits.
 fn write_trace_id(out: &mut Vec<u8>, id: TraceId) {
     put(out, "\"");
     let high = (id.0 >> 64) as u64;

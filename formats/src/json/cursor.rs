@@ -9,23 +9,23 @@ mod bytes;
 
 pub(crate) use bytes::decode_base64;
 
-/// Why and where a text can't be read on.
+/// A parse error and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// The byte of the text.
+    /// The byte offset in the text.
     pub(crate) at: usize,
     pub(crate) why: Why,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// What stands there is not what the format asks for.
+    /// The text does not follow the format.
     Bad(&'static str),
-    /// Lists and objects in each other beyond the limit.
+    /// Lists and objects are nested beyond the limit.
     TooDeep,
     /// The text ends.
     End,
-    /// Nothing is wrong, but the sink wants no more.
+    /// Nothing is wrong, but the sink asked to stop.
     Stopped,
 }
 
@@ -39,8 +39,8 @@ pub(crate) enum Scalar<'a> {
     String(Cow<'a, str>),
 }
 
-/// Stands for each byte of invalid UTF-8 in a text that had some. In a string it is an error of its own, so it never
-/// gets out, and a record without such bytes is not disturbed by its neighbours.
+/// Replaces each byte of invalid UTF-8. Inside a string the character is an error, so it never reaches a
+/// span, and records without invalid bytes are not affected by their neighbours.
 pub(super) const SUBSTITUTE: char = '\x1a';
 
 /// A position in a text.
@@ -50,22 +50,22 @@ pub(crate) struct Cursor<'a> {
     at: usize,
     depth: usize,
     depth_max: usize,
-    /// The bytes of the text as they are in the file, where [`SUBSTITUTE`]s are something else.
+    /// The bytes of the file, which differ from the text at each [`SUBSTITUTE`].
     raw: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the start of a text that itself lies `depth` lists and objects deep.
+    /// A cursor at the start of a text that is nested `depth` lists and objects deep.
     pub(crate) fn new(text: &'a str, depth: usize, nesting_max: usize) -> Self {
         Self { text, at: 0, depth, depth_max: nesting_max.min(NESTING_HARD_MAX), raw: text.as_bytes() }
     }
 
-    /// The same over a text that these bytes, as many, became.
+    /// Attaches the original bytes of a text that contains substitutes. Both have the same length.
     pub(super) fn made_of(self, raw: &'a [u8]) -> Self {
         Self { raw, ..self }
     }
 
-    /// What the file has between a byte of the text and the cursor.
+    /// The file's bytes from `start` to the cursor.
     pub(super) fn raw_from(&self, start: usize) -> &'a [u8] {
         &self.raw[start..self.at]
     }
@@ -79,17 +79,17 @@ impl<'a> Cursor<'a> {
         self.text
     }
 
-    /// The byte of the text that is next.
+    /// The offset of the next byte.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Steps over a value that is known to be so long.
+    /// Skips a value of known length.
     pub(crate) fn step(&mut self, len: usize) {
         self.at += len;
     }
 
-    /// A fault at a byte of the text.
+    /// A fault at an offset of the text.
     pub(crate) fn fault_at<T>(&self, at: usize, reason: &'static str) -> Result<T, Fault> {
         Err(Fault { at, why: Why::Bad(reason) })
     }
@@ -121,7 +121,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads an object: calls `member` with each key, and it reads or skips the value. `null` has no members.
+    /// Reads an object: calls `member` with each key, and `member` reads or skips the value. `null` has no
+    /// members.
     #[inline]
     pub(crate) fn object(
         &mut self,
@@ -150,7 +151,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads a list: calls `element` at each element, and it reads or skips it. `null` is an empty list.
+    /// Reads a list: calls `element` at each element, and `element` reads or skips it. `null` is an empty
+    /// list.
     #[inline]
     pub(crate) fn list(
         &mut self,
@@ -195,7 +197,7 @@ impl<'a> Cursor<'a> {
         self.at += 1;
     }
 
-    /// Reads `null` if that is next.
+    /// Reads `null` if it is next.
     #[inline]
     pub(crate) fn null(&mut self) -> Result<bool, Fault> {
         if self.peek() != Some(b'n') {
@@ -216,7 +218,7 @@ impl<'a> Cursor<'a> {
         self.fault("expected a value")
     }
 
-    /// Steps over a value of any kind and returns its text, or as much of it as brackets and strings tell.
+    /// Skips a value of any kind and returns its text. Only brackets and strings are checked.
     pub(crate) fn skip(&mut self) -> Result<&'a str, Fault> {
         let first = self.peek();
         let start = self.at;
@@ -231,11 +233,11 @@ impl<'a> Cursor<'a> {
         Ok(&self.text[start..self.at])
     }
 
-    /// Steps over a value of any kind and returns its text, which is sure to be valid UTF-8.
+    /// Skips a value of any kind and returns its text, which is valid UTF-8.
     pub(crate) fn skip_clean(&mut self) -> Result<&'a str, Fault> {
         let text = self.skip()?;
         match text.bytes().position(|byte| byte == SUBSTITUTE as u8) {
-            // Nothing else puts this character into a text: in JSON it has to be escaped.
+            // JSON requires this character to be escaped, so only a substitution can have produced it.
             Some(index) => self.fault_at(self.at - text.len() + index, "control character in a string"),
             None => Ok(text),
         }
@@ -323,7 +325,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The character of the escape at the cursor.
+    /// Reads the escape at the cursor.
     fn escape(&mut self) -> Result<char, Fault> {
         let simple = match self.text.as_bytes().get(self.at + 1) {
             Some(b'u') => {
@@ -404,7 +406,7 @@ impl<'a> Cursor<'a> {
         value.map_or_else(|| self.fault_at(start, "number out of range"), Ok)
     }
 
-    /// An integer's start, sign and magnitude.
+    /// Reads an integer and returns its start, sign and magnitude.
     #[inline]
     fn integer(&mut self) -> Result<(usize, bool, u64), Fault> {
         let bytes = self.text.as_bytes();
@@ -422,7 +424,7 @@ impl<'a> Cursor<'a> {
         let mut magnitude = 0u64;
         while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10)
         {
-            // What could overflow is left to the slow way.
+            // Magnitudes that could overflow take the slow path.
             if at - digits >= 19 {
                 break;
             }
@@ -443,7 +445,8 @@ impl<'a> Cursor<'a> {
         Ok((start, negative, magnitude))
     }
 
-    /// Reads a whole number of a few digits, bare and without a sign, as most numbers are. Anything else is left as it is.
+    /// Reads a short unsigned integer that is not in quotes, the most frequent form. For any other form the
+    /// cursor stays.
     #[inline]
     pub(crate) fn plain_number(&mut self) -> Option<u64> {
         if !matches!(self.peek(), Some(b'0'..=b'9')) {
@@ -468,7 +471,7 @@ impl<'a> Cursor<'a> {
         Some(number)
     }
 
-    /// Integers at the edge of 64 bits, and those that are written as fractions or with an exponent.
+    /// Reads integers near the limit of 64 bits, and those with a fraction or an exponent.
     #[cold]
     #[inline(never)]
     fn integer_slow(&mut self) -> Result<(bool, u64), Fault> {
@@ -481,7 +484,7 @@ impl<'a> Cursor<'a> {
             return Ok((negative, magnitude));
         }
         match unsigned.parse::<f64>() {
-            // 2^64, the first that does not fit.
+            // 2^64, the smallest value that does not fit.
             Ok(value) if value.fract() == 0.0 && value < 18_446_744_073_709_551_616.0 => {
                 self.at = end;
                 Ok((negative, value as u64))
@@ -491,7 +494,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A valid number, bare or quoted, and where it ends; the cursor stays at its start if it is not valid.
+    /// A valid number, bare or quoted, and its end. The cursor stays at the start if the number is invalid.
     fn number_or_quoted(&mut self) -> Result<(&'a str, usize), Fault> {
         let start = self.at;
         if self.text.as_bytes().get(start) != Some(&b'"') {
@@ -508,7 +511,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a floating-point number, also in a string; `"NaN"`, `"Infinity"` and `"-Infinity"` too. `null` is 0.
+    /// Reads a floating-point number, bare or in a string, including `"NaN"`, `"Infinity"` and `"-Infinity"`.
+    /// `null` is 0.
     pub(crate) fn f64(&mut self) -> Result<f64, Fault> {
         match self.peek() {
             Some(b'"' | b'-' | b'0'..=b'9') => {}
@@ -531,7 +535,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads true or false, also in a string; `null` is false.
+    /// Reads a Boolean, bare or in a string; `null` is false.
     pub(crate) fn bool(&mut self) -> Result<bool, Fault> {
         self.peek();
         let start = self.at;
@@ -544,7 +548,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads an enum's value, which may be written as its number or its name. `null` is number 0.
+    /// Reads an enum value, written as its number or its name. `null` is number 0.
     pub(crate) fn number_or_name<T>(
         &mut self,
         number: impl FnOnce(i64) -> T,

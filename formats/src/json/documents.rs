@@ -1,10 +1,10 @@
-//! Walking through the documents of a file to their units.
+//! Iteration over the documents of a file and their units.
 //!
-//! Most files have one document a line. `}`, a line's end and `{` follow each other nowhere inside a JSON value, so
-//! such a line is known to be whole without looking into it, and it is parsed in one pass. Anything else (pretty-printed
-//! documents, a file in one line, documents one behind the other) is walked as a stream: the end of each unit is found
-//! first, then the unit is parsed. Only where a unit is a single record, and lists have one a line, it is parsed at
-//! once, and its end looked for if that fails.
+//! Most files have one document per line. The sequence of `}`, a line end and `{` cannot occur inside a JSON
+//! value, so such a line is complete and is parsed in one pass. Everything else (pretty-printed documents, a
+//! file without line breaks, consecutive documents) is processed as a stream: the end of each unit is found
+//! first, then the unit is parsed. If a unit is a single record and lists have one unit per line, it is
+//! parsed at once, and its end is searched for only if that fails.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ mod line;
 
 use line::Line;
 
-/// How a file is cut into pieces.
+/// The sizes in which a file is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
-    /// Bytes that are asked for at a time.
+    /// Read size.
     pub(super) step_bytes: usize,
-    /// Lines up to this length are looked for as a whole.
+    /// The longest line that is parsed as a whole.
     pub(super) line_bytes_max: usize,
 }
 
@@ -44,14 +44,14 @@ const NO_DOCUMENT: &str = "expected an object or a list";
 
 pub(super) const TOO_DEEP: &str = "nested too deeply";
 
-/// How far into an object is looked for a member that tells what it is.
+/// The prefix of an object that is searched for a member that determines its role.
 const LOOK_BYTES_MAX: usize = 1 << 20;
 
-/// A key longer than this is none that anyone looks for.
+/// Longer keys match no known member.
 const KEY_BYTES_MAX: usize = 1 << 10;
 
-/// Finds the units of a file, and calls `read_unit` with a cursor at the start of each. It has to read that one value;
-/// when it fails, the failure is reported and the next unit follows.
+/// Finds the units of a file and calls `read_unit` with a cursor at the start of each. `read_unit` must read
+/// exactly that value; a failure is reported, and the next unit follows.
 pub(crate) fn read_units(
     input: &mut dyn BufRead,
     file: &Arc<str>,
@@ -63,7 +63,7 @@ pub(crate) fn read_units(
     read_pieces(input, file, limits, sink, layout, read_unit, Pieces::default())
 }
 
-/// [`read_units`], in pieces of any size.
+/// [`read_units`] with configurable sizes.
 pub(super) fn read_pieces(
     input: &mut dyn BufRead,
     file: &Arc<str>,
@@ -75,7 +75,7 @@ pub(super) fn read_pieces(
 ) -> Counts {
     let mut reader = Documents {
         window: Window::new(input, pieces.step_bytes),
-        // A line that is parsed whole holds no longer unit.
+        // A line that is parsed as a whole contains no longer unit.
         line_bytes_max: pieces.line_bytes_max.min(limits.record_bytes_max),
         out: Out::new(file, sink),
         layout,
@@ -104,11 +104,12 @@ struct Documents<'r, 'u> {
     one_a_line: bool,
     /// True if the last unit of a list ended its line.
     unit_a_line: bool,
-    /// The bytes of the file before this one, back to the window's start, were searched for a newline in vain.
+    /// The bytes from the window's start to this position of the file contain no newline.
     no_newline_before: u64,
 }
 
-/// The document is over: its problem was reported, or the sink wants no more. The window stands where that was found.
+/// The document ended early: its problem was reported, or the sink asked to stop. The window starts at the
+/// position of the problem.
 struct Broken;
 
 impl Documents<'_, '_> {
@@ -142,7 +143,7 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// The end of the line that starts here, if it is sure that documents fill it, and whether it is the last one.
+    /// The end of the line that starts here, if documents certainly fill it, and whether it is the last line.
     fn whole_line(&mut self) -> Option<(usize, bool)> {
         let (byte, _) = self.window.place();
         let mut from = usize::try_from(self.no_newline_before.saturating_sub(byte)).unwrap_or(usize::MAX);
@@ -164,7 +165,7 @@ impl Documents<'_, '_> {
             return None;
         }
         if !self.window.bytes()[..newline].trim_ascii_end().ends_with(b"}") {
-            // A cut line between others: what is missing must not be looked for in the next one.
+            // A truncated line between complete ones: the rest must not be taken from the next line.
             let cut = self.one_a_line && self.window.get(newline + 1) == Some(b'{');
             return cut.then_some((newline, false));
         }
@@ -179,8 +180,8 @@ impl Documents<'_, '_> {
         None
     }
 
-    /// Reads the documents of a line that ends at `end`, and returns how far it came. After a document that breaks off,
-    /// that is where another one seems to begin.
+    /// Reads the documents of a line that ends at `end` and returns the end of the consumed part. After a
+    /// broken document, that is the position where another one seems to begin.
     fn line(&mut self, end: usize, last: bool) -> usize {
         let Self { window, out, layout, limits, counts, read_unit, one_a_line, .. } = self;
         out.enter(window.place());
@@ -198,7 +199,7 @@ impl Documents<'_, '_> {
                 } else {
                     line.out.fault(&cursor, fault);
                 }
-                // The document that breaks off may have been found out by the start of the next one.
+                // The fault may be the first byte of the document that follows the broken one.
                 let from = fault.at.saturating_sub(1).max(start).min(end);
                 let next = memchr::memmem::find(&bytes[from..], b"}{");
                 return next.map_or(end, |found| from + found + 1);
@@ -263,7 +264,7 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// True if the object that begins here is a unit.
+    /// Returns true if the object that begins here is a unit.
     fn is_unit(&mut self) -> bool {
         if self.layout.lists.is_empty() || self.layout.unit_keys.is_empty() {
             return self.layout.lists.is_empty();
@@ -275,7 +276,7 @@ impl Documents<'_, '_> {
             if role != Role::Unknown || look < seen {
                 return role == Role::Unit;
             }
-            // Twice as much each time, so that all looks together cost as much as the last.
+            // The searched prefix doubles each time, so all searches together cost about as much as the last.
             while self.window.bytes().len() < 2 * seen && self.window.more() {}
             if self.window.bytes().len() == seen {
                 return false;
@@ -342,7 +343,7 @@ impl Documents<'_, '_> {
         Ok(role)
     }
 
-    /// Reads one unit that lies `depth` levels deep.
+    /// Reads one unit that is nested `depth` levels deep.
     fn unit(&mut self, depth: usize) -> Result<(), Broken> {
         self.token();
         if self.layout.unit_is_record && self.unit_a_line && self.record(depth) {
@@ -367,8 +368,9 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// Reads a unit that is one record without looking for its end before, if it lies on this line and nothing is wrong
-    /// with it. False if nothing was read. No line is searched twice, since none but its first unit is tried.
+    /// Reads a unit that is one record without finding its end first, if it lies on this line and is valid.
+    /// Returns false if nothing was read. Only the first unit of a line is tried, so no line is searched
+    /// twice.
     fn record(&mut self, depth: usize) -> bool {
         let Self { window, out, limits, read_unit, .. } = self;
         let bytes = window.bytes();
@@ -379,7 +381,7 @@ impl Documents<'_, '_> {
         let line = &bytes[..end];
         let read = with_text(line, |text| {
             let mut cursor = Cursor::new(text, depth, limits.nesting_max).made_of(line);
-            // What is wrong is met again, and reported, when the unit's end was found.
+            // A fault is found again, and reported, after the unit's end was found.
             read_unit(&mut cursor, out).is_ok().then(|| cursor.at())
         });
         let Some(used) = read else { return false };
@@ -388,7 +390,8 @@ impl Documents<'_, '_> {
         true
     }
 
-    /// Hands the unit before `end` to the format. Of a unit that is cut off, what comes before the cut is taken.
+    /// Passes the unit before `end` to the format's reader. Of a truncated unit, the part before the cut is
+    /// used.
     fn read(&mut self, end: usize, depth: usize, whole: bool) {
         let Self { window, out, limits, read_unit, .. } = self;
         out.enter(window.place());
@@ -403,14 +406,15 @@ impl Documents<'_, '_> {
         });
     }
 
-    /// The value at the window's start, kept there whole unless it is longer than `bytes_max`.
+    /// The extent of the value at the window's start. The window keeps the value unless it is longer than
+    /// `bytes_max`.
     fn extent(&mut self, bytes_max: usize) -> Extent {
         let mut scanner = Scanner::new();
         let mut at = 0;
         loop {
             match scanner.feed(self.window.bytes(), at) {
                 Scan::Done(end) if end <= bytes_max => return Extent::Whole(end),
-                // Found after all, but to be treated as if it had not been.
+                // The end was found, but the value exceeds the limit.
                 Scan::Done(_) => return Extent::TooLong(Scanner::new(), 0),
                 Scan::Bad(at, reason) => return Extent::Cut(at, Some(reason)),
                 Scan::More(from) => at = from,
@@ -424,7 +428,7 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// Steps over a value of any size.
+    /// Skips a value of any size.
     fn skip(&mut self, mut scanner: Scanner, mut at: usize) -> Result<(), Broken> {
         loop {
             match scanner.feed(self.window.bytes(), at) {
@@ -443,7 +447,7 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// The first byte of the next token, which the window then starts with.
+    /// Moves the window to the next token and returns its first byte.
     fn token(&mut self) -> Option<u8> {
         loop {
             let blank = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
@@ -463,13 +467,13 @@ impl Documents<'_, '_> {
         self.out.problem(ProblemKind::BadRecord, self.window.place(), reason);
     }
 
-    /// Reports that the document breaks off here, where something else should be.
+    /// Reports that the document is broken at the window's start.
     fn broken<T>(&mut self, reason: &'static str) -> Result<T, Broken> {
         let reason = if self.window.bytes().is_empty() { None } else { Some(reason) };
         self.cut(0, reason)
     }
 
-    /// Reports that the document breaks off at a byte of the window, for a reason or because the input ends.
+    /// Reports that the document is broken at a byte of the window; without a reason, because the input ends.
     fn cut<T>(&mut self, at: usize, reason: Option<&'static str>) -> Result<T, Broken> {
         self.window.advance(at);
         match reason {
@@ -493,7 +497,8 @@ impl Documents<'_, '_> {
         }
     }
 
-    /// After a document that began at byte `start` broke off here: goes to where the next one may begin.
+    /// Continues after a document that began at byte `start` and broke here: moves to the position where the
+    /// next one may begin.
     fn resume(&mut self, start: u64) {
         let follows = |before: Option<u8>, first: u8| match before {
             Some(b'\n') => matches!(first, b'{' | b'['),
@@ -513,23 +518,23 @@ impl Documents<'_, '_> {
     }
 }
 
-/// True if a line ends here, but for a comma.
+/// Returns true if a line ends here, ignoring a comma.
 fn ends_line(bytes: &[u8]) -> bool {
     let rest = bytes.strip_prefix(b",").unwrap_or(bytes);
     rest.strip_prefix(b"\r").unwrap_or(rest).starts_with(b"\n")
 }
 
-/// Where a value ends.
+/// The extent of a value.
 enum Extent {
-    /// Before this index.
+    /// The value ends before this index.
     Whole(usize),
-    /// Beyond the limit: the scan can go on from this index.
+    /// The value exceeds the limit; the scan can continue from this index.
     TooLong(Scanner, usize),
-    /// It breaks off at this index, for this reason or because the input ends.
+    /// The value breaks at this index; without a reason, because the input ends.
     Cut(usize, Option<&'static str>),
 }
 
-/// Gives `read` the text of some bytes, with substitutes for what is not UTF-8.
+/// Calls `read` with the bytes as text; each byte of invalid UTF-8 is substituted.
 fn with_text<T>(bytes: &[u8], read: impl FnOnce(&str) -> T) -> T {
     if let Ok(text) = str::from_utf8(bytes) {
         return read(text);

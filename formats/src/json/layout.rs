@@ -1,37 +1,37 @@
-//! Where a format's units lie in its documents, and what a document's members tell about it.
+//! The location of a format's units in its documents, and the role of each document member.
 
 use super::cursor::{Cursor, Fault, Why};
 
-/// Where a format's units lie in its documents.
+/// The location of a format's units in its documents.
 ///
-/// A document that is a list holds documents or, if those have no `lists`, units. An object is a unit itself if
-/// `lists` is empty, or if a member of `unit_keys` comes before any other that is named here.
+/// A document that is a list contains documents or, if those have no `lists`, units. An object is itself a
+/// unit if `lists` is empty, or if a member of `unit_keys` precedes every other member named here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// Members of a document whose elements are units.
     pub(crate) lists: &'static [&'static str],
-    /// Members of a document that are documents in turn.
+    /// Members of a document that are themselves documents.
     pub(crate) wrappers: &'static [&'static str],
-    /// Members of a unit, by which it is told from a document.
+    /// Members that distinguish a unit from a document.
     pub(crate) unit_keys: &'static [&'static str],
     /// True if objects in a bare list are units; false if they are documents.
     pub(crate) bare_list: bool,
-    /// True if a unit is one record, so that nothing of it is handed over before its end is reached.
+    /// True if a unit is one record, so that no part of it is delivered before its end is reached.
     pub(crate) unit_is_record: bool,
-    /// Members that tell a document of another kind, which is passed over in silence.
+    /// Members of documents of another kind, which are skipped without a problem.
     pub(crate) others: &'static [&'static str],
 }
 
-/// What a file held.
+/// The contents of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Documents with a list of units (be it empty), and objects that are units themselves.
+    /// Documents with a list of units, even an empty one, and objects that are units.
     pub(crate) documents: u64,
-    /// Documents that are known to be of another kind.
+    /// Documents of another known kind.
     pub(crate) others: u64,
 }
 
-/// What a member of a document is to a format.
+/// The role of a document member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     List,
@@ -42,7 +42,7 @@ pub(super) enum Role {
 }
 
 impl Layout {
-    /// What the member of this name is.
+    /// The role of the member with this name.
     pub(super) fn role(&self, key: &str) -> Role {
         let roles = [
             (self.lists, Role::List),
@@ -53,10 +53,10 @@ impl Layout {
         roles.into_iter().find(|(keys, _)| keys.contains(&key)).map_or(Role::Unknown, |(_, role)| role)
     }
 
-    /// The role of the first member of an object that has one; unknown if the text ends before.
+    /// The role of the first member of an object that has one; unknown if the text ends before it.
     pub(super) fn first_role(&self, mut cursor: Cursor<'_>) -> Role {
         let mut first = Role::Unknown;
-        // What is broken here is found again, and reported, when it is read.
+        // A fault here is found again, and reported, when the object is read.
         let _ = cursor.object(|cursor, key| {
             first = self.role(&key);
             if first == Role::Unknown {
@@ -68,13 +68,13 @@ impl Layout {
         first
     }
 
-    /// What is wrong with a document without any of the lists.
+    /// The problem of a document that has none of the lists.
     pub(super) fn missing(&self) -> String {
         format!("expected a member '{}'", self.lists.first().unwrap_or(&""))
     }
 }
 
-/// Which members a document has.
+/// The members of a document.
 #[derive(Default)]
 pub(super) struct Members {
     list: bool,
@@ -84,7 +84,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Notes a member of this role.
+    /// Records a member of this role.
     pub(super) fn saw(&mut self, role: Role) {
         self.any = true;
         match role {
@@ -95,7 +95,7 @@ impl Members {
         }
     }
 
-    /// Counts the document; false if it is of no known kind. An empty object is an empty document.
+    /// Counts the document; returns false if it is of no known kind. An empty object is an empty document.
     pub(super) fn count(&self, counts: &mut Counts) -> bool {
         if self.list {
             counts.documents += 1;

@@ -1,4 +1,4 @@
-//! Where a JSON reader's findings go, with their places.
+//! The output of the JSON readers: spans and problems with their places.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use astracer_model::problem::{Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 
-/// A sink that knows which part of which file the cursor stands in.
+/// A sink and the position of the cursor's text in the file.
 pub(crate) struct Out<'s> {
     sink: &'s mut dyn Sink,
     place: Place,
     /// Byte and line of the start of the cursor's text.
     text_place: (u64, u64),
-    /// Up to which byte of the text lines were counted, and the line there.
+    /// The text offset up to which lines were counted, and the line there.
     counted: (usize, u64),
 }
 
@@ -23,18 +23,18 @@ impl<'s> Out<'s> {
         Self { sink, place: Place::start_of(file), text_place: (0, 1), counted: (0, 1) }
     }
 
-    /// Says where the text starts that the cursor stands in.
+    /// Sets the position of the cursor's text in the file.
     pub(super) fn enter(&mut self, (byte, line): (u64, u64)) {
         self.text_place = (byte, line);
         self.counted = (0, line);
     }
 
-    /// The byte of the file at which a byte of the cursor's text lies.
+    /// The file offset of an offset in the cursor's text.
     pub(crate) fn byte(&self, at: usize) -> u64 {
         self.text_place.0 + at as u64
     }
 
-    /// Hands over a span whose record starts at `start` and ends where the cursor stands.
+    /// Delivers a span whose record starts at `start` and ends at the cursor.
     pub(crate) fn span(&mut self, cursor: &Cursor<'_>, start: usize, span: Span<'_>) {
         self.locate(cursor.text(), start);
         self.sink.span(span, Record { bytes: cursor.raw_from(start), place: &self.place });
@@ -52,7 +52,7 @@ impl<'s> Out<'s> {
         self.problem_at(kind, cursor.text(), fault.at, detail);
     }
 
-    /// Reports something wrong at a byte of the cursor's text.
+    /// Reports a problem at an offset of the cursor's text.
     pub(crate) fn problem_at(&mut self, kind: ProblemKind, text: &str, at: usize, detail: &str) {
         self.locate(text, at);
         self.problem(kind, (self.place.byte, self.place.line), detail);
@@ -63,17 +63,17 @@ impl<'s> Out<'s> {
         self.sink.problem(Problem { kind, place, detail: detail.to_owned() });
     }
 
-    /// True when reading should end.
+    /// Returns true when reading should end.
     pub(crate) fn stopped(&self) -> bool {
         self.sink.stopped()
     }
 
-    /// Reads a list whose elements are records of their own: one that can't be read is reported and stepped over.
+    /// Reads a list whose elements are separate records: one that cannot be read is reported and skipped.
     /// `null` is an empty list.
     ///
     /// # Errors
     ///
-    /// If the brackets of an element don't match, or the list itself is broken.
+    /// If the brackets of an element do not match, or the list itself is broken.
     pub(crate) fn records<'a>(
         &mut self,
         cursor: &mut Cursor<'a>,
@@ -87,7 +87,7 @@ impl<'s> Out<'s> {
         })
     }
 
-    /// Reads one record; if that fails, reports it and steps over it.
+    /// Reads one record; if that fails, reports and skips it.
     pub(super) fn record<'a>(
         &mut self,
         cursor: &mut Cursor<'a>,
@@ -104,7 +104,7 @@ impl<'s> Out<'s> {
         Ok(())
     }
 
-    /// Moves the place to a byte of the text. Places mostly come in order, so each line is counted once.
+    /// Moves the place to an offset of the text. Places mostly ascend, so each line is counted once.
     fn locate(&mut self, text: &str, at: usize) {
         let (mut from, mut line) = self.counted;
         if at < from {

@@ -1,24 +1,25 @@
-//! Finding where a JSON value ends, piece by piece.
+//! Incremental search for the end of a JSON value.
 //!
-//! The scanner checks what tells where values end: that brackets match, that commas and colons are where they belong,
-//! and that no string runs over a line's end. So it stops at the byte where a cut or mangled record goes wrong, rather
-//! than swallowing its neighbours. It does not check escapes, UTF-8, or how numbers are written.
+//! The scanner checks the structure that determines where values end: brackets match, commas and colons are
+//! in place, and no string contains a line end. It therefore stops at the byte where a truncated or mangled
+//! record breaks instead of consuming its neighbours. It does not check escapes, UTF-8 or the form of
+//! numbers.
 
-/// How far a scan came.
+/// The result of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scan {
     /// The value ends before this index.
     Done(usize),
-    /// The bytes end inside the value: go on from this index when there are more.
+    /// The bytes end inside the value; continue from this index when there are more.
     More(usize),
-    /// The byte at this index can't stand there.
+    /// The byte at this index is invalid.
     Bad(usize, &'static str),
 }
 
-/// The longest number; far beyond what any number needs.
+/// The longest accepted number.
 const NUMBER_BYTES_MAX: usize = 1 << 12;
 
-/// Brackets deeper than this are counted without telling lists from objects.
+/// Deeper brackets are counted without distinguishing lists from objects.
 const TYPED_DEPTH: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +34,12 @@ enum Expect {
     InString,
 }
 
-/// The state between two pieces of one value.
+/// The scan's state between two pieces of one value.
 #[derive(Debug)]
 pub(super) struct Scanner {
     expect: Expect,
     depth: usize,
-    /// For each level whether it is a list.
+    /// One bit per level: set for a list.
     lists: [u64; TYPED_DEPTH / 64],
 }
 
@@ -47,7 +48,7 @@ impl Scanner {
         Self { expect: Expect::Value, depth: 0, lists: [0; TYPED_DEPTH / 64] }
     }
 
-    /// Scans on from `at`.
+    /// Continues the scan at `at`.
     pub(super) fn feed(&mut self, bytes: &[u8], mut at: usize) -> Scan {
         loop {
             if matches!(self.expect, Expect::InKey | Expect::InString) {
@@ -95,7 +96,7 @@ impl Scanner {
                 (Expect::Value | Expect::ValueOrEnd, b'-' | b'0'..=b'9' | b'a'..=b'z') => {
                     match scalar_end(bytes, at) {
                         Scan::Done(end) => at = end,
-                        // At the top, the end of the input may be the end of the number: the caller knows.
+                        // At the top level the end of the input may end the number; the caller decides.
                         other => return other,
                     }
                     if self.value_ended() {
@@ -141,7 +142,7 @@ impl Scanner {
         self.expect = if list { Expect::ValueOrEnd } else { Expect::KeyOrEnd };
     }
 
-    /// True if that was the end of the whole value.
+    /// Closes a bracket; returns true at the end of the whole value.
     fn close(&mut self) -> bool {
         self.depth -= 1;
         self.value_ended()
@@ -170,8 +171,8 @@ impl Scanner {
     }
 }
 
-/// Steps over members of an object that have text for a value, as most have, from the key at `at` on. Where these are
-/// not as plain as can be, without escapes and blanks, it is left to the caller to go on from there.
+/// Fast path over members with string values, the most frequent kind, starting at the key at `at`. At the
+/// first escape or blank it returns the position and state from which the caller continues.
 #[inline]
 fn members(bytes: &[u8], mut at: usize) -> (usize, Expect) {
     let is = |at: usize, byte: u8| bytes.get(at) == Some(&byte);
@@ -198,7 +199,7 @@ fn members(bytes: &[u8], mut at: usize) -> (usize, Expect) {
     }
 }
 
-/// The end of a string, from a place inside of it.
+/// Finds the end of a string from a position inside it.
 fn string_end(bytes: &[u8], mut at: usize) -> Scan {
     loop {
         at = string_stop(bytes, at);
@@ -213,7 +214,7 @@ fn string_end(bytes: &[u8], mut at: usize) -> Scan {
     }
 }
 
-/// The end of a number or word.
+/// Finds the end of a number or word.
 fn scalar_end(bytes: &[u8], at: usize) -> Scan {
     let part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'+' | b'-' | b'.' | b'E');
     match bytes[at..].iter().position(|byte| !part(byte)) {
@@ -223,7 +224,7 @@ fn scalar_end(bytes: &[u8], at: usize) -> Scan {
     }
 }
 
-/// The index of the first quote, backslash or control character from `at`, or the length.
+/// The index of the first quote, backslash or control character at or after `at`, or the length.
 #[inline]
 pub(super) fn string_stop(bytes: &[u8], mut at: usize) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
@@ -232,7 +233,8 @@ pub(super) fn string_stop(bytes: &[u8], mut at: usize) -> usize {
         let mut word = [0; 8];
         word.copy_from_slice(chunk);
         let word = u64::from_le_bytes(word);
-        // The lowest bit set in each of these marks the first such byte; higher ones may be wrong by a borrow.
+        // The lowest set bit of each word marks the first match; higher bits may be wrong because of a
+        // borrow.
         let control = word.wrapping_sub(ONES * 0x20) & !word;
         let quote = word ^ (ONES * b'"' as u64);
         let quote = quote.wrapping_sub(ONES) & !quote;

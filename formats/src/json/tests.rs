@@ -1,7 +1,7 @@
-//! Files as they are found: what is read from them, and what is said of the rest.
+//! Realistic files: the spans and problems read from each.
 //!
-//! Each file is read in pieces of several sizes, line by line where that is possible, and as a stream. A span is drawn
-//! as `line:byte name`, a problem as it is shown to people.
+//! Each file is read in pieces of several sizes, line by line where possible, and as a stream. A span is
+//! rendered as `line:byte name`, a problem as people see it.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn check_as(layout: Layout, limits: &Limits, input: &[u8], expected: &str, line_
     for &line_bytes_max in line_bytes_max {
         for step_bytes in [1, 2, 3, 7, 16, 1000] {
             let mut sink = Lines::default();
-            // A slice would hand out all that it has at once.
+            // A slice would return all its bytes at once.
             let mut input = BufReader::with_capacity(step_bytes, input);
             read(&mut input, layout, limits, &mut sink, Pieces { step_bytes, line_bytes_max });
             let lines: Vec<_> = sink.text.lines().collect();
@@ -104,7 +104,7 @@ fn check_as(layout: Layout, limits: &Limits, input: &[u8], expected: &str, line_
     }
 }
 
-/// Checks a file that reads the same as lines and as a stream.
+/// Checks a file that yields the same as lines and as a stream.
 #[track_caller]
 fn check(input: impl AsRef<[u8]>, expected: &str) {
     check_as(LISTS, &Limits::default(), input.as_ref(), expected, &[0, 1000]);
@@ -303,7 +303,7 @@ fn after_a_document_over_many_lines_broke_off_reading_resumes_at_an_opening_brac
          f:3 (byte 37): bad record: expected ',' or '}'
          7:67 d",
     );
-    // The missing brackets are noticed where the next document starts.
+    // The missing brackets are detected at the start of the next document.
     check(
         "{\"units\":\n[{\"n\":\"a\"}\n{\"units\":\n[{\"n\":\"b\"}]}\n",
         "2:11 a
@@ -400,7 +400,7 @@ fn an_input_that_fails_says_so_once() {
 
 #[track_caller]
 fn value<T>(text: &str, read: impl FnOnce(&mut Cursor<'static>) -> Result<T, Fault>) -> Result<T, usize> {
-    // Leaked, so that what is read may borrow from it.
+    // Leaked so that the result may borrow from it.
     let text = format!(" {text} ").leak();
     let mut cursor = Cursor::new(text, 0, 100);
     let value = read(&mut cursor).map_err(|fault| fault.at)?;
@@ -510,7 +510,7 @@ fn strings_with_escapes() {
     }
 }
 
-/// Any value, read with every means that the cursor has for one.
+/// Reads any value with each of the cursor's methods for it.
 fn tree(cursor: &mut Cursor<'_>) -> Result<serde_json::Value, Fault> {
     let start = cursor.clone();
     Ok(match cursor.peek() {
@@ -534,7 +534,7 @@ fn tree(cursor: &mut Cursor<'_>) -> Result<serde_json::Value, Fault> {
             Scalar::Null => serde_json::Value::Null,
             Scalar::Bool(value) => value.into(),
             Scalar::String(text) => text.into(),
-            // What is whole comes out of the cursor as it does out of serde_json; fractions and giants are floats.
+            // Integers equal serde_json's; fractions and large numbers are floats.
             Scalar::Number(digits) if digits.contains(['.', 'e', 'E']) => start.clone().f64()?.into(),
             Scalar::Number(digits) if digits.starts_with('-') && digits != "-0" => start
                 .clone()
@@ -549,7 +549,7 @@ fn tree(cursor: &mut Cursor<'_>) -> Result<serde_json::Value, Fault> {
     })
 }
 
-/// The value with its floats rounded: serde_json reads them quickly rather than to the last bit.
+/// The value with rounded floats: serde_json's fast float parsing is not exact to the last bit.
 fn rounded(value: serde_json::Value) -> serde_json::Value {
     match value {
         serde_json::Value::Number(number) if number.is_f64() => {
@@ -585,7 +585,7 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// serde_json is the judge of what is JSON and what it means, also of text with a few bytes changed.
+    /// serde_json is the reference for valid JSON and its meaning, including text with a few bytes changed.
     #[test]
     fn what_is_json_is_decided_as_by_serde_json(
         value in json(),
@@ -602,7 +602,7 @@ proptest! {
         let mut cursor = Cursor::new(&text, 0, 100);
         let ours = tree(&mut cursor).ok().filter(|_| cursor.peek().is_none());
         prop_assert_eq!(ours.clone().map(rounded), serde_json::from_str(&text).ok().map(rounded));
-        // Stepping over a value ends where reading it does.
+        // Skipping a value ends at the same position as reading it.
         if ours.is_some() {
             let mut over = Cursor::new(&text, 0, 100);
             prop_assert_eq!(over.skip().map(str::trim), Ok(text.trim()));

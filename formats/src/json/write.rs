@@ -32,7 +32,8 @@ pub(crate) fn string<W: Write + ?Sized>(out: &mut W, text: &str) -> io::Result<(
 /// Writes a number, or `"NaN"`, `"Infinity"` or `"-Infinity"` as protobuf's JSON mapping does.
 pub(crate) fn double(out: &mut dyn Write, value: f64) -> io::Result<()> {
     if value.is_finite() {
-        // The debug form is the shortest one that reads back the same, with an exponent when that is shorter.
+        // The debug form is the shortest that parses back to the same value; it has an exponent if that is
+        // shorter.
         write!(out, "{value:?}")
     } else if value.is_nan() {
         out.write_all(b"\"NaN\"")
@@ -53,13 +54,13 @@ pub(crate) fn hex(out: &mut Vec<u8>, id: u64) {
     out.extend_from_slice(digits.as_flattened());
 }
 
-/// Eight hexadecimal digits, all at once: each goes into a byte of its own, the first into the highest.
+/// Computes eight hexadecimal digits at once: one per byte, the first in the highest byte.
 fn hex_digits(number: u32) -> [u8; 8] {
     let spread = u64::from(number);
     let spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff;
     let spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
     let spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // Adding six carries what is above nine into the next bit.
+    // Adding six carries digits above nine into the next bit.
     let letters = (spread + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
     let from_nine_to_a = u64::from(b'a' - b'9' - 1);
     (spread + 0x3030_3030_3030_3030 + letters * from_nine_to_a).to_be_bytes()
@@ -70,7 +71,7 @@ fn hex_digits(number: u32) -> [u8; 8] {
 pub(crate) struct Commas(bool);
 
 impl Commas {
-    /// Writes a comma but before the first.
+    /// Writes a comma before every element except the first.
     pub(crate) fn next(&mut self, out: &mut Vec<u8>) {
         if std::mem::replace(&mut self.0, true) {
             out.push(b',');

@@ -1,4 +1,4 @@
-//! A loss is named if and only if what is written is not read back as it was.
+//! A loss is reported if and only if the written span is read back differently.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::Limits;
 use astracer_model::span::{Event, Resource, Scope, SpanKind, Status};
 use astracer_model::{SpanId, TraceId};
 
-/// The formats that can't hold everything.
+/// The formats with losses.
 const NARROW: [Format; 3] = [Format::JaegerJson, Format::ZipkinJson, Format::HTrace];
 
 fn losses(format: Format, span: &Span<'_>) -> Vec<Loss> {
@@ -19,7 +19,7 @@ fn losses(format: Format, span: &Span<'_>) -> Vec<Loss> {
     losses.counts().map(|(loss, _)| loss).collect()
 }
 
-/// The span as it is read from what was written of it, its attributes in the order of their names.
+/// The span read back from its written form, with attributes sorted by name.
 fn read_back(format: Format, span: &Span<'_>) -> Span<'static> {
     let mut text = Vec::new();
     let mut writer = crate::writer(format, Box::new(&mut text)).expect("the format is written");
@@ -32,7 +32,7 @@ fn read_back(format: Format, span: &Span<'_>) -> Span<'static> {
     sorted(kept.spans.pop().expect("a span"))
 }
 
-/// No format promises an order of attributes.
+/// No format guarantees an order of attributes.
 fn sorted(mut span: Span<'static>) -> Span<'static> {
     let mut resource = Resource::clone(&span.resource);
     resource.attributes.sort_by(|a, b| a.key.cmp(&b.key));
@@ -41,7 +41,7 @@ fn sorted(mut span: Span<'static>) -> Span<'static> {
     span
 }
 
-/// A span that every format holds, with something in each field that they share.
+/// A span that every format represents fully, with a value in each shared field.
 fn plain() -> Span<'static> {
     let millis = |millis: u64| UnixNanos(1_700_000_000_000_000_000 + millis * 1_000_000);
     Span {
@@ -185,7 +185,7 @@ fn each_loss_is_named_where_it_happens() {
     }
 }
 
-/// Puts one group of fields of an arbitrary span into a plain one.
+/// Copies one group of fields of an arbitrary span into a plain one.
 fn graft(group: usize, from: Span<'static>) -> Span<'static> {
     let mut span = plain();
     match group {
@@ -200,7 +200,7 @@ fn graft(group: usize, from: Span<'static>) -> Span<'static> {
         8 => (span.flags, span.shared, span.parents) = (from.flags, from.shared, from.parents),
         _ => (span.dropped_attributes, span.dropped_events) = (from.dropped_attributes, from.dropped_events),
     }
-    // Beyond this no format has room for what is rounded up, and links to no span say nothing.
+    // Larger times overflow when rounded up, and links without a span id carry no information.
     span.start = span.start.map(|time| UnixNanos(time.0 / 2));
     span.end = span.end.map(|time| UnixNanos(time.0 / 2));
     span.links.iter_mut().for_each(|link| (link.span_id.0 |= 1, link.trace_id.0 |= 1).0);

@@ -1,4 +1,4 @@
-//! Spans that are written as they come, each into the text or bytes of its resource and scope.
+//! Incremental grouping of spans: each is written at once into the text or bytes of its resource and scope.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,45 +7,45 @@ use rapidhash::fast::RandomState;
 
 use astracer_model::span::{Resource, Scope, Span};
 
-/// An export request under way, as far as JSON and protobuf share it.
+/// An export request in progress; JSON and protobuf share this part.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     resources: Vec<OfResource>,
-    /// Where the spans of a resource stand, and of a scope in it, by the addresses of what they share. The `Arc`s in
-    /// `resources` keep an address from being given to something else.
+    /// The index of each resource, and of each scope in it, by address. The `Arc`s in `resources` keep
+    /// addresses from being reused.
     by_resource: HashMap<usize, usize, RandomState>,
     by_scope: HashMap<(usize, usize), usize, RandomState>,
-    /// Where the last span went: in which resource, in which scope of it.
+    /// The resource and scope of the last span.
     last: (usize, usize),
     spans: usize,
     bytes: usize,
-    /// Emptied buffers, for their memory.
+    /// Emptied buffers, kept for their capacity.
     spare: Vec<Vec<u8>>,
 }
 
-/// What was gathered of a resource.
+/// The spans of one resource.
 #[derive(Debug)]
 pub(crate) struct OfResource {
     pub(crate) resource: Arc<Resource>,
     pub(crate) scopes: Vec<OfScope>,
 }
 
-/// What was gathered of a scope.
+/// The spans of one scope.
 #[derive(Debug)]
 pub(crate) struct OfScope {
     pub(crate) scope: Arc<Scope>,
-    /// What was written of its spans.
+    /// The encoded spans.
     pub(crate) spans: Vec<u8>,
 }
 
-/// This many buffers are kept for their memory.
+/// The number of emptied buffers that are kept.
 const SPARE_MAX: usize = 64;
 
 impl Gathered {
-    /// Writes a span behind others of its resource and scope.
+    /// Writes a span after the others of its resource and scope.
     ///
-    /// Resources, and scopes, are the same if they are one in memory or equal to those of the span before; beyond that
-    /// they are not compared.
+    /// Resources, and scopes, are the same if they share an address or equal those of the previous span;
+    /// otherwise they are not compared.
     #[inline]
     pub(crate) fn add(&mut self, span: &Span<'_>, write: impl FnOnce(&mut Vec<u8>, &Span<'_>)) {
         self.last = self.place(span);
@@ -56,22 +56,22 @@ impl Gathered {
         self.spans += 1;
     }
 
-    /// How many spans were added since the start.
+    /// The number of spans added since the start.
     pub(crate) fn spans(&self) -> usize {
         self.spans
     }
 
-    /// How much was written of them.
+    /// The number of bytes written for them.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What was gathered, in the order of its coming.
+    /// The groups, in order of first occurrence.
     pub(crate) fn resources(&self) -> &[OfResource] {
         &self.resources
     }
 
-    /// Forgets the spans.
+    /// Removes all spans.
     pub(crate) fn clear(&mut self) {
         for scope in self.resources.drain(..).flat_map(|resource| resource.scopes) {
             if self.spare.len() < SPARE_MAX {
@@ -83,7 +83,7 @@ impl Gathered {
         (self.last, self.spans, self.bytes) = ((0, 0), 0, 0);
     }
 
-    /// In which resource and in which scope of it a span belongs.
+    /// The indices of the resource and scope to which a span belongs.
     fn place(&mut self, span: &Span<'_>) -> (usize, usize) {
         let resource = match self.resources.get(self.last.0) {
             Some(last) if Arc::ptr_eq(&last.resource, &span.resource) => self.last.0,

@@ -1,4 +1,4 @@
-//! Arbitrary spans, and a sink that keeps what it gets.
+//! Test support: arbitrary spans, and a sink that keeps everything.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status}
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// The same cases on each run.
+/// A configuration that draws the same cases on each run.
 pub(crate) fn cases(count: u32) -> ProptestConfig {
     ProptestConfig {
         cases: count,
@@ -24,11 +24,11 @@ pub(crate) fn cases(count: u32) -> ProptestConfig {
     }
 }
 
-/// What a reader said of a file.
+/// Everything that a reader delivered for one file.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) spans: Vec<Span<'static>>,
-    /// For each span its record, and the line and byte where that starts.
+    /// The record of each span, with its line and byte.
     pub(crate) records: Vec<(Vec<u8>, u64, u64)>,
     pub(crate) problems: Vec<String>,
     pub(crate) skipped: Vec<String>,
@@ -50,7 +50,7 @@ impl Sink for Kept {
 }
 
 impl Kept {
-    /// Checks that these spans came, in any order, and nothing else.
+    /// Checks that exactly these spans were delivered, in any order.
     #[track_caller]
     pub(crate) fn assert_spans(mut self, expected: &[Span<'_>]) {
         assert_eq!(self.problems, [""; 0]);
@@ -131,7 +131,7 @@ fn scope() -> impl Strategy<Value = Arc<Scope>> {
     )
 }
 
-/// A span without NaN, which equals nothing.
+/// A span without NaN, which does not equal itself.
 fn span() -> impl Strategy<Value = Span<'static>> {
     let small = || prop_oneof![Just(0), Just(1), any::<u32>()];
     let kinds = (0i64..=5, 0i64..=2);

@@ -1,4 +1,4 @@
-//! What is known of a resource or scope before its spans are read.
+//! The part of a resource or scope that must be known before its spans are read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use memchr::memmem::Finder;
 use crate::json::{Cursor, Fault, Out, Why};
 use crate::reuse::Reuse;
 
-/// The members of a group of spans beside the spans.
+/// The members of a group of spans other than the spans.
 pub(super) struct Head<'a> {
-    /// Where the resource or scope starts, and its text.
+    /// The start and the text of the resource or scope.
     subject: Option<(Cursor<'a>, &'a str)>,
     schema_url: Cow<'a, str>,
 }
 
 impl<'a> Head<'a> {
-    /// Reads on from a cursor, which itself stays, until nothing more is needed: past the `groups` of spans only if
-    /// the `subject` stands behind them, or if there is a schema URL ahead.
+    /// Reads ahead of a cursor, which does not move, as far as needed: past the `groups` of spans only if the
+    /// `subject` follows them, or if a schema URL may.
     pub(super) fn ahead(
         cursor: &Cursor<'a>,
         subject: &[&str],
@@ -39,14 +39,14 @@ impl<'a> Head<'a> {
             }
             Ok(())
         });
-        // What is wrong behind the subject will be met again when the spans are read.
+        // A fault after the subject is found again when the spans are read.
         if head.subject.is_none() {
             read?;
         }
         Ok(head)
     }
 
-    /// Steps over a member that is not spans, without looking for its end a second time.
+    /// Skips a member that is not spans; the end of the subject is known already.
     pub(super) fn step_over(&self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
         cursor.peek();
         match &self.subject {
@@ -56,7 +56,7 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    /// The resource or scope. If it can't be read that is reported, and the spans get an empty one.
+    /// The resource or scope. If it cannot be read, that is reported, and the spans get an empty one.
     pub(super) fn subject<T: Default>(
         &self,
         reuse: &mut Reuse<T>,
@@ -76,12 +76,12 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Tells whether a schema URL may stand further on in a text. Each byte is searched once.
+/// Determines whether a schema URL may follow in a text. Each byte is searched once.
 pub(super) struct SchemaAhead {
     finder: Finder<'static>,
-    /// From the one byte of the file to the other there is none.
+    /// A range of the file without a schema URL.
     without: (u64, u64),
-    /// True if there is one at the end of that range.
+    /// True if a schema URL is at the end of that range.
     found: bool,
 }
 

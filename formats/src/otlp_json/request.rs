@@ -1,23 +1,23 @@
-//! An export request under way: spans are written as they come, each into the text of its resource and scope.
+//! An export request in progress: each span is written at once into the text of its resource and scope.
 
 use super::text;
 use crate::otlp::gathered::{Gathered, OfResource, OfScope};
 use astracer_model::span::Span;
 
-/// Gathers spans of any traces for one request, which becomes one line.
+/// Collects spans of any traces for one request, which becomes one line.
 ///
-/// Nothing is kept of a span but its text, so spans that borrow from a reader's buffer need not be copied first. Memory
-/// is what the line will take; the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
+/// Only the text of a span is kept, so spans may borrow from a reader's buffer. Memory is that of the line;
+/// the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
 #[derive(Debug, Default)]
 pub struct Request {
     gathered: Gathered,
 }
 
 impl Request {
-    /// Adds a span. Spans of one resource and scope stand together, in the order of their coming.
+    /// Adds a span. Spans of one resource and scope are adjacent, in the order added.
     ///
-    /// Resources, and scopes, are the same if they are one in memory or equal to those of the span before; beyond that
-    /// they are not compared.
+    /// Resources, and scopes, are the same if they share an address or equal those of the previous span;
+    /// otherwise they are not compared.
     pub fn add(&mut self, span: &Span<'_>) {
         self.gathered.add(span, |text, span| {
             if !text.is_empty() {
@@ -27,17 +27,18 @@ impl Request {
         });
     }
 
-    /// How many spans were added since the last line.
+    /// The number of spans added since the last line.
     pub fn spans(&self) -> usize {
         self.gathered.spans()
     }
 
-    /// How long the line is by now, resources and scopes aside.
+    /// The length of the line so far, without resources and scopes.
     pub fn bytes(&self) -> usize {
         self.gathered.bytes()
     }
 
-    /// Appends the request as a line with its end to `out`, and starts a new one. Without spans nothing is appended.
+    /// Appends the request to `out` as a line, including its end, and starts a new one. Without spans it
+    /// appends nothing.
     pub fn take_line(&mut self, out: &mut Vec<u8>) {
         if self.spans() == 0 {
             return;

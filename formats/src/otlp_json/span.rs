@@ -101,7 +101,7 @@ fn link<'a>(cursor: &mut Cursor<'a>) -> Result<Link<'a>, Fault> {
     Ok(link)
 }
 
-/// Zero is protobuf's way to say nothing.
+/// Zero means unset in protobuf.
 fn time(cursor: &mut Cursor<'_>) -> Result<Option<UnixNanos>, Fault> {
     Ok(Some(UnixNanos(cursor.u64()?)).filter(|time| time.0 != 0))
 }

@@ -1,4 +1,4 @@
-//! Requests as recorders write them, and what is wrong with some.
+//! Requests as recorders write them, valid and invalid.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn write(spans: &[Span<'_>]) -> String {
     String::from_utf8(out).expect("JSON is text")
 }
 
-/// A span with all that OTLP has, and how the writer writes it.
+/// A span that uses every field of OTLP, and its text as the writer writes it.
 fn full() -> (Span<'static>, &'static str) {
     let trace_id = TraceId(0x5b8efff798038103d269b633813fc60c);
     let span = Span {
@@ -142,7 +142,7 @@ fn every_field_is_read_under_its_name_in_protobuf() {
                 snake.push(char.to_ascii_lowercase());
             }
         } else if char == '"' && quoted.len() > 1 {
-            // A string's content stays as it is until it turns out to be a key.
+            // A string's content is copied unchanged until it proves to be a key.
             let start = quoted[..quoted.len() - 1].rfind('"').unwrap_or(0);
             if start > 0 {
                 snake.push_str(&quoted[..start]);
@@ -262,7 +262,7 @@ fn spans_of_every_kind() {
     assert_eq!(kept.spans[0].trace_state, "state.2");
 }
 
-/// A request with one span, from that span's members.
+/// A request with one span that has these members.
 fn request(members: &str) -> String {
     format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"spanId":"01",{members}}}]}}]}}]}}"#)
 }
@@ -359,7 +359,7 @@ fn logs_and_metrics_are_no_spans() {
 
 #[track_caller]
 fn check_problem(request: &str, at: &str, problem: &str) {
-    // Broken requests between good ones, so that what is good is seen to come through.
+    // Broken requests between good ones, which must come through.
     let good = request_of_two();
     let input = format!("{good}\n{request}\n{good}\n");
     let kept = read(&input);
@@ -407,9 +407,9 @@ fn nesting_is_bounded() {
         let nested = r#"{"arrayValue":{"values":["#.repeat(levels) + &"]}}".repeat(levels);
         request(&format!(r#""attributes":[{{"key":"a","value":{nested}}}]"#))
     };
-    // The value of an attribute is at level 10, and each level of it takes three.
+    // The value of an attribute is at level 10, and each of its levels takes three.
     assert_eq!(read(value(30)).spans.len(), 1);
-    // The innermost list, in its value, is one too deep.
+    // The innermost list, in its value, is one level too deep.
     let request = value(31);
     check_problem(&request, r#"{"values":[]"#, "is over a limit: nested too deeply");
     let kept = read(value(50_000));
@@ -455,7 +455,7 @@ fn a_mark_is_only_what_the_writer_writes() {
 proptest! {
     #![proptest_config(cases(50))]
 
-    /// Whatever the input: no panic, and no span twice.
+    /// On any input: no panic, and no span twice.
     #[test]
     fn mangled_requests_are_read_without_panic(
         spans in spans(),

@@ -1,4 +1,4 @@
-//! Spans, resources and scopes as the text of OTLP JSON.
+//! Writing spans, resources and scopes as OTLP JSON.
 
 use crate::json::write::{Commas, hex};
 use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
@@ -103,7 +103,7 @@ fn link(out: &mut Vec<u8>, link: &Link<'_>) {
     put(out, "}");
 }
 
-/// Opens an object that starts with ids. An id of zero is none, which is written as such.
+/// Opens an object that starts with ids. A zero id is written as an empty string.
 fn ids(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId) {
     put(out, "{\"traceId\":\"");
     if trace_id != TraceId::ZERO {
@@ -125,7 +125,7 @@ fn time_member(out: &mut Vec<u8>, key: &str, time: UnixNanos) {
     put(out, "\"");
 }
 
-/// Appends a member behind others, unless its text is empty.
+/// Appends a member after others, unless its text is empty.
 pub(super) fn text_member(out: &mut Vec<u8>, key: &str, text: &str) {
     if text.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! OTLP JSON lines: one export request a line, as the collector's file exporter writes them.
+//! OTLP JSON lines: one export request per line, as the Collector's file exporter writes them.
 
 use std::io::{self, Write};
 
@@ -6,13 +6,13 @@ use super::Request;
 use crate::TraceWriter;
 use astracer_model::span::Span;
 
-/// A request is no longer than this; larger traces take several lines, so that no reader has to hold a giant.
+/// The largest request. Larger traces take several lines, so that no reader has to hold an enormous one.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
 
-/// Text that is gathered before it is written.
+/// The buffer is written to the output at this size.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Writes each trace as a request on a line of its own.
+/// Writes each trace as a request on its own line.
 pub(crate) struct Writer<'w> {
     out: Box<dyn Write + 'w>,
     request: Request,
@@ -35,7 +35,7 @@ impl<'w> Writer<'w> {
 ///
 /// # Errors
 ///
-/// If `out` can't be written to. A vector always can.
+/// If `out` cannot be written. Writing to a vector never fails.
 pub fn write_request(out: &mut dyn Write, spans: &[Span<'_>]) -> io::Result<()> {
     let (mut request, mut line) = (Request::default(), Vec::new());
     spans.iter().for_each(|span| request.add(span));

@@ -1,4 +1,4 @@
-//! From OTLP's messages to spans, resources and scopes.
+//! Conversion of OTLP messages to spans, resources and scopes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,21 +10,24 @@ use astracer_model::span::{Event, Link, Resource, Scope, Span, SpanKind, Status}
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// Values nested deeper than this are refused whatever the limit says: reading them recurses.
+/// Values nested deeper than this are refused whatever the configured limit is, because reading them
+/// recurses.
 const NESTING_HARD_MAX: usize = 256;
 
-/// The levels of messages above a span's attributes (request, resource's, scope's, span), and fewer above a resource's.
+/// The levels of messages above a span's attributes: request, resource's spans, scope's spans, span. A
+/// resource's attributes have fewer.
 const SPAN_LEVELS: usize = 4;
 const RESOURCE_LEVELS: usize = 3;
 
-/// The fields of a group of spans beside the spans: those of a resource and those of a scope are numbered alike.
+/// The fields of a group of spans other than the spans. Those of a resource and those of a scope have the
+/// same numbers.
 pub(super) struct Head<'a> {
     pub(super) subject: Bytes<'a>,
     pub(super) schema_url: &'a str,
 }
 
 impl<'a> Head<'a> {
-    /// What can be read of it; the rest will be met again when the spans are read.
+    /// Reads as much as possible; a fault in the rest is found again when the spans are read.
     pub(super) fn of(message: Bytes<'a>) -> Self {
         let mut head = Self { subject: Bytes { bytes: &[], at: message.at, cut: false }, schema_url: "" };
         let mut fields = Fields::of(message);
@@ -224,7 +227,7 @@ fn values<'a>(
     Ok(())
 }
 
-/// How many messages more may lie in each other.
+/// The number of levels that may still be opened.
 #[derive(Clone, Copy)]
 struct Depth(usize);
 
@@ -246,7 +249,7 @@ fn span_id(field: &Field<'_>) -> Result<SpanId, Fault> {
     id(field).map(|bytes| SpanId(bytes.map_or(0, u64::from_be_bytes)))
 }
 
-/// The bytes of an id; none is no id.
+/// The bytes of an id; an empty field is no id.
 fn id<const N: usize>(field: &Field<'_>) -> Result<Option<[u8; N]>, Fault> {
     let Bytes { bytes, at, .. } = field.whole()?;
     match bytes.try_into() {
@@ -256,7 +259,7 @@ fn id<const N: usize>(field: &Field<'_>) -> Result<Option<[u8; N]>, Fault> {
     }
 }
 
-/// Zero is protobuf's way to say nothing.
+/// Zero means unset in protobuf.
 fn time(field: &Field<'_>) -> Result<Option<UnixNanos>, Fault> {
     Ok(Some(UnixNanos(field.fixed64()?)).filter(|time| time.0 != 0))
 }

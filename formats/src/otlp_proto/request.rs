@@ -1,35 +1,36 @@
-//! An export request under way: spans are written as they come, each behind others of its resource and scope.
+//! An export request in progress: each span is written at once after the others of its resource and scope.
 
 use super::write::{self, Room};
 use crate::otlp::gathered::{Gathered, OfResource, OfScope};
 use astracer_model::span::Span;
 
-/// Gathers spans of any traces for one request.
+/// Collects spans of any traces for one request.
 ///
-/// Nothing is kept of a span but its message, so spans that borrow from a reader's buffer need not be copied first.
-/// Memory is what the request will take; the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
+/// Only the message of a span is kept, so spans may borrow from a reader's buffer. Memory is that of the
+/// request; the caller bounds it by [`bytes`](Self::bytes) or [`spans`](Self::spans).
 #[derive(Debug, Default)]
 pub struct Request {
     gathered: Gathered,
 }
 
 impl Request {
-    /// Adds a span. Spans of one resource and scope stand together, in the order of their coming.
+    /// Adds a span. Spans of one resource and scope are adjacent, in the order added.
     pub fn add(&mut self, span: &Span<'_>) {
         self.gathered.add(span, write::scope_span);
     }
 
-    /// How many spans were added since the last request.
+    /// The number of spans added since the last request.
     pub fn spans(&self) -> usize {
         self.gathered.spans()
     }
 
-    /// How long the request is by now, resources and scopes aside.
+    /// The length of the request so far, without resources and scopes.
     pub fn bytes(&self) -> usize {
         self.gathered.bytes()
     }
 
-    /// Appends the request behind its length to `out`, and starts a new one. Without spans nothing is appended.
+    /// Appends the request to `out`, preceded by its length, and starts a new one. Without spans it appends
+    /// nothing.
     pub fn take_delimited(&mut self, out: &mut Vec<u8>) {
         if self.spans() == 0 {
             return;

@@ -1,7 +1,7 @@
-//! How large a span is in OTLP, without writing it.
+//! The size of a span in OTLP, computed without writing it.
 //!
-//! This is the yardstick by which recordings of different formats are compared: the bytes that a span's message takes
-//! in a request, without its tag and length there, as SDKs write it: ids in full, and a status even if it is unset.
+//! Recordings of different formats are compared by this size: the bytes of a span's message in a request,
+//! without its tag and length there, as SDKs write it, with full ids and a status even if it is unset.
 
 use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
 use astracer_model::span::{Event, Link, Span};
@@ -11,7 +11,8 @@ use astracer_model::value::{Attribute, Value};
 const TRACE_ID: usize = 1 + 1 + 16;
 const SPAN_ID: usize = 1 + 1 + 8;
 
-/// The bytes of a span as an OTLP protobuf message, with its [further parents](astracer_model::Span::parents) as links.
+/// The number of bytes of a span as an OTLP protobuf message, with its [further
+/// parents](astracer_model::Span::parents) as links.
 pub fn otlp_size(span: &Span<'_>) -> usize {
     let status = text(&span.status_message) + if span.status as u8 == 0 { 0 } else { 1 + 1 };
     let kind = if span.kind as u8 == 0 { 0 } else { 1 + 1 };
@@ -78,12 +79,12 @@ fn value_size(value: &Value<'_>) -> usize {
     }
 }
 
-/// An attribute that is true.
+/// The size of an attribute with the value true.
 fn mark(key: &str) -> usize {
     message(text(key) + message(1 + 1))
 }
 
-/// A field of this many bytes of content, under a number below 16.
+/// The size of a field with this many bytes of content and a number below 16.
 fn message(len: usize) -> usize {
     1 + varint(len as u64) + len
 }
@@ -100,7 +101,7 @@ fn fixed64(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + 8 }
 }
 
-/// Seven bits a byte, and one byte for zero.
+/// The size of a varint: seven bits per byte, and one byte for zero.
 fn varint(value: u64) -> usize {
     (70 - (value | 1).leading_zeros() as usize) / 7
 }

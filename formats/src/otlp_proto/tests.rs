@@ -1,4 +1,4 @@
-//! Requests made by prost from independent definitions of OTLP's messages, and what is wrong with some.
+//! Requests made by prost from independent definitions of OTLP's messages, valid and invalid.
 
 use std::sync::Arc;
 
@@ -305,7 +305,7 @@ proptest! {
         }
     }
 
-    /// Byte for byte what prost writes, in the order of the fields' numbers.
+    /// Byte for byte the output of prost, in the order of the field numbers.
     #[test]
     fn a_span_is_written_as_prost_writes_it(spans in spans()) {
         for span in &spans {
@@ -320,7 +320,7 @@ proptest! {
         let mut bytes = Vec::new();
         write_request(&mut bytes, &spans);
         let message = proto::Request::decode(&bytes[..]).unwrap();
-        // Each resource and scope is there once: spans share them by address.
+        // Each resource and scope occurs once: spans share them by address.
         let scopes = message.resource_spans.iter().flat_map(|unit| &unit.scope_spans);
         let mut pairs: Vec<_> =
             spans.iter().map(|span| (Arc::as_ptr(&span.resource), Arc::as_ptr(&span.scope))).collect();
@@ -370,7 +370,7 @@ fn small(id: u64) -> Span<'static> {
     Span { trace_id: TraceId(7), span_id: SpanId(id), name: "n".into(), ..Span::default() }
 }
 
-/// Lengths of one, two, three and four bytes, of messages in each other.
+/// Lengths of one, two, three and four bytes, in nested messages.
 #[test]
 fn long_messages_get_long_lengths() {
     for len in [100, 127, 128, 16_300, 16_400, 2_097_000, 2_097_200] {
@@ -436,7 +436,7 @@ fn old_versions_and_unknown_fields() {
     library.scope = Some(proto::Scope { name: "l".to_owned(), ..proto::Scope::default() });
     unit.extend([0xc2, 0x3e]);
     library.encode_length_delimited(&mut unit).expect("memory can be written to");
-    // Field 99 in each wire type there is.
+    // Field 99 in each wire type.
     unit.extend([0x98, 0x06, 0x01]);
     unit.extend([0x99, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]);
     unit.extend([0x9a, 0x06, 2, 9, 9]);
@@ -450,7 +450,7 @@ fn old_versions_and_unknown_fields() {
     assert_eq!((kept.spans.len(), &*kept.spans[0].scope.name), (1, "l"));
 }
 
-/// A request of three spans of which the second is replaced by some bytes, in front of a good request.
+/// A request of three spans, the second replaced by the given bytes, followed by a good request.
 #[track_caller]
 fn check_span(second: &[u8], at: usize, problem: &str) {
     let group = |span: &[u8]| {
@@ -502,7 +502,8 @@ fn nesting_is_bounded() {
     assert_eq!(kept.spans, [small(2)]);
     assert_eq!(kept.problems.len(), 1);
     assert!(kept.problems[0].ends_with("is over a limit: nested too deeply"), "{:?}", kept.problems);
-    // Far deeper than any stack, made by hand from the inside out; lengths grow, so the limit on size is no help.
+    // Far deeper than any stack, built from the inside out; lengths grow, so the size limit does not catch
+    // it.
     let mut value = Vec::new();
     for _ in 0..4_000 {
         let mut list = vec![0x0a];
@@ -582,7 +583,7 @@ fn a_request_cut_off_anywhere_gives_the_spans_before_the_cut() {
             let before =
                 records.iter().filter(|(bytes, _, start)| *start as usize + bytes.len() <= end).count();
             assert_eq!(kept.spans.len(), before, "cut at {end}");
-            // A cut between two of them is none.
+            // A cut between two requests is not a problem.
             if !kept.problems.is_empty() {
                 assert_eq!(kept.problems, [format!("f (byte {end}): ends too early: ends inside a message")]);
             }

@@ -1,25 +1,25 @@
-//! Protobuf's wire format: the fields of a message, one after the other.
+//! Protobuf's wire format: iteration over the fields of a message.
 
-/// The wire type of what has a length in front: messages, text, bytes.
+/// The wire type of fields with a length: messages, text, bytes.
 pub(super) const LEN: u8 = 2;
 
-/// Why and where a message can't be read on.
+/// A parse error and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// The byte of the unit.
+    /// The byte offset in the unit.
     pub(super) at: usize,
     pub(super) why: Why,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// What stands there is not what the format asks for.
+    /// The bytes do not follow the format.
     Bad(&'static str),
-    /// Messages in each other beyond the limit.
+    /// Messages are nested beyond the limit.
     TooDeep,
-    /// The unit was cut off, which is reported elsewhere.
+    /// The unit is truncated, which is reported elsewhere.
     Cut,
-    /// Nothing is wrong, but the sink wants no more.
+    /// Nothing is wrong, but the sink asked to stop.
     Stopped,
 }
 
@@ -27,17 +27,17 @@ pub(super) enum Why {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes<'a> {
     pub(super) bytes: &'a [u8],
-    /// Where they start in the unit.
+    /// The offset of the first byte in the unit.
     pub(super) at: usize,
-    /// True if the input ended before they did.
+    /// True if the input ended before the content did.
     pub(super) cut: bool,
 }
 
-/// A field with its content.
+/// A field and its content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field<'a> {
     pub(super) number: u64,
-    /// Where its tag starts in the unit.
+    /// The offset of the tag in the unit.
     at: usize,
     content: Content<'a>,
 }
@@ -62,9 +62,9 @@ impl<'a> Fields<'a> {
         Self { message, at: 0 }
     }
 
-    /// The next field; `None` behind the last. Behind a fault there is no next one.
+    /// The next field; `None` after the last. After a fault there is no next field.
     ///
-    /// Only the last field of a message that is cut can be cut.
+    /// Only the last field of a truncated message can itself be truncated.
     pub(super) fn next(&mut self) -> Result<Option<Field<'a>>, Fault> {
         let bytes = self.message.bytes;
         if self.at == bytes.len() {
@@ -140,7 +140,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A message's fields, which may be cut.
+    /// The content as a message, which may be truncated.
     pub(super) fn message(&self) -> Result<Bytes<'a>, Fault> {
         match self.content {
             Content::Len(bytes) => Ok(bytes),
@@ -148,7 +148,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Bytes that are there in full.
+    /// The content, which must be complete.
     pub(super) fn whole(&self) -> Result<Bytes<'a>, Fault> {
         let bytes = self.message()?;
         if bytes.cut { Err(Fault { at: self.at, why: Why::Cut }) } else { Ok(bytes) }
@@ -165,7 +165,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A varint and the bytes it takes; `None` if it does not end within ten bytes or the slice.
+/// A varint and its size; `None` if it does not end within ten bytes or the slice.
 pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
     for (index, &byte) in bytes.iter().take(10).enumerate() {

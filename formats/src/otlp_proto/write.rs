@@ -1,8 +1,8 @@
-//! Writing export requests as protobuf, straight from spans: no message is built in between.
+//! Writing export requests as protobuf directly from spans, without building messages.
 //!
-//! A message's length stands in front of it, but is known only behind it. Room for the shortest form is left, and the
-//! message moved if it turns out longer: a few bytes for attributes, and once for each list of spans unless its length
-//! is about known, which costs less than to compute every length first.
+//! A message's length precedes it but is known only after it is written. Space for the shortest form is
+//! reserved, and the message moves if its length needs more: by a few bytes for attributes, and once per list
+//! of spans unless its length is roughly known. That costs less than computing every length first.
 
 use std::io::{self, BufWriter, Write};
 
@@ -12,10 +12,10 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::{Event, Link, Resource, Scope, Span};
 use astracer_model::value::{Attribute, Value};
 
-/// A request is no longer than this, so that no reader has to hold a giant.
+/// The largest request, so that no reader has to hold an enormous one.
 const SPANS_PER_REQUEST_MAX: usize = 1 << 12;
 
-/// Writes each trace as requests behind their lengths.
+/// Writes each trace as requests preceded by their lengths.
 pub(crate) struct Writer<'w> {
     out: BufWriter<Box<dyn Write + 'w>>,
     request: Vec<u8>,
@@ -50,14 +50,14 @@ const FIXED64: u8 = 1;
 const LEN: u8 = 2;
 const FIXED32: u8 = 5;
 
-/// The tag of a field, whose number is below 16.
+/// The tag of a field with a number below 16.
 const fn tag(number: u8, wire_type: u8) -> u8 {
     number << 3 | wire_type
 }
 
 /// Appends one export request: the body of an OTLP/HTTP request, or the message of a gRPC call.
 ///
-/// Spans of one resource and scope share them, wherever they stand in `spans`.
+/// Spans of one resource and scope share them, wherever they are in `spans`.
 pub fn write_request(out: &mut Vec<u8>, spans: &[Span<'_>]) {
     for (resource, spans) in groups(spans.iter(), |span| &span.resource) {
         resource_spans(out, resource, 0, |out| {
@@ -68,7 +68,7 @@ pub fn write_request(out: &mut Vec<u8>, spans: &[Span<'_>]) {
     }
 }
 
-/// Appends the spans of a resource, grouped by `scopes` into at least so many bytes.
+/// Appends the spans of a resource. `scopes` appends the groups, at least this many bytes.
 pub(super) fn resource_spans(
     out: &mut Vec<u8>,
     resource: &Resource,
@@ -82,7 +82,7 @@ pub(super) fn resource_spans(
     });
 }
 
-/// Appends the spans of a scope, which `spans` writes into at least so many bytes.
+/// Appends the spans of a scope. `spans` appends them, at least this many bytes.
 pub(super) fn scope_spans(
     out: &mut Vec<u8>,
     scope: &Scope,
@@ -151,7 +151,7 @@ fn span_fields(out: &mut Vec<u8>, span: &Span<'_>) {
         }
     });
     if span.flags != 0 {
-        // Number 16 is the first whose tag takes two bytes.
+        // Number 16 is the first with a tag of two bytes.
         out.extend_from_slice(&[0x80 | FIXED32, 1]);
         out.extend_from_slice(&span.flags.to_le_bytes());
     }
@@ -194,7 +194,7 @@ fn attributes(out: &mut Vec<u8>, number: u8, attributes: &[Attribute<'_>]) {
     }
 }
 
-/// An attribute that is true.
+/// Appends an attribute with the value true.
 fn mark(out: &mut Vec<u8>, number: u8, key: &str) {
     message(out, number, |out| {
         text(out, 1, key);
@@ -252,7 +252,7 @@ fn fixed64(out: &mut Vec<u8>, number: u8, value: u64) {
     }
 }
 
-/// Appends a message of whatever `fields` appends.
+/// Appends a message whose fields `fields` appends.
 #[inline]
 fn message(out: &mut Vec<u8>, number: u8, fields: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[tag(number, LEN), 0]);
@@ -266,7 +266,7 @@ fn message(out: &mut Vec<u8>, number: u8, fields: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// The same for one that will have at least so many bytes.
+/// Like [`message`], for a message with at least `len_min` bytes.
 fn long_message(out: &mut Vec<u8>, number: u8, len_min: usize, fields: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag(number, LEN));
     let room = Room::leave(out, len_min);
@@ -274,23 +274,24 @@ fn long_message(out: &mut Vec<u8>, number: u8, len_min: usize, fields: impl FnOn
     room.fill(out);
 }
 
-/// Room for the length of a message in front of it.
+/// Space reserved for a length before its message.
 pub(super) struct Room {
-    /// Where the message starts.
+    /// The start of the message.
     start: usize,
-    /// How many bytes were left free before that.
+    /// The number of bytes reserved before it.
     bytes: usize,
 }
 
 impl Room {
-    /// Leaves room for the length of a message that will have at least so many bytes.
+    /// Reserves space for the length of a message with at least `len_min` bytes.
     pub(super) fn leave(out: &mut Vec<u8>, len_min: usize) -> Self {
         let (_, bytes) = varint_bytes(len_min as u64);
         out.resize(out.len() + bytes, 0);
         Self { start: out.len(), bytes }
     }
 
-    /// Puts in the length of the message, which ends where `out` does. It moves if its length takes more room.
+    /// Writes the length of the message, which ends at the end of `out`. The message moves if its length
+    /// needs more space.
     pub(super) fn fill(self, out: &mut Vec<u8>) {
         let Self { start, bytes } = self;
         let len = out.len() - start;
@@ -313,7 +314,7 @@ fn varint(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Seven bits a byte, the lowest first; all but the last have the highest bit set.
+/// Seven bits per byte, the lowest first; all bytes but the last have the highest bit set.
 fn varint_bytes(mut value: u64) -> ([u8; 10], usize) {
     let (mut bytes, mut used) = ([0; 10], 0);
     while value >= 0x80 {

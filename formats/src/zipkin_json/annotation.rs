@@ -1,4 +1,4 @@
-//! Events as the text of annotations.
+//! Events in the text of annotations.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use astracer_model::span::Event;
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// Lists and objects inside an event's attributes go no deeper.
+/// The deepest nesting of lists and objects in an event's attributes.
 const NESTING_MAX: usize = 64;
 
-/// The event that an annotation tells of.
+/// The event that an annotation describes.
 pub(super) fn read(time: UnixNanos, text: Cow<'_, str>) -> Event<'_> {
     match parse(&text) {
         Some((name, attributes, dropped_attributes)) => {
@@ -22,7 +22,7 @@ pub(super) fn read(time: UnixNanos, text: Cow<'_, str>) -> Event<'_> {
     }
 }
 
-/// Name, attributes, and how many more there were.
+/// Name, attributes, and the number of discarded attributes.
 type Parsed = (String, Vec<Attribute<'static>>, u32);
 
 fn parse(text: &str) -> Option<Parsed> {
@@ -60,7 +60,7 @@ pub(super) fn parse_object(text: &str) -> Option<Vec<Attribute<'static>>> {
     cursor.peek().is_none().then(|| members.into_iter().map(Attribute::into_owned).collect())
 }
 
-/// The text of an event: its name if that is all there is to it, else as the specification has it.
+/// The text of an event: its name if it has nothing else, otherwise the specification's form.
 pub(super) fn write<'e>(event: &'e Event<'_>) -> Cow<'e, str> {
     if event.attributes.is_empty() && event.dropped_attributes == 0 && parse(&event.name).is_none() {
         return Cow::Borrowed(&event.name);

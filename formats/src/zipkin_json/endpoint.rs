@@ -1,4 +1,4 @@
-//! Endpoints: where a span ran, and who was at the other end.
+//! Endpoints: the node where a span ran, and its peer.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -17,20 +17,21 @@ const PEER_ADDRESS: &str = "network.peer.address";
 const PEER_PORT: &str = "network.peer.port";
 const REMOTE_IPV6: &str = "zipkin.remote.ipv6";
 
-/// The service name of a resource that has none: that of OpenTelemetry's default resource.
+/// The service name of a resource without one, as in OpenTelemetry's default resource.
 const UNKNOWN_SERVICE: &str = "unknown_service";
 
-/// A node in the service graph. Parts that are not known are empty.
+/// A node in the service graph. Unknown parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Endpoint<'a> {
     pub(super) service: Cow<'a, str>,
     pub(super) ipv4: Cow<'a, str>,
     pub(super) ipv6: Cow<'a, str>,
-    /// 0 if it is not known.
+    /// 0 if unknown.
     pub(super) port: u16,
 }
 
-/// Where the names and addresses of peers stand, best first: the ranks of the OpenTelemetry to Zipkin transformation.
+/// Attributes that name a peer or its address, best first: the ranks of the OpenTelemetry to Zipkin
+/// transformation.
 const PEERS: &[Peer] = &[
     Peer::name(PEER_SERVICE, true),
     Peer::name("server.address", false),
@@ -40,22 +41,23 @@ const PEERS: &[Peer] = &[
     Peer::socket("server.socket.address", "server.socket.port", false),
     Peer::name("net.sock.peer.name", true),
     Peer::socket("net.sock.peer.addr", "net.sock.peer.port", true),
-    // Not in the specification's list: what the collector's own translation from Zipkin wrote for years.
+    // Not in the specification's list: the Collector's own translation from Zipkin wrote it for years.
     Peer::socket("net.peer.ip", "net.peer.port", true),
     Peer::name("peer.hostname", true),
     Peer::socket("peer.address", "", true),
     Peer::name("db.name", false),
 ];
 
-/// What the keys of [`PEERS`] and [`REMOTE_IPV6`] begin with.
+/// Prefixes of the keys in [`PEERS`] and [`REMOTE_IPV6`].
 const PEER_PREFIXES: &[&str] = &["peer.", "server.", "net", "db.", "zipkin."];
 
 struct Peer {
     key: &'static str,
     is_socket: bool,
-    /// The key of a socket's port; empty if the address holds it.
+    /// The key of a socket's port; empty if the address contains it.
     port_key: &'static str,
-    /// False for what tells of the peer only on the asking side of a call; on the answering side it tells of itself.
+    /// False for attributes that describe the peer only on the client side of a call; on the server side they
+    /// describe the server itself.
     always: bool,
 }
 
@@ -70,7 +72,7 @@ impl Peer {
 }
 
 impl<'a> Endpoint<'a> {
-    /// Reads an endpoint; `null` is one of which nothing is known.
+    /// Reads an endpoint; `null` is an unknown endpoint.
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Self, Fault> {
         let mut endpoint = Self::default();
         cursor.object(|cursor, key| {
@@ -111,9 +113,9 @@ impl<'a> Endpoint<'a> {
         endpoint
     }
 
-    /// The endpoint that a span's attributes say is at the other end, if they do.
+    /// The peer that a span's attributes describe; empty if they describe none.
     pub(super) fn remote(kind: SpanKind, attributes: &'a [Attribute<'_>]) -> Option<Self> {
-        // Most spans tell nothing of a peer, and need not be asked for each name.
+        // Most spans have no attribute about a peer, and need no search for each name.
         let tells =
             |attribute: &Attribute<'_>| PEER_PREFIXES.iter().any(|start| attribute.key.starts_with(start));
         if !attributes.iter().any(tells) {
@@ -122,7 +124,7 @@ impl<'a> Endpoint<'a> {
         let asks = matches!(kind, SpanKind::Client | SpanKind::Producer);
         let mut endpoint = Self::default();
         for peer in PEERS.iter().filter(|peer| asks || peer.always) {
-            // Once there is an address, names of lower ranks are not wanted; once there is a name, addresses are.
+            // After an address, names of lower rank are ignored; after a name, addresses still count.
             let has_address = !endpoint.ipv4.is_empty() || !endpoint.ipv6.is_empty();
             if has_address || (!peer.is_socket && !endpoint.service.is_empty()) {
                 continue;
@@ -136,7 +138,7 @@ impl<'a> Endpoint<'a> {
             endpoint.take_ip(text);
         }
         if endpoint.port == 0 && !endpoint.service.is_empty() {
-            // Recorders know a peer's name and port without its address.
+            // Some recorders know a peer's name and port but not its address.
             endpoint.port = lookup(attributes, PEER_PORT).and_then(port).unwrap_or(0);
         }
         (!endpoint.is_empty()).then_some(endpoint)
@@ -158,7 +160,7 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Takes an address if the text is one.
+    /// Stores the text if it is an address.
     fn take_ip(&mut self, text: &'a str) -> bool {
         match IpVersion::of(text) {
             Some(IpVersion::V4) => self.ipv4 = text.into(),
@@ -168,13 +170,13 @@ impl<'a> Endpoint<'a> {
         true
     }
 
-    /// The attributes of a resource that has this endpoint.
+    /// Converts the endpoint into the attributes of a resource.
     pub(super) fn into_resource_attributes(self) -> Vec<Attribute<'a>> {
         attributes(self, [SERVICE_NAME, HOST_IP, LOCAL_IPV6, HOST_PORT])
     }
 
-    /// Adds to a span's attributes what this remote endpoint says beyond them. Those that are there stay as they are, but
-    /// the port, which as a tag is text, becomes a number again.
+    /// Adds to a span's attributes the parts of this remote endpoint that they lack. Existing attributes
+    /// stay, except that the port, which is text in a tag, becomes a number again.
     pub(super) fn add_to(self, span: &mut Span<'a>) {
         for own in span.attributes.iter_mut().filter(|own| own.key == PEER_PORT) {
             if self.port != 0 && port(&own.value) == Some(self.port) {
@@ -192,7 +194,7 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-/// What an endpoint says under these names: service, address, second address, port.
+/// The known parts of an endpoint under these names: service, address, second address, port.
 fn attributes<'a>(endpoint: Endpoint<'a>, names: [&'static str; 4]) -> Vec<Attribute<'a>> {
     let Endpoint { service, ipv4, ipv6, port } = endpoint;
     let (first, second) = if ipv4.is_empty() { (ipv6, Cow::Borrowed("")) } else { (ipv4, ipv6) };
@@ -207,7 +209,7 @@ fn attributes<'a>(endpoint: Endpoint<'a>, names: [&'static str; 4]) -> Vec<Attri
     attributes
 }
 
-/// True if the local endpoint says the same as this attribute of a resource.
+/// Returns true if the local endpoint contains this resource attribute.
 pub(super) fn is_local(attribute: &Attribute<'_>) -> bool {
     match (&*attribute.key, &attribute.value) {
         (SERVICE_NAME, Value::String(_)) => true,
@@ -218,7 +220,7 @@ pub(super) fn is_local(attribute: &Attribute<'_>) -> bool {
     }
 }
 
-/// The port of a span's peer, if this attribute is the one that has it and has it as a number.
+/// The port of a span's peer, if this attribute holds it as a number.
 pub(super) fn peer_port(attribute: &Attribute<'_>) -> Option<u16> {
     let is_number = matches!(attribute.value, Value::Int(_)) && attribute.key == PEER_PORT;
     if is_number { port(&attribute.value) } else { None }
@@ -231,7 +233,8 @@ enum IpVersion {
 }
 
 impl IpVersion {
-    /// The version of an address, if the text is one. As for Zipkin, `192.0.2.07` is one too.
+    /// The version of an address; `None` if the text is not an address. Like Zipkin, this accepts
+    /// `192.0.2.07`.
     fn of(text: &str) -> Option<Self> {
         let is_part = |part: &str| {
             part.len() <= 3 && part.bytes().all(|byte| byte.is_ascii_digit()) && part.parse::<u8>().is_ok()

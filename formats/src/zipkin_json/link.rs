@@ -1,15 +1,15 @@
-//! Links as tags, the way OpenTelemetry's collector writes them: `otlp.link.0` is
-//! `trace id|span id|tracestate|{attributes}|attributes dropped`.
+//! Links as tags, in the form of OpenTelemetry's Collector: `otlp.link.0` is `trace id|span
+//! id|tracestate|{attributes}|attributes dropped`.
 
 use super::super::plain_json::{into_text, write_members};
 use super::annotation::parse_object;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::{Link, Span};
 
-/// What the tag's name starts with.
+/// The prefix of the tag's name.
 const PREFIX: &str = "otlp.link.";
 
-/// Moves links out of a span's attributes, in the order of their numbers. What is no link stays.
+/// Moves links out of a span's attributes, in the order of their numbers. Other attributes stay.
 pub(super) fn lift(span: &mut Span<'_>) {
     let mut links = Vec::new();
     span.attributes.retain(|attribute| {
@@ -38,7 +38,7 @@ fn parse(text: &str) -> Option<Link<'static>> {
     })
 }
 
-/// True for the name of a tag that may be a link.
+/// Returns true for the name of a tag that may be a link.
 pub(super) fn is_key(key: &str) -> bool {
     key.strip_prefix(PREFIX).is_some_and(|number| number.parse::<u32>().is_ok())
 }

@@ -1,4 +1,4 @@
-//! What Zipkin can't hold of a span.
+//! The losses of a span in Zipkin's JSON.
 
 use super::super::keys::Keys;
 use super::super::losses::{Found, Loss, any_changes_in_json};
@@ -58,7 +58,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::LinkDetails, span.links.iter().any(|link| link.flags != 0));
 }
 
-/// What holds for any attribute that becomes a tag.
+/// Losses common to all attributes that become tags.
 fn tag<'k>(attribute: &'k Attribute<'_>, keys: &mut Keys<'k>, found: &mut Found) {
     found.add_if(Loss::AttributeRepeated, !keys.insert(&attribute.key));
     let key = &*attribute.key;
@@ -66,14 +66,14 @@ fn tag<'k>(attribute: &'k Attribute<'_>, keys: &mut Keys<'k>, found: &mut Found)
     found.add_if(Loss::ReservedName, reserved || matches!(key, otel_tags::ERROR | MORE_PARENTS));
 }
 
-/// True for the number of the remote endpoint's port, which is one again when it is read.
+/// Returns true for the remote endpoint's port as a number, which reading restores.
 fn is_remote_port(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
     peer_port(attribute).is_some_and(|port| {
         Endpoint::remote(span.kind, &span.attributes).is_some_and(|remote| remote.port == port)
     })
 }
 
-/// Zipkin takes any tag `error` for an error.
+/// Zipkin treats any tag `error` as an error.
 pub(super) fn is_untrue_error(attribute: &Attribute<'_>) -> bool {
     attribute.key == otel_tags::ERROR && text_of(&attribute.value) == "false"
 }

@@ -1,4 +1,4 @@
-//! One span.
+//! Reading one span.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use astracer_model::span::{Event, Resource, Scope, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
-/// What lasts from span to span.
+/// State shared by the spans of a file.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     resources: Reuse<Resource>,
     scopes: Reuse<Scope>,
-    /// What a span has until its own are known.
+    /// The resource of a span until its own is known.
     no_resource: Arc<Resource>,
     no_scope: Arc<Scope>,
 }
 
-/// First parts of the names of attributes that tell of a resource.
+/// Namespaces of attributes that describe a resource.
 const RESOURCE_NAMESPACES: &[&str] =
     &["service", "telemetry", "host", "os", "process", "container", "k8s", "cloud", "deployment", "device"];
 
-/// Reads the span at the cursor and hands it over.
+/// Reads the span at the cursor and delivers it.
 pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
     let begin = cursor.at();
     let mut span = Span::of(Arc::clone(&shared.no_resource), Arc::clone(&shared.no_scope));
@@ -83,7 +83,7 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     Ok(())
 }
 
-/// Reads a hexadecimal id; `null` and an empty one are none.
+/// Reads a hexadecimal id; `null` and the empty string are no id.
 fn id<T>(cursor: &mut Cursor<'_>, hex: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Fault> {
     cursor.peek();
     let at = cursor.at();
@@ -117,21 +117,21 @@ fn event<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
     Ok(annotation::read(time, value))
 }
 
-/// Reads tags. Zipkin has only text there, but who writes numbers means numbers.
+/// Reads tags. Zipkin's are text, but numbers stay numbers.
 fn tags<'a>(cursor: &mut Cursor<'a>, attributes: &mut Vec<Attribute<'a>>) -> Result<(), Fault> {
     attributes.extend(plain_json::read_members(cursor)?);
     Ok(())
 }
 
-/// True for the name of an attribute that is taken for a resource's.
+/// Returns true for the name of an attribute that belongs to a resource.
 pub(super) fn tells_of_resource(key: &str) -> bool {
-    // Most keys begin with another letter than any of the namespaces, or have no point where theirs would be.
+    // Cheap test first: most keys have no dot at the position where a namespace would end.
     let is_first = |name: &str| key.as_bytes().get(name.len()) == Some(&b'.') && key.starts_with(name);
     matches!(key.as_bytes().first(), Some(b'c' | b'd' | b'h' | b'k' | b'o' | b'p' | b's' | b't'))
         && RESOURCE_NAMESPACES.iter().any(|name| is_first(name))
 }
 
-/// Makes the resource from the local endpoint and those tags that tell of a resource.
+/// Builds the resource from the local endpoint and the tags that belong to a resource.
 fn resource<'a>(
     local: Endpoint<'a>,
     attributes: &mut Vec<Attribute<'a>>,
@@ -152,7 +152,7 @@ fn resource<'a>(
     })
 }
 
-/// Moves the parents that Zipkin has no place for out of the attributes.
+/// Moves the parents that Zipkin has no field for out of the attributes.
 fn lift_parents(span: &mut Span<'_>) {
     let parents = &mut span.parents;
     span.attributes.retain(|attribute| {
@@ -170,8 +170,8 @@ fn lift_parents(span: &mut Span<'_>) {
     });
 }
 
-/// The tag `error` means an error, unless its text is "false" or the status was told otherwise; its text describes it,
-/// unless that is "true" or there is a description.
+/// The tag `error` means an error, unless its text is "false" or the status is known otherwise. Its text is
+/// the description, unless the text is "true" or there is a description.
 fn lift_error(span: &mut Span<'_>) {
     let Some(index) = span.attributes.iter().position(|attribute| attribute.key == otel_tags::ERROR) else {
         return;

@@ -1,4 +1,4 @@
-//! Spans as they are found, drawn; and spans as they are written.
+//! Realistic spans, rendered, and spans as the writer writes them.
 
 use super::super::drawn::{self, collect};
 use super::*;
@@ -17,7 +17,7 @@ fn check_span(members: &str, expected: &str) {
     check(input, &format!("1:1 a/1 \"n\"{expected}"));
 }
 
-/// Tags, and what they come to.
+/// Tags and the span fields that they become.
 #[track_caller]
 fn check_tags(tags: &str, expected: &str) {
     check_span(&format!(r#""tags":{{{tags}}}"#), expected);
@@ -80,17 +80,17 @@ fn endpoints_are_a_resource_and_attributes() {
             r#""remoteEndpoint":{"serviceName":"r","ipv4":"10.0.0.2","ipv6":"::2","port":"81"}"#,
             r#" {peer.service="r" network.peer.address="10.0.0.2" zipkin.remote.ipv6="::2" network.peer.port=81}"#,
         ),
-        // An explicit tag counts for more than the endpoint.
+        // An explicit tag takes precedence over the endpoint.
         (
             r#""remoteEndpoint":{"serviceName":"r","port":81},"tags":{"peer.service":"t"}"#,
             r#" {peer.service="t" network.peer.port=81}"#,
         ),
-        // What the tags say already is not said again.
+        // The endpoint does not repeat the tags.
         (
             r#""kind":"CLIENT","remoteEndpoint":{"serviceName":"db"},"tags":{"db.name":"db"}"#,
             r#" Client {db.name="db"}"#,
         ),
-        // On the answering side, the server's address is not the peer's.
+        // On the server side, the server's address is not the peer's.
         (
             r#""kind":"SERVER","remoteEndpoint":{"serviceName":"h"},"tags":{"server.address":"h"}"#,
             r#" Server {server.address="h" peer.service="h"}"#,
@@ -236,9 +236,9 @@ fn a_list_with_a_span_a_line_is_read_like_any_other() {
         9:267 a/8 "" 7000..?
         10:308 a/9 """#;
     check(&text, expected);
-    // The records are what the file has, bad bytes and all.
+    // The records are the file's bytes, including the invalid ones.
     assert_eq!(collect(read, &text).records[3], lines[4][..lines[4].len() - 2]);
-    // Without line ends it is read in another way, to the same spans.
+    // Without line ends the file is read as a stream, with the same spans.
     let plain = text.iter().copied().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect::<Vec<_>>();
     let spans = |text: &[u8]| collect(read, text).spans;
     assert_eq!(spans(&plain), spans(&text));

@@ -1,4 +1,4 @@
-//! Spans as Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation.
+//! Writing spans as Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation.
 
 use std::io::{self, Write};
 
@@ -14,15 +14,15 @@ use astracer_model::span::{Span, SpanKind, Status, lookup};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::Value;
 
-/// Writes one list of spans, trace after trace, as Zipkin's API and UI take it. What Zipkin can't hold stands at
-/// [`write_span`].
+/// Writes one list of all spans, trace by trace, as Zipkin's API and UI accept it. [`write_span`] documents
+/// the losses.
 pub(crate) struct Writer<'w> {
     out: Box<dyn Write + 'w>,
     buffer: Vec<u8>,
     any: bool,
 }
 
-/// Text that is gathered before it is written.
+/// The buffer is written to the output at this size.
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl<'w> Writer<'w> {
@@ -57,23 +57,24 @@ impl TraceWriter for Writer<'_> {
     }
 }
 
-/// Appends one span as a JSON object, as Zipkin's `POST /api/v2/spans` takes it in a list.
+/// Appends one span as a JSON object, an element of the list that Zipkin's `POST /api/v2/spans` accepts.
 ///
-/// # What Zipkin can't hold
+/// # Losses
 ///
-/// - Times are cut to microseconds, durations too; what takes less than one is rounded up to it, as Zipkin asks.
-///   A start in the first microsecond of 1970 is no start. A span that ends before it starts is given the shortest
-///   duration, and one with an end but no start loses the end.
-/// - Tags are text: booleans, numbers, lists, maps and bytes come back as strings. Of two attributes with one name,
-///   the first is written; a span's come before its scope's, and those before its resource's.
-/// - Tags are the span's: attributes of the scope and, outside of the namespaces that tell of a resource
-///   (see the [module](super)), those of the resource come back as attributes of the span.
+/// - Times and durations are truncated to microseconds; a shorter duration is rounded up to one, as Zipkin
+///   requires. A start in the first microsecond of 1970 is no start. A span that ends before it starts gets
+///   the shortest duration, and one with an end but no start loses the end.
+/// - Tags are text: Booleans, numbers, lists, maps and bytes come back as strings. Of two attributes with one
+///   name, the first is written; a span's come before its scope's, and those before its resource's.
+/// - Tags belong to the span: attributes of the scope come back as attributes of the span, and so do those of
+///   the resource outside the namespaces that describe a resource (see the [module](super)).
 /// - A resource without a service name gets OpenTelemetry's default, `unknown_service`.
-/// - An attribute `error` that is false is left out, since Zipkin takes its presence for an error.
-/// - Flags, schema URLs, links' flags, and counts of attributes that scope or resource dropped are not written.
+/// - An attribute `error` that is false is omitted, because Zipkin treats its presence as an error.
+/// - Flags, schema URLs, links' flags, and the counts of attributes discarded from scope or resource are not
+///   written.
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, "{\"traceId\":\"");
-    // Zipkin takes ids of 64 bits with 16 digits.
+    // Zipkin writes 64-bit ids with 16 digits.
     let high = (span.trace_id.0 >> 64) as u64;
     if high != 0 {
         hex(out, high);
@@ -170,7 +171,7 @@ fn write_annotations(out: &mut Vec<u8>, span: &Span<'_>) {
 fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     let links: Vec<_> = span.links.iter().enumerate().map(|(index, link)| link::write(index, link)).collect();
     let mut tags = Tags { out, keys: Keys::default() };
-    // What has a meaning goes first, so that no attribute of the same name takes its place.
+    // Tags with a meaning come first, so that no attribute of the same name takes their place.
     if let Some(word) = status_word(span.status) {
         tags.text(otel_tags::STATUS_CODE, word);
     }
@@ -188,7 +189,7 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     }
     tags.text_if_any(otel_tags::SCOPE_NAME, &span.scope.name);
     tags.text_if_any(otel_tags::SCOPE_VERSION, &span.scope.version);
-    // The specification still asks for the older names beside them.
+    // The specification still requires the older names beside them.
     tags.text_if_any(otel_tags::LIBRARY_NAME, &span.scope.name);
     tags.text_if_any(otel_tags::LIBRARY_VERSION, &span.scope.version);
     tags.text_if_any(otel_tags::TRACE_STATE, &span.trace_state);
@@ -215,14 +216,14 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     }
 }
 
-/// The object of tags, which is not there if there are none. Each key is written once.
+/// The object of tags, which is omitted if there are none. Each key is written once.
 struct Tags<'o, 'k> {
     out: &'o mut Vec<u8>,
     keys: Keys<'k>,
 }
 
 impl<'k> Tags<'_, 'k> {
-    /// Writes a key, unless it was written before.
+    /// Writes a key; returns false if it was written before.
     fn key(&mut self, key: &'k str) -> bool {
         let first = self.keys.is_empty();
         let new = self.keys.insert(key);
@@ -245,7 +246,7 @@ impl<'k> Tags<'_, 'k> {
             return;
         }
         match value {
-            // The commonest need no text in between.
+            // The most frequent type needs no intermediate text.
             Value::String(text) => write_string(self.out, text),
             Value::Int(number) => {
                 put(self.out, "\"");

@@ -1,4 +1,4 @@
-//! A sink that keeps everything, for tests to look at.
+//! A sink that keeps everything, for tests.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) struct Collected {
     pub(crate) problems: Vec<Problem>,
     pub(crate) skipped: Vec<(String, String)>,
     pub(crate) progress: u64,
-    /// Reading is told to stop after so many spans.
+    /// Reading is stopped after this many spans.
     pub(crate) stop_after: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ impl Sink for Collected {
 }
 
 impl Collected {
-    /// Reads a text as one file, `f`, of a format.
+    /// Reads a text of a format as one file named `f`.
     pub(crate) fn from_text(format: Format, text: impl AsRef<[u8]>) -> Self {
         Self::from_text_within(format, text, &Limits::default())
     }
@@ -66,7 +66,7 @@ impl Collected {
         self.problems.iter().map(|problem| problem.kind).collect()
     }
 
-    /// Each record must stand in the text where its place says, on the line that its place says.
+    /// Checks that each record is in the text at the byte and line that its place states.
     #[track_caller]
     pub(crate) fn assert_places(&self, text: &[u8]) {
         let (mut seen, mut line) = (0, 1);

@@ -87,7 +87,7 @@ fn htrace_2_has_long_names_and_signed_ids() {
     assert_eq!(span.parents.as_slice(), [SpanId((-9i64) as u64)]);
     assert_eq!(span.start, Some(UnixNanos(1_000_000_000)));
     assert_eq!(span.name, "get");
-    // 477902 is its way to say "no parent".
+    // 477902 means "no parent".
     let root = read_one(r#"{"SpanID":3,"TraceID":7,"ParentID":477902,"Start":1}"#);
     assert!(root.parents.is_empty());
 }
@@ -156,7 +156,7 @@ fn good_spans_come_from_around_bad_ones() {
         // The brackets match, the content is wrong.
         r#"{"a":5e9,"n":{"x":"}{\""}}"#,
         r#"{"d":"no id","n":{"k":[{},{}]}}"#,
-        // They don't.
+        // The brackets do not match.
         r#"{"a":"00000000000000aa00000000000000bb" "b":1}"#,
         r#"{"a":"00000000000000aa00000000000000bb","n":{"k":{"#,
         r#"{"a":"00000000000000aa00000000000000bb","n":{"k":{"x":"y"}"#,
@@ -225,7 +225,7 @@ fn an_object_over_the_limit_is_left_out() {
     let second = (text.len() - long.len() - span("c").len()) as u64;
     let first = span("a").len() as u64 + 1;
     assert_eq!(collected.places(), [(ProblemKind::Limit, 2, first), (ProblemKind::Limit, 4, second)]);
-    // One that just fits.
+    // The largest record that fits.
     let fits = span(&"x".repeat(1000 - span("").len()));
     assert_eq!(Collected::from_text_within(Format::HTrace, fits, &limits).spans.len(), 1);
 }
@@ -249,7 +249,7 @@ fn real_files() {
     let text = std::fs::read(sample("hdfs283/spans/client-3.json")).unwrap();
     let collected = read(&text);
     assert_eq!(collected.problems, []);
-    // Counted with grep: 20 lines' ends, and 144 times "}{".
+    // Counted with grep: 20 line ends, and 144 times "}{".
     assert_eq!(collected.spans.len(), 165);
     assert_eq!(collected.records[164].0.line, 21);
     assert_eq!(collected.spans[164].name, "ClientNamenodeProtocol#addBlock");
@@ -272,7 +272,7 @@ fn real_files() {
     assert_eq!(collected.spans[3].events.len(), 2);
 }
 
-/// An endless line: the same objects over and over, without a newline.
+/// An endless line: the same objects repeated without a newline.
 struct OneLine<'c> {
     period: Vec<u8>,
     given: &'c Cell<u64>,
@@ -291,7 +291,7 @@ impl Read for OneLine<'_> {
     }
 }
 
-/// Watches how far the reader reads ahead of the spans it hands over.
+/// Measures the distance by which the reader is ahead of the spans it delivered.
 struct Ahead<'c> {
     given: &'c Cell<u64>,
     bytes_max: u64,
@@ -313,7 +313,7 @@ impl Sink for Ahead<'_> {
 
 #[test]
 fn a_line_of_120_megabytes_is_held_in_small_parts() {
-    // Long names, so that the test need not parse for long.
+    // Long names keep the number of records, and so the test's duration, small.
     let period: String = (0..8).map(|n| span(&n.to_string().repeat(8 << 10))).collect();
     let bytes = (120 << 20) / period.len() as u64 * period.len() as u64;
     let given = Cell::new(0);

@@ -1,4 +1,4 @@
-//! Jaeger's recordings, compared with what a plain JSON parser finds in them, and with what OTLP says of the same spans.
+//! Jaeger's recordings, compared with the results of a plain JSON parser and with the same spans in OTLP.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -22,7 +22,7 @@ fn text(name: &str) -> String {
     text
 }
 
-/// Ids, parents, name, service, times, and how many tags there are, whatever became of them.
+/// Ids, parents, name, service, times, and the number of tags.
 type Outline = (TraceId, u64, Vec<u64>, String, String, u64, u64, usize);
 
 fn outline(span: &Span<'_>) -> Outline {
@@ -44,7 +44,7 @@ fn outline(span: &Span<'_>) -> Outline {
     )
 }
 
-/// The same by way of a tree.
+/// The same outlines from a JSON tree.
 fn outlines(text: &str) -> Vec<Outline> {
     let json: Json = serde_json::Deserializer::from_str(text).into_iter().next().unwrap().unwrap();
     let mut outlines = Vec::new();
@@ -69,7 +69,7 @@ fn outlines(text: &str) -> Vec<Outline> {
     outlines
 }
 
-/// Reads a recording, compares it with the tree, and gives it back.
+/// Reads a recording, compares it with the JSON tree, and returns it.
 #[track_caller]
 fn check(name: &str, spans: usize) -> Collected {
     let text = text(name);
@@ -82,7 +82,7 @@ fn check(name: &str, spans: usize) -> Collected {
     read
 }
 
-/// Each trace is written, and read back as it was.
+/// Writes each trace and checks that it is read back unchanged.
 #[track_caller]
 fn check_written(read: &Collected) {
     let mut text = Vec::new();
@@ -101,7 +101,7 @@ fn a_social_network_whose_references_hold_whole_spans() {
     check_written(&read);
     let roots = read.spans.iter().filter(|span| span.parents.is_empty());
     assert_eq!(roots.count(), 20);
-    // A span of nginx, as it stands at the beginning of the file.
+    // The span of nginx at the beginning of the file.
     let root = read
         .spans
         .iter()
@@ -124,7 +124,7 @@ fn a_hotel_with_warnings_about_clocks() {
 
 #[test]
 fn ids_that_are_not_hexadecimal() {
-    // Spans named by letters, as in CRISP's tests: those beyond F are no hexadecimal digits.
+    // Spans named by letters, as in CRISP's tests; letters after F are not hexadecimal digits.
     let text = text("crisp-18.json");
     let read = Collected::from_text(Format::JaegerJson, &text);
     let json: Json = serde_json::from_str(&text).unwrap();
@@ -143,7 +143,7 @@ fn ids_that_are_not_hexadecimal() {
 
 #[test]
 fn the_ui_s_own_cases() {
-    // Each case holds a trace by itself; their references name no trace.
+    // Each case holds one trace; its references name no trace.
     let json: Json = serde_json::from_str(&text("jaeger_ui_cases.json")).unwrap();
     let traces = json.as_array().unwrap().iter().map(|case| &case["trace"]);
     let texts: String = traces.clone().map(|trace| format!("{trace}\n")).collect();
@@ -156,7 +156,8 @@ fn the_ui_s_own_cases() {
     assert!(read.spans.iter().all(|span| !span.resource.service_name().is_empty() && span.links.is_empty()));
 }
 
-/// What both formats can hold of a span: Jaeger sorts tags, cuts times, and knows neither schemas nor flags.
+/// The part of a span that both formats represent: Jaeger sorts tags, truncates times, and has neither
+/// schemas nor flags.
 fn comparable(mut span: Span<'static>) -> String {
     let sort =
         |attributes: &mut Vec<Attribute<'static>>| attributes.sort_by(|one, other| one.key.cmp(&other.key));
@@ -172,7 +173,7 @@ fn comparable(mut span: Span<'static>) -> String {
     format!("{span:?} of {resource} by {scope}")
 }
 
-/// Spans of both files, each as often as it is there.
+/// The spans of both files, with repetitions.
 fn pair(otlp: &str, jaeger: &str) -> [Vec<String>; 2] {
     let otlp = std::fs::read(sample("otlp_json").join(otlp)).unwrap();
     [Collected::from_text(Format::OtlpJson, otlp), Collected::from_text(Format::JaegerJson, text(jaeger))]

@@ -44,7 +44,7 @@ fn columns_stand_where_the_header_says() {
     );
     assert_eq!(collected.problems, []);
     assert_eq!(collected.names(), ["a, \"b\"", "c", ""]);
-    // The end follows from the duration in microseconds, or is not known.
+    // The end follows from the duration in microseconds, or is unknown.
     let ends: Vec<_> = collected.spans.iter().map(|span| span.end).collect();
     assert_eq!(ends, [Some(UnixNanos(8000)), None, None]);
     assert_eq!(collected.spans[2].span_id, SpanId(4));
@@ -56,7 +56,7 @@ fn a_root_says_root() {
     let collected = read(format!("{HEADER}1,2,root,frontend,GET,1,2,\n1,3,,a-b,GET,1,2,\n"));
     assert!(collected.spans.iter().all(|span| span.parents.is_empty()));
     let services: Vec<_> = collected.spans.iter().map(|span| span.resource.service_name()).collect();
-    // Too few parts for a deployment's pod: the name as it is.
+    // The name has too few parts for a deployment's pod and is used unchanged.
     assert_eq!(services, ["frontend", "a-b"]);
 }
 
@@ -74,7 +74,7 @@ fn bad_rows_are_named_and_the_others_come() {
         ("1,2,root,a,b,1,,long", "Duration is 'long'"),
         ("1,2,root,a,b,1,,18446744073709551615", "Duration is '18446744073709551615'"),
         ("1,2", "StartTimeUnixNano is ''"),
-        // A stray quote takes in the rest of its line, no more.
+        // A stray quote consumes only the rest of its line.
         ("1,2,root,a,\"b,1,2,", "StartTimeUnixNano is ''"),
     ] {
         let collected = read(format!("{HEADER}{good}{row}\n{good}"));

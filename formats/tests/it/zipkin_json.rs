@@ -1,4 +1,4 @@
-//! Zipkin's recordings, compared with what a plain JSON parser finds in them.
+//! Zipkin's recordings, compared with the results of a plain JSON parser.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ fn text(name: &str) -> String {
     text
 }
 
-/// Checks everything that a span of these files says.
+/// Checks every field of a span of these files.
 #[track_caller]
 fn check_span(span: &Span<'_>, json: &Json) {
     let hex = |id: &str| u128::from_str_radix(id, 16).unwrap();
@@ -94,7 +94,7 @@ fn map<'s>(attributes: &'s [Attribute<'_>]) -> BTreeMap<&'s str, Value<'s>> {
     map
 }
 
-/// Reads a recording, compares it with the tree, writes it, and reads it back.
+/// Reads a recording, compares it with the JSON tree, writes it, and reads it back.
 #[track_caller]
 fn check(name: &str, spans: usize) -> Collected {
     let text = text(name);
@@ -122,7 +122,7 @@ fn check(name: &str, spans: usize) -> Collected {
     }
     let again = Collected::from_text(Format::ZipkinJson, &written);
     for (again, span) in again.spans.iter().zip(&read.spans) {
-        // Only a service that had no name has one now.
+        // Only spans of a service without a name gained one.
         if !span.resource.service_name().is_empty() {
             assert_eq!(again, span);
         }

@@ -1,5 +1,5 @@
-//! What our writer writes is read back as it was, but for what the writer's documentation says. That is repeated here
-//! in code: `held` makes of a span what Jaeger holds of it.
+//! Spans that our writer writes are read back unchanged, except for the losses that the writer documents.
+//! `held` repeats those losses in code.
 
 use std::io::Write;
 
@@ -89,7 +89,7 @@ fn held(span: Span<'static>) -> Span<'static> {
     }
 }
 
-/// Traces of arbitrary spans, some of whose resources have a service and some of whose links stay in the trace.
+/// Traces of arbitrary spans. Some resources have a service, and some links stay within the trace.
 fn trace() -> impl Strategy<Value = Vec<Span<'static>>> {
     (spans(), 1..=u128::MAX, proptest::option::of("[a-z\"]{1,5}"), any::<bool>()).prop_map(
         |(mut spans, trace_id, service, near)| {
@@ -122,14 +122,14 @@ proptest! {
         prop_assert_eq!(&read.problems, &Vec::<String>::new());
         let expected: Vec<_> = first.into_iter().chain(second).map(held).collect();
         prop_assert_eq!(&read.spans, &expected);
-        // And what Jaeger holds it holds for good.
+        // A second round trip changes nothing.
         let (first, second) = read.spans.split_at(json["data"][0]["spans"].as_array().map_or(0, Vec::len));
         let again = collect(super::read, write(&[first, second]).as_bytes());
         prop_assert_eq!(&again.spans, &expected);
     }
 }
 
-/// A root and its child of one process, and a link.
+/// A root and its child in one process, and a link.
 fn example() -> Vec<Span<'static>> {
     let resource = Arc::new(Resource {
         attributes: vec![
@@ -176,7 +176,7 @@ fn example() -> Vec<Span<'static>> {
 
 #[test]
 fn the_text_is_what_jaeger_answers() {
-    // Written down by hand after Jaeger's model/json and the translation of OpenTelemetry's collector.
+    // Written by hand after Jaeger's model/json and the translation of OpenTelemetry's Collector.
     let expected = r#"{"data":[
 {"traceID":"000000000000000a","spans":[
 {"traceID":"000000000000000a","spanID":"0000000000000001","flags":1,"operationName":"GET /","references":[],"startTime":5000,"duration":2001,"tags":[{"key":"otel.scope.name","type":"string","value":"lib"},{"key":"otel.scope.version","type":"string","value":"1"},{"key":"big","type":"int64","value":"9007199254740992"},{"key":"raw","type":"binary","value":"AQL/"},{"key":"span.kind","type":"string","value":"server"},{"key":"otel.status_code","type":"string","value":"ERROR"},{"key":"error","type":"bool","value":true},{"key":"otel.status_description","type":"string","value":"refused"}],"logs":[],"processID":"p1","warnings":null},
@@ -252,7 +252,7 @@ fn equal_processes_are_one_however_many_there_are() {
         resource: resource(number),
         ..Span::default()
     };
-    // Each span has a resource of its own in memory; from the second round on they are equal to earlier ones.
+    // Each span has its own resource in memory; from the second round on they equal earlier ones.
     let trace: Vec<_> = (0..60).map(|index| span(index + 1, index % 20)).collect();
     let json: serde_json::Value = serde_json::from_str(&write(&[&trace])).unwrap();
     let processes = json["data"][0]["processes"].as_object().unwrap();

@@ -1,4 +1,4 @@
-//! Ids and bytes, which JSON has only text for.
+//! Ids and bytes, which JSON represents as text.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -40,7 +40,7 @@ impl Cursor<'_> {
         id.map_or_else(|| self.fault_at(start, "not an id"), Ok)
     }
 
-    /// Reads bytes in base64; `null` are none.
+    /// Reads base64 bytes; `null` is empty.
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, Fault> {
         self.peek();
         let start = self.at;
@@ -49,7 +49,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Base64 in either alphabet, padded or not, as protobuf's JSON mapping asks of parsers.
+/// Decodes base64 in either alphabet, padded or not, as protobuf's JSON mapping requires of parsers.
 pub(crate) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     const CONFIG: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);

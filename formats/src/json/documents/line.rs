@@ -1,4 +1,4 @@
-//! The documents of one line, of which it is known that it holds nothing else.
+//! The documents of one line that contains nothing else.
 
 use super::super::cursor::{Cursor, Fault};
 use super::super::layout::{Counts, Layout, Members, Role};
@@ -6,7 +6,7 @@ use super::super::out::Out;
 use super::{NO_DOCUMENT, ReadUnit};
 use astracer_model::problem::ProblemKind;
 
-/// The parts that reading a line takes beside its text.
+/// The state needed to read a line, apart from its text.
 pub(super) struct Line<'l, 's, 'u> {
     pub(super) out: &'l mut Out<'s>,
     pub(super) layout: &'l Layout,

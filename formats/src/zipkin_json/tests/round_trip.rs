@@ -1,5 +1,5 @@
-//! What is written is read back as it was, but for what the documentation of [`write_span`] says. That is repeated
-//! here in code: `held` makes of a span what Zipkin holds of it.
+//! Spans that our writer writes are read back unchanged, except for the losses that [`write_span`] documents.
+//! `held` repeats those losses in code.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn written(span: &Span<'_>) -> serde_json::Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// The value after a way through JSON: bytes and what is not finite are strings there.
+/// The value after a round trip through JSON: bytes and non-finite numbers become strings.
 fn in_json(value: Value<'static>) -> Value<'static> {
     match value {
         Value::Bytes(_) => Value::String(text_of(&value).into_owned().into()),
@@ -103,13 +103,13 @@ fn held(span: Span<'static>) -> Span<'static> {
     }
 }
 
-/// Arbitrary spans that Zipkin would take, some of whose resources have a service and a host.
+/// Arbitrary spans that Zipkin accepts. Some resources have a service and a host.
 fn acceptable() -> impl Strategy<Value = Vec<Span<'static>>> {
     (spans(), 1..=u128::MAX, proptest::option::of("[a-z\"]{1,5}")).prop_map(
         |(mut spans, trace_id, service)| {
             for span in &mut spans {
                 span.trace_id = TraceId(trace_id);
-                // An end at the end of time would be rounded up beyond it.
+                // The largest end time would overflow when rounded up.
                 span.end = span.end.map(|end| UnixNanos(end.0 / 2));
                 span.start = span.start.map(|start| UnixNanos(start.0 / 2));
                 if let Some(service) = &service {
@@ -136,12 +136,12 @@ proptest! {
         prop_assert_eq!(&read.problems, &Vec::<String>::new());
         let expected: Vec<_> = first.into_iter().chain(second).map(held).collect();
         prop_assert_eq!(&read.spans, &expected);
-        // And what Zipkin holds it holds for good.
+        // A second round trip changes nothing.
         let again = collect(super::read, write(&[&read.spans]).as_bytes());
         prop_assert_eq!(&again.spans, &expected);
     }
 
-    /// Attributes of which the remote endpoint is made come back as they were: the endpoint adds nothing to them.
+    /// Attributes that form the remote endpoint come back unchanged: the endpoint adds nothing to them.
     #[test]
     fn what_names_the_peer_is_read_back(
         kind in 0i64..=5,
@@ -168,7 +168,7 @@ proptest! {
         };
         let read = collect(read, write(&[std::slice::from_ref(&span)]).as_bytes());
         let endpoint = &written(&span)["remoteEndpoint"];
-        // A port that is not with an address has no place in the endpoint, and as a tag it is text.
+        // A port without an address has no place in the endpoint, and is text in a tag.
         let held = Span {
             attributes: span
                 .attributes
@@ -186,7 +186,7 @@ proptest! {
     }
 }
 
-/// A span that uses every field of Zipkin's.
+/// A span that uses every field of Zipkin's model.
 fn example() -> Span<'static> {
     Span {
         trace_id: TraceId(0x5af7183fb1d4cf5f_463ac35c9f6413ad),
@@ -242,7 +242,7 @@ fn example() -> Span<'static> {
 
 #[test]
 fn the_object_is_what_the_transformation_asks_for() {
-    // Written down by hand from OpenTelemetry's "OpenTelemetry to Zipkin Transformation" and Zipkin's API.
+    // Written by hand from OpenTelemetry's "OpenTelemetry to Zipkin Transformation" and Zipkin's API.
     let expected = serde_json::json!({
         "traceId": "5af7183fb1d4cf5f463ac35c9f6413ad",
         "id": "352bff9a74ca9ad2",
@@ -346,7 +346,7 @@ fn the_remote_endpoint_follows_the_ranks() {
         ("db.name", "h"),
     ];
     for first in 0..ranks.len() {
-        // In any order, the best is taken.
+        // In any order, the best rank wins.
         let mut found: Vec<_> = ranks[first..].to_vec();
         found.reverse();
         assert_eq!(remote(SpanKind::Client, &found), serde_json::json!({"serviceName": ranks[first].1}));
