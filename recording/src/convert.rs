@@ -1,11 +1,11 @@
-//! From one format to another: a [`Sink`] that writes what it is given.
+//! Conversion between formats: a [`Sink`] that writes the spans it receives.
 //!
-//! Spans are written as they come, where the output's format allows: memory is then flat, whatever the input's size.
-//! Two things need more. Jaeger's JSON has a trace in one piece, so the text of all spans waits for the end. And HTrace
-//! 3 has spans that know their parent but not their trace: those wait, and of each other span read from HTrace its id
-//! and trace are kept (16 bytes).
+//! Spans are written as they arrive if the output's format allows it; memory is then constant, whatever the
+//! input's size. Two cases need more. Jaeger's JSON keeps a trace in one piece, so the text of all spans
+//! waits for the end. HTrace 3 has spans that know their parent but not their trace: those wait, and for each
+//! other span read from HTrace its id and trace are kept (16 bytes).
 //!
-//! Nothing is joined, renamed or dropped on the way: duplicates, orphans and odd times come out as they went in.
+//! Nothing is joined, renamed or dropped: duplicates, orphans and irregular times come out unchanged.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -28,10 +28,10 @@ use requests::{REQUEST_SPANS, Request, Requests};
 use traceless::Traceless;
 use traces::Traces;
 
-/// How many skipped files are remembered by name; the rest are counted.
+/// The number of skipped files that are remembered by name; the rest are only counted.
 const SKIPPED_MAX: usize = 100;
 
-/// Writes the spans that readers hand it in another format.
+/// Writes the spans it receives in another format.
 pub struct Converter<'w> {
     to: Format,
     out: Output<'w>,
@@ -42,30 +42,30 @@ pub struct Converter<'w> {
     converted: Converted,
 }
 
-/// What became of a conversion.
+/// The result of a conversion.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Converted {
-    /// Spans written.
+    /// The number of spans written.
     pub spans: u64,
-    /// What the new format could not hold.
+    /// Data that the new format could not represent.
     pub losses: Losses,
-    /// What was wrong with the input.
+    /// Problems of the input.
     pub problems: Problems,
-    /// Files that hold no traces: the first of them by name.
+    /// The first files without traces.
     pub skipped: Vec<Skipped>,
-    /// How many such files there were in all.
+    /// The number of files without traces.
     pub skipped_count: u64,
 }
 
 enum Output<'w> {
-    /// Spans on a line each, or in a list.
+    /// One span per line, or a list of spans.
     Spans(Box<dyn TraceWriter + 'w>),
-    /// Spans in requests of any traces, which share resources and scopes.
+    /// Requests with spans of any traces, which share resources and scopes.
     Batches { writer: Box<dyn TraceWriter + 'w>, batch: Vec<Span<'static>>, spans_max: usize },
-    /// The same for requests that this writes itself, which needs no copy of the spans.
+    /// Like `Batches`, written by this module, which needs no copy of the spans.
     Requests(Requests<'w>),
-    /// Traces in one piece.
+    /// Complete traces.
     Traces { writer: jaeger_json::Writer<'w>, traces: Traces },
 }
 
@@ -79,7 +79,7 @@ impl fmt::Debug for Converter<'_> {
 }
 
 impl<'w> Converter<'w> {
-    /// Writes to `out`; `None` for a format that is only read.
+    /// A converter that writes to `out`; `None` if the format can only be read.
     pub fn new(to: Format, out: Box<dyn Write + 'w>) -> Option<Self> {
         let out = match to {
             Format::OtlpJson => Output::Requests(Requests::new(out, Request::Json(Default::default()))),
@@ -104,12 +104,13 @@ impl<'w> Converter<'w> {
         }
     }
 
-    /// Hands batches of spans to `writer`, wherever that takes them, in a form that holds what `to` holds.
+    /// A converter that passes batches of spans to `writer`, whose format has the losses of `to`.
     pub fn to_writer(to: Format, writer: Box<dyn TraceWriter + 'w>) -> Self {
         Self::with(to, Output::Batches { writer, batch: Vec::new(), spans_max: REQUEST_SPANS })
     }
 
-    /// Makes batches of so many spans, at least one. Only for what [`Self::to_writer`] made.
+    /// Sets the number of spans per batch, at least one. Applies only to a converter made by
+    /// [`Self::to_writer`].
     pub fn batch_spans(mut self, spans: usize) -> Self {
         if let Output::Batches { spans_max, .. } = &mut self.out {
             *spans_max = spans;
@@ -117,13 +118,13 @@ impl<'w> Converter<'w> {
         self
     }
 
-    /// Asks `stop` now and then whether to end early.
+    /// Polls `stop` from time to time and ends early when it returns true.
     pub fn stop_when(mut self, stop: impl Fn() -> bool + 'w) -> Self {
         self.stop = Some(Box::new(stop));
         self
     }
 
-    /// Tells `progress` how many more input bytes were read.
+    /// Calls `progress` with the number of input bytes read since the last call.
     pub fn progress_to(mut self, progress: impl FnMut(u64) + 'w) -> Self {
         self.progress = Some(Box::new(progress));
         self
@@ -135,13 +136,13 @@ impl<'w> Converter<'w> {
         self
     }
 
-    /// Writes what waited for the end, and ends the output.
+    /// Writes the spans that waited for the end, and finishes the output.
     ///
     /// # Errors
     ///
-    /// If the output could not be written to, now or before.
+    /// If the output could not be written, now or earlier.
     pub fn finish(mut self) -> io::Result<Converted> {
-        // A stop asks for no more than is under way.
+        // After a stop, only the work in progress is finished.
         let waiting = if self.stopped() { Traceless::default() } else { std::mem::take(&mut self.traceless) };
         for (span, place, found) in waiting.resolve() {
             if !found {

@@ -1,22 +1,22 @@
-//! Names as small numbers.
+//! Interned names.
 
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
-/// A name in an [`Interner`]; equal symbols of one interner are equal names.
+/// A name in an [`Interner`]. Within one interner, equal symbols are equal names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Symbol(pub u32);
 
 impl Symbol {
-    /// The symbol as an index into tables by symbol.
+    /// The symbol as an index into tables.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A set of names, each with a [`Symbol`] in order of first use.
+/// A set of names. Each has a [`Symbol`], numbered in order of first use.
 #[derive(Clone, Debug, Default)]
 pub struct Interner {
     table: HashTable<u32>,
@@ -25,7 +25,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// The symbol of a name, new if it was not seen before.
+    /// The symbol of a name, added if it is new.
     ///
     /// # Panics
     ///
@@ -41,7 +41,7 @@ impl Interner {
         Symbol(index)
     }
 
-    /// The symbol of a name that was seen before.
+    /// The symbol of a name; `None` if the name was never interned.
     pub fn find(&self, name: &str) -> Option<Symbol> {
         let hash = self.hasher.hash_one(name);
         self.table.find(hash, |&index| &*self.names[index as usize] == name).map(|&index| Symbol(index))
@@ -52,12 +52,12 @@ impl Interner {
         &self.names[symbol.index()]
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// True before the first name.
+    /// Returns true if there are no names.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }

@@ -1,7 +1,7 @@
-//! A recording in memory: traces whose spans know their parents, in a compact form.
+//! A recording in memory, in compact form: traces whose spans know their parents.
 //!
-//! Spans come in through [`Intake`], in any order and from any number of files; [`Intake::finish`] joins them into
-//! traces. What a span costs in memory is [`Recording::BYTES_PER_SPAN`], beside its share of names and of traces;
+//! [`Intake`] receives spans in any order and from any number of files; [`Intake::finish`] joins them into
+//! traces. A span takes [`Recording::BYTES_PER_SPAN`] bytes, plus its share of names and of traces;
 //! attributes, events and links are kept only on request ([`Keep::full`]).
 
 use std::collections::HashMap;
@@ -25,12 +25,12 @@ use labels::Labels;
 pub use intake::{Intake, Keep, Skipped};
 pub use view::{SpanView, TraceView};
 
-/// "No span" in tables of span indices.
+/// No span, in tables of span indices.
 const NONE: u32 = u32::MAX;
-/// "No instant" in the columns of a [`SpanRow`].
+/// No time, in the columns of a [`SpanRow`].
 const NO_TIME: u64 = u64::MAX;
 
-/// One span's fixed part. Text lies in the interners.
+/// The fixed part of one span. Text is in the interners.
 #[derive(Clone, Copy, Debug)]
 struct SpanRow {
     span_id: SpanId,
@@ -38,7 +38,7 @@ struct SpanRow {
     parent_id: SpanId,
     start: u64,
     end: u64,
-    /// Of the record's bytes, to recognise a span that was written twice.
+    /// A hash of the record's bytes, which identifies a span that was written twice.
     record_hash: u64,
     byte: u64,
     trace: u32,
@@ -47,7 +47,7 @@ struct SpanRow {
     record_bytes: u32,
     otlp_bytes: u32,
     line: u32,
-    /// Index of the resolved parent.
+    /// The index of the resolved parent.
     parent: u32,
     file: u32,
     kind: SpanKind,
@@ -61,11 +61,11 @@ struct TraceRow {
     id: TraceId,
     first: u32,
     len: u32,
-    /// Index of the span that stands for the trace.
+    /// The index of the trace's root span.
     root: u32,
 }
 
-/// Traces, and everything that was wrong with the input that they came from.
+/// Traces, and the problems of their input.
 #[derive(Debug, Default)]
 pub struct Recording {
     names: Interner,
@@ -73,15 +73,15 @@ pub struct Recording {
     labels: Labels,
     files: Vec<Arc<str>>,
     spans: Vec<SpanRow>,
-    /// Parents behind the first, for spans that have them.
+    /// Parents after the first, for spans with several.
     more_parents: HashMap<u32, Box<[SpanId]>>,
     /// For each span its set in `labels`; empty if [`Keep::labels`] names no attribute.
     span_labels: Vec<Symbol>,
-    /// Whole spans, parallel to `spans`; empty unless [`Keep::full`].
+    /// Complete spans, parallel to `spans`; empty unless [`Keep::full`] is set.
     full: Vec<Span<'static>>,
-    /// Span indices, trace by trace, by start within a trace.
+    /// Span indices, grouped by trace and ordered by start within a trace.
     order: Vec<u32>,
-    /// By start of the root.
+    /// Ordered by start of the root.
     traces: Vec<TraceRow>,
     problems: Problems,
     skipped: Vec<Skipped>,
@@ -89,25 +89,25 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Bytes that a span takes in a recording, names and traces aside.
+    /// The size of a span in a recording, excluding names and traces.
     pub const BYTES_PER_SPAN: usize = size_of::<SpanRow>() + size_of::<u32>();
 
-    /// Traces by the start of their root; at equal starts, in the order of the input.
+    /// Traces by the start of their root; equal starts keep the order of the input.
     pub fn traces(&self) -> impl ExactSizeIterator<Item = TraceView<'_>> {
         self.traces.iter().map(|row| TraceView::new(self, row))
     }
 
-    /// How many spans there are, each counted once.
+    /// The number of spans. A span that was written twice counts once.
     pub fn span_count(&self) -> usize {
         self.order.len()
     }
 
-    /// How many traces there are.
+    /// The number of traces.
     pub fn trace_count(&self) -> usize {
         self.traces.len()
     }
 
-    /// The names of operations (as the intake renamed them).
+    /// The names of operations, as renamed by the intake.
     pub fn names(&self) -> &Interner {
         &self.names
     }
@@ -127,22 +127,22 @@ impl Recording {
         self.labels.values(set)
     }
 
-    /// Files that spans came from.
+    /// The files that contain spans.
     pub fn files(&self) -> &[Arc<str>] {
         &self.files
     }
 
-    /// What was wrong with the input and its traces.
+    /// The problems of the input and its traces.
     pub fn problems(&self) -> &Problems {
         &self.problems
     }
 
-    /// Files that hold no traces: the first of them, and how many there were in all.
+    /// The first files without traces, and the number of all of them.
     pub fn skipped(&self) -> (&[Skipped], u64) {
         (&self.skipped, self.skipped.len() as u64 + self.skipped_more)
     }
 
-    /// Earliest start and latest end; `None` if there are no spans.
+    /// The earliest start and the latest end; `None` if there are no spans.
     pub fn time_range(&self) -> Option<(UnixNanos, UnixNanos)> {
         let spans = || self.order.iter().map(|&index| &self.spans[index as usize]);
         let start = spans().map(|row| row.start).min()?;

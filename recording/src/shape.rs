@@ -1,8 +1,8 @@
-//! Call trees: the shape of a trace.
+//! Call trees: the shapes of traces.
 //!
-//! The shape of a span is its name and the multiset of its children's shapes: children that ran in another order,
-//! or at other times, have the same shape. A span with several parents hangs under its first. A trace with several
-//! tops (roots, orphans) is a multiset of trees.
+//! The shape of a span is its name and the multiset of its children's shapes: children that ran in another
+//! order, or at other times, have the same shape. A span with several parents belongs to its first. A trace
+//! with several tops (roots, orphans) is a multiset of trees.
 
 use std::hash::BuildHasher;
 
@@ -16,23 +16,23 @@ use crate::recording::TraceView;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeId(pub u32);
 
-/// The name of the node above the tops of a trace that has several.
+/// The name of the node above the tops of a trace with several.
 const FOREST: u32 = u32::MAX;
 
 /// A set of shapes, each stored once: equal subtrees share one node.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes {
     table: HashTable<u32>,
-    /// For each node its name, and where its children end in `children`.
+    /// For each node its name, and the end of its children in `children`.
     nodes: Vec<(u32, u32)>,
     children: Vec<u32>,
     hasher: RandomState,
 }
 
-/// Working space of [`Shapes::of_trace`], kept from trace to trace.
+/// Buffers of [`Shapes::of_trace`], reused from trace to trace.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
-    /// Span indices in order, to find a span's position in its trace.
+    /// Sorted span indices, to find a span's position in its trace.
     positions: Vec<(u32, u32)>,
     parent: Vec<u32>,
     waiting: Vec<u32>,
@@ -70,7 +70,7 @@ impl Shapes {
         ready.clear();
         ready.extend((0..len as u32).filter(|&at| waiting[at as usize] == 0));
         let names: Vec<Symbol> = trace.spans().map(|span| span.name_symbol()).collect();
-        // From the leaves up, without recursion: a trace may be a million spans deep.
+        // From the leaves upwards, without recursion, because a trace can be a million spans deep.
         while let Some(at) = ready.pop() {
             let mut own = std::mem::take(&mut shapes[at as usize]);
             let shape = self.node(names[at as usize].0, &mut own);
@@ -97,22 +97,22 @@ impl Shapes {
         }
     }
 
-    /// How many nodes there are: shapes of traces and of their subtrees.
+    /// The number of nodes: shapes of traces and of their subtrees.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// True before the first shape.
+    /// Returns true if there are no shapes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The name at the top of a shape; `None` for a trace with several tops.
+    /// The name of a shape's top node; `None` for a trace with several tops.
     pub fn name(&self, shape: ShapeId) -> Option<Symbol> {
         Some(self.nodes[shape.0 as usize].0).filter(|&name| name != FOREST).map(Symbol)
     }
 
-    /// The shapes below a shape's top, equal ones next to each other.
+    /// The shapes below a shape's top node; equal shapes are adjacent.
     pub fn children(&self, shape: ShapeId) -> impl ExactSizeIterator<Item = ShapeId> {
         self.children[self.range(shape.0)].iter().map(|&child| ShapeId(child))
     }
@@ -228,7 +228,7 @@ mod tests {
             (4, 1, 0, "b"),
         ]);
         assert_eq!(ids[0], ids[1]);
-        // An orphan alone looks like a root: that it is one is a problem's business, not the shape's.
+        // An orphan alone has the shape of a root: orphanhood is a problem, not a property of the shape.
         assert_eq!(ids[2], ids[3]);
         assert_eq!(shapes.name(ids[0]), None);
         assert_eq!(shapes.children(ids[0]).len(), 2);

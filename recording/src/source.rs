@@ -1,11 +1,11 @@
-//! Where recordings come from: files, folders, archives and compressed streams.
+//! Sources of recordings: files, folders, archives and compressed streams.
 //!
-//! [`read`] is the model's front door. It walks a folder in sorted order, opens tar archives and gz, xz and zst
-//! streams however they are nested, finds each contained file's format from its content, and hands the file to that
-//! format's reader. Nothing is written to disk: names inside archives are labels only.
+//! [`read`] walks a folder in sorted order, opens tar archives and gz, xz and zst streams however they are
+//! nested, detects the format of each contained file, and passes the file to that format's reader. Nothing is
+//! written to disk: names inside archives are only labels.
 //!
 //! ```text
-//! path -> walk -> unpack -> format::detect -> Format::read -> Sink
+//! path -> walk -> unpack -> detect -> astracer_formats::read -> Sink
 //!                   ^  |
 //!                   +--+  archives in archives
 //! ```
@@ -33,11 +33,11 @@ use walk::{Found, Walk};
 /// Bounds on the resources that reading a source may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes after decompression, over the whole source. A source that expands further is cut off there. Files that
-    /// are stored plain do not count.
+    /// Bytes after decompression, over the whole source. Reading stops at the limit. Uncompressed files do
+    /// not count.
     pub expanded_bytes_max: u64,
-    /// Bounds on one record. Its nesting limit applies to archives in archives too, which are never opened deeper than
-    /// 8 levels, because each open decompressor holds its window.
+    /// Bounds on one record. The nesting limit applies to archives in archives too, which are never opened
+    /// deeper than 8 levels, because each open decompressor holds its window.
     pub records: astracer_formats::Limits,
 }
 
@@ -48,46 +48,47 @@ impl Default for Limits {
     }
 }
 
-/// How to read a source.
+/// Options for reading a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The format of every contained file; `None` finds each one's from its content. Archives are opened either way.
+    /// The format of every contained file; if `None`, it is detected from each file's content. Archives are
+    /// opened in either case.
     pub format: Option<Format>,
-    /// What reading may use.
+    /// Bounds on resources.
     pub limits: Limits,
 }
 
-/// What was read.
+/// A summary of the files that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// The files that held traces, in the order read.
+    /// The files with traces, in the order read.
     pub files: Vec<FileSummary>,
     /// Bytes read as stored, before decompression.
     pub stored_bytes: u64,
 }
 
-/// One file that held traces.
+/// One file with traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSummary {
-    /// Its name, with the archives that it lies in: `run.tar.xz/spans/nn.json`.
+    /// The file's name, including the archives that contain it: `run.tar.xz/spans/nn.json`.
     pub name: Arc<str>,
-    /// Its format, found or given.
+    /// The format, detected or given.
     pub format: Format,
-    /// Its size after decompression, as far as it was read.
+    /// The size of the part that was read, after decompression.
     pub expanded_bytes: u64,
-    /// Spans read from it.
+    /// The number of spans read from the file.
     pub spans: u64,
 }
 
 /// Reads a file, a folder or an archive to its end; `-` is the standard input.
 ///
-/// Files that hold no traces are [skipped](Sink::skipped) with the reason. Hidden files are skipped too, and so are
-/// links that lead to something that is read anyway. What can't be read, ends early or is over a limit is a
-/// [`Problem`](astracer_model::Problem) behind the good spans before it.
+/// Files without traces are [skipped](Sink::skipped) with a reason. Hidden files are skipped, and so are
+/// links to something that is read anyway. A file that cannot be read, ends early or exceeds a limit is a
+/// [`Problem`](astracer_model::Problem), reported after the good spans before it.
 ///
 /// # Errors
 ///
-/// If the path does not exist or can't be opened, or if nothing in it is a trace file.
+/// If the path does not exist or cannot be opened, or if nothing in it is a trace file.
 pub fn read(path: &Path, options: &Options, sink: &mut dyn Sink) -> Result<Summary, SourceError> {
     let (stored, expanded) = (Cell::new(0), Cell::new(0));
     let mut unpack = Unpack::new(options, sink, &stored, &expanded);
@@ -112,7 +113,7 @@ pub fn read(path: &Path, options: &Options, sink: &mut dyn Sink) -> Result<Summa
                     Ok(file) => unpack.input(Box::new(file), &label::of_path(&path)),
                     Err(error) => unpack.unreadable(&label::of_path(&path), 0, &error),
                 }
-                // A skipped file is read no further than its first bytes, but a display waits for all of them.
+                // Only the first bytes of a skipped file are read, but progress displays expect all of them.
                 stored.set(stored.get().max(before + bytes));
             }
             Found::Skipped { path, reason } => unpack.skip(&label::of_path(&path), &reason),
@@ -131,8 +132,8 @@ fn finish(unpack: Unpack<'_>, path: &Path) -> Result<Summary, SourceError> {
     Ok(summary)
 }
 
-/// Bytes that [`read`] will report as [progress](Sink::progress) on the way through a path: the sizes of its files as
-/// stored. `None` if that can't be known beforehand, as for the standard input and pipes.
+/// The number of bytes that [`read`] will report as [progress](Sink::progress) for a path: the stored sizes
+/// of its files. `None` if it is unknown beforehand, as for the standard input and pipes.
 pub fn stored_size(path: &Path) -> Option<u64> {
     if is_standard_input(path) {
         return None;
@@ -148,7 +149,7 @@ fn is_standard_input(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Why a source gave nothing at all.
+/// The reason why a source yielded nothing.
 #[derive(Debug)]
 pub struct SourceError(Kind);
 
@@ -163,12 +164,12 @@ impl SourceError {
         Self(Kind::Open { path: label::of_path(path), error })
     }
 
-    /// True if the path does not exist.
+    /// Returns true if the path does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(&self.0, Kind::Open { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// True if the source was read, but nothing in it is a trace file.
+    /// Returns true if the source was read but contains no trace file.
     pub fn is_unrecognised(&self) -> bool {
         matches!(self.0, Kind::Unrecognised { .. })
     }

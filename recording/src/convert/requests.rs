@@ -1,22 +1,22 @@
-//! Spans on their way into OTLP requests: written as they come, so that none has to be kept.
+//! Spans written into OTLP requests as they arrive, so that none has to be kept.
 
 use std::io::{self, Write};
 
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::span::Span;
 
-/// A request ends when it has this many bytes or this many spans.
+/// A request is complete at this many bytes or this many spans.
 pub(super) const REQUEST_BYTES: usize = 256 << 10;
 pub(super) const REQUEST_SPANS: usize = 1 << 12;
 
-/// Requests of any traces, in which spans share resources and scopes.
+/// Requests with spans of any traces, which share resources and scopes.
 pub(super) struct Requests<'w> {
     out: Box<dyn Write + 'w>,
     request: Request,
     bytes: Vec<u8>,
 }
 
-/// A request in one of its forms.
+/// A request in JSON or protobuf.
 pub(super) enum Request {
     Json(otlp_json::Request),
     Proto(otlp_proto::Request),

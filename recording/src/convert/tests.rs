@@ -1,4 +1,4 @@
-//! Conversions in memory: what is written, and what is said of it.
+//! Conversions in memory: the output, and the reported losses and problems.
 
 use super::requests::REQUEST_BYTES;
 use super::*;
@@ -22,7 +22,7 @@ fn recording(from: Format, text: &str) -> crate::Recording {
     intake.finish()
 }
 
-/// Each span's trace, parent and name, in an order of their own.
+/// Each span's trace, parent and name, sorted.
 fn shape(recording: &crate::Recording) -> Vec<(TraceId, Option<SpanId>, String)> {
     let mut spans: Vec<_> = recording
         .traces()
@@ -36,8 +36,8 @@ fn shape(recording: &crate::Recording) -> Vec<(TraceId, Option<SpanId>, String)>
     spans
 }
 
-/// A chain of three spans that know no trace, before and behind the one that does; one that hangs nowhere; two that
-/// hang in each other.
+/// A chain of three spans without a trace id, before and after the one that has it; one with an unknown
+/// parent; two that are each other's parent.
 const PIPELINE: &str = r#"
 {"i":"0","s":"d","b":4,"e":5,"d":"third","p":["c"]}
 {"i":"0","s":"c","b":3,"e":6,"d":"second","p":["b"]}
@@ -94,7 +94,7 @@ fn interleaved_traces_of_any_length_become_whole_in_jaeger() {
         let (trace, pad) = (id % 7 + 1, "x".repeat(id % 500));
         format!("{{\"traceId\":\"{trace:x}\",\"id\":\"{id:x}\",\"name\":\"{pad}\"}}\n")
     };
-    // Some megabytes: several blocks.
+    // A few megabytes: several blocks.
     let zipkin: String = (1..=6_000).map(span).collect();
     let (text, converted) = convert(Format::ZipkinJson, &zipkin, Format::JaegerJson);
     assert_eq!(converted.spans, 6_000);

@@ -1,4 +1,4 @@
-//! Spans without a trace id, as HTrace 3 writes for pipelines: they belong to the trace of their parent.
+//! Spans without a trace id, which HTrace 3 writes for pipelines: they belong to the trace of their parent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,29 +8,29 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::Place;
 use astracer_model::span::Span;
 
-/// Holds such spans until all others have been seen.
+/// Holds spans without a trace id until all others have been read.
 #[derive(Debug, Default)]
 pub(super) struct Traceless {
-    /// Whether the file that is being read may have such spans.
+    /// True if the current file may contain such spans.
     expected: bool,
-    /// The spans that know their trace, in their order, with its id, which in HTrace has 64 bits. They are looked up at
-    /// the end only, if at all: a list takes less memory and far less time than a table.
+    /// The spans with a trace id, in input order, with that id, which has 64 bits in HTrace. They are looked
+    /// up only at the end, if at all: a list takes less memory and far less time than a hash table.
     known: Vec<(SpanId, u64)>,
     held: Vec<(Span<'static>, Place)>,
 }
 
 impl Traceless {
-    /// Says whether spans that follow may lack their trace's id. Only then are others remembered.
+    /// Sets whether the following spans may lack a trace id. Only then are other spans remembered.
     pub(super) fn expect(&mut self, expected: bool) {
         self.expected = expected;
     }
 
-    /// Keeps a span that doesn't know its trace.
+    /// Keeps a span without a trace id.
     pub(super) fn hold(&mut self, span: Span<'_>, place: &Place) {
         self.held.push((span.into_owned(), place.clone()));
     }
 
-    /// Remembers the trace of a span that knows it.
+    /// Remembers the trace of a span that has one.
     #[inline]
     pub(super) fn remember(&mut self, span: &Span<'_>) {
         if let (true, Ok(trace_id)) = (self.expected, u64::try_from(span.trace_id.0)) {
@@ -38,8 +38,8 @@ impl Traceless {
         }
     }
 
-    /// The spans that were kept, in their order, each with the trace of its nearest ancestor that has one. If none has,
-    /// the end of the chain names the trace, and the last member of the tuple is false.
+    /// The kept spans in input order, each with the trace of its nearest ancestor that has one. If none has,
+    /// the id of the chain's last span becomes the trace id, and the last member of the tuple is false.
     pub(super) fn resolve(self) -> impl Iterator<Item = (Span<'static>, Place, bool)> {
         let Self { known, mut held, .. } = self;
         let asked_for: HashSet<SpanId, RandomState> =
@@ -69,7 +69,7 @@ impl Traceless {
                 candidates = parents[&next].clone();
             };
             if found[index] {
-                // Whoever hangs below these need not go so far.
+                // Descendants of these spans need not follow the chain so far.
                 for id in chain {
                     trace_of.entry(id).or_insert(span.trace_id);
                 }

@@ -1,7 +1,7 @@
-//! Traces that wait until they are whole, as the text of their spans.
+//! Traces that wait until they are complete, as the text of their spans.
 //!
-//! Text takes about as much memory as the spans would, and is made while they are at hand. It is appended to a few large
-//! blocks; a trace knows the pieces that are its own.
+//! Text takes about as much memory as the spans would, and needs no copy of them. It is appended to a few
+//! large blocks; each trace lists its pieces.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,15 +13,15 @@ use astracer_formats::jaeger_json::{Processes, Writer, write_span_line};
 use astracer_model::ids::TraceId;
 use astracer_model::span::Span;
 
-/// A new block begins when the last one is about this long.
+/// The approximate size of a block.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Traces in the order in which their first spans came, each with its spans in the order of their coming.
+/// Traces in order of first span, each with its spans in input order.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     traces: Vec<Trace>,
     by_id: HashMap<TraceId, usize, RandomState>,
-    /// The trace of the last span, and where it stands.
+    /// The trace of the last span, and its index.
     last: Option<(TraceId, usize)>,
     blocks: Vec<Vec<u8>>,
     pieces: Vec<Piece>,
@@ -36,7 +36,7 @@ struct Trace {
     last_piece: usize,
 }
 
-/// The text of spans of one trace that came one behind the other.
+/// The text of consecutive spans of one trace.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     block: usize,
@@ -48,7 +48,7 @@ struct Piece {
 impl Traces {
     pub(super) fn add(&mut self, span: &Span<'_>) {
         if self.blocks.last().is_none_or(|block| block.len() >= BLOCK_BYTES) {
-            // The span that ends a block seldom makes it grow.
+            // The last span of a block rarely makes it grow.
             self.blocks.push(Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 64));
         }
         let index = match self.last {
@@ -74,7 +74,7 @@ impl Traces {
         }
     }
 
-    /// Where the trace of this id stands; if it is new, an empty piece is made for it.
+    /// The index of the trace with this id; a new trace gets an empty piece.
     fn place(&mut self, id: TraceId) -> usize {
         let next = self.traces.len();
         let index = *self.by_id.entry(id).or_insert(next);
@@ -89,7 +89,7 @@ impl Traces {
         index
     }
 
-    /// Writes them all, and ends the output.
+    /// Writes all traces and finishes the output.
     pub(super) fn finish(self, writer: &mut Writer<'_>) -> io::Result<()> {
         for trace in &self.traces {
             let follow = |piece: &Piece| piece.next.map(|next| self.pieces[next]);

@@ -19,26 +19,27 @@ use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 use astracer_model::value::{Attribute, Value};
 
-/// How many skipped files are remembered by name; the rest are counted.
+/// The number of skipped files that are remembered by name; the rest are only counted.
 const SKIPPED_MAX: usize = 100;
-/// How many raw names have their renamed form remembered.
+/// The number of raw names whose renamed form is cached.
 const RENAMED_MAX: usize = 1 << 16;
 
-/// What a recording keeps of each span beside its place in the tree, its times and its name.
+/// The parts of each span that a recording keeps, in addition to its place in the tree, its times and its
+/// name.
 #[derive(Clone, Debug, Default)]
 pub struct Keep {
-    /// Keep attributes, events and links, for writing the spans out again.
+    /// Keep attributes, events and links, so that spans can be written again.
     pub full: bool,
     /// Keep the values of these attributes, of the span, else of its resource; of several the last.
     pub labels: Vec<String>,
 }
 
-/// A file that was left out because it holds no traces.
+/// A file that was skipped because it contains no traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The file.
     pub file: Arc<str>,
-    /// Why it is thought to hold none.
+    /// The reason for skipping it.
     pub reason: String,
 }
 
@@ -46,13 +47,13 @@ type Rename<'c> = Box<dyn FnMut(&str, &mut String) + 'c>;
 type Stop<'c> = Box<dyn Fn() -> bool + 'c>;
 type Progress<'c> = Box<dyn FnMut(u64) + 'c>;
 
-/// A [`Sink`] that makes a [`Recording`].
+/// A [`Sink`] that builds a [`Recording`].
 pub struct Intake<'c> {
     keep: Keep,
     rename: Option<Rename<'c>>,
     stop: Option<Stop<'c>>,
     progress: Option<Progress<'c>>,
-    /// Raw names to symbols, so that renaming runs once for a name.
+    /// Symbols of raw names, so that renaming runs once per name.
     renamed: HashMap<Box<str>, Symbol, RandomState>,
     trace_numbers: HashTable<u32>,
     hasher: RandomState,
@@ -71,7 +72,7 @@ impl fmt::Debug for Intake<'_> {
 }
 
 impl<'c> Intake<'c> {
-    /// An empty one.
+    /// An intake without spans.
     pub fn new(keep: Keep) -> Self {
         let recording = Recording { labels: Labels::new(keep.labels.clone()), ..Recording::default() };
         Self {
@@ -88,20 +89,20 @@ impl<'c> Intake<'c> {
         }
     }
 
-    /// Gives every span's name to `rename`, which writes the name to use instead (folding ids, for example).
-    /// It is called at least once for each different name, not once for each span.
+    /// Renames spans: `rename` receives each name and writes the one to use instead (with ids folded, for
+    /// example). It is called at least once per different name, not once per span.
     pub fn rename_with(mut self, rename: impl FnMut(&str, &mut String) + 'c) -> Self {
         self.rename = Some(Box::new(rename));
         self
     }
 
-    /// Asks `stop` now and then whether to end early.
+    /// Polls `stop` from time to time and ends early when it returns true.
     pub fn stop_when(mut self, stop: impl Fn() -> bool + 'c) -> Self {
         self.stop = Some(Box::new(stop));
         self
     }
 
-    /// Tells `progress` how many more input bytes were read.
+    /// Calls `progress` with the number of input bytes read since the last call.
     pub fn progress_to(mut self, progress: impl FnMut(u64) + 'c) -> Self {
         self.progress = Some(Box::new(progress));
         self
@@ -118,7 +119,7 @@ impl<'c> Intake<'c> {
         join::join(self)
     }
 
-    /// The number of a trace id, for [`SpanRow::trace`].
+    /// The index of a trace id, for [`SpanRow::trace`].
     pub(super) fn trace_number(&mut self, id: TraceId) -> u32 {
         let hash = self.hasher.hash_one(id.0);
         if let Some(&number) = self.trace_numbers.find(hash, |&number| self.trace_ids[number as usize] == id)
@@ -212,7 +213,7 @@ fn write_item(text: &mut String, item: &Value<'_>) {
 
 impl Sink for Intake<'_> {
     fn span(&mut self, span: Span<'_>, record: Record<'_>) {
-        // Indices are 32 bits wide, and the last one means "none".
+        // Indices have 32 bits, and the largest means "none".
         if self.recording.spans.len() >= NONE as usize {
             let detail = format!("a recording holds at most {NONE} spans");
             self.problem(Problem { kind: ProblemKind::Limit, place: record.place.clone(), detail });

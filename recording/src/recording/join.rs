@@ -1,7 +1,8 @@
-//! Joining what recorders split: from spans in file order to traces.
+//! Joining: from spans in file order to traces.
 //!
-//! In this order: spans without a trace id get their parent's; spans written twice are dropped; each span finds its
-//! parent; cycles are cut; missing starts are filled in; each trace gets its root. Everything odd is counted.
+//! In this order: spans without a trace id get their parent's; spans written twice are dropped; each span
+//! finds its parent; cycles are cut; missing starts are filled in; each trace gets its root. Every
+//! irregularity is counted.
 
 use std::hash::BuildHasher;
 
@@ -28,15 +29,15 @@ pub(super) fn join(mut intake: Intake<'_>) -> Recording {
         let members = &groups.members[groups.first[number] as usize..groups.first[number + 1] as usize];
         traces.extend(joiner.join_trace(&mut recording, id, members));
     }
-    // Arrivals are replayed in order of start; at equal starts the input's order is as good as any, and stable.
+    // Arrivals are replayed in order of start; equal starts keep the input's order.
     traces.sort_by_key(|trace| (recording.spans[trace.root as usize].start, trace.root));
     recording.order = joiner.order;
     recording.traces = traces;
     recording
 }
 
-/// Spans that were written without a trace id belong to the trace of their parent (HTrace 3's DataNode pipelines:
-/// several hops of such spans follow each other).
+/// Spans written without a trace id belong to the trace of their parent (HTrace 3's DataNode pipelines have
+/// chains of such spans).
 fn give_trace_ids(intake: &mut Intake<'_>) {
     let without: Vec<u32> = (0u32..)
         .zip(&intake.recording.spans)
@@ -61,7 +62,7 @@ fn give_trace_ids(intake: &mut Intake<'_>) {
     for &index in &without {
         chain.clear();
         let mut at = index;
-        // Up to a span that has a trace, or to the end of the chain, which names the trace.
+        // Up to a span that has a trace, or to the end of the chain, whose id becomes the trace id.
         let trace = loop {
             let row = &intake.recording.spans[at as usize];
             if row.trace != NONE {
@@ -99,13 +100,13 @@ fn parents(recording: &Recording, index: u32) -> impl Iterator<Item = SpanId> {
     first.into_iter().chain(recording.more_parents.get(&index).into_iter().flatten().copied())
 }
 
-/// Span indices by trace: those of trace `n` are `members[first[n]..first[n + 1]]`, in the order of the input.
+/// Span indices by trace: those of trace `n` are `members[first[n]..first[n + 1]]`, in input order.
 struct Groups {
     first: Vec<u32>,
     members: Vec<u32>,
 }
 
-/// A counting sort: linear, and the spans themselves stay where they are.
+/// A counting sort: linear, and the spans themselves do not move.
 fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
     let mut first = vec![0u32; traces + 1];
     for row in &recording.spans {
@@ -125,9 +126,9 @@ fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
 }
 
 struct Joiner {
-    /// For each span the walk that visited it last, while cycles are sought.
+    /// For each span the last walk that visited it, during the search for cycles.
     mark: Vec<u32>,
-    /// The trace's spans by id, then by place in the input.
+    /// The trace's spans by id, then by input order.
     by_id: Vec<(SpanId, u32)>,
     order: Vec<u32>,
 }
@@ -162,7 +163,8 @@ impl Joiner {
         Some(TraceRow { id, first: first as u32, len: (self.order.len() - first) as u32, root })
     }
 
-    /// Drops spans that were written twice from `by_id`; returns the pairs that share an id by design, by id.
+    /// Drops spans that were written twice from `by_id`; returns the pairs that share an id by design,
+    /// ordered by id.
     fn drop_duplicates(&mut self, recording: &mut Recording) -> Vec<SharedPair> {
         let mut shared = Vec::new();
         if self.by_id.windows(2).all(|pair| pair[0].0 != pair[1].0) {
@@ -201,7 +203,7 @@ impl Joiner {
 
     /// Resolves a span's parent: the first of its parents that is in the trace.
     fn find_parent(&self, recording: &mut Recording, index: u32, shared: &[SharedPair]) {
-        // The server's half of a shared id is called by the client's half.
+        // The client's half of a shared id is the parent of the server's half.
         let pair_of =
             |id: SpanId| shared.binary_search_by_key(&id, |pair| pair.id).ok().map(|at| &shared[at]);
         let row = recording.spans[index as usize];
@@ -215,7 +217,7 @@ impl Joiner {
             let Some(pair) = pair_of(id) else {
                 return Some(parent);
             };
-            // A child of a shared id was called by the server, unless only the client's service can be meant.
+            // A child of a shared id was called by the server, unless its service matches only the client's.
             let service_of = |half: u32| recording.spans[half as usize].service;
             let by_client = row.service == service_of(pair.client) && row.service != service_of(pair.server);
             Some(if by_client { pair.client } else { pair.server })
@@ -229,7 +231,8 @@ impl Joiner {
         }
     }
 
-    /// Follows parents from a span; if that comes back to a span of the same walk, cuts above the earliest of them.
+    /// Follows parents from a span; if the walk returns to one of its own spans, cuts above the earliest of
+    /// the cycle.
     fn cut_cycle(&mut self, recording: &mut Recording, index: u32) {
         let mut at = index;
         while at != NONE && self.mark[at as usize] == NONE {
@@ -253,7 +256,7 @@ impl Joiner {
     }
 }
 
-/// Tells whether two spans with one id are the two sides of a call.
+/// Returns the two halves if two spans with one id are the two sides of a call.
 fn shared_pair(recording: &Recording, id: SpanId, a: u32, b: u32) -> Option<SharedPair> {
     let row = |index: u32| &recording.spans[index as usize];
     let serves = |index: u32| row(index).shared || row(index).kind == SpanKind::Server;
@@ -265,7 +268,7 @@ fn shared_pair(recording: &Recording, id: SpanId, a: u32, b: u32) -> Option<Shar
     either(a, b).or_else(|| either(b, a))
 }
 
-/// Gives spans that have no start their nearest ancestor's, else the trace's earliest, else the epoch.
+/// Gives spans without a start that of their nearest ancestor, else the trace's earliest, else the epoch.
 fn fill_starts(recording: &mut Recording, members: &[u32]) {
     let mut earliest = None;
     for &index in members {
@@ -303,7 +306,7 @@ fn check_times(recording: &mut Recording, members: &[u32]) {
     }
 }
 
-/// The span that stands for a trace whose members lie in order of start.
+/// The root of a trace whose members are ordered by start.
 fn find_root(recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<u32> {
     let is_root = |&&index: &&u32| recording.spans[index as usize].parent_id == SpanId::ZERO;
     let mut roots =

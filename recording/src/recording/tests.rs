@@ -1,4 +1,4 @@
-//! How spans are joined, drawn as trees: what is in brackets is what was counted as a problem.
+//! Joined spans, rendered as trees; counted problems are in brackets.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Parents, Resource};
 use astracer_model::{Problem, ProblemKind, TraceId, UnixNanos};
 
-/// One span a line: `trace id parents name start end [service] [kind]`; `-` stands for nothing, parents are separated by
-/// commas, times are ns.
+/// One span per line: `trace id parents name start end [service] [kind]`; `-` is an absent field, parents are
+/// separated by commas, times are ns.
 fn intake(lines: &str, keep: Keep) -> Recording {
     let file: Arc<str> = "test".into();
     let mut intake = Intake::new(keep);
@@ -343,7 +343,7 @@ fn a_chain_of_a_hundred_thousand_spans_is_joined_without_recursion() {
     let place = Place::start_of(&"f".into());
     for id in (1..=len).rev() {
         let span = Span {
-            // Only the root tells the trace's id.
+            // Only the root has the trace's id.
             trace_id: TraceId(u128::from(id == 1)),
             span_id: SpanId(id),
             parents: [SpanId(id - 1)].into_iter().filter(|&id| id != SpanId::ZERO).collect(),

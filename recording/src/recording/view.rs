@@ -18,23 +18,23 @@ impl<'r> TraceView<'r> {
         Self { recording, row }
     }
 
-    /// Its id. A trace that was written without one has the id of the span that its spans hang under.
+    /// The trace's id. A trace written without one has the id of the span above all its spans.
     pub fn id(self) -> TraceId {
         self.row.id
     }
 
-    /// The span that stands for the trace: the earliest one without parents; in a trace that has none, the earliest
-    /// one whose parents are not in the recording.
+    /// The root: the earliest span without parents, or, if there is none, the earliest span whose parents are
+    /// not in the recording.
     pub fn root(self) -> SpanView<'r> {
         SpanView { recording: self.recording, index: self.row.root }
     }
 
-    /// How many spans it has; never zero.
+    /// The number of spans; never zero.
     pub fn span_count(self) -> usize {
         self.row.len as usize
     }
 
-    /// Its spans by start.
+    /// The trace's spans by start.
     pub fn spans(self) -> impl ExactSizeIterator<Item = SpanView<'r>> {
         let range = self.row.first as usize..(self.row.first + self.row.len) as usize;
         self.recording.order[range].iter().map(move |&index| SpanView { recording: self.recording, index })
@@ -53,17 +53,17 @@ impl<'r> SpanView<'r> {
         &self.recording.spans[self.index as usize]
     }
 
-    /// A number of this span, unique in its recording.
+    /// The index of this span, unique in its recording.
     pub fn index(self) -> u32 {
         self.index
     }
 
-    /// Its id; not unique in a trace if recorders shared or duplicated it.
+    /// The span's id; not unique in a trace if recorders shared or duplicated it.
     pub fn id(self) -> SpanId {
         self.row().span_id
     }
 
-    /// Its operation's name, as the intake renamed it.
+    /// The operation's name, as renamed by the intake.
     pub fn name(self) -> &'r str {
         self.recording.names.name(self.row().name)
     }
@@ -73,7 +73,7 @@ impl<'r> SpanView<'r> {
         self.row().name
     }
 
-    /// The service that emitted it; empty if the recorder named none.
+    /// The service that emitted the span; empty if unknown.
     pub fn service(self) -> &'r str {
         self.recording.services.name(self.row().service)
     }
@@ -89,55 +89,55 @@ impl<'r> SpanView<'r> {
         self.recording.span_labels.get(self.index as usize).copied()
     }
 
-    /// The side of a call that it describes.
+    /// The side of a call that the span describes.
     pub fn kind(self) -> SpanKind {
         self.row().kind
     }
 
-    /// How it ended.
+    /// The outcome.
     pub fn status(self) -> Status {
         self.row().status
     }
 
-    /// When it started.
+    /// The start.
     pub fn start(self) -> UnixNanos {
         UnixNanos(self.row().start)
     }
 
-    /// When it ended, if it did.
+    /// The end; `None` if the span did not end.
     pub fn end(self) -> Option<UnixNanos> {
         Some(self.row().end).filter(|&end| end != NO_TIME).map(UnixNanos)
     }
 
-    /// From start to end in nanoseconds; 0 if it never ended or ended before it started.
+    /// The duration in nanoseconds; 0 if the span has no end, or an end before its start.
     pub fn duration_ns(self) -> u64 {
         self.end().map_or(0, |end| end.since(self.start()))
     }
 
-    /// The span that it hangs under: the first of its parents that is in the recording.
+    /// The parent in the call tree: the first of the span's parents that is in the recording.
     pub fn parent(self) -> Option<SpanView<'r>> {
         let parent = self.row().parent;
         (parent != NONE).then_some(SpanView { recording: self.recording, index: parent })
     }
 
-    /// All its parents as written, the first one first.
+    /// All parents as written, in order.
     pub fn parent_ids(self) -> impl Iterator<Item = SpanId> {
         let first = Some(self.row().parent_id).filter(|&id| id != SpanId::ZERO);
         let more = self.recording.more_parents.get(&self.index).map_or(&[][..], |more| more);
         first.into_iter().chain(more.iter().copied())
     }
 
-    /// Bytes of its record in the format that it was read from.
+    /// The size of the span's record, in the format that it was read from.
     pub fn record_bytes(self) -> u64 {
         u64::from(self.row().record_bytes)
     }
 
-    /// Bytes of the span as an OTLP protobuf message.
+    /// The size of the span as an OTLP protobuf message.
     pub fn otlp_bytes(self) -> u64 {
         u64::from(self.row().otlp_bytes)
     }
 
-    /// The span as it was read, with attributes, events and links; `None` unless the intake kept them.
+    /// The complete span, with attributes, events and links; `None` unless the intake kept them.
     pub fn full(self) -> Option<&'r Span<'static>> {
         self.recording.full.get(self.index as usize)
     }

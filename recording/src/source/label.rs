@@ -1,4 +1,4 @@
-//! Names for places: what a person is shown, never a path to open.
+//! Labels for places: names shown to people, never paths to open.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,12 +19,13 @@ pub(super) fn of_member(archive: &str, member: &[u8]) -> Arc<str> {
     format!("{archive}/{}{cut}", printable(text.strip_prefix("./").unwrap_or(&text))).into()
 }
 
-/// True if a file in an archive, or a folder above it, is hidden.
+/// Returns true if a file in an archive, or a folder above it, is hidden.
 pub(super) fn is_hidden(member: &[u8]) -> bool {
     member.split(|&byte| byte == b'/').any(|part| part.starts_with(b".") && part != b"." && part != b"..")
 }
 
-/// A hostile name can't move a terminal's cursor or forge a line of a report.
+/// Escapes control characters, so that a hostile name cannot move a terminal's cursor or forge a line of a
+/// report.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

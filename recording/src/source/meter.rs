@@ -1,10 +1,10 @@
-//! Counting what goes through a stream: stored bytes for progress, expanded bytes for the limit.
+//! Byte counters for streams: stored bytes for progress, expanded bytes for the limit.
 
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, Read};
 
-/// Counts what is read, as stored.
+/// Counts the bytes read, as stored.
 pub(super) struct Stored<'a, R> {
     inner: R,
     bytes: &'a Cell<u64>,
@@ -24,7 +24,7 @@ impl<R: Read> Read for Stored<'_, R> {
     }
 }
 
-/// Counts what a decompressor gives, over all decompressors of a source, and ends with [`OverLimit`].
+/// Counts the output of all decompressors of a source, and fails with [`OverLimit`] at the limit.
 pub(super) struct Expanded<'a, R> {
     inner: R,
     bytes: &'a Cell<u64>,
@@ -44,7 +44,7 @@ impl<R: Read> Read for Expanded<'_, R> {
         }
         let left = self.bytes_max.saturating_sub(self.bytes.get());
         if left == 0 {
-            // What fits exactly is not over the limit: one more byte has to come first.
+            // Output of exactly the limit's size is allowed: only one more byte is an error.
             return match self.inner.read(&mut [0])? {
                 0 => Ok(0),
                 _ => Err(io::Error::other(OverLimit { bytes_max: self.bytes_max })),
@@ -57,7 +57,7 @@ impl<R: Read> Read for Expanded<'_, R> {
     }
 }
 
-/// The source expands to more than the limit.
+/// The source expands beyond the limit.
 #[derive(Debug)]
 pub(super) struct OverLimit {
     bytes_max: u64,

@@ -1,14 +1,14 @@
-//! A buffered stream whose beginning can be looked at before it is read.
+//! A buffered stream whose beginning can be inspected before it is read.
 
 use std::io::{self, BufRead, Read};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// One layer of a source: a file, what a decompressor gives, a member of an archive.
+/// One layer of a source: a file, the output of a decompressor, or a member of an archive.
 ///
-/// An error of the layer below comes out once, behind all bytes before it; after that the stream has ended. Layers on
-/// top pass it through, so whoever reads the topmost one reports it, and each layer below
-/// [knows](Self::has_failed) that it needs no second report.
+/// An error of the layer below is returned once, after all bytes before it; then the stream has ended. Layers
+/// above pass it on, so the reader of the topmost layer reports it, and [`has_failed`](Self::has_failed)
+/// tells each layer below that no second report is needed.
 pub(super) struct Peek<'r> {
     inner: Box<dyn Read + 'r>,
     buffer: Vec<u8>,
@@ -26,17 +26,17 @@ impl<'r> Peek<'r> {
         Self { inner, buffer, start: 0, end: 0, pending: None, at_end: false, failed: false, position: 0 }
     }
 
-    /// Bytes read so far.
+    /// The number of bytes read.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
 
-    /// True once an error has come out.
+    /// Returns true after an error was returned.
     pub(super) fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// The next `len` bytes, fewer only where the stream ends or fails.
+    /// The next `len` bytes; fewer only if the stream ends or fails.
     pub(super) fn peek(&mut self, len: usize) -> &[u8] {
         while self.end - self.start < len && !self.at_end {
             self.fill(len);
@@ -44,19 +44,19 @@ impl<'r> Peek<'r> {
         &self.buffer[self.start..self.end.min(self.start.saturating_add(len))]
     }
 
-    /// True if all bytes up to the end, or the error, are among the next `len` bytes.
+    /// Returns true if the end, or the error, follows within the next `len` bytes.
     pub(super) fn ends_within(&mut self, len: usize) -> bool {
         self.peek(len.saturating_add(1)).len() <= len
     }
 
-    /// The error that ended the stream, if it has not come out yet.
+    /// Takes the error that ended the stream, if it was not returned yet.
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
         let error = self.pending.take();
         self.failed |= error.is_some();
         error
     }
 
-    /// Reads once from the layer below, with room for at least `len` bytes in all.
+    /// Reads once from the layer below, with space for at least `len` bytes in total.
     fn fill(&mut self, len: usize) {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -116,7 +116,8 @@ impl BufRead for Peek<'_> {
     }
 }
 
-/// What a format's reader gets: a failing stream looks to it like one that ends, and keeps its error for later.
+/// The stream passed to a format's reader. A failing stream appears to end normally, and its error is kept
+/// for later.
 pub(super) struct Quiet<'p, 'r> {
     inner: &'p mut Peek<'r>,
     error: Option<io::Error>,
@@ -127,7 +128,7 @@ impl<'p, 'r> Quiet<'p, 'r> {
         Self { inner, error: None }
     }
 
-    /// The error that ended the stream.
+    /// Returns the error that ended the stream.
     pub(super) fn into_error(self) -> Option<io::Error> {
         self.error.or_else(|| self.inner.take_error())
     }
@@ -147,7 +148,7 @@ impl Read for Quiet<'_, '_> {
 
 impl BufRead for Quiet<'_, '_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        // Twice, because a borrow that is returned from one arm lasts through the other.
+        // Called twice, because a borrow returned from one arm would last through the other.
         if let Err(error) = self.inner.fill_buf() {
             self.error = Some(error);
         }

@@ -1,7 +1,7 @@
 //! Tar archives, read as a stream.
 //!
-//! The blocks are stepped over here, with the `tar` crate's headers, because its own iteration holds a long name of any
-//! claimed size in memory and expands sparse files.
+//! This module iterates over the blocks itself, with the `tar` crate's headers, because that crate's
+//! iteration holds a long name of any claimed size in memory and expands sparse files.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use astracer_model::problem::ProblemKind;
 
 const BLOCK_BYTES: usize = 512;
 
-/// The longest list of extended attributes, or long name, that is held.
+/// The longest extended attributes, and the longest name, that are held in memory.
 const EXTENSION_BYTES_MAX: u64 = 1 << 20;
 
-/// True if these bytes begin with a tar header: its checksum says so, in all variants of tar.
+/// Returns true if these bytes begin with a tar header, of any variant, with a correct checksum.
 pub(super) fn is_header(prefix: &[u8]) -> bool {
     let Some(block) = prefix.get(..BLOCK_BYTES) else { return false };
     let header = Header::from_byte_slice(block);
-    // The checksum's own field counts as eight spaces.
+    // The checksum field itself counts as eight spaces.
     let (before, rest) = block.split_at(148);
     let sum: u32 = before.iter().chain(&rest[8..]).map(|&byte| u32::from(byte)).sum();
     header.cksum().is_ok_and(|written| written == sum + 8 * u32::from(b' '))
 }
 
-/// Reads an archive to its end, each file in it as a stream of its own.
+/// Reads an archive to its end; each file in it is a separate stream.
 pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<str>, depth: usize) {
     let mut extension = Extension::default();
     let mut past_end = false;
@@ -38,7 +38,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
         let block = archive.peek(BLOCK_BYTES);
         let (len, is_empty) = (block.len(), block.iter().all(|&byte| byte == 0));
         if len < BLOCK_BYTES {
-            // Some writers leave out the empty blocks that mark the end.
+            // Some writers omit the empty blocks that mark the end.
             if let Some(error) = archive.take_error() {
                 unpack.unreadable(name, at, &error);
             } else if !past_end && !is_damaged && !is_empty {
@@ -48,7 +48,8 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
             return;
         }
         if is_empty {
-            // Reading on finds an archive behind this one, and checks the sum at the end of a compressed stream.
+            // Reading on finds a concatenated archive, and verifies the checksum at the end of a compressed
+            // stream.
             past_end |= !is_damaged;
             archive.consume(BLOCK_BYTES);
             continue;
@@ -76,7 +77,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
         match header.entry_type() {
             kind @ (EntryType::GNULongName | EntryType::XHeader) if size <= EXTENSION_BYTES_MAX => {
                 let mut bytes = Vec::new();
-                // An error or an early end is found below, where the rest is skipped.
+                // An error or an early end is detected below, where the rest is skipped.
                 let _ = Member { archive, left: &mut left }.read_to_end(&mut bytes);
                 extension.add(kind, bytes);
             }
@@ -97,7 +98,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
                         let mut content = Peek::new(Box::new(Member { archive, left: &mut left }));
                         unpack.stream(&mut content, &label, depth + 1);
                         if content.has_failed() {
-                            // Said by whoever read it; what follows in the archive is lost with it.
+                            // The reader has reported the error; the rest of the archive is lost with it.
                             return;
                         }
                     }
@@ -116,7 +117,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
     }
 }
 
-/// Passes over what nobody read.
+/// Skips bytes that nobody reads.
 fn skip(archive: &mut Peek<'_>, bytes: u64) -> io::Result<()> {
     let skipped = io::copy(&mut archive.take(bytes), &mut io::sink())?;
     if skipped < bytes { Err(ends_early()) } else { Ok(()) }
@@ -147,7 +148,7 @@ impl Read for Member<'_, '_> {
     }
 }
 
-/// What entries of their own say about the next file.
+/// Extension entries that apply to the next file.
 #[derive(Default)]
 struct Extension {
     name: Option<Vec<u8>>,

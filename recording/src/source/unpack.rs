@@ -1,4 +1,4 @@
-//! From one stream to the trace files in it: decompressors and archives are opened until a plain file is found.
+//! Unpacking: decompressors and archives are opened until a plain file is found.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -17,17 +17,17 @@ use astracer_model::problem::{Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 
-/// How much of a file its format is looked for in: first the one, and if that leaves it open the other.
+/// Prefix sizes for format detection: 64 KiB, then 1 MiB if the first is inconclusive.
 const PREFIX_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 
-/// Archives are opened this deep at most.
+/// The deepest nesting of archives that is opened.
 const DEPTH_MAX: usize = 8;
 
-/// Memory that one xz stream may ask for. Its dictionary's size stands in its header, up to 4 GiB; `xz -9` makes 64 MiB.
-/// (zstd refuses more than 128 MiB by itself.)
+/// Memory that one xz stream may request. Its header states the dictionary's size, up to 4 GiB; `xz -9` uses
+/// 64 MiB. (zstd refuses more than 128 MiB by itself.)
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// Progress is passed on in steps of this size.
+/// Progress is reported in steps of this size.
 const PROGRESS_STEP_BYTES: u64 = 64 << 10;
 
 /// The state of reading one source.
@@ -42,7 +42,7 @@ pub(super) struct Unpack<'a> {
 }
 
 impl<'a> Unpack<'a> {
-    /// `stored` counts bytes as stored, `expanded` bytes that decompressors gave; both start at zero.
+    /// `stored` counts bytes as stored, `expanded` the output of decompressors; both start at zero.
     pub(super) fn new(
         options: &'a Options,
         sink: &'a mut dyn Sink,
@@ -59,23 +59,23 @@ impl<'a> Unpack<'a> {
         self.stream(&mut input, name, 0);
     }
 
-    /// True if nothing more should be read: the sink wants no more, or the source is over its limit.
+    /// Returns true if reading should end: the sink asked to stop, or the source exceeds its limit.
     pub(super) fn is_over(&self) -> bool {
         self.over_limit || self.is_interrupted()
     }
 
-    /// True if the sink wants no more.
+    /// Returns true if the sink asked to stop.
     pub(super) fn is_interrupted(&self) -> bool {
         self.tap.sink.stopped()
     }
 
-    /// What was read, and the first file that was not.
+    /// The summary, and the first file that was not read.
     pub(super) fn finish(mut self) -> (Summary, Option<Refusal>) {
         self.tap.pass_progress_on();
         (Summary { files: self.files, stored_bytes: self.stored.get() }, self.first_refusal)
     }
 
-    /// Reads one layer: opens it if it is a container, hands it to its format's reader if it holds traces.
+    /// Reads one layer: opens a container, or passes a trace file to its format's reader.
     pub(super) fn stream(&mut self, input: &mut Peek<'_>, name: &Arc<str>, depth: usize) {
         let Some(container) = Container::of(input.peek(PREFIX_BYTES[0])) else {
             return self.file(input, name);
@@ -125,7 +125,7 @@ impl<'a> Unpack<'a> {
             Err(reason) => {
                 let bytes = input.peek(PREFIX_BYTES[0]).len() as u64;
                 let error = input.take_error();
-                // A stream that gives an error instead of its first byte is broken, not empty.
+                // A stream that fails before its first byte is broken, not empty.
                 if bytes > 0 || error.is_none() {
                     self.skip(name, &reason);
                 }
@@ -136,7 +136,7 @@ impl<'a> Unpack<'a> {
         }
     }
 
-    /// The format of a plain file, or why it is no trace file.
+    /// The format of a plain file, or the reason why it is not a trace file.
     fn format_of(&self, input: &mut Peek<'_>) -> Result<Format, String> {
         if let Some(format) = self.options.format {
             return Ok(format);
@@ -156,13 +156,13 @@ impl<'a> Unpack<'a> {
         Err(reason)
     }
 
-    /// Tells the sink of a file that holds no traces.
+    /// Reports a file without traces to the sink.
     pub(super) fn skip(&mut self, name: &Arc<str>, reason: &str) {
         self.refuse(name, || reason.to_owned());
         self.tap.sink.skipped(name, reason);
     }
 
-    /// Tells the sink of a stream that ended with an error, in terms of what went wrong.
+    /// Reports a stream that ended with an error to the sink; the kind of problem follows from the error.
     pub(super) fn unreadable(&mut self, name: &Arc<str>, byte: u64, error: &io::Error) {
         let kind = if OverLimit::is(error) {
             self.over_limit = true;
@@ -177,7 +177,7 @@ impl<'a> Unpack<'a> {
         self.problem(kind, name, byte, error.to_string());
     }
 
-    /// Tells the sink of a problem with a file or archive as a whole.
+    /// Reports a problem of a whole file or archive to the sink.
     pub(super) fn problem(&mut self, kind: ProblemKind, name: &Arc<str>, byte: u64, detail: String) {
         self.refuse(name, || format!("{}: {detail}", kind.describe()));
         let place = Place { file: Arc::clone(name), line: 0, byte };
@@ -189,14 +189,14 @@ impl<'a> Unpack<'a> {
     }
 }
 
-/// A file that was not read, and why.
+/// A file that was not read, and the reason.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) name: Arc<str>,
     pub(super) reason: String,
 }
 
-/// A file that other files are in.
+/// A file that contains other files.
 enum Container {
     Gzip,
     Xz,
@@ -209,7 +209,7 @@ impl Container {
         match prefix {
             [0x1f, 0x8b, 8, ..] => Some(Self::Gzip),
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
-            // A frame, or a skippable frame in front of one.
+            // A frame, or a skippable frame before one.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
             _ if tarball::is_header(prefix) => Some(Self::Tar),
             _ => None,
@@ -228,7 +228,7 @@ fn is_memory_limit(error: &io::Error) -> bool {
     matches!(inner, Some(liblzma::stream::Error::MemLimit))
 }
 
-/// Passes on what a format's reader says, and with it the progress that the reader can't know.
+/// Forwards a reader's output to the sink and adds the progress, which the reader does not know.
 struct Tap<'a> {
     sink: &'a mut dyn Sink,
     stored: &'a Cell<u64>,

@@ -5,36 +5,37 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What stands at a place of a folder.
+/// An entry of a folder.
 pub(super) enum Found {
-    /// A file with its size.
+    /// A file and its size.
     File { path: PathBuf, bytes: u64 },
-    /// Something that is not read.
+    /// An entry that is not read.
     Skipped { path: PathBuf, reason: String },
-    /// Something that the system does not let us see.
+    /// An entry that the operating system refuses to open or describe.
     Unreadable { path: PathBuf, error: io::Error },
 }
 
-/// Walks a folder and those below it. Links are followed, but nothing is found twice, so a circle of links ends.
+/// Walks a folder and those below it. Links are followed, but nothing is visited twice, so a cycle of links
+/// ends.
 pub(super) struct Walk {
     root: PathBuf,
     root_is_folder: bool,
-    /// What is still to be looked at, the next one last.
+    /// Entries to visit; the next one is last.
     ahead: Vec<PathBuf>,
-    /// Folders and files that were found, under their true names.
+    /// Canonical paths of the folders and files that were visited.
     seen: HashSet<PathBuf>,
 }
 
 impl Walk {
     /// # Errors
     ///
-    /// If the path does not exist or can't be looked at.
+    /// If the path does not exist or cannot be inspected.
     pub(super) fn new(root: &Path) -> io::Result<Self> {
         let root_is_folder = fs::metadata(root)?.is_dir();
         Ok(Self { root: root.to_owned(), root_is_folder, ahead: vec![root.to_owned()], seen: HashSet::new() })
     }
 
-    /// The path that was given, if it is no folder. It may be a pipe or a device then.
+    /// The given path, if it is not a folder. It may be a pipe or a device.
     pub(super) fn lone_file(&self) -> Option<&Path> {
         (!self.root_is_folder).then_some(&self.root)
     }

@@ -1,4 +1,4 @@
-//! Real recordings from each format to each: what both can hold comes through.
+//! Real recordings, converted from each format to each: everything that both formats represent is preserved.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::sample;
 const WRITTEN: [Format; 5] =
     [Format::OtlpJson, Format::OtlpProto, Format::JaegerJson, Format::ZipkinJson, Format::HTrace];
 
-/// Samples of every format that is read.
+/// Samples of every readable format.
 fn samples() -> Vec<PathBuf> {
     let names = [
         "hdfs273",
@@ -35,7 +35,7 @@ fn spans_of(path: &Path) -> Vec<Span<'static>> {
     in_order(collected.spans)
 }
 
-/// Spans in an order of their own, each with its attributes in the order of their names.
+/// Sorted spans with sorted attributes.
 fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
     for span in &mut spans {
         span.attributes.sort_by(|a, b| a.key.cmp(&b.key));
@@ -66,7 +66,8 @@ fn what_a_format_can_hold_comes_through() {
             let back = in_order(Collected::from_text(to, &text).spans);
             assert_eq!(converted.spans, originals.len() as u64, "{} as {to}", path.display());
             assert_eq!(back.len(), originals.len(), "{} as {to}", path.display());
-            // HTrace 3's pipelines have no trace of their own, and are given their parents'. HTrace itself cuts long ids.
+            // Spans of HTrace 3's pipelines have no trace of their own, and get their parents'. HTrace itself
+            // truncates long ids.
             let traceless = back.iter().filter(|span| span.trace_id == TraceId::ZERO).count();
             assert!(traceless == 0 || to == Format::HTrace, "{} as {to}", path.display());
             for span in originals.iter().filter(|span| span.trace_id != TraceId::ZERO) {
@@ -89,10 +90,10 @@ fn losses_of_real_recordings() {
     assert_eq!(losses("hdfs283", Format::OtlpJson), []);
     assert_eq!(losses("hdfs283", Format::JaegerJson), []);
     assert_eq!(losses("hdfs283", Format::HTrace), []);
-    // Calls of less than a millisecond, which Zipkin gives the shortest duration that it has.
+    // Calls of less than a millisecond, to which Zipkin gives its shortest duration.
     let at_once = spans_of(&sample("hdfs283")).iter().filter(|span| span.start == span.end).count() as u64;
     assert_eq!(losses("hdfs283", Format::ZipkinJson), [(Loss::End, at_once)]);
-    // Nezha's times have nanoseconds, its ids 128 bits, and its resources the name of a pod.
+    // Nezha's times have nanoseconds, its ids 128 bits, and its resources a pod's name.
     let spans = spans_of(&sample("trainticket")).len() as u64;
     let htrace = losses("trainticket", Format::HTrace);
     assert_eq!(htrace, [(Loss::TraceId, spans), (Loss::TimePrecision, spans), (Loss::AttributeMoved, spans)]);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-// Shared with the tests of the readers, which use all of it.
+// The tests of the formats crate use all of it.
 #[expect(dead_code)]
 #[path = "../../../formats/tests/it/collected.rs"]
 mod collected;

@@ -28,7 +28,7 @@ fn read(path: &Path) -> (Collected, Summary) {
     (collected, result.unwrap())
 }
 
-/// Reads a file with this content, called `name` in a folder of its own, which places leave out.
+/// Reads a file with this content, named `name` in a temporary folder, which places omit.
 #[track_caller]
 fn read_bytes(name: &str, content: &[u8]) -> (Collected, Result<Summary, SourceError>) {
     read_bytes_with(name, content, &Options::default())
@@ -170,7 +170,7 @@ fn archives_and_streams_are_opened_however_they_are_nested() {
     for (_, pack) in PACKERS {
         cases.push(("a", pack(&spans), "a"));
         cases.push(("named.txt", pack(&inner), "named.txt/spans/nn.json"));
-        // Streams put one behind the other are one stream.
+        // Concatenated streams are one stream.
         let (start, end) = spans.split_at(10_000);
         cases.push(("a", [pack(start), pack(end)].concat(), "a"));
     }
@@ -205,7 +205,7 @@ fn archives_deeper_than_the_limit_are_left_closed() {
 
 #[test]
 fn a_cut_stream_gives_the_spans_before_the_cut() {
-    // Names that don't compress well, so that spans come out long before the end.
+    // Names that compress badly, so that spans appear long before the end.
     let text: String =
         (0..2000u64).map(|n| line(&format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))).collect();
     for (suffix, pack) in PACKERS {
@@ -213,11 +213,11 @@ fn a_cut_stream_gives_the_spans_before_the_cut() {
             let packed = pack(&content);
             for cut in [packed.len() / 2, packed.len() - 1000, packed.len() - 1] {
                 let (collected, result) = read_bytes("cut", &packed[..cut]);
-                // The end of the stream, and before it perhaps the end of a span.
+                // The end of the stream, preceded by the end of a span in some cases.
                 let last = collected.problems.last().expect("a problem");
                 assert_eq!(last.kind, ProblemKind::Truncated, "{suffix} cut to {cut}: {last}");
                 assert!(collected.problems.len() <= 2, "{suffix}: {:?}", collected.problems);
-                // xz and zst give whole blocks only, and may give none.
+                // xz and zst yield complete blocks only, possibly none.
                 let whole = Collected::from_text(Format::HTrace, &text);
                 assert_eq!(collected.spans, whole.spans[..collected.spans.len()], "{suffix}");
                 if suffix == "gz" {
@@ -238,14 +238,14 @@ fn a_cut_archive_gives_the_spans_before_the_cut() {
         (first.len() + 512 + line("b").len() * 50 + 10, 100 + 50, 2),
         // Inside the second header.
         (first.len() + 100, 100, 1),
-        // Behind the last file: the end mark is missing, and with it nothing.
+        // After the last file: only the end mark is missing.
         (archive.len() - 1024, 200, 0),
     ] {
         let (collected, _) = read_bytes("a.tar", &archive[..cut]);
         assert_eq!(collected.kinds(), vec![ProblemKind::Truncated; problems], "cut to {cut}");
         assert_eq!(collected.spans.len(), spans, "cut to {cut}");
     }
-    // Inside a compressed file: that the archive ends there is said once.
+    // Inside a compressed file: the early end is reported once.
     let packed = gz(&(0..2000u32)
         .map(|n| line(&format!("{:x}", n.wrapping_mul(0x9e37_79b9))))
         .collect::<String>()
@@ -256,7 +256,7 @@ fn a_cut_archive_gives_the_spans_before_the_cut() {
     assert_eq!(ends.len(), 1, "{ends:?}");
     assert_eq!(ends[0].detail, "the archive ends inside this file");
     assert_eq!(*ends[0].place.file, *"a.tar/b.gz");
-    // Inside a file that nobody reads.
+    // Inside a file that is not read.
     let archive = [first, file("a.log", &[b'x'; 200_000])].concat();
     let (collected, _) = read_bytes("a.tar", &archive[..archive.len() - 1000]);
     assert_eq!(collected.kinds(), [ProblemKind::Truncated]);
@@ -271,7 +271,7 @@ fn a_damaged_stream_is_named_once() {
         let len = packed.len();
         packed[len / 2] ^= 0x55;
         let (collected, _) = read_bytes("a", &packed);
-        // What is damaged inside its bounds may well look like lines at first; then the sums don't match.
+        // Damage within the bounds of a file can look like lines at first; then the checksums differ.
         let of_stream = |problem: &&Problem| problem.place.line == 0;
         let found: Vec<_> = collected.problems.iter().filter(of_stream).collect();
         let [Problem { kind: ProblemKind::Unreadable | ProblemKind::Truncated, .. }] = found[..] else {
@@ -315,7 +315,7 @@ fn a_bomb_is_cut_off_at_the_limit() {
     let zeros = vec![0; 4 << 20];
     for (suffix, pack) in PACKERS {
         let in_tar = pack(&tar(&[file("b.json", bomb.as_bytes()), file("c.json", line("c").as_bytes())]));
-        // Nobody reads the zeros, but the archive goes on behind them.
+        // The zeros are not read, but the archive continues after them.
         let skipped =
             pack(&tar(&[file("a.json", line("a").as_bytes()), file("zeros", &zeros), file("c", b"")]));
         for (content, spans_min) in [(pack(bomb.as_bytes()), 3000), (in_tar, 3000), (skipped, 1)] {
@@ -331,7 +331,7 @@ fn a_bomb_is_cut_off_at_the_limit() {
             let expanded: u64 = result.unwrap().files.iter().map(|file| file.expanded_bytes).sum();
             assert!(expanded <= LIMIT, "{suffix}: {expanded}");
         }
-        // In archives in archives, each level counts: neither is free.
+        // In nested archives each level counts.
         let (collected, _) = read_bytes_with("a", &pack(&pack(bomb.as_bytes())), &options);
         assert!(collected.kinds().contains(&ProblemKind::Limit), "{suffix}");
     }
@@ -353,8 +353,8 @@ fn the_limit_itself_is_allowed_and_plain_files_do_not_count() {
 #[test]
 fn an_xz_stream_that_wants_gigabytes_for_its_window_is_refused() {
     let mut packed = xz(line("x").as_bytes());
-    // The block header behind the 12 bytes of the stream's: its size, flags, filter LZMA2 (0x21) with one byte of
-    // properties, the dictionary's size; then its sum (xz file format 1.2.1, section 3.1).
+    // The block header follows the 12 bytes of the stream header: its size, flags, filter LZMA2 (0x21) with
+    // one byte of properties, the dictionary's size, and its checksum (xz file format 1.2.1, section 3.1).
     let header_len = (usize::from(packed[12]) + 1) * 4;
     let (filter, sum) = (12 + 2, 12 + header_len - 4);
     assert_eq!(packed[filter..filter + 2], [0x21, 1]);
@@ -434,7 +434,7 @@ fn long_names_and_extended_headers_of_tar() {
         assert_eq!(collected.problems, []);
         assert_eq!(*result.unwrap().files[0].name, *format!("a.tar/{long}"));
     }
-    // The size of an extended header counts: here the header proper says 0.
+    // The size in an extended header takes precedence: here the header itself says 0.
     let mut builder = tar::Builder::new(Vec::new());
     builder.append_pax_extensions([("size", line("a").len().to_string().as_bytes())]).unwrap();
     let mut archive = builder.into_inner().unwrap();
@@ -468,7 +468,7 @@ fn sizes_that_lie_take_no_memory() {
             );
         }
     }
-    // Old tar's sparse files: a small archive that stands for a large file.
+    // Old tar's sparse files: a small archive that represents a large file.
     let archive =
         tar(&[member(b"s", tar::EntryType::GNUSparse, b"xx"), file("a.json", line("a").as_bytes())]);
     let (collected, _) = read_bytes("a.tar", &archive);
