@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use astracer_sdk::{Astracer, Builder, ContextMode, Handle, Presence, gate};
+use astracer_sdk::{Astracer, Builder, ContextMode, DroppedSpans, Handle, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter};
@@ -102,10 +102,10 @@ impl<S: tracing::Subscriber> Layer<S> for Floor {
 
 fn ours(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> World {
     let builder = Astracer::builder()
-        .sampler(sampler.parse().expect("a sampler"))
+        .with_sampler(sampler.parse().expect("a sampler"))
         .with_threads(false)
         .with_tracked_inactivity(false)
-        .exporter(Sink);
+        .with_exporter(Sink);
     let astracer = change(builder).build().expect("a layer");
     let dispatch = Dispatch::new(Registry::default().with(astracer.layer));
     let mut world = World::of(dispatch, body);
@@ -146,7 +146,7 @@ fn stock_as_it_comes() -> World {
 }
 
 /// The stock layer behind the gate, dropping everything.
-fn gated(presence: Presence, body: fn(), spans: u64) -> World {
+fn gated(presence: DroppedSpans, body: fn(), spans: u64) -> World {
     let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
     // The gate needs the context that the stock worlds do without.
     let layer = tracing_opentelemetry::layer()
@@ -189,36 +189,46 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("a layer that only refuses", || {
         World::of(Dispatch::new(Registry::default().with(Floor)), bodies::plain)
     }),
-    ("ours, exclusive, 1 %", || ours(ONE_PERCENT, bodies::plain, |b| b.presence(Presence::Exclusive))),
+    ("ours, exclusive, 1 %", || {
+        ours(ONE_PERCENT, bodies::plain, |b| b.with_dropped_spans(DroppedSpans::Disabled))
+    }),
     ("ours, exclusive, 1 %, ids", || {
-        ours(ONE_PERCENT, bodies::plain, |b| b.presence(Presence::Exclusive).context(ContextMode::Ids))
+        ours(ONE_PERCENT, bodies::plain, |b| {
+            b.with_dropped_spans(DroppedSpans::Disabled).with_context_mode(ContextMode::Ids)
+        })
     }),
     ("ours, exclusive, 1 %, no context", || {
-        ours(ONE_PERCENT, bodies::plain, |b| b.presence(Presence::Exclusive).context(ContextMode::Off))
+        ours(ONE_PERCENT, bodies::plain, |b| {
+            b.with_dropped_spans(DroppedSpans::Disabled).with_context_mode(ContextMode::Off)
+        })
     }),
     ("ours, shared, never", || ours("never", bodies::plain, |b| b)),
-    ("ours, shared, never, no context", || ours("never", bodies::plain, |b| b.context(ContextMode::Off))),
+    ("ours, shared, never, no context", || {
+        ours("never", bodies::plain, |b| b.with_context_mode(ContextMode::Off))
+    }),
     ("ours, everything", || ours("always", bodies::plain, |b| b)),
-    ("ours, everything, ids", || ours("always", bodies::plain, |b| b.context(ContextMode::Ids))),
-    ("ours, everything, no context", || ours("always", bodies::plain, |b| b.context(ContextMode::Off))),
+    ("ours, everything, ids", || ours("always", bodies::plain, |b| b.with_context_mode(ContextMode::Ids))),
+    ("ours, everything, no context", || {
+        ours("always", bodies::plain, |b| b.with_context_mode(ContextMode::Off))
+    }),
     ("ours, everything, all extras", || {
         ours("always", bodies::plain, |b| b.with_threads(true).with_tracked_inactivity(true))
     }),
     ("idle, attributes", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::attributes)),
     ("ours, everything, attributes", || ours("always", bodies::attributes, |b| b)),
     ("ours, everything, attributes, ids", || {
-        ours("always", bodies::attributes, |b| b.context(ContextMode::Ids))
+        ours("always", bodies::attributes, |b| b.with_context_mode(ContextMode::Ids))
     }),
     ("ours, everything, attributes, no context", || {
-        ours("always", bodies::attributes, |b| b.context(ContextMode::Off))
+        ours("always", bodies::attributes, |b| b.with_context_mode(ContextMode::Off))
     }),
     ("tracing-opentelemetry, dropping", || stock(Sampler::AlwaysOff, bodies::plain)),
     ("tracing-opentelemetry, keeping", || stock(Sampler::AlwaysOn, bodies::plain)),
     ("tracing-opentelemetry, keeping, all extras", stock_as_it_comes),
     ("tracing-opentelemetry, keeping, attributes", || stock(Sampler::AlwaysOn, bodies::attributes)),
-    ("gate(stock), exclusive, dropping", || gated(Presence::Exclusive, bodies::plain, SPANS)),
-    ("gate(stock), exclusive, dropping, of 100", || gated(Presence::Exclusive, bodies::hundred, 100)),
-    ("gate(stock), shared, dropping", || gated(Presence::Shared, bodies::plain, SPANS)),
+    ("gate(stock), exclusive, dropping", || gated(DroppedSpans::Disabled, bodies::plain, SPANS)),
+    ("gate(stock), exclusive, dropping, of 100", || gated(DroppedSpans::Disabled, bodies::hundred, 100)),
+    ("gate(stock), shared, dropping", || gated(DroppedSpans::Visible, bodies::plain, SPANS)),
     ("fastrace, unsampled", || fastrace(false)),
     ("fastrace, sampled", || fastrace(true)),
 ];

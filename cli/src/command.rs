@@ -1,8 +1,71 @@
-//! One file for each subcommand.
+//! The command line: one file for each subcommand, with its arguments.
 
-pub(crate) mod convert;
-pub(crate) mod evaluate;
-pub(crate) mod inspect;
-pub(crate) mod receive;
-pub(crate) mod send;
-pub(crate) mod tune;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+mod convert;
+mod evaluate;
+mod inspect;
+mod receive;
+mod send;
+mod tune;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the job could not be done (the message says why and what to do)
+  2    wrong usage
+  130  interrupted by Ctrl-C";
+
+/// Adaptive trace sampling: look at recorded traces, and at what samplers would keep of them.
+#[derive(Debug, Parser)]
+#[command(name = "astracer", version, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show what a recording holds: traces, roots, functions and their durations.
+    Inspect(inspect::Inspect),
+    /// Replay samplers over a recording and show how good the kept part is.
+    Evaluate(evaluate::Evaluate),
+    /// Find a sampler's parameters for a recording, and write the file that a service loads.
+    Tune(tune::Tune),
+    /// Write a recording in another format.
+    Convert(convert::Convert),
+    /// Record traces: take OTLP from any service, and write it to files.
+    Receive(receive::Receive),
+    /// Send recordings to a server.
+    Send(send::Send),
+}
+
+impl Args {
+    /// Runs the subcommand until it is done, fails, or `stop` is set.
+    pub(crate) fn run(&self, stop: &AtomicBool) -> Result<(), Failure> {
+        match &self.command {
+            Command::Inspect(args) => inspect::run(args, stop),
+            Command::Evaluate(args) => evaluate::run(args, stop),
+            Command::Tune(args) => tune::run(args, stop),
+            Command::Convert(args) => convert::run(args, stop),
+            Command::Receive(args) => receive::run(args, stop),
+            Command::Send(args) => send::run(args, stop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

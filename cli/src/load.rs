@@ -17,9 +17,9 @@ use astracer_tuner::{Grouping, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::args::{Names, Source};
 use crate::failure::Failure;
 use crate::output;
+use crate::source::{Names, Source};
 
 /// How many examples of each kind of problem are shown; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;

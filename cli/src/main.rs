@@ -8,26 +8,19 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-mod args;
 mod command;
 mod failure;
 mod interrupt;
 mod load;
 mod output;
+mod source;
 mod target;
+mod values;
 
 fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let args = command::Args::parse();
     let stop = interrupt::stop_flag();
-    let result = match &args.command {
-        args::Command::Inspect(args) => command::inspect::run(args, &stop),
-        args::Command::Evaluate(args) => command::evaluate::run(args, &stop),
-        args::Command::Tune(args) => command::tune::run(args, &stop),
-        args::Command::Receive(args) => command::receive::run(args, &stop),
-        args::Command::Send(args) => command::send::run(args, &stop),
-        args::Command::Convert(args) => command::convert::run(args, &stop),
-    };
-    match result {
+    match args.run(&stop) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(text) = failure.text() {

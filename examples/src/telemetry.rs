@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use astracer_exporters::{Console, Exporter, Files, Otlp, Zipkin};
 use astracer_samplers::Config;
-use astracer_sdk::{Astracer, ContextMode, Handle, Presence};
+use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Handle};
 use clap::{Args, ValueEnum};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -122,31 +122,31 @@ impl Options {
     fn start_ours(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
         let file = self.parameters.clone();
         let builder = Astracer::builder()
-            .sampler(self.sampler.clone())
-            // Spans below a dropped root do not exist at all; Presence::Shared, the default, is for services whose
+            .with_sampler(self.sampler.clone())
+            // Spans below a dropped root do not exist at all; DroppedSpans::Visible, the default, is for services whose
             // logs name their spans.
-            .presence(Presence::Exclusive)
+            .with_dropped_spans(DroppedSpans::Disabled)
             // Nothing here sets attributes by the OpenTelemetry API, and propagation needs no more than ids.
-            .context(ContextMode::Ids)
+            .with_context_mode(ContextMode::Ids)
             // A parameters file is the environment's `astracer_file`; OTEL_* variables say the rest.
-            .variables(move |name| match (name, &file) {
+            .with_variables(move |name| match (name, &file) {
                 ("OTEL_TRACES_SAMPLER", Some(_)) => Some("astracer_file".to_owned()),
                 ("OTEL_TRACES_SAMPLER_ARG", Some(path)) => Some(path.display().to_string()),
                 ("OTEL_SERVICE_NAME", _) => std::env::var(name).ok().or_else(|| Some(service.to_owned())),
                 _ => std::env::var(name).ok(),
             });
         let builder = match &self.export {
-            Export::Console => builder.exporter(Exporter::new(Console::colored(io::stdout()))),
-            Export::None => builder.exporter(Nowhere),
-            Export::Folder(folder) => builder.exporter(Exporter::new(Files::builder(folder).open()?)),
+            Export::Console => builder.with_exporter(Exporter::new(Console::colored(io::stdout()))),
+            Export::None => builder.with_exporter(Nowhere),
+            Export::Folder(folder) => builder.with_exporter(Exporter::new(Files::builder(folder).open()?)),
             Export::Otlp(url) => {
                 let otlp = Otlp::builder().protocol(astracer_exporters::Protocol::HttpProtobuf).endpoint(url);
-                builder.exporter(Exporter::new(otlp.build()?))
+                builder.with_exporter(Exporter::new(otlp.build()?))
             }
             Export::Zipkin(url) => {
                 let zipkin =
                     Zipkin::builder().endpoint(format!("{}/api/v2/spans", url.trim_end_matches('/')));
-                builder.exporter(Exporter::new(zipkin.build()?))
+                builder.with_exporter(Exporter::new(zipkin.build()?))
             }
         };
         let astracer = builder.build()?;

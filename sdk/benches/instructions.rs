@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::{Config, Nanos, Randomness, Request, Sampler};
-use astracer_sdk::{Astracer, ContextMode, Presence, gate};
+use astracer_sdk::{Astracer, ContextMode, DroppedSpans, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -65,16 +65,16 @@ fn trace(name: &str, rounds: u64) {
     };
     let exclusive = name.contains("exclusive");
     let astracer = Astracer::builder()
-        .sampler(sampler.parse().expect("a sampler"))
-        .presence(if exclusive { Presence::Exclusive } else { Presence::Shared })
-        .context(context)
+        .with_sampler(sampler.parse().expect("a sampler"))
+        .with_dropped_spans(if exclusive { DroppedSpans::Disabled } else { DroppedSpans::Visible })
+        .with_context_mode(context)
         .with_threads(false)
         .with_tracked_inactivity(false)
-        .id_generator(Counting::default())
+        .with_id_generator(Counting::default())
         // The exporter's thread begins when all is over.
-        .batch_spans(usize::MAX)
-        .batch_delay(Duration::from_secs(3_600))
-        .exporter(Nobody)
+        .with_batch_spans(usize::MAX)
+        .with_batch_delay(Duration::from_secs(3_600))
+        .with_exporter(Nobody)
         .build()
         .expect("a layer");
     let body = match name {
@@ -99,7 +99,7 @@ fn gated(body: fn(), rounds: u64) {
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false);
-    run(&Dispatch::new(Registry::default().with(gate(layer, Presence::Exclusive))), body, rounds);
+    run(&Dispatch::new(Registry::default().with(gate(layer, DroppedSpans::Disabled))), body, rounds);
 }
 
 fn decide(rounds: u64) {

@@ -13,7 +13,7 @@ use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
 use crate::clock::Clock;
 use crate::config::{Fault, OnFault};
-use crate::decider::{Decider, Parents};
+use crate::decider::{Decider, ParentDecision};
 use crate::handle::Handle;
 use crate::ids::RandomIds;
 use crate::key::Key;
@@ -21,7 +21,7 @@ use crate::layer::{AstracerLayer, Converter, Core};
 use crate::propagation::Propagator;
 use crate::queue::Queue;
 use crate::sampler::{AstracerSampler, Judge};
-use crate::settings::{ContextMode, Presence, Settings, SpanLimits};
+use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits};
 use crate::stats::Counters;
 use crate::worker::{Export, Worker};
 
@@ -59,7 +59,7 @@ pub struct Builder {
     sampler: Config,
     sampler_limits: Limits,
     key: Key,
-    parents: Parents,
+    parents: ParentDecision,
     propagators: Vec<Propagator>,
     on_fault: OnFault,
     faults: Vec<Fault>,
@@ -82,7 +82,7 @@ impl Default for Builder {
             sampler: DEFAULT_SAMPLER.parse().unwrap_or(Config::Always),
             sampler_limits: Limits::default(),
             key: Key::default(),
-            parents: Parents::default(),
+            parents: ParentDecision::default(),
             propagators: Propagator::DEFAULT.to_vec(),
             on_fault: OnFault::default(),
             faults: Vec::new(),
@@ -98,32 +98,32 @@ impl Default for Builder {
 
 impl Builder {
     /// Which sampler decides.
-    pub fn sampler(mut self, sampler: Config) -> Self {
+    pub fn with_sampler(mut self, sampler: Config) -> Self {
         self.sampler = sampler;
         self
     }
 
     /// How much the sampler may remember.
-    pub fn sampler_limits(mut self, limits: Limits) -> Self {
+    pub fn with_sampler_limits(mut self, limits: Limits) -> Self {
         self.sampler_limits = limits;
         self
     }
 
-    /// Whose decision holds for a local root that has a parent elsewhere.
-    pub fn parents(mut self, parents: Parents) -> Self {
+    /// Whether a remote parent's decision is respected; it is by default.
+    pub fn with_parent_decision(mut self, parents: ParentDecision) -> Self {
         self.parents = parents;
         self
     }
 
     /// How context travels from process to process; W3C Trace Context and Baggage if it is not given. It is for the
     /// service to make it known: `opentelemetry::global::set_text_map_propagator(astracer.propagator())`.
-    pub fn propagators(mut self, propagators: impl Into<Vec<Propagator>>) -> Self {
+    pub fn with_propagators(mut self, propagators: impl Into<Vec<Propagator>>) -> Self {
         self.propagators = propagators.into();
         self
     }
 
     /// What is done about settings from the environment or a file that cannot be used.
-    pub fn on_fault(mut self, on_fault: OnFault) -> Self {
+    pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
         self.on_fault = on_fault;
         self
     }
@@ -147,44 +147,44 @@ impl Builder {
     }
 
     /// What local roots are counted by.
-    pub fn key(mut self, key: impl Into<Key>) -> Self {
+    pub fn with_key(mut self, key: impl Into<Key>) -> Self {
         self.key = key.into();
         self
     }
 
     /// Where kept traces go: any exporter of `opentelemetry_sdk`. It is called on a thread of ours, without an
     /// asynchronous runtime. Without an exporter the layer does nothing; the sampler decides nevertheless.
-    pub fn exporter(mut self, exporter: impl SpanExporter + 'static) -> Self {
+    pub fn with_exporter(mut self, exporter: impl SpanExporter + 'static) -> Self {
         self.exporter = Some(Box::new(exporter));
         self
     }
 
     /// What is exported with every span; if it is not given, what `Resource::builder()` finds in the environment.
-    pub fn resource(mut self, resource: Resource) -> Self {
+    pub fn with_resource(mut self, resource: Resource) -> Self {
         self.resource = Some(resource);
         self
     }
 
     /// The instrumentation scope of every span; `astracer` if it is not given.
-    pub fn scope(mut self, scope: InstrumentationScope) -> Self {
+    pub fn with_scope(mut self, scope: InstrumentationScope) -> Self {
         self.scope = scope;
         self
     }
 
-    /// How the layer lives with others; shared if it is not given.
-    pub fn presence(mut self, presence: Presence) -> Self {
+    /// Whether other layers see spans below a dropped root; they do by default.
+    pub fn with_dropped_spans(mut self, presence: DroppedSpans) -> Self {
         self.settings.presence = presence;
         self
     }
 
     /// What OpenTelemetry's current context is inside of spans.
-    pub fn context(mut self, mode: ContextMode) -> Self {
+    pub fn with_context_mode(mut self, mode: ContextMode) -> Self {
         self.settings.context = mode;
         self
     }
 
     /// Limits on what a span holds.
-    pub fn span_limits(mut self, limits: SpanLimits) -> Self {
+    pub fn with_span_limits(mut self, limits: SpanLimits) -> Self {
         self.settings.limits = limits;
         self
     }
@@ -245,51 +245,51 @@ impl Builder {
     }
 
     /// How many kept traces may be open at once; 16,384 if it is not given.
-    pub fn open_traces_max(mut self, traces: u32) -> Self {
+    pub fn with_open_traces_max(mut self, traces: u32) -> Self {
         self.settings.bounds.open_traces = traces;
         self
     }
 
     /// How many spans one trace may hold in this process before some leave; 1,024 if it is not given.
-    pub fn spans_per_trace_max(mut self, spans: u32) -> Self {
+    pub fn with_spans_per_trace_max(mut self, spans: u32) -> Self {
         self.settings.bounds.spans_per_trace = spans.max(1);
         self
     }
 
     /// How many bytes may wait for the exporter; 32 MiB if it is not given. Small traces gather before they are passed on
     /// to where they wait, which takes a mebibyte or two more.
-    pub fn queue_bytes_max(mut self, bytes: usize) -> Self {
+    pub fn with_queue_bytes_max(mut self, bytes: usize) -> Self {
         self.settings.bounds.queue_bytes = bytes;
         self
     }
 
     /// After how many spans a batch is exported, whole traces; 512 if it is not given.
-    pub fn batch_spans(mut self, spans: usize) -> Self {
+    pub fn with_batch_spans(mut self, spans: usize) -> Self {
         self.settings.bounds.batch_spans = spans.max(1);
         self
     }
 
     /// How long a trace waits for others to make a batch with; a second if it is not given.
-    pub fn batch_delay(mut self, delay: Duration) -> Self {
+    pub fn with_batch_delay(mut self, delay: Duration) -> Self {
         self.settings.bounds.batch_delay = delay;
         self
     }
 
     /// Where trace and span ids come from; random ones if it is not given. The low 56 bits of a trace id serve as the
     /// trace's randomness.
-    pub fn id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
+    pub fn with_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
         self.ids = Arc::new(ids);
         self
     }
 
     /// The clock; the machine's if it is not given.
-    pub fn clock(mut self, clock: Clock) -> Self {
+    pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
     /// Switches everything off: the layer, the sampler and the handle are there and do nothing.
-    pub fn enabled(mut self, enabled: bool) -> Self {
+    pub fn with_enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self
     }

@@ -14,7 +14,7 @@ use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
 use crate::builder::Builder;
-use crate::decider::Parents;
+use crate::decider::ParentDecision;
 use crate::propagation::Propagator;
 use crate::settings::SpanLimits;
 
@@ -112,8 +112,8 @@ impl Builder {
     /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the sampler as text in
     /// `OTEL_TRACES_SAMPLER_ARG` (`bump:lambda=10,min=0.01,window=1s`; none: the default), or `astracer_file`, with the
     /// path of a parameters file.
-    pub fn environment(self) -> Self {
-        self.variables(|name| match std::env::var(name) {
+    pub fn with_environment(self) -> Self {
+        self.with_variables(|name| match std::env::var(name) {
             Ok(value) => Some(value),
             Err(std::env::VarError::NotPresent) => None,
             // No setting is a text that is not Unicode: its reader refuses the replacement characters.
@@ -121,26 +121,26 @@ impl Builder {
         })
     }
 
-    /// As [`Builder::environment`], with values from `variable` instead of the process environment.
-    pub fn variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+    /// As [`Builder::with_environment`], with values from `variable` instead of the process environment.
+    pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         // "Empty" means "not set" (OpenTelemetry specification, "Parsing Empty Value").
         let get = |name: &'static str| variable(name).filter(|value| !value.trim().is_empty());
         if let Some(disabled) = self.read("OTEL_SDK_DISABLED", "false", get, boolean) {
-            self = self.enabled(!disabled);
+            self = self.with_enabled(!disabled);
         }
         self = self.resource_variables(get);
         self = self.sampler_variables(get);
         if let Some(propagators) =
             self.read("OTEL_PROPAGATORS", "tracecontext,baggage", get, Propagator::parse_list)
         {
-            self = self.propagators(propagators);
+            self = self.with_propagators(propagators);
         }
         self = self.limit_variables(get);
         if let Some(delay) = self.read("OTEL_BSP_SCHEDULE_DELAY", KEPT, get, milliseconds) {
-            self = self.batch_delay(delay);
+            self = self.with_batch_delay(delay);
         }
         if let Some(spans) = self.read("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", KEPT, get, positive) {
-            self = self.batch_spans(spans as usize);
+            self = self.with_batch_spans(spans as usize);
         }
         for (name, instead) in WITHOUT_EFFECT {
             // `none` asks that no exporter be configured from the environment, and none is.
@@ -189,7 +189,7 @@ impl Builder {
         if let Some(service) = service {
             resource = resource.with_service_name(service);
         }
-        self.resource(resource.build())
+        self.with_resource(resource.build())
     }
 
     fn sampler_variables(self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
@@ -203,26 +203,29 @@ impl Builder {
                 text.parse::<f64>().map_err(|_| format!("`{text}` is not a number; write for example 0.1"))
             }
         };
-        let set = |builder: Self, config, parents| builder.sampler(config).parents(parents);
+        let set = |builder: Self, config, parents| builder.with_sampler(config).with_parent_decision(parents);
         match name.trim() {
-            "always_on" => set(self, Config::Always, Parents::Ask),
-            "always_off" => set(self, Config::Never, Parents::Ask),
-            "parentbased_always_on" => set(self, Config::Always, Parents::Honour),
-            "parentbased_always_off" => set(self, Config::Never, Parents::Honour),
+            "always_on" => set(self, Config::Always, ParentDecision::Ignore),
+            "always_off" => set(self, Config::Never, ParentDecision::Ignore),
+            "parentbased_always_on" => set(self, Config::Always, ParentDecision::Respect),
+            "parentbased_always_off" => set(self, Config::Never, ParentDecision::Respect),
             name @ ("traceidratio" | "parentbased_traceidratio") => {
-                let parents = if name == "traceidratio" { Parents::Ask } else { Parents::Honour };
+                let parents =
+                    if name == "traceidratio" { ParentDecision::Ignore } else { ParentDecision::Respect };
                 match ratio(argument.as_deref().map(str::trim)).and_then(ratio_config) {
                     Ok(config) => set(self, config, parents),
                     Err(message) => self.with_fault(Origin::Variable(ARGUMENT), message),
                 }
             }
             "astracer" => match argument.map(|text| text.parse::<Config>()) {
-                None => self.parents(Parents::Honour),
-                Some(Ok(config)) => set(self, config, Parents::Honour),
+                None => self.with_parent_decision(ParentDecision::Respect),
+                Some(Ok(config)) => set(self, config, ParentDecision::Respect),
                 Some(Err(error)) => self.with_fault(Origin::Variable(ARGUMENT), error.to_string()),
             },
             "astracer_file" => match argument {
-                Some(path) => self.parents(Parents::Honour).parameters_file(path.trim()),
+                Some(path) => {
+                    self.with_parent_decision(ParentDecision::Respect).with_parameters_file(path.trim())
+                }
                 None => self
                     .with_fault(Origin::Variable(ARGUMENT), "needs the path of a parameters file".to_owned()),
             },
@@ -260,12 +263,12 @@ impl Builder {
                 set(&mut limits, max);
             }
         }
-        self.span_limits(limits)
+        self.with_span_limits(limits)
     }
 
     /// Takes sampler and key from a parameters file, as the tuner writes it.
     #[cfg(feature = "parameters")]
-    pub fn parameters_file(self, path: impl AsRef<Path>) -> Self {
+    pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
         match std::fs::read_to_string(path) {
             Ok(text) => self.parameters_text(path, &text),
@@ -275,7 +278,7 @@ impl Builder {
 
     /// Without the feature `parameters` no such file can be read: each is a fault.
     #[cfg(not(feature = "parameters"))]
-    pub fn parameters_file(self, path: impl AsRef<Path>) -> Self {
+    pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
         let message = "this program is built without the feature `parameters`".to_owned();
         self.with_fault(Origin::File(path.as_ref().to_owned(), None), message)
     }
@@ -295,7 +298,7 @@ impl Builder {
                 return self.with_fault(Origin::File(path.to_owned(), error.line()), message.to_owned());
             }
         };
-        self.sampler(parameters.config).key(parameters.key)
+        self.with_sampler(parameters.config).with_key(parameters.key)
     }
 
     fn with_fault(mut self, origin: Origin, message: String) -> Self {

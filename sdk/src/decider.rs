@@ -19,19 +19,19 @@ use crate::stats::Counters;
 pub(crate) struct Decider {
     sampler: Sampler,
     key: Key,
-    parents: Parents,
+    parents: ParentDecision,
     clock: Clock,
 }
 
 /// Whose decision holds for a local root that has a parent elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Parents {
+pub enum ParentDecision {
     /// The parent's: traces are kept whole.
     #[default]
-    Honour,
+    Respect,
     /// The sampler is asked about each local root, with the trace's randomness: for a service at the edge, which does
     /// not trust its callers. Where they did keep the trace, theirs and ours may be parts of one.
-    Ask,
+    Ignore,
 }
 
 /// What was decided about a local root.
@@ -42,14 +42,14 @@ pub(crate) struct Verdict {
 }
 
 impl Decider {
-    pub(crate) fn new(sampler: Sampler, key: Key, parents: Parents, clock: Clock) -> Self {
+    pub(crate) fn new(sampler: Sampler, key: Key, parents: ParentDecision, clock: Clock) -> Self {
         Decider { sampler, key, parents, clock }
     }
 
     /// Whether this parent's decision holds: that of a parent in this process was made here. `context` is the one that
     /// holds the parent; it may say that the parent left the decision to us.
     pub(crate) fn honours(&self, parent: &SpanContext, context: &Context) -> bool {
-        let follows = self.parents == Parents::Honour && !is_undecided(context);
+        let follows = self.parents == ParentDecision::Respect && !is_undecided(context);
         parent.is_valid() && (follows || !parent.is_remote())
     }
 

@@ -20,15 +20,15 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use self::stack::Entered;
 use crate::layer::{Handle, Table};
-use crate::settings::{Presence, faces_outward};
+use crate::settings::{DroppedSpans, faces_outward};
 
 /// Puts a gate around tracing-opentelemetry's layer, with whatever sampler its tracer has.
 ///
-/// `presence` says what becomes of spans below one that is not recorded, see [`Presence`]: shared, they exist for other
+/// `presence` says what becomes of spans below one that is not recorded, see [`DroppedSpans`]: shared, they exist for other
 /// layers; exclusive, they do not exist.
 ///
 /// ```
-/// use astracer_sdk::{Astracer, Presence, gate};
+/// use astracer_sdk::{Astracer, DroppedSpans, gate};
 /// use opentelemetry::trace::TracerProvider as _;
 /// use opentelemetry_sdk::trace::SdkTracerProvider;
 /// use tracing_subscriber::layer::SubscriberExt as _;
@@ -36,7 +36,7 @@ use crate::settings::{Presence, faces_outward};
 /// let astracer = Astracer::builder().build()?;
 /// let provider = SdkTracerProvider::builder().with_sampler(astracer.sampler.clone()).build();
 /// let stock = tracing_opentelemetry::layer().with_tracer(provider.tracer("service"));
-/// let subscriber = tracing_subscriber::registry().with(gate(stock, Presence::Exclusive));
+/// let subscriber = tracing_subscriber::registry().with(gate(stock, DroppedSpans::Disabled));
 /// # drop(subscriber);
 /// # Ok::<(), astracer_sdk::BuildError>(())
 /// ```
@@ -52,7 +52,7 @@ use crate::settings::{Presence, faces_outward};
 ///   forbids it; the gate stays open otherwise.
 /// - A filter on the gate itself, `gate(..).with_filter(..)`, makes exclusive mode shared: `tracing_subscriber` then no
 ///   longer asks the layer, only the filter, which spans exist. A filter that is a layer of its own does not.
-pub fn gate<L>(layer: L, presence: Presence) -> Gate<L> {
+pub fn gate<L>(layer: L, presence: DroppedSpans) -> Gate<L> {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     Gate { inner: layer, presence, number, unseen: Table::new(TABLE_ROWS) }
@@ -62,7 +62,7 @@ pub fn gate<L>(layer: L, presence: Presence) -> Gate<L> {
 #[derive(Debug)]
 pub struct Gate<L> {
     inner: L,
-    presence: Presence,
+    presence: DroppedSpans,
     /// Tells the gates of a process apart; never 0.
     number: u64,
     /// The open spans that the layer was not told of.
@@ -109,7 +109,7 @@ impl<L> Gate<L> {
         // If nothing was attached, it is as it was: the span was entered already, or contexts are switched off.
         let is_dropped =
             cfg!(feature = "enabled") && !recording && (context != before || stack::is_dropped(self.number));
-        if is_dropped && self.presence == Presence::Shared {
+        if is_dropped && self.presence == DroppedSpans::Visible {
             mark_unrecorded(id, &cx);
         }
         let entered = Entered { gate: self.number, id: id.into_u64(), seen: true, is_dropped, context };
@@ -166,7 +166,7 @@ where
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>, cx: LayerContext<'_, S>) -> bool {
         let refused =
-            self.presence == Presence::Exclusive && stack::is_dropped(self.number) && metadata.is_span();
+            self.presence == DroppedSpans::Disabled && stack::is_dropped(self.number) && metadata.is_span();
         !refused && self.inner.enabled(metadata, cx)
     }
 

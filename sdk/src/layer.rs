@@ -53,7 +53,7 @@ use self::fields::Fields;
 use self::thread::State;
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
-use crate::settings::{ContextMode, Presence, faces_outward};
+use crate::settings::{ContextMode, DroppedSpans, faces_outward};
 
 /// The layer for `tracing_subscriber`: put it on a `Registry`, with other layers as you like.
 ///
@@ -71,7 +71,7 @@ pub struct AstracerLayer {
 
 impl AstracerLayer {
     pub(crate) fn new(core: Option<Arc<Core>>) -> Self {
-        let refuses = |core: &&Arc<Core>| core.settings.presence == Presence::Exclusive;
+        let refuses = |core: &&Arc<Core>| core.settings.presence == DroppedSpans::Disabled;
         AstracerLayer {
             refusing: core.as_ref().filter(refuses).map_or(0, |core| core.number),
             #[cfg(feature = "bridge")]
@@ -107,7 +107,7 @@ where
         let refused = cfg!(feature = "enabled")
             && self.refusing != 0
             && thread::is_dropped(self.refusing)
-            && Presence::Exclusive.refuses(metadata);
+            && DroppedSpans::Disabled.refuses(metadata);
         if refused {
             thread::refuse();
         }

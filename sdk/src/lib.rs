@@ -33,9 +33,9 @@
 //! }
 //!
 //! let astracer = Astracer::builder()
-//!     .sampler("bump:lambda=10,min=0.01,window=1s".parse()?)
-//!     .environment() // what OTEL_* variables say overrides it
-//!     .exporter(Nowhere)
+//!     .with_sampler("bump:lambda=10,min=0.01,window=1s".parse()?)
+//!     .with_environment() // what OTEL_* variables say overrides it
+//!     .with_exporter(Nowhere)
 //!     .build()?;
 //! let subscriber = tracing_subscriber::registry().with(astracer.layer.clone());
 //! tracing::subscriber::with_default(subscriber, || {
@@ -76,14 +76,14 @@ mod worker;
 pub use builder::{Astracer, BuildError, Builder};
 pub use clock::{Clock, ManualClock};
 pub use config::{Fault, OnFault};
-pub use decider::Parents;
+pub use decider::ParentDecision;
 pub use gate::{Gate, gate};
 pub use handle::{Handle, TimedOut};
 pub use key::{Key, Root};
 pub use layer::AstracerLayer;
 pub use propagation::Propagator;
 pub use sampler::AstracerSampler;
-pub use settings::{ContextMode, Presence, SpanLimits};
+pub use settings::{ContextMode, DroppedSpans, SpanLimits};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{Losses, Stats};
 

@@ -6,10 +6,10 @@ use tracing_core::Metadata;
 
 /// How the layer lives with the other layers of its subscriber.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Presence {
+pub enum DroppedSpans {
     /// Other layers see every span; below a dropped root ours adds nearly nothing to what they cost.
     #[default]
-    Shared,
+    Visible,
     /// A span below a dropped root does not exist, for anyone: one thread-local read refuses it. Events are not
     /// touched, but other layers no longer know which span they are in. A refused span carries nothing to other
     /// threads or tasks: spans that begin there begin traces of their own. And `tracing` asks before it tells of
@@ -18,14 +18,14 @@ pub enum Presence {
     ///
     /// Spans that are declared with a field `otel.kind` exist nevertheless: they are those of clients and servers, and
     /// what they call is to know that the trace is dropped.
-    Exclusive,
+    Disabled,
 }
 
-impl Presence {
+impl DroppedSpans {
     /// Whether a span like this does not exist below a dropped root.
     #[inline]
     pub(crate) fn refuses(self, metadata: &Metadata<'_>) -> bool {
-        self == Presence::Exclusive && metadata.is_span() && !faces_outward(metadata)
+        self == DroppedSpans::Disabled && metadata.is_span() && !faces_outward(metadata)
     }
 }
 
@@ -117,7 +117,7 @@ impl Default for SpanLimits {
 /// Everything the layer was told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    pub(crate) presence: Presence,
+    pub(crate) presence: DroppedSpans,
     pub(crate) context: ContextMode,
     pub(crate) extras: Extras,
     pub(crate) conventions: Conventions,
@@ -145,7 +145,7 @@ pub(crate) struct Bounds {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            presence: Presence::default(),
+            presence: DroppedSpans::default(),
             context: ContextMode::default(),
             extras: Extras { location: true, threads: true, level: false, target: true, inactivity: true },
             conventions: Conventions::default(),

@@ -38,7 +38,7 @@ use crate::layer::{AstracerLayer, Core, EventTime};
 /// ```
 pub trait OpenTelemetrySpanExt: sealed::Sealed {
     /// Makes this span a child of the span that `parent` holds, which is nearly always a remote one; its decision is
-    /// honoured, unless [`Parents::Ask`](crate::Parents::Ask) says otherwise. What else is in the context, such as
+    /// honoured, unless [`ParentDecision::Ignore`](crate::ParentDecision::Ignore) says otherwise. What else is in the context, such as
     /// baggage, is current inside of the span.
     ///
     /// To be called before the span is entered. A span that began inside of a recorded one leaves that one's trace. Below

@@ -117,7 +117,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::{Astracer, Presence};
+    use crate::{Astracer, DroppedSpans};
 
     /// Says whether its thread has a scoped subscriber of its own, so that a global one does not hear it.
     #[derive(Clone, Debug, Default)]
@@ -137,8 +137,10 @@ mod tests {
     fn what_the_exporter_traces_does_not_come_back() {
         use tracing_subscriber::layer::SubscriberExt as _;
         let exporter = Listens::default();
-        let builder = Astracer::builder().presence(Presence::Shared).sampler("always".parse().unwrap());
-        let astracer = builder.exporter(exporter.clone()).build().unwrap();
+        let builder = Astracer::builder()
+            .with_dropped_spans(DroppedSpans::Visible)
+            .with_sampler("always".parse().unwrap());
+        let astracer = builder.with_exporter(exporter.clone()).build().unwrap();
         let subscriber = tracing_subscriber::registry().with(astracer.layer);
         dispatcher::set_global_default(Dispatch::new(subscriber)).unwrap();
         tracing::info_span!("root").in_scope(|| ());

@@ -6,14 +6,60 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use astracer_model::Format;
 use astracer_recording::convert::{Converted, Converter};
 use astracer_recording::source;
+use clap::Args as ClapArgs;
 use serde::Serialize;
 
-use crate::args::Convert;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
+use crate::source::Reading;
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer convert run.tar.xz run.jsonl             OTLP JSON lines
+  astracer convert spans.json upload.json --to jaeger-json
+  curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > traces.jsonl
+
+What the new format can't hold is counted on standard error. Memory stays flat whatever
+the size, but for Jaeger's JSON, which has each trace in one piece.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Convert {
+    /// A file, folder or archive (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+
+    /// The file to write; - is standard output. A file of this name is replaced once everything is written.
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+
+    /// The format to write: otlp-json (lines), otlp-proto, jaeger-json, zipkin-json or htrace.
+    #[arg(long, value_name = "FORMAT", default_value_t = Format::OtlpJson, value_parser = written)]
+    pub(crate) to: Format,
+
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+
+    /// Print one JSON object on what was done, to standard output (to standard error if the traces go there).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Reads the name of a format that can be written.
+fn written(text: &str) -> Result<Format, String> {
+    let format: Format =
+        text.parse().map_err(|error: astracer_model::format::UnknownFormat| error.to_string())?;
+    let can = |format: &Format| astracer_formats::writer(*format, Box::new(std::io::sink())).is_some();
+    if can(&format) {
+        return Ok(format);
+    }
+    let names: Vec<_> = Format::ALL.iter().filter(|format| can(format)).map(|format| format.name()).collect();
+    Err(format!("'{text}' is read, not written; written are {}", names.join(", ")))
+}
 
 #[derive(Serialize)]
 struct Report<'a> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
@@ -10,13 +10,73 @@ use astracer_model::TraceId;
 use astracer_samplers::Config;
 use astracer_tuner::equal_size::{self, EqualSize};
 use astracer_tuner::evaluate::{Summary, WorkloadSummary};
-use astracer_tuner::{Candidate, Evaluation, Evaluator};
+use astracer_tuner::{Candidate, Evaluation, Evaluator, Grouping};
+use clap::Args as ClapArgs;
 use serde::Serialize;
 
-use crate::args::Evaluate;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
+use crate::source::Source;
+use crate::values::share;
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer evaluate run.tar.xz
+  astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02
+  astracer evaluate traces/ --sampler bucket:capacity=50,rate=2 --seeds 20 --json
+  astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
+  astracer evaluate spans/ --key name+http.route
+  astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --baselines all
+
+Samplers:
+  always, never, ratio:P, every:N,
+  bump:lambda=L,min=P[,window=1s][,shift=on]
+  bucket:capacity=C,rate=R (tokens a second)
+
+What the columns mean: docs/metrics.md.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Evaluate {
+    #[command(flatten)]
+    pub(crate) source: Source,
+
+    /// A sampler to replay, beside always, ratio:0.1 and ratio:0.01; may be given several times. Without it a bump
+    /// and a bucket sampler with middling parameters are replayed.
+    #[arg(long = "sampler", value_name = "SAMPLER")]
+    pub(crate) samplers: Vec<Config>,
+
+    /// How many seeds to replay each sampler with.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) seeds: u64,
+
+    /// Other projects' samplers to compare with, each made to keep as much as the one --sampler (or a tenth): all, or
+    /// names; parameters may follow a name, as in xray:rate=0.05.
+    #[arg(long, value_name = "RIVAL", num_args = 1..)]
+    pub(crate) baselines: Vec<String>,
+
+    /// Shorten baselines' periods so that each passes ten times at least in this recording; with their own, half a minute
+    /// or more, a short recording shows only how they start.
+    #[arg(long, requires = "baselines")]
+    pub(crate) quicken: bool,
+
+    /// The share of the bytes that baselines keep, for example 5%.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) size: Option<f64>,
+
+    /// What samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call tree).
+    #[arg(long, value_name = "KEY", default_value_t)]
+    pub(crate) key: Grouping,
+
+    /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one --sampler.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kept: Option<PathBuf>,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// What is always shown: everything, and the two fixed ratios that people use.
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];

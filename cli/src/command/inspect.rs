@@ -4,12 +4,42 @@ use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 
 use astracer_tuner::Inspection;
+use astracer_tuner::inspect::Column;
+use clap::Args as ClapArgs;
 use serde::Serialize;
 
-use crate::args::Inspect;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
+use crate::source::Source;
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer inspect traces/                      every recording in a folder
+  astracer inspect run.tar.xz --sort p95        slowest functions first
+  curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
+  astracer inspect spans.json --json | jq .roots
+
+What the columns mean: docs/metrics.md.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    pub(crate) source: Source,
+
+    /// The column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees, spans, max/s.
+    #[arg(long, value_name = "COLUMN", default_value = "count")]
+    pub(crate) sort: Column,
+
+    /// Show only the first N rows of each table; 0 shows all.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) top: usize,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 #[derive(Serialize)]
 struct Report<'a> {

@@ -1,16 +1,60 @@
 //! `astracer receive`: a recording of what services send.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use astracer_exporters::receive::{Limits, Received, Receiver, Refusal};
 use astracer_exporters::{FileCompression, Files, WhenFull};
+use clap::Args as ClapArgs;
 use serde::Serialize;
 
-use crate::args::Receive;
 use crate::failure::Failure;
+use crate::values::size;
 use crate::{load, output};
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer receive --out traces/                    gRPC and HTTP, on 4317 and on 4318
+  astracer receive --out traces/ --otlp 0.0.0.0:4318 --total-max 50GB --zstd
+  astracer tune traces/                             afterwards
+
+Each address takes gRPC and HTTP, protobuf and JSON, plain, gzip and zstd. Ctrl-C ends it and
+says what came. Senders are told to wait when the files have reached --total-max.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Receive {
+    /// The folder for the files traces-00000001.jsonl and so on; those of former runs stay.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+
+    /// An address to listen on; may be given several times.
+    #[arg(long, value_name = "ADDRESS", default_values = ["127.0.0.1:4317", "127.0.0.1:4318"])]
+    pub(crate) otlp: Vec<SocketAddr>,
+
+    /// Begin a new file at this size: bytes, or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size, help_heading = "Limits")]
+    pub(crate) rotate: u64,
+
+    /// Take no more when all files together have this size.
+    #[arg(long, value_name = "SIZE", default_value = "10GB", value_parser = size, help_heading = "Limits")]
+    pub(crate) total_max: u64,
+
+    /// Refuse requests that are larger than this, compressed or not.
+    #[arg(long, value_name = "SIZE", default_value = "16MB", value_parser = size, help_heading = "Limits")]
+    pub(crate) message_max: u64,
+
+    /// Compress the files with zstd.
+    #[arg(long)]
+    pub(crate) zstd: bool,
+
+    /// Print one JSON object at the end instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// How often the display and the wish to stop are looked at.
 const TICK: Duration = Duration::from_millis(100);

@@ -2,18 +2,22 @@
 
 use std::cell::Cell;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use astracer_recording::convert::{Converted, Converter};
 use astracer_recording::source;
+use clap::Args as ClapArgs;
 use serde::Serialize;
 
-use crate::args::Send;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
+use crate::source::Reading;
+use crate::target::Target;
+use crate::values::positive;
 
 mod resume;
 mod shift;
@@ -21,6 +25,49 @@ mod writer;
 
 use resume::Resume;
 use writer::{Sent, Writer};
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer send run.tar.xz --to otlp://localhost:4317
+  astracer send spans.json --to otlp+http://localhost:4318 --shift-to-now
+  astracer send traces/ --to zipkin://localhost:9411 --rate 5000 --resume progress.json
+
+Schemes: otlp (gRPC), otlp+http, zipkin; over TLS otlps, otlp+https, zipkin+https.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Send {
+    /// Files, folders or archives (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    #[arg(required = true, value_name = "WORKLOAD")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Where to: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: Target,
+
+    /// Send at most so many spans a second.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) rate: Option<f64>,
+
+    /// Spans of one request.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) batch: u16,
+
+    /// Move all times by the same amount, so that the last span ends now. The recording is read twice.
+    #[arg(long)]
+    pub(crate) shift_to_now: bool,
+
+    /// Note in FILE how far the sending came; if FILE is there, go on from there. It is removed at the end.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+
+    /// Print one JSON object on what was done.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// How long the end may wait for what is under way.
 const END_MAX: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ mod table;
 
 use std::borrow::Cow;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,14 +18,118 @@ use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
 
 use astracer_tuner::tune::{Options, Progress, Stage, validate};
-use astracer_tuner::{Grouping, Limits, Tuning, Workload, tune};
+use astracer_tuner::{Grouping, Limits, Objective, Tunable, Tuning, Workload, tune};
+use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use crate::args::{Source, Tune};
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
+use crate::source::Source;
+use crate::values::{part, positive, share, size};
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer tune run.tar.xz                      bump, at most a tenth of the bytes
+  astracer tune run.tar.xz --sampler bucket --size-max 5%
+  astracer tune traces/ --traces-per-second 20 --out production.toml
+  astracer tune monday/ --validate tuesday/ --report report.html
+  astracer tune run.tar.xz --per-root --split 50%
+  astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
+
+If no parameters meet the limits, the nearest are shown with the reason, nothing is
+written, and the exit code is 1. Ctrl-C writes the best found so far.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Tune {
+    #[command(flatten)]
+    pub(crate) source: Source,
+
+    /// The sampler to tune: bump or bucket.
+    #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
+    pub(crate) sampler: Tunable,
+
+    /// What to make small: dist/entropy, call-trees (missed), counts (error of estimates), latency (distance of
+    /// histograms), or a weighted sum.
+    #[arg(long, value_name = "OBJECTIVE", default_value_t)]
+    pub(crate) objective: Objective,
+
+    /// What the sampler counts by: name (of the root) or name+ATTRIBUTE.
+    #[arg(long, value_name = "KEY", default_value_t)]
+    pub(crate) key: Grouping,
+
+    /// Give single roots parameters of their own, if that is better on time that they were not tuned on.
+    #[arg(long)]
+    pub(crate) per_root: bool,
+
+    /// Do not try other keys beside --key.
+    #[arg(long)]
+    pub(crate) one_key: bool,
+
+    /// Tune on the first SHARE of the time, and show how the parameters do on the rest.
+    #[arg(long, value_name = "SHARE", value_parser = part, help_heading = "Checks")]
+    pub(crate) split: Option<f64>,
+
+    /// Show how the parameters do on another recording; may be given several times.
+    #[arg(long, value_name = "WORKLOAD", help_heading = "Checks")]
+    pub(crate) validate: Vec<PathBuf>,
+
+    /// Keep at most this share of the bytes.
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share, help_heading = "Limits")]
+    pub(crate) size_max: f64,
+
+    /// Keep at least this share of the bytes [default: a tenth of --size-max].
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
+    pub(crate) size_min: Option<f64>,
+
+    /// Keep at most so many traces a second, over the whole recording.
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Limits")]
+    pub(crate) traces_per_second: Option<f64>,
+
+    /// Keep at most so many bytes a second, over the whole recording: bytes, or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
+    pub(crate) bytes_per_second: Option<u64>,
+
+    /// Look at these window lengths only, in seconds, instead of searching for one (bump).
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', value_parser = positive, help_heading = "Search")]
+    pub(crate) window: Vec<f64>,
+
+    /// Everything random comes from this; the same seed finds the same parameters.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
+    pub(crate) seed: u64,
+
+    /// How many searches to start from random points.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(help_heading = "Search")]
+    pub(crate) starts: u32,
+
+    /// How many candidates each start scores at most.
+    #[arg(long, value_name = "N", default_value_t = 1500, help_heading = "Search")]
+    pub(crate) iterations: u64,
+
+    /// End the search after this many seconds; what is found then depends on the machine.
+    #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = "Search")]
+    pub(crate) time: Option<f64>,
+
+    /// Write a page for people too: how it was found, what is kept and missed, and how baselines do at the same sizes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
+    /// The parameters file to write.
+    #[arg(long, value_name = "FILE", default_value = "astracer.toml")]
+    pub(crate) out: PathBuf,
+
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn tunable(text: &str) -> Result<Tunable, String> {
+    let known = [Tunable::Bump, Tunable::Bucket].into_iter().find(|sampler| sampler.name() == text);
+    known.ok_or_else(|| format!("'{text}' can't be tuned: use bump or bucket"))
+}
 
 /// All that a tuning has to say.
 #[derive(Serialize)]

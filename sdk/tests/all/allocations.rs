@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use astracer_sdk::{Builder, ContextMode, Presence};
+use astracer_sdk::{Builder, ContextMode, DroppedSpans};
 use tracing::{info, info_span};
 
 use crate::support::world;
@@ -46,7 +46,7 @@ fn trace() {
 
 /// Allocations on this thread in a hundred traces of ten spans, once everything is warm.
 fn allocations(change: impl FnOnce(Builder) -> Builder) -> u64 {
-    let world = world(|builder| change(builder).batch_spans(1));
+    let world = world(|builder| change(builder).with_batch_spans(1));
     let mut count = 0;
     tracing::dispatcher::with_default(&world.dispatch, || {
         for _ in 0..100 {
@@ -66,9 +66,12 @@ fn allocations(change: impl FnOnce(Builder) -> Builder) -> u64 {
 
 #[test]
 fn below_a_dropped_root_nothing_is_allocated() {
-    for presence in [Presence::Shared, Presence::Exclusive] {
-        let dropping =
-            |mode| allocations(|b| b.sampler("never".parse().unwrap()).presence(presence).context(mode));
+    for presence in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+        let dropping = |mode| {
+            allocations(|b| {
+                b.with_sampler("never".parse().unwrap()).with_dropped_spans(presence).with_context_mode(mode)
+            })
+        };
         assert_eq!(dropping(ContextMode::Off), 0, "{presence:?}");
         // One for each trace: the context that tells others that it is dropped.
         assert_eq!(dropping(ContextMode::Ids), 100, "{presence:?}");
@@ -78,16 +81,16 @@ fn below_a_dropped_root_nothing_is_allocated() {
 
 #[test]
 fn a_kept_span_allocates_its_context_and_nothing_else() {
-    assert_eq!(allocations(|builder| builder.context(ContextMode::Off)), 0);
-    assert_eq!(allocations(|builder| builder.context(ContextMode::Ids)), 1_000);
-    assert_eq!(allocations(|builder| builder.context(ContextMode::Recording)), 2_000);
+    assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Off)), 0);
+    assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Ids)), 1_000);
+    assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Recording)), 2_000);
 }
 
 /// A weight travels in the trace state, of which each context has a copy, and the API makes another for the span in it:
 /// the list, the key and the value.
 #[test]
 fn a_weight_allocates_its_copies() {
-    let weighed = |mode| allocations(|b| b.sampler("ratio:1".parse().unwrap()).context(mode));
+    let weighed = |mode| allocations(|b| b.with_sampler("ratio:1".parse().unwrap()).with_context_mode(mode));
     // The root's state is made: a text and the state.
     let root = weighed(ContextMode::Off) / 100;
     assert!(root <= 8, "{root}");
@@ -97,7 +100,7 @@ fn a_weight_allocates_its_copies() {
 
 #[test]
 fn attributes_and_events_of_plain_values_allocate_nothing_more() {
-    let world = world(|builder| builder.context(ContextMode::Off).batch_spans(1));
+    let world = world(|builder| builder.with_context_mode(ContextMode::Off).with_batch_spans(1));
     let trace = || {
         let _root = info_span!("root", method = "GET", size = 5, ratio = 0.5, flag = true).entered();
         info!(n = 1, "a message");

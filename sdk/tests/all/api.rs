@@ -12,7 +12,7 @@ use astracer_sdk::Key;
 
 #[test]
 fn a_parent_s_decision_and_trace_state_are_passed_on() {
-    let world = world(|builder| builder.sampler("never".parse().unwrap()));
+    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
     let state = TraceState::from_key_value([("vendor", "x"), ("ot", "th:8")]).unwrap();
     for (flags, decision) in [
         (TraceFlags::SAMPLED, SamplingDecision::RecordAndSample),
@@ -34,7 +34,8 @@ fn a_parent_s_decision_and_trace_state_are_passed_on() {
 fn roots_are_put_to_the_sampler_by_their_key() {
     // One token for each key, and the clock stands still.
     let bucket = "bucket:capacity=1,rate=1".parse().unwrap();
-    let world = world(|builder| builder.sampler(bucket).key(Key::default().with_attribute("http.route")));
+    let world =
+        world(|builder| builder.with_sampler(bucket).with_key(Key::default().with_attribute("http.route")));
     let decide = |name: &str, route: &'static str| {
         let attributes = [KeyValue::new("http.route", route)];
         let sampler = &world.astracer.sampler;
@@ -52,7 +53,7 @@ fn roots_are_put_to_the_sampler_by_their_key() {
 #[test]
 fn a_trace_is_decided_once_whichever_api_begins_it() {
     for (sampler, kept) in [("every:2", true), ("never", false)] {
-        let world = world(|builder| builder.sampler(sampler.parse().unwrap()));
+        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
         let exporter = Collector::default();
         let provider = SdkTracerProvider::builder()
             .with_sampler(world.astracer.sampler.clone())

@@ -13,7 +13,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 
 use crate::support::{draw, one, world};
-use astracer_sdk::{ContextMode, Presence};
+use astracer_sdk::{ContextMode, DroppedSpans};
 
 fn remote() -> Context {
     let parent = SpanContext::new(
@@ -70,7 +70,7 @@ fn every_call_of_the_stock_trait_arrives() {
 #[test]
 fn one_context_whoever_asks_first() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.context(mode));
+        let world = world(|builder| builder.with_context_mode(mode));
         let mut seen = Vec::new();
         let spans = world.run(|| {
             let root = info_span!("root");
@@ -184,7 +184,9 @@ fn filters_and_other_layers_are_in_nobody_s_way() {
 
 #[test]
 fn below_a_dropped_root_nothing_is_changed_and_the_context_says_so() {
-    let world = world(|builder| builder.sampler("never".parse().unwrap()).presence(Presence::Shared));
+    let world = world(|builder| {
+        builder.with_sampler("never".parse().unwrap()).with_dropped_spans(DroppedSpans::Visible)
+    });
     let spans = world.run(|| {
         let root = info_span!("root").entered();
         let child = info_span!("child");

@@ -18,7 +18,7 @@ use crate::support::{one, world};
 fn with(variables: &[(&str, &str)], builder: Builder) -> Builder {
     let variables: HashMap<String, String> =
         variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    builder.variables(|name| variables.get(name).cloned())
+    builder.with_variables(|name| variables.get(name).cloned())
 }
 
 /// The sampler that the variables choose; or what is wrong with them.
@@ -122,7 +122,8 @@ fn the_environment_adds_to_the_resource_of_code() {
         )
         .build();
     let variables = [("OTEL_SERVICE_NAME", "shop"), ("OTEL_RESOURCE_ATTRIBUTES", "team=a%20b")];
-    let builder = with(&variables, Astracer::builder().resource(in_code)).exporter(exporter.clone());
+    let builder =
+        with(&variables, Astracer::builder().with_resource(in_code)).with_exporter(exporter.clone());
     let _astracer = builder.build().unwrap();
     let resource = exporter.0.lock().unwrap().clone().unwrap();
     let value = |name: &'static str| resource.get(&Key::new(name)).map(|value| value.to_string());
@@ -156,7 +157,9 @@ fn the_general_limit_of_attributes_holds_for_events_and_links() {
 fn a_b3_parent_without_a_decision_is_put_to_the_sampler() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
     for (sampler, kept) in [("always", 1), ("never", 0)] {
-        let world = world(|builder| builder.propagators([Propagator::B3]).sampler(sampler.parse().unwrap()));
+        let world = world(|builder| {
+            builder.with_propagators([Propagator::B3]).with_sampler(sampler.parse().unwrap())
+        });
         let header = "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1";
         let headers: HashMap<String, String> = [("b3".to_owned(), header.to_owned())].into();
         let parent = world.astracer.propagator().extract(&headers);
@@ -188,7 +191,7 @@ fn a_b3_parent_without_a_decision_is_put_to_the_sampler() {
 #[test]
 fn faults_are_passed_over_if_asked_and_told() {
     let builder = with(&[(SAMPLER, "xray"), ("OTEL_SPAN_LINK_COUNT_LIMIT", "3")], Astracer::builder());
-    let builder = builder.on_fault(OnFault::UseDefault);
+    let builder = builder.with_on_fault(OnFault::UseDefault);
     assert_eq!(builder.faults().len(), 1);
     assert_eq!(builder.faults()[0].default(), "what was set before it");
     let config = builder.build().unwrap().handle.sampler_config().unwrap().to_string();
@@ -245,11 +248,11 @@ fn a_parameters_file_sets_sampler_and_key() {
 #[test]
 fn a_file_s_fault_names_file_and_line() {
     let path = file("wrong.toml");
-    let error = Astracer::builder().parameters_file(&path).build().unwrap_err();
+    let error = Astracer::builder().with_parameters_file(&path).build().unwrap_err();
     let fault = &error.faults()[0];
     assert_eq!((fault.file(), fault.line()), (Some(path.as_path()), Some(4)));
     assert!(error.to_string().starts_with(&format!("{}:4: ", path.display())), "{error}");
-    let missing = Astracer::builder().parameters_file(file("missing.toml")).build().unwrap_err();
+    let missing = Astracer::builder().with_parameters_file(file("missing.toml")).build().unwrap_err();
     assert_eq!(
         (missing.faults()[0].file(), missing.faults()[0].line()),
         (Some(file("missing.toml").as_path()), None)

@@ -33,7 +33,7 @@ fn inside_on_another_thread(dispatch: &Dispatch, span: &Span) -> (SpanContext, O
 fn baggage_goes_with_the_span_to_any_thread() {
     for (sampler, tenant) in [("always", Some("a")), ("always", None), ("never", Some("a")), ("never", None)]
     {
-        let world = world(|builder| builder.sampler(sampler.parse().unwrap()));
+        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
         let run = |contextual: bool, with_fields: bool| {
             let _around =
                 tenant.map(|tenant| Context::new().with_baggage([KeyValue::new("tenant", tenant)]).attach());
@@ -71,7 +71,7 @@ fn baggage_goes_with_the_span_to_any_thread() {
 fn values_around_a_span_are_seen_inside() {
     struct Mine(u8);
     for sampler in ["always", "never"] {
-        let world = world(|builder| builder.sampler(sampler.parse().unwrap()));
+        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
         world.run(|| {
             let seen = || Context::current().get::<Mine>().map(|mine| mine.0);
             let _outer = Context::current_with_value(Mine(1)).attach();
@@ -100,7 +100,9 @@ fn every_context_of_a_span_records() {
 
 #[test]
 fn a_kept_trace_tells_its_weight_and_a_dropped_one_none() {
-    let world = world(|builder| builder.sampler("ratio:0.5".parse().unwrap()).context(ContextMode::Ids));
+    let world = world(|builder| {
+        builder.with_sampler("ratio:0.5".parse().unwrap()).with_context_mode(ContextMode::Ids)
+    });
     let mut seen = [0, 0];
     world.run(|| {
         for _ in 0..100 {

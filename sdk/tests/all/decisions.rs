@@ -9,7 +9,7 @@ use tracing::field::Empty;
 use tracing::info_span;
 
 use crate::support::{World, draw, one, world};
-use astracer_sdk::{ContextMode, Key, OpenTelemetrySpanExt as _, Parents, Presence};
+use astracer_sdk::{ContextMode, DroppedSpans, Key, OpenTelemetrySpanExt as _, ParentDecision};
 
 fn remote(sampled: bool) -> Context {
     let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
@@ -25,7 +25,7 @@ fn current() -> SpanContext {
 #[test]
 fn a_remote_parent_s_decision_is_honoured() {
     for (sampler, sampled) in [("never", true), ("always", false)] {
-        let world = world(|builder| builder.sampler(sampler.parse().unwrap()));
+        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
         let spans = world.run(|| {
             let _remote = remote(sampled).attach();
             let _root = info_span!("root").entered();
@@ -48,7 +48,7 @@ fn a_remote_parent_s_decision_is_honoured() {
 #[test]
 fn the_current_context_is_the_span_s_own() {
     for mode in [ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.context(mode));
+        let world = world(|builder| builder.with_context_mode(mode));
         let mut seen = Vec::new();
         let spans = world.run(|| {
             let root = info_span!("root").entered();
@@ -65,14 +65,15 @@ fn the_current_context_is_the_span_s_own() {
 
 #[test]
 fn below_a_dropped_root_nothing_is_kept_and_the_context_says_so() {
-    for presence in [Presence::Shared, Presence::Exclusive] {
-        let world = world(|builder| builder.sampler("never".parse().unwrap()).presence(presence));
+    for presence in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+        let world =
+            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(presence));
         let spans = world.run(|| {
             let root = info_span!("root").entered();
             let outside = current();
             assert!(outside.is_valid() && !outside.is_sampled());
             let child = info_span!("child");
-            assert_eq!(child.is_disabled(), presence == Presence::Exclusive);
+            assert_eq!(child.is_disabled(), presence == DroppedSpans::Disabled);
             child.in_scope(|| assert_eq!(current(), outside));
             drop(root);
             assert!(!current().is_valid());
@@ -81,7 +82,7 @@ fn below_a_dropped_root_nothing_is_kept_and_the_context_says_so() {
         let stats = world.handle.stats();
         assert_eq!(
             (stats.roots_dropped, stats.spans_refused),
-            (1, u64::from(presence == Presence::Exclusive))
+            (1, u64::from(presence == DroppedSpans::Disabled))
         );
     }
 }
@@ -95,7 +96,7 @@ fn weights_are_written_where_they_are_true() {
         ("every:1", ""),
         ("always", ""),
     ] {
-        let world = world(|builder| builder.sampler(sampler.parse().unwrap()));
+        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
         let spans = world.run(|| {
             info_span!("root").in_scope(|| ());
         });
@@ -107,7 +108,9 @@ fn weights_are_written_where_they_are_true() {
 /// decided about here, and counts.
 #[test]
 fn an_edge_service_asks_its_own_sampler() {
-    let world = world(|builder| builder.sampler("every:2".parse().unwrap()).parents(Parents::Ask));
+    let world = world(|builder| {
+        builder.with_sampler("every:2".parse().unwrap()).with_parent_decision(ParentDecision::Ignore)
+    });
     let state = TraceState::from_key_value([("ot", "th:8;rv:00000000000001"), ("vendor", "x")]).unwrap();
     let id = TraceId::from(77u128);
     let parent = SpanContext::new(id, SpanId::from(5u64), TraceFlags::NOT_SAMPLED, true, state);
@@ -137,7 +140,7 @@ fn keys(world: &World) -> Vec<String> {
 fn a_key_is_made_of_what_is_known_when_the_root_is_entered() {
     let bucket = "bucket:capacity=10,rate=1";
     let key = || Key::default().with_attribute("http.route").with_attribute("tenant");
-    let world = world(|builder| builder.sampler(bucket.parse().unwrap()).key(key()));
+    let world = world(|builder| builder.with_sampler(bucket.parse().unwrap()).with_key(key()));
     world.run(|| {
         let root = info_span!("HTTP request", otel.name = "GET", http.route = Empty);
         root.record("otel.name", "GET /orders/1234");
@@ -167,7 +170,8 @@ fn a_key_of_the_users_making_sees_what_is_known_and_may_trace() {
         out.push_str(root.name());
         out.push_str(&root.attribute("n").unwrap_or_default());
     });
-    let world = world(|builder| builder.sampler("bucket:capacity=10,rate=1".parse().unwrap()).key(key));
+    let world =
+        world(|builder| builder.with_sampler("bucket:capacity=10,rate=1".parse().unwrap()).with_key(key));
     world.run(|| {
         let root = info_span!("root", n = 1);
         root.record("n", 2);

@@ -50,7 +50,7 @@ fn a_status_code_does_not_take_the_description_away() {
 fn limits_cut_what_the_layer_adds_before_what_the_user_gave() {
     let mut limits = SpanLimits::default();
     limits.attributes = 2;
-    let spans = world(|builder| builder.with_location(true).span_limits(limits)).run(|| {
+    let spans = world(|builder| builder.with_location(true).with_span_limits(limits)).run(|| {
         info_span!("root", a = 1).in_scope(|| ());
     });
     let root = one(&spans, "root");
@@ -63,7 +63,7 @@ fn limits_are_counted_on_span_and_event() {
     let mut limits = SpanLimits::default();
     (limits.attributes, limits.events, limits.links, limits.attributes_per_event, limits.text_length) =
         (1, 2, 1, 1, 4);
-    let spans = world(|builder| builder.span_limits(limits)).run(|| {
+    let spans = world(|builder| builder.with_span_limits(limits)).run(|| {
         let others = [info_span!("x"), info_span!("x")];
         let root = info_span!("root", a = "größer", b = 2, c = 3).entered();
         others.iter().for_each(|other| {

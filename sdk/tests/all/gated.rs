@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use astracer_sdk::{Gate, Presence, gate};
+use astracer_sdk::{DroppedSpans, Gate, gate};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState, TracerProvider as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, ShouldSample, SpanData};
@@ -19,7 +19,7 @@ use tracing_subscriber::{Layer, Registry};
 use crate::parity::{ROWS, Stock, lines, stock};
 use crate::support::{Collector, draw, one, world};
 
-const BOTH: [Presence; 2] = [Presence::Shared, Presence::Exclusive];
+const BOTH: [DroppedSpans; 2] = [DroppedSpans::Visible, DroppedSpans::Disabled];
 
 /// The names of the spans that a layer is told of.
 #[derive(Clone, Default)]
@@ -46,7 +46,7 @@ struct Gated {
 }
 
 impl Gated {
-    fn new(presence: Presence, sampler: impl ShouldSample + 'static) -> Self {
+    fn new(presence: DroppedSpans, sampler: impl ShouldSample + 'static) -> Self {
         let collector = Collector::default();
         let provider = SdkTracerProvider::builder()
             .with_sampler(sampler)
@@ -106,7 +106,7 @@ fn what_is_kept_is_as_without_a_gate() {
 #[test]
 fn below_a_dropped_root_the_layer_is_told_of_nothing() {
     for (presence, beside) in
-        [(Presence::Shared, vec!["root", "child", "leaf"]), (Presence::Exclusive, vec!["root"])]
+        [(DroppedSpans::Visible, vec!["root", "child", "leaf"]), (DroppedSpans::Disabled, vec!["root"])]
     {
         let gated = Gated::new(presence, Sampler::AlwaysOff);
         for _ in 0..3 {
@@ -121,7 +121,8 @@ fn below_a_dropped_root_the_layer_is_told_of_nothing() {
 #[test]
 fn each_root_is_for_the_sampler_to_keep_or_drop() {
     for presence in BOTH {
-        let sampler = world(|builder| builder.sampler("every:2".parse().unwrap())).astracer.sampler.clone();
+        let sampler =
+            world(|builder| builder.with_sampler("every:2".parse().unwrap())).astracer.sampler.clone();
         let gated = Gated::new(presence, sampler);
         gated.run(|| (0..4).for_each(|_| tree()));
         let kept = ["root", "child", "leaf"];
@@ -183,7 +184,7 @@ fn the_extension_trait_works_through_the_gate() {
 /// What is spawned below a dropped root is dropped too, and what it calls is told so.
 #[test]
 fn a_dropped_trace_stays_dropped_on_another_thread() {
-    let gated = Gated::new(Presence::Shared, Not("dropped"));
+    let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
     let spans = gated.run(|| {
         let (child, outside) = info_span!("dropped").in_scope(|| (info_span!("child"), current()));
         assert!(outside.is_valid() && !outside.is_sampled());
@@ -220,7 +221,7 @@ fn a_kept_span_that_is_entered_below_a_dropped_root_is_itself() {
 
 #[test]
 fn explicit_parents_and_attached_contexts_are_followed() {
-    let gated = Gated::new(Presence::Shared, Not("dropped"));
+    let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
     let spans = gated.run(|| {
         let dropped = info_span!("dropped");
         let child = dropped.in_scope(|| info_span!("child"));
@@ -261,9 +262,9 @@ fn a_filter_on_the_gate_makes_it_shared_and_one_beside_it_does_not() {
     let refused = |dispatch: Dispatch| {
         with_default(&dispatch, || info_span!("dropped").in_scope(|| info_span!("child").is_disabled()))
     };
-    let on = gate(layer(), Presence::Exclusive).with_filter(LevelFilter::INFO);
+    let on = gate(layer(), DroppedSpans::Disabled).with_filter(LevelFilter::INFO);
     assert!(!refused(Dispatch::new(Registry::default().with(on))));
-    let beside = Registry::default().with(gate(layer(), Presence::Exclusive)).with(LevelFilter::INFO);
+    let beside = Registry::default().with(gate(layer(), DroppedSpans::Disabled)).with(LevelFilter::INFO);
     assert!(refused(Dispatch::new(beside)));
 }
 
@@ -276,7 +277,7 @@ fn without_contexts_the_gate_is_open() {
         .with_simple_exporter(collector.clone())
         .build();
     let layer = OpenTelemetryLayer::new(provider.tracer("stock")).with_context_activation(false);
-    let layer = gate(layer, Presence::Exclusive);
+    let layer = gate(layer, DroppedSpans::Disabled);
     with_default(&Dispatch::new(Registry::default().with(layer)), || {
         // A context that says "dropped" is around, and is not the span's.
         let _around = remote(false).attach();
@@ -309,7 +310,7 @@ fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
 /// More spans than the gate can remember at once: it forgets those that end.
 #[test]
 fn spans_that_ended_are_forgotten() {
-    let gated = Gated::new(Presence::Shared, Sampler::AlwaysOff);
+    let gated = Gated::new(DroppedSpans::Visible, Sampler::AlwaysOff);
     gated.run(|| {
         let _dropped = info_span!("dropped").entered();
         (0..10_000).for_each(|_| info_span!("child").in_scope(|| ()));

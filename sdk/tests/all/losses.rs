@@ -19,7 +19,7 @@ fn losses(change: impl FnOnce(&mut Losses)) -> Losses {
 
 #[test]
 fn open_traces_are_bounded() {
-    let world = world(|builder| builder.open_traces_max(2));
+    let world = world(|builder| builder.with_open_traces_max(2));
     let spans = world.run(|| {
         let open: Vec<_> = (0..5).map(|n| info_span!("root", n)).collect();
         open.iter().for_each(|root| root.in_scope(|| info_span!("child").in_scope(|| ())));
@@ -33,7 +33,7 @@ fn open_traces_are_bounded() {
 
 #[test]
 fn a_full_queue_sheds_whole_traces() {
-    let world = world(|builder| builder.queue_bytes_max(0));
+    let world = world(|builder| builder.with_queue_bytes_max(0));
     let spans = world.run(|| info_span!("root").in_scope(|| info_span!("child").in_scope(|| ())));
     assert!(spans.is_empty());
     assert_eq!(world.handle.stats().spans_lost, losses(|lost| lost.queue_full = 2));
@@ -85,7 +85,7 @@ impl SpanExporter for Moody {
 #[test]
 fn an_exporter_that_fails_or_panics_costs_its_batch_only() {
     let exporter = Moody::default();
-    let world = world(|builder| builder.exporter(exporter.clone()));
+    let world = world(|builder| builder.with_exporter(exporter.clone()));
     let mut errors = Vec::new();
     for _ in 0..3 {
         world.run(|| info_span!("root").in_scope(|| ()));

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use astracer_sdk::{
-    Astracer, Clock, ContextMode, Key, OnFault, OpenTelemetrySpanExt as _, Parents, Presence, Propagator,
-    SpanLimits, Stats, get_otel_context,
+    Astracer, Clock, ContextMode, DroppedSpans, Key, OnFault, OpenTelemetrySpanExt as _, ParentDecision,
+    Propagator, SpanLimits, Stats, get_otel_context,
 };
 use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt as _};
 use opentelemetry::{Context, InstrumentationScope, TraceId};
@@ -35,21 +35,21 @@ fn everything_can_be_called() {
     let (clock, hand) = Clock::manual(SystemTime::UNIX_EPOCH);
     let count = Count::default();
     let astracer = Astracer::builder()
-        .sampler("always".parse().unwrap())
-        .sampler_limits(astracer_samplers::Limits::default())
-        .key(Key::default().with_attribute("http.route"))
-        .key(Key::custom(|root, out| out.push_str(root.name())))
-        .parents(Parents::Ask)
-        .propagators([Propagator::TraceContext])
-        .on_fault(OnFault::UseDefault)
-        .variables(|_| None)
-        .parameters_file("there is no such file")
-        .exporter(count.clone())
-        .resource(Resource::builder_empty().build())
-        .scope(InstrumentationScope::builder("test").build())
-        .presence(Presence::Exclusive)
-        .context(ContextMode::Recording)
-        .span_limits(SpanLimits::default())
+        .with_sampler("always".parse().unwrap())
+        .with_sampler_limits(astracer_samplers::Limits::default())
+        .with_key(Key::default().with_attribute("http.route"))
+        .with_key(Key::custom(|root, out| out.push_str(root.name())))
+        .with_parent_decision(ParentDecision::Ignore)
+        .with_propagators([Propagator::TraceContext])
+        .with_on_fault(OnFault::UseDefault)
+        .with_variables(|_| None)
+        .with_parameters_file("there is no such file")
+        .with_exporter(count.clone())
+        .with_resource(Resource::builder_empty().build())
+        .with_scope(InstrumentationScope::builder("test").build())
+        .with_dropped_spans(DroppedSpans::Disabled)
+        .with_context_mode(ContextMode::Recording)
+        .with_span_limits(SpanLimits::default())
         .with_location(true)
         .with_threads(true)
         .with_level(true)
@@ -59,14 +59,14 @@ fn everything_can_be_called() {
         .with_error_records_to_exceptions(true)
         .with_error_events_to_exceptions(true)
         .with_error_events_to_status(true)
-        .open_traces_max(1)
-        .spans_per_trace_max(1)
-        .queue_bytes_max(1)
-        .batch_spans(1)
-        .batch_delay(Duration::ZERO)
-        .id_generator(RandomIdGenerator::default())
-        .clock(clock)
-        .enabled(false)
+        .with_open_traces_max(1)
+        .with_spans_per_trace_max(1)
+        .with_queue_bytes_max(1)
+        .with_batch_spans(1)
+        .with_batch_delay(Duration::ZERO)
+        .with_id_generator(RandomIdGenerator::default())
+        .with_clock(clock)
+        .with_enabled(false)
         .build()
         .unwrap();
     let dispatch = Dispatch::new(Registry::default().with(astracer.layer.clone()));
@@ -104,6 +104,6 @@ fn everything_can_be_called() {
 #[cfg(not(feature = "enabled"))]
 #[test]
 fn without_the_feature_nothing_can_be_switched_on() {
-    let astracer = Astracer::builder().enabled(true).exporter(Count::default()).build().unwrap();
+    let astracer = Astracer::builder().with_enabled(true).with_exporter(Count::default()).build().unwrap();
     assert!(!astracer.handle.is_enabled());
 }

@@ -25,7 +25,8 @@ pub(crate) type Stock = OpenTelemetryLayer<Registry, opentelemetry_sdk::trace::S
 
 pub(crate) fn ours(change: impl FnOnce(Builder) -> Builder, body: fn()) -> Vec<SpanData> {
     let collector = Collector::default();
-    let builder = Astracer::builder().sampler("always".parse().unwrap()).exporter(collector.clone());
+    let builder =
+        Astracer::builder().with_sampler("always".parse().unwrap()).with_exporter(collector.clone());
     let astracer = change(builder).build().unwrap();
     tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(astracer.layer)), body);
     astracer.handle.shutdown(TIMEOUT).unwrap();

@@ -35,8 +35,8 @@ impl SpanExporter for Tells {
 
 fn start(change: impl FnOnce(Builder) -> Builder) -> (Astracer, Dispatch, Receiver<usize>) {
     let (sender, receiver) = channel();
-    let builder = Astracer::builder().sampler("always".parse().unwrap());
-    let astracer = change(builder).exporter(Tells(Mutex::new(sender))).build().unwrap();
+    let builder = Astracer::builder().with_sampler("always".parse().unwrap());
+    let astracer = change(builder).with_exporter(Tells(Mutex::new(sender))).build().unwrap();
     let dispatch = Dispatch::new(Registry::default().with(astracer.layer.clone()));
     (astracer, dispatch, receiver)
 }
@@ -47,7 +47,7 @@ fn traces(dispatch: &Dispatch, count: usize) {
 
 #[test]
 fn a_batch_that_is_full_does_not_wait() {
-    let (_astracer, dispatch, batches) = start(|builder| builder.batch_spans(3).batch_delay(NEVER));
+    let (_astracer, dispatch, batches) = start(|builder| builder.with_batch_spans(3).with_batch_delay(NEVER));
     for _ in 0..3 {
         traces(&dispatch, 3);
         assert_eq!(batches.recv_timeout(TIMEOUT), Ok(3));
@@ -57,7 +57,7 @@ fn a_batch_that_is_full_does_not_wait() {
 #[test]
 fn a_single_trace_waits_no_longer_than_it_may() {
     let (_astracer, dispatch, batches) =
-        start(|builder| builder.batch_spans(1_000).batch_delay(Duration::ZERO));
+        start(|builder| builder.with_batch_spans(1_000).with_batch_delay(Duration::ZERO));
     for _ in 0..3 {
         traces(&dispatch, 1);
         assert_eq!(batches.recv_timeout(TIMEOUT), Ok(1));
@@ -66,7 +66,7 @@ fn a_single_trace_waits_no_longer_than_it_may() {
 
 #[test]
 fn what_waits_leaves_with_a_flush_in_batches() {
-    let (astracer, dispatch, batches) = start(|builder| builder.batch_spans(4).batch_delay(NEVER));
+    let (astracer, dispatch, batches) = start(|builder| builder.with_batch_spans(4).with_batch_delay(NEVER));
     traces(&dispatch, 3);
     astracer.handle.flush(TIMEOUT).unwrap();
     assert_eq!(batches.try_iter().collect::<Vec<_>>(), [3]);
@@ -77,7 +77,7 @@ fn what_waits_leaves_with_a_flush_in_batches() {
 /// The bound is on what waits, not on what ever did.
 #[test]
 fn room_in_the_queue_comes_back() {
-    let world = world(|builder| builder.queue_bytes_max(16 * 1024));
+    let world = world(|builder| builder.with_queue_bytes_max(16 * 1024));
     for _ in 0..100 {
         world.run(|| info_span!("root", text = "x".repeat(1_000)).in_scope(|| ()));
     }
@@ -90,7 +90,7 @@ fn room_in_the_queue_comes_back() {
 fn what_gathers_leaves_whatever_thread_it_is_of() {
     const THREADS: usize = 40;
     for _ in 0..20 {
-        let (astracer, dispatch, batches) = start(|builder| builder.batch_delay(NEVER));
+        let (astracer, dispatch, batches) = start(|builder| builder.with_batch_delay(NEVER));
         thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(|| traces(&dispatch, 3)))));
         astracer.handle.flush(TIMEOUT).unwrap();
         assert_eq!(batches.try_iter().sum::<usize>(), 3 * THREADS);
@@ -117,7 +117,7 @@ fn what_gathers_leaves_whatever_thread_it_is_of() {
 #[test]
 fn a_trace_after_a_pause_leaves_too() {
     let (_astracer, dispatch, batches) =
-        start(|builder| builder.batch_spans(1_000).batch_delay(Duration::from_millis(1)));
+        start(|builder| builder.with_batch_spans(1_000).with_batch_delay(Duration::from_millis(1)));
     for pause in [0, 1, 2, 3, 5, 10, 20] {
         thread::sleep(Duration::from_millis(pause));
         traces(&dispatch, 1);
@@ -179,7 +179,7 @@ fn traces_that_leave_together_keep_what_is_their_own() {
         let links = spans.iter().flat_map(|span| span.links.iter().map(move |link| (&span.name, link)));
         format!("{}{:?}", draw(spans), links.collect::<Vec<_>>())
     }
-    let all = || world(|builder| builder.with_threads(true).batch_delay(NEVER));
+    let all = || world(|builder| builder.with_threads(true).with_batch_delay(NEVER));
     let alone: Vec<String> = (0..15)
         .map(|kind| {
             let world = all();

@@ -1,7 +1,7 @@
 //! The extension trait, three ways: ours and the stock one on our layer, and the stock one on the stock layer. The same
 //! code runs with each, and what is exported is compared, as in `parity`.
 
-use astracer_sdk::Presence;
+use astracer_sdk::DroppedSpans;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, KeyValue, SpanId, TraceFlags, TraceId};
@@ -277,18 +277,19 @@ fn the_document_has_a_line_for_each_row() {
 #[test]
 fn below_a_dropped_root_clients_pass_the_decision_on_and_servers_take_one() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
-    for presence in [Presence::Shared, Presence::Exclusive] {
-        let world = world(|builder| builder.sampler("never".parse().unwrap()).presence(presence));
+    for presence in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+        let world =
+            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(presence));
         let spans = world.run(|| {
             let _root = info_span!("root").entered();
             let root = current();
-            assert_eq!(info_span!("plain", n = 1).is_disabled(), presence == Presence::Exclusive);
+            assert_eq!(info_span!("plain", n = 1).is_disabled(), presence == DroppedSpans::Disabled);
             let client = info_span!("client", otel.kind = "client");
             let ids = client.context().span().span_context().clone();
             assert_eq!((ids.trace_id(), ids.is_sampled()), (root.trace_id(), false));
             client.in_scope(|| {
                 assert_eq!(current().trace_id(), root.trace_id());
-                assert_eq!(info_span!("below").is_disabled(), presence == Presence::Exclusive);
+                assert_eq!(info_span!("below").is_disabled(), presence == DroppedSpans::Disabled);
             });
             let server = info_span!("server", otel.kind = "server", n = 1);
             server.set_parent(remote(true)).unwrap();

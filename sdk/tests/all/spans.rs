@@ -51,7 +51,7 @@ fn spans_begin_when_they_are_made_and_end_when_they_are_last_left() {
 /// A root that lives for long, as of a server's loop: its children do not wait for it.
 #[test]
 fn what_is_closed_leaves_a_trace_that_grows() {
-    let world = world(|builder| builder.spans_per_trace_max(4));
+    let world = world(|builder| builder.with_spans_per_trace_max(4));
     let spans = world.run(|| {
         let root = info_span!("root", otel.name = "renamed", a = "root's own");
         let _root = root.enter();
@@ -83,7 +83,7 @@ fn what_is_closed_leaves_a_trace_that_grows() {
 
 #[test]
 fn a_trace_with_too_many_open_spans_is_cut_and_the_cut_counted() {
-    let world = world(|builder| builder.spans_per_trace_max(3));
+    let world = world(|builder| builder.with_spans_per_trace_max(3));
     let spans = world.run(|| {
         let _root = info_span!("root").entered();
         let children: Vec<_> = (0..4).map(|n| info_span!("child", n)).collect();

@@ -52,13 +52,13 @@ pub(crate) fn world(change: impl FnOnce(Builder) -> Builder) -> World {
     let (clock, hand) = Clock::manual(start());
     let collector = Collector::default();
     let builder = Astracer::builder()
-        .sampler("always".parse().unwrap())
+        .with_sampler("always".parse().unwrap())
         .with_location(false)
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false)
-        .clock(clock)
-        .exporter(collector.clone());
+        .with_clock(clock)
+        .with_exporter(collector.clone());
     let astracer = change(builder).build().unwrap();
     let dispatch = Dispatch::new(Registry::default().with(astracer.layer.clone()));
     World { dispatch, collector, handle: astracer.handle.clone(), astracer, clock: hand }

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::task::{Context as TaskContext, Waker};
 use std::thread;
 
-use astracer_sdk::{ContextMode, Presence};
+use astracer_sdk::{ContextMode, DroppedSpans};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::dispatcher::with_default;
@@ -28,7 +28,7 @@ fn threads_record_into_one_trace_at_once() {
     const THREADS: i64 = 8;
     const SPANS: i64 = 50;
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.context(mode));
+        let world = world(|builder| builder.with_context_mode(mode));
         let spans = world.run(|| {
             let root = info_span!("root");
             thread::scope(|scope| {
@@ -63,7 +63,7 @@ fn threads_record_into_one_trace_at_once() {
 fn a_root_that_two_threads_enter_at_once_is_decided_once() {
     const ROUNDS: u64 = 200;
     for with_fields in [false, true] {
-        let world = world(|builder| builder.sampler("every:2".parse().unwrap()));
+        let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
         let spans = world.run(|| {
             for _ in 0..ROUNDS {
                 let root = if with_fields { info_span!("root", n = 1) } else { info_span!("root") };
@@ -134,7 +134,7 @@ fn a_task_without_a_span_begins_a_trace_of_its_own() {
 /// What is spawned below a dropped root is dropped too, and what it calls is told so.
 #[test]
 fn a_dropped_trace_stays_dropped_on_another_thread() {
-    let world = world(|builder| builder.sampler("every:2".parse().unwrap()));
+    let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
     let spans = world.run(|| {
         info_span!("kept").in_scope(|| ());
         let (child, outside) = info_span!("dropped").in_scope(|| {
@@ -163,7 +163,7 @@ fn a_dropped_trace_stays_dropped_on_another_thread() {
 #[test]
 fn spans_below_a_dropped_root_may_be_left_in_any_order() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.sampler("never".parse().unwrap()).context(mode));
+        let world = world(|builder| builder.with_sampler("never".parse().unwrap()).with_context_mode(mode));
         let asked = || world.handle.stats().roots_dropped;
         with_default(&world.dispatch, || {
             let other = info_span!("other");
@@ -188,7 +188,9 @@ fn spans_below_a_dropped_root_may_be_left_in_any_order() {
 
 #[test]
 fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
-    let world = world(|builder| builder.sampler("every:2".parse().unwrap()).presence(Presence::Exclusive));
+    let world = world(|builder| {
+        builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(DroppedSpans::Disabled)
+    });
     let spans = world.run(|| {
         info_span!("kept").in_scope(|| ());
         let refused = info_span!("dropped").in_scope(|| {
@@ -209,7 +211,7 @@ fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
 #[test]
 fn clones_on_two_subscribers_tell_their_spans_apart() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
-        let world = world(|builder| builder.context(mode));
+        let world = world(|builder| builder.with_context_mode(mode));
         let other = Dispatch::new(Registry::default().with(world.astracer.layer.clone()));
         let (here, there) = (&world.dispatch, &other);
         let root = |dispatch, name: &str| {
@@ -244,9 +246,13 @@ fn clones_on_two_subscribers_tell_their_spans_apart() {
 #[test]
 fn two_subscribers_do_not_see_each_other() {
     let never = "never".parse().unwrap();
-    let outer =
-        world(|builder| builder.presence(Presence::Exclusive).sampler(never).context(ContextMode::Off));
-    let inner = world(|builder| builder.context(ContextMode::Off));
+    let outer = world(|builder| {
+        builder
+            .with_dropped_spans(DroppedSpans::Disabled)
+            .with_sampler(never)
+            .with_context_mode(ContextMode::Off)
+    });
+    let inner = world(|builder| builder.with_context_mode(ContextMode::Off));
     outer.run(|| {
         let _dropped = info_span!("dropped").entered();
         let scoped = inner.run(|| {

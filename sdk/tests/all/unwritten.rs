@@ -257,7 +257,7 @@ fn open_spans_of_another_subscriber_are_counted_when_they_end() {
 #[test]
 fn a_root_that_nobody_enters_leaves_no_context_behind() {
     for mode in [ContextMode::Ids, ContextMode::Recording] {
-        world(|builder| builder.context(mode)).run(|| {
+        world(|builder| builder.with_context_mode(mode)).run(|| {
             let remote = SpanContext::new(
                 TraceId::from(7),
                 SpanId::from(7),

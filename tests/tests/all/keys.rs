@@ -47,9 +47,9 @@ fn resource() -> Resource {
 fn service(builder: Builder, folder: &Path) -> Astracer {
     let files = Files::builder(folder).open().expect("an empty folder");
     builder
-        .resource(resource())
-        .id_generator(Unlucky::default())
-        .exporter(Exporter::new(files))
+        .with_resource(resource())
+        .with_id_generator(Unlucky::default())
+        .with_exporter(Exporter::new(files))
         .build()
         .expect("good settings")
 }
@@ -122,7 +122,7 @@ fn run(file: &str) -> Vec<(String, u64, u64)> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("astracer.toml");
     std::fs::write(&path, file).expect("a file");
-    let astracer = service(Astracer::builder().parameters_file(&path), &folder.path().join("spans"));
+    let astracer = service(Astracer::builder().with_parameters_file(&path), &folder.path().join("spans"));
     serve(&astracer);
     let snapshot = astracer.handle.snapshot().expect("bump counts by key");
     snapshot.keys.into_iter().map(|key| (key.key, key.counts.seen(), key.counts.kept())).collect()
@@ -131,7 +131,7 @@ fn run(file: &str) -> Vec<(String, u64, u64)> {
 #[test]
 fn every_override_of_a_file_made_from_a_recording_matches_in_the_service() {
     let recorded = tempfile::tempdir().expect("a folder");
-    serve(&service(Astracer::builder().sampler(Config::Always), recorded.path()));
+    serve(&service(Astracer::builder().with_sampler(Config::Always), recorded.path()));
     for text in KEYS {
         let rule: KeyRule = text.parse().expect(text);
         let workload = workload(recorded.path(), &rule);
@@ -161,9 +161,9 @@ fn spans_of_the_open_telemetry_api_have_the_same_keys() {
     };
     let rule: KeyRule = "name+tenant+size+yes+service.name".parse().expect("a rule");
     let astracer = Astracer::builder()
-        .sampler("bump:lambda=1".parse().expect("a sampler"))
-        .key(rule.clone())
-        .resource(resource())
+        .with_sampler("bump:lambda=1".parse().expect("a sampler"))
+        .with_key(rule.clone())
+        .with_resource(resource())
         .build()
         .expect("good settings");
     let provider = SdkTracerProvider::builder().with_sampler(astracer.sampler.clone()).build();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::Send;
+use super::Send;
 use crate::failure::Failure;
 
 /// What the file holds.

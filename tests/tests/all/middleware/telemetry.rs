@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_sdk::{Astracer, Handle, Key, Presence, gate};
+use astracer_sdk::{Astracer, DroppedSpans, Handle, Key, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -99,17 +99,17 @@ impl Telemetry {
         let randomness = if randomness == "high" { 0xff_ffff_ffff_ffff } else { 1 };
         let ids = || Ids { next: AtomicU64::new(1), randomness };
         let presence = match kind {
-            Kind::OursExclusive | Kind::GatedExclusive => Presence::Exclusive,
-            _ => Presence::Shared,
+            Kind::OursExclusive | Kind::GatedExclusive => DroppedSpans::Disabled,
+            _ => DroppedSpans::Visible,
         };
         let collector = Collector::default();
         let astracer = Astracer::builder()
-            .sampler(sampler.parse().expect("a sampler"))
-            .key(key)
-            .presence(presence)
+            .with_sampler(sampler.parse().expect("a sampler"))
+            .with_key(key)
+            .with_dropped_spans(presence)
             .with_threads(false)
-            .id_generator(ids())
-            .exporter(collector.clone())
+            .with_id_generator(ids())
+            .with_exporter(collector.clone())
             .build()
             .expect("a layer");
         // What hyper and h2 trace of themselves is theirs.

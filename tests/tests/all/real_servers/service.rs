@@ -46,10 +46,10 @@ fn process(
         KeyValue::new("host.name", "h"),
     ];
     Astracer::builder()
-        .sampler("always".parse().expect("a sampler"))
-        .exporter(Exporter::new(Tee { on, kept: Arc::clone(kept) }))
-        .resource(Resource::builder_empty().with_attributes(attributes).build())
-        .scope(InstrumentationScope::builder("shop").with_version("1.2").build())
+        .with_sampler("always".parse().expect("a sampler"))
+        .with_exporter(Exporter::new(Tee { on, kept: Arc::clone(kept) }))
+        .with_resource(Resource::builder_empty().with_attributes(attributes).build())
+        .with_scope(InstrumentationScope::builder("shop").with_version("1.2").build())
         .build()
         .expect("good settings")
 }

@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Contents of this crate
+//!
+//! Nothing of its own. The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and
+//! handle), [`exporters`] the exporters whose features are on, and [`samplers`] the types that configure a sampler.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[doc(inline)]
+pub use astracer_sdk::*;
+
+pub use astracer_samplers as samplers;
+
+/// Exporters for kept spans, each behind a feature of its own.
+#[cfg(feature = "_exporters")]
+pub mod exporters {
+    #[cfg(feature = "console")]
+    pub use astracer_exporters::Console;
+    #[cfg(any(feature = "otlp-http", feature = "otlp-grpc", feature = "zipkin"))]
+    pub use astracer_exporters::{Compression, ConfigError, Retry};
+    pub use astracer_exporters::{
+        Counter, Counts, Delivery, Destination, ErrorKind, ExportError, Exporter, Lost,
+    };
+    #[cfg(feature = "file")]
+    pub use astracer_exporters::{FileCompression, Files, FilesBuilder, Fsync, WhenFull};
+    #[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
+    pub use astracer_exporters::{Otlp, OtlpBuilder, Protocol};
+    #[cfg(feature = "zipkin")]
+    pub use astracer_exporters::{Zipkin, ZipkinBuilder};
+}

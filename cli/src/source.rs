@@ -1,0 +1,64 @@
+//! Arguments that commands share: which recording to read, and how.
+
+use std::path::PathBuf;
+
+use astracer_model::Format;
+use astracer_recording::source::{Limits, Options};
+use astracer_samplers::Template;
+use clap::{Args as ClapArgs, ValueEnum};
+
+use crate::values::size;
+
+/// Which recording, and how to read it.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Source {
+    /// Files, folders or archives (tar, gz, xz, zst) of recorded traces; - reads standard input.
+    #[arg(required = true, value_name = "WORKLOAD")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+
+    /// Whether to fold ids in names (`read(1073742055)` becomes `read(*)`), or to leave names raw.
+    #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
+    pub(crate) names: Names,
+
+    /// What to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a digit), uuid.
+    #[arg(long, value_name = "RULES", default_value = "digits=3,hex=8,uuid")]
+    #[arg(help_heading = "Reading")]
+    pub(crate) fold: Template,
+}
+
+/// How to read files, whichever they are.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Reading {
+    /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto, jaeger-json,
+    /// zipkin-json, htrace, nezha-csv.
+    #[arg(long, value_name = "FORMAT", help_heading = "Reading")]
+    pub(crate) format: Option<Format>,
+
+    /// Fail if any part of the input can't be used, instead of going on with the rest.
+    #[arg(long, help_heading = "Reading")]
+    pub(crate) strict: bool,
+
+    /// Stop reading when the input has expanded to this size (a bomb in an archive): bytes, or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
+    pub(crate) expanded_max: u64,
+}
+
+impl Reading {
+    /// The same for the model's front door.
+    pub(crate) fn options(&self) -> Options {
+        let limits = Limits { expanded_bytes_max: self.expanded_max, ..Limits::default() };
+        Options { format: self.format, limits }
+    }
+}
+
+/// What becomes of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Names {
+    /// Ids are folded.
+    Template,
+    /// As recorded.
+    Raw,
+}
