@@ -214,8 +214,11 @@ impl Files {
     }
 
     /// Appends whole lines of OTLP JSON that hold so many spans, all or none.
-    #[cfg(feature = "receive")]
-    pub(crate) fn write_lines(&self, lines: &[u8], spans: u64) -> Result<(), ExportError> {
+    ///
+    /// # Errors
+    ///
+    /// If the lines are not in a file: nothing of them is then.
+    pub fn write_lines(&self, lines: &[u8], spans: u64) -> Result<(), ExportError> {
         let now = self.clock.now();
         let written = self.lock().append(lines, &self.settings, now);
         match &written {

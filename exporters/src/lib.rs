@@ -37,7 +37,6 @@
 //! - `otlp-grpc`: OTLP over gRPC; brings tonic, and tokio on a thread of its own.
 //! - `zipkin`: Zipkin v2 JSON.
 //! - `tls`: https for whichever of these there is, with rustls and ring, the system's root certificates or given ones.
-//! - `receive`: a server that takes OTLP and writes it to files; brings hyper, and tokio on a thread of its own.
 //! - `full`: all of them.
 
 mod clock;
@@ -58,8 +57,6 @@ mod http;
 mod otlp;
 #[cfg(feature = "_send")]
 mod probe;
-#[cfg(feature = "receive")]
-pub mod receive;
 #[cfg(feature = "_send")]
 mod requests;
 #[cfg(feature = "_send")]

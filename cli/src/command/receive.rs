@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use astracer_exporters::receive::{Limits, Received, Receiver, Refusal};
 use astracer_exporters::{FileCompression, Files, WhenFull};
+use astracer_receiver::{Limits, Received, Receiver, Refusal};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 

@@ -5,7 +5,6 @@ mod files;
 mod otlp_grpc;
 mod otlp_http;
 mod provider;
-mod receive;
 mod sample;
 mod sink;
 mod wire;

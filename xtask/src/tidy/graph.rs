@@ -14,7 +14,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("opentelemetry*", &["sdk", "exporters", "baggage"]),
     ("tracing-opentelemetry", &["sdk"]),
     ("argmin*", &["tuner"]),
-    ("tokio*", &["exporters", "queries"]),
+    ("tokio*", &["exporters", "receiver", "queries"]),
 ];
 
 /// Unpublished folders, free to use anything.
@@ -252,7 +252,7 @@ mod tests {
         let expected = [
             "low/Cargo.toml: `opentelemetry_sdk` is for sdk, exporters, baggage only",
             "high/Cargo.toml: `argmin` is for tuner only",
-            "high/Cargo.toml: `tokio` is for exporters, queries only",
+            "high/Cargo.toml: `tokio` is for exporters, receiver, queries only",
         ];
         check_graph(TABLE, crates, &expected);
     }

@@ -7,26 +7,26 @@ use astracer_formats::otlp_json::Request;
 use astracer_model::sink::Record;
 use astracer_model::{Format, Problem, Sink, Span};
 
-use super::answer::Refused;
-use super::counts::Refusal;
-use super::server::Shared;
-use crate::error::ErrorKind;
+use crate::answer::Refused;
+use crate::counts::Refusal;
+use crate::server::Shared;
+use astracer_exporters::ErrorKind;
 
 /// A line has no more spans than this, so that no reader has to hold a giant.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
 
 /// What was recorded of a request, or why it was not.
-pub(super) type Recorded = Result<Partial, Refused>;
+pub(crate) type Recorded = Result<Partial, Refused>;
 
 /// What of a recorded request could not be read.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Partial {
-    pub(super) rejected: u64,
-    pub(super) message: String,
+pub(crate) struct Partial {
+    pub(crate) rejected: u64,
+    pub(crate) message: String,
 }
 
 /// Writes the spans of a request to the files, and counts them.
-pub(super) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded {
+pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded {
     let mut lines = Lines::default();
     let limits = Limits { record_bytes_max: shared.limits.message_bytes_max, ..Limits::default() };
     astracer_formats::read(format, &mut &*bytes, &Arc::clone(&shared.file), &limits, &mut lines);

@@ -5,11 +5,11 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response, number_and_text, whole};
-use super::body;
-use super::counts::Refusal;
-use super::record::{Partial, Recorded, record};
-use super::server::Shared;
+use crate::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response, number_and_text, whole};
+use crate::body;
+use crate::counts::Refusal;
+use crate::record::{Partial, Recorded, record};
+use crate::server::Shared;
 
 const PATH: &str = "/v1/traces";
 
@@ -38,7 +38,7 @@ impl Form {
     }
 }
 
-pub(super) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     let form = Form::of(request.headers());
     let recorded = if request.uri().path() != PATH {
         let message = format!(
@@ -125,6 +125,6 @@ fn with(status: StatusCode, form: Form, body: Body) -> Response<Body> {
 }
 
 /// The text of a header; empty if it is missing or no text.
-pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
+pub(crate) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

@@ -6,12 +6,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
 
-use super::answer::{Body, Refused, export_response, whole};
-use super::body;
-use super::counts::Refusal;
-use super::http::text;
-use super::record::{Partial, Recorded, record};
-use super::server::Shared;
+use crate::answer::{Body, Refused, export_response, whole};
+use crate::body;
+use crate::counts::Refusal;
+use crate::http::text;
+use crate::record::{Partial, Recorded, record};
+use crate::server::Shared;
 
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -23,11 +23,11 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const FRAME_HEAD_BYTES: usize = 1 + 4;
 
 /// True for a request that speaks gRPC.
-pub(super) fn is_grpc<B>(request: &Request<B>) -> bool {
+pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
     text(request.headers(), &CONTENT_TYPE).starts_with("application/grpc")
 }
 
-pub(super) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     let recorded = if request.uri().path() == METHOD {
         take(shared, request).await
     } else {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
-use super::answer::Refused;
-use super::counts::Refusal;
+use crate::answer::Refused;
+use crate::counts::Refusal;
 
 /// Reads a body to its end.
-pub(super) async fn read(
+pub(crate) async fn read(
     mut body: Incoming,
     bytes_max: usize,
     time_max: Duration,
@@ -37,7 +37,7 @@ pub(super) async fn read(
 }
 
 /// Undoes a compression by its name in HTTP and gRPC.
-pub(super) fn decompress<'b>(
+pub(crate) fn decompress<'b>(
     bytes: &'b [u8],
     encoding: &str,
     bytes_max: usize,
@@ -58,7 +58,7 @@ pub(super) fn decompress<'b>(
     if whole.len() > bytes_max { Err(too_large(bytes_max)) } else { Ok(Cow::Owned(whole)) }
 }
 
-pub(super) fn too_large(bytes_max: usize) -> Refused {
+pub(crate) fn too_large(bytes_max: usize) -> Refused {
     Refused::new(Refusal::TooLarge, format!("the request is larger than {bytes_max} bytes"))
 }
 

@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::JoinSet;
 
-use super::counts::Counts;
-use super::{Limits, grpc, http};
-use crate::file::Files;
+use crate::counts::Counts;
+use crate::{Limits, grpc, http};
+use astracer_exporters::Files;
 
 /// What is under way at the end has so long.
 const GRACE: Duration = Duration::from_secs(5);
@@ -26,30 +26,30 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What all connections share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) limits: Limits,
-    pub(super) files: Files,
-    pub(super) counts: Counts,
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) files: Files,
+    pub(crate) counts: Counts,
     /// What problems name as their file.
-    pub(super) file: Arc<str>,
+    pub(crate) file: Arc<str>,
     requests: Semaphore,
 }
 
 impl Shared {
-    pub(super) fn new(limits: Limits, files: Files) -> Self {
+    pub(crate) fn new(limits: Limits, files: Files) -> Self {
         let requests = Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS));
         Self { limits, files, counts: Counts::default(), file: "request".into(), requests }
     }
 
     /// Waits until one more request may be read. Without a permit a request's body stays with its sender.
-    pub(super) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed, so there always is one.
         self.requests.acquire().await.ok()
     }
 }
 
 /// Serves until told to stop.
-pub(super) async fn run(
+pub(crate) async fn run(
     listeners: Vec<TcpListener>,
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<bool>,

@@ -60,7 +60,7 @@ impl Received {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     requests: AtomicU64,
     spans: AtomicU64,
     rejected: AtomicU64,
@@ -68,17 +68,17 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn recorded(&self, spans: u64, rejected: u64) {
+    pub(crate) fn recorded(&self, spans: u64, rejected: u64) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.spans.fetch_add(spans, Ordering::Relaxed);
         self.rejected.fetch_add(rejected, Ordering::Relaxed);
     }
 
-    pub(super) fn refused(&self, reason: Refusal) {
+    pub(crate) fn refused(&self, reason: Refusal) {
         self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self) -> Received {
+    pub(crate) fn read(&self) -> Received {
         let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Received {
             requests: read(&self.requests),

@@ -5,33 +5,33 @@ use http_body_util::combinators::BoxBody;
 use hyper::body::Bytes;
 use std::convert::Infallible;
 
-use super::counts::Refusal;
+use crate::counts::Refusal;
 
-pub(super) type Body = BoxBody<Bytes, Infallible>;
+pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
 /// A request that was refused as a whole.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refused {
-    pub(super) reason: Refusal,
-    pub(super) message: String,
+pub(crate) struct Refused {
+    pub(crate) reason: Refusal,
+    pub(crate) message: String,
 }
 
 impl Refused {
-    pub(super) fn new(reason: Refusal, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: Refusal, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 }
 
 /// Senders are asked to wait so long when there is no room.
-pub(super) const RETRY_AFTER_SECONDS: &str = "30";
+pub(crate) const RETRY_AFTER_SECONDS: &str = "30";
 
-pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
+pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     BoxBody::new(Full::new(bytes.into()))
 }
 
 /// A protobuf message of a number and a text, in fields 1 and 2: both OTLP's `ExportTracePartialSuccess` and
 /// `google.rpc.Status` are such.
-pub(super) fn number_and_text(number: u64, text: &str) -> Vec<u8> {
+pub(crate) fn number_and_text(number: u64, text: &str) -> Vec<u8> {
     let mut message = Vec::with_capacity(text.len() + 16);
     if number != 0 {
         message.push(1 << 3);
@@ -46,7 +46,7 @@ pub(super) fn number_and_text(number: u64, text: &str) -> Vec<u8> {
 }
 
 /// OTLP's `ExportTraceServiceResponse`: empty, or with the partial success in field 1.
-pub(super) fn export_response(rejected: u64, text: &str) -> Vec<u8> {
+pub(crate) fn export_response(rejected: u64, text: &str) -> Vec<u8> {
     let partial = number_and_text(rejected, text);
     let mut response = Vec::with_capacity(partial.len() + 8);
     if !partial.is_empty() {

@@ -23,11 +23,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use astracer_exporters::{Destination as _, ExportError, Files};
 use tokio::sync::watch;
-
-use crate::destination::Destination as _;
-use crate::error::ExportError;
-use crate::file::Files;
 
 mod answer;
 mod body;

@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use astracer_exporters::receive::{Limits, Receiver, Refusal};
 use astracer_exporters::{Compression, Destination, Files, Otlp, Protocol, WhenFull};
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
+use astracer_receiver::{Limits, Receiver, Refusal};
 use astracer_recording::source::{self, Options};
 
 use crate::sample;
@@ -86,9 +86,7 @@ fn every_protocol_and_compression_is_taken_on_one_port() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
     let address = receiver.addresses()[0];
-    let resource = sample::resource();
-    let data = [sample::full()];
-    let originals = astracer_exporters::spans(&data, &Arc::new(astracer_exporters::resource(&resource)));
+    let originals = [sample::full()];
     let mut sent = 0;
     for protocol in [Protocol::Grpc, Protocol::HttpProtobuf, Protocol::HttpJson] {
         for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {

@@ -1,0 +1,4 @@
+//! The receiver from outside.
+
+mod receive;
+mod sample;
