@@ -8,6 +8,7 @@ pub mod ids;
 pub mod problem;
 pub mod sink;
 pub mod span;
+pub mod text;
 pub mod time;
 pub mod value;
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::text::escaped;
+
 /// A position in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -23,7 +25,7 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file)?;
+        f.write_str(&escaped(&self.file))?;
         if self.line > 0 {
             write!(f, ":{}", self.line)?;
         }
@@ -46,7 +48,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.kind.describe())?;
         if !self.detail.is_empty() {
-            write!(f, ": {}", self.detail)?;
+            write!(f, ": {}", escaped(&self.detail))?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use astracer_model::Format;
 use astracer_model::sink::Sink;
+use astracer_model::text::escaped;
 
 mod label;
 mod meter;
@@ -179,14 +180,18 @@ impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Open { path, error } if error.kind() == io::ErrorKind::NotFound => {
+                let path = escaped(path);
                 write!(f, "'{path}' does not exist; check the path, or use '-' for the standard input")
             }
-            Kind::Open { path, error } => write!(f, "can't open '{path}': {error}; check its permissions"),
+            Kind::Open { path, error } => {
+                write!(f, "can't open '{}': {error}; check its permissions", escaped(path))
+            }
             Kind::Unrecognised { path, first_refusal } => {
-                write!(f, "no traces in '{path}'")?;
+                write!(f, "no traces in '{}'", escaped(path))?;
                 match first_refusal {
-                    Some(Refusal { name, reason }) if name == path => write!(f, ": {reason}")?,
+                    Some(Refusal { name, reason }) if name == path => write!(f, ": {}", escaped(reason))?,
                     Some(Refusal { name, reason }) => {
+                        let (name, reason) = (escaped(name), escaped(reason));
                         write!(f, "; the first file left out is '{name}': {reason}")?
                     }
                     None => {}

@@ -1,0 +1,88 @@
+//! Text of recordings, made safe to show.
+//!
+//! Names, attribute values, file names inside archives and answers of servers are written by others. Printed as they
+//! are, they can move a terminal's cursor, set its title, reorder a line or fake one. [`escaped`] shows such characters
+//! as escapes: `\n`, `\u{1b}`, `\u{202e}`.
+
+use std::borrow::Cow;
+
+/// Returns the text with every character that [is not shown as itself](is_shown) written as an escape, as Rust writes
+/// it in a string. The result is one line.
+///
+/// A backslash stays a backslash: the result is for eyes, not for a parser.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_shown) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for char in text.chars() {
+        if is_shown(char) {
+            shown.push(char);
+        } else {
+            shown.extend(char.escape_default());
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// False for characters that control a terminal (C0, DEL and C1, which include line ends and escape sequences), that
+/// reorder what is around them (bidirectional overrides and isolates), or that have no width, so that two different
+/// texts look alike.
+///
+/// The general categories Cc, Zl and Zp of Unicode 16, Cf without the Arabic and Kaithi signs that have a shape, and
+/// the other characters that `DefaultIgnorableCodePoint` names.
+pub fn is_shown(char: char) -> bool {
+    // Nearly every character of a recording.
+    if matches!(char, ' '..='~') {
+        return true;
+    }
+    !matches!(
+        char,
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}'
+            | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_is_safe_is_not_copied() {
+        for text in ["", "GET /orders/{id}", "Größe", "名前 ", "a\\n", "\u{2026}", "\u{645}"] {
+            assert!(matches!(escaped(text), Cow::Borrowed(same) if same == text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn characters_that_act_on_a_terminal_are_escaped() {
+        for (text, expected) in [
+            ("a\nb\rc\td", "a\\nb\\rc\\td"),
+            ("\0", "\\u{0}"),
+            // ECMA-48: a colour, in the forms of seven and of eight bits, and the window's title.
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("\u{9b}31mred", "\\u{9b}31mred"),
+            ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
+            ("\u{7f}", "\\u{7f}"),
+            // UAX 9: an override and an isolate.
+            ("user\u{202e}nimda", "user\\u{202e}nimda"),
+            ("\u{2066}x\u{2069}", "\\u{2066}x\\u{2069}"),
+            ("a\u{200b}b\u{feff}", "a\\u{200b}b\\u{feff}"),
+            ("a\u{2028}b", "a\\u{2028}b"),
+            ("\u{e0041}", "\\u{e0041}"),
+        ] {
+            assert_eq!(escaped(text), expected);
+        }
+    }
+
+    #[test]
+    fn every_control_character_is_escaped() {
+        for char in (0..=0x10_ffff).filter_map(char::from_u32).filter(|char| char.is_control()) {
+            assert!(!is_shown(char), "{char:?}");
+        }
+    }
+}
