@@ -2,11 +2,14 @@
 
 use std::io;
 
-/// The ways to fail. Wrong usage is clap's, with exit code 2.
+/// The ways to fail.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The job could not be done: what, where, and what to do about it.
     Job(String),
+    /// Options that contradict each other or the files they name, found before any work. Values that are wrong by
+    /// themselves are refused by clap, with the same exit code.
+    Usage(String),
     /// A signal asked to stop: the user pressed Ctrl-C, for example.
     Interrupted,
     /// Nobody reads the output any more (`astracer inspect ... | head`): an end like any other.
@@ -17,16 +20,17 @@ impl Failure {
     /// What to print, if anything.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
-            Self::Job(text) => Some(text),
+            Self::Job(text) | Self::Usage(text) => Some(text),
             Self::Interrupted => Some("interrupted"),
             Self::OutputClosed => None,
         }
     }
 
-    /// 1 for a job that could not be done, 130 after Ctrl-C, 0 when the reader of the output went away.
+    /// 1 for a job that could not be done, 2 for wrong usage, 130 after Ctrl-C, 0 when the reader of the output went away.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Job(_) => 1,
+            Self::Usage(_) => 2,
             Self::Interrupted => 130,
             Self::OutputClosed => 0,
         }

@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use crate::output;
+
 /// A flag that these signals set.
 pub(crate) fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -24,7 +26,7 @@ pub(crate) fn stop_flag() -> Arc<AtomicBool> {
         .and_then(|()| hang_up().map_or(Ok(()), ask));
     // What is not caught still ends the process, if less gently.
     if let Err(error) = caught {
-        eprintln!("astracer: warning: can't catch signals: {error}");
+        output::note(&format!("astracer: warning: can't catch signals: {error}"));
     }
     stop
 }

@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use astracer_model::{Problems, TraceId};
+use astracer_model::sink::Record;
+use astracer_model::{Problem, Problems, Sink, Span, TraceId};
 use astracer_recording::convert::Converted;
 use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, FileSummary};
@@ -19,7 +21,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::source::{Names, Source};
+use crate::source::{Names, Reading, Source};
 
 /// How many examples of each kind of problem are shown; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;
@@ -97,6 +99,46 @@ pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Resul
     Ok(Loaded { recording, input })
 }
 
+/// Fails if a recording can't be opened or holds no traces, before other work is done for it.
+pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: &AtomicBool) -> Result<(), Failure> {
+    // What comes from a pipe can be read only once.
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+        return Ok(());
+    }
+    first(path, &reading.options(), stop).map_err(|error| Failure::Job(error.to_string()))
+}
+
+/// Whether a file is read as a recording when its folder is.
+pub(crate) fn is_recording(path: &Path) -> bool {
+    first(path, &source::Options::default(), &AtomicBool::new(false)).is_ok()
+}
+
+/// Reads until the first span or problem.
+fn first(path: &Path, options: &source::Options, stop: &AtomicBool) -> Result<(), source::SourceError> {
+    struct First<'s> {
+        found: bool,
+        stop: &'s AtomicBool,
+    }
+
+    impl Sink for First<'_> {
+        fn span(&mut self, _span: Span<'_>, _record: Record<'_>) {
+            self.found = true;
+        }
+
+        fn problem(&mut self, _problem: Problem) {
+            self.found = true;
+        }
+
+        fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
+
+        fn stopped(&self) -> bool {
+            self.found || self.stop.load(Ordering::Relaxed)
+        }
+    }
+
+    source::read(path, options, &mut First { found: false, stop }).map(drop)
+}
+
 /// The template that names and values in keys are folded by.
 pub(crate) fn template(args: &Source) -> Template {
     if args.names == Names::Template { args.fold } else { Template::RAW }
@@ -140,7 +182,7 @@ impl Input {
                 .collect(),
         });
         Self {
-            paths: paths.iter().map(|path| path.display().to_string()).collect(),
+            paths: paths.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
             files,
             skipped: skipped
                 .iter()
@@ -168,7 +210,7 @@ impl Input {
     pub(crate) fn check(&self, strict: bool, no_spans: bool) -> Result<(), Failure> {
         let example = |problem: &ProblemCount| {
             let example = problem.examples.first().map_or("", |example| example);
-            format!("{}: {example}", problem.describe)
+            format!("{}: {}", problem.describe, output::escaped(example))
         };
         let losses: Vec<_> = self.problems.iter().filter(|problem| problem.loses_data).map(example).collect();
         if strict && !losses.is_empty() {
@@ -178,7 +220,7 @@ impl Input {
             let first = self.problems.first();
             let reason =
                 first.map_or_else(String::new, |problem| format!("\nfirst problem: {}", example(problem)));
-            return Err(Failure::Job(format!("no spans in {}{reason}", self.paths.join(", "))));
+            return Err(Failure::Job(format!("no spans in {}{reason}", self.shown())));
         }
         Ok(())
     }
@@ -194,7 +236,12 @@ impl Input {
         formats.sort_unstable();
         formats.dedup();
         let files = output::plural(self.files.len() as u64, "file");
-        format!("{}: {files} of {}\n", self.paths.join(", "), formats.join(", "))
+        format!("{}: {files} of {}\n", self.shown(), formats.join(", "))
+    }
+
+    /// The paths as one line of text.
+    fn shown(&self) -> String {
+        output::escaped(&self.paths.join(", ")).into_owned()
     }
 
     /// The lines below a table: what was folded, skipped and wrong.
@@ -207,13 +254,18 @@ impl Input {
                 output::count(folded.raw_names),
                 output::count(folded.names),
                 output::count(folded.largest_raw_names),
-                folded.largest.as_deref().unwrap_or_default(),
+                output::escaped(folded.largest.as_deref().unwrap_or_default()),
             );
         }
         if self.skipped_count > 0 {
             let _ = writeln!(text, "skipped, no traces: {}", output::plural(self.skipped_count, "file"));
             for skipped in self.skipped.iter().take(SKIPPED_SHOWN) {
-                let _ = writeln!(text, "  {}: {}", skipped.file, skipped.reason);
+                let _ = writeln!(
+                    text,
+                    "  {}: {}",
+                    output::escaped(&skipped.file),
+                    output::escaped(&skipped.reason)
+                );
             }
             if self.skipped_count > SKIPPED_SHOWN as u64 {
                 let _ = writeln!(
@@ -226,7 +278,7 @@ impl Input {
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {}: {}", problem.describe, output::count(problem.count));
             for example in &problem.examples {
-                let _ = writeln!(text, "  {example}");
+                let _ = writeln!(text, "  {}", output::escaped(example));
             }
             if problem.count > problem.examples.len() as u64 {
                 let _ = writeln!(

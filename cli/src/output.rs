@@ -1,7 +1,18 @@
-//! How results look: tables that fit the terminal, numbers with separators, JSON.
+//! Everything printed: tables that fit the terminal, numbers with separators, JSON, and notes beside them.
+//!
+//! Nothing else in this crate prints. Text of recordings, paths and servers is shown through [`escaped`] where it is put
+//! into a line, so that it stays within its line; and whatever is printed passes through here, where no character that
+//! acts on a terminal gets out.
 
+#![allow(clippy::print_stderr, reason = "this is the module that prints")]
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
+pub(crate) use astracer_model::text::escaped;
+use astracer_model::text::is_shown;
 pub(crate) use astracer_tuner::text::{count, measure, named, whole};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use serde::Serialize;
@@ -13,10 +24,37 @@ const WIDTH_DEFAULT: u16 = 80;
 /// From here on, columns stand two blanks apart.
 const WIDTH_COMFORTABLE: u16 = 100;
 
+/// A path as one line of text.
+pub(crate) fn shown(path: &Path) -> String {
+    escaped(&path.to_string_lossy()).into_owned()
+}
+
 /// Writes text to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+    out.write_all(lines_escaped(text).as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::output(&error))
+}
+
+/// Writes a line or several to standard error. An error of that is not an error of the job.
+pub(crate) fn note(text: &str) {
+    let text = lines_escaped(text);
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    eprint!("{text}{end}");
+}
+
+/// True if nothing of a text acts on a terminal but the ends of its lines.
+pub(crate) fn is_safe(text: &str) -> bool {
+    text.chars().all(|char| char == '\n' || is_shown(char))
+}
+
+/// Leaves the ends of lines, which are ours.
+pub(crate) fn lines_escaped(text: &str) -> Cow<'_, str> {
+    if is_safe(text) {
+        return Cow::Borrowed(text);
+    }
+    text.split('\n').map(escaped).collect::<Vec<_>>().join("\n").into()
 }
 
 /// Writes one JSON object to standard output.
@@ -24,10 +62,27 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&json(value)?)
 }
 
-/// One JSON object with a line's end behind it.
+/// One JSON object with a line's end behind it. What must not reach a terminal is written as `\u` and four digits, which
+/// means the same.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value);
-    text.map(|text| text + "\n").map_err(|error| Failure::Job(format!("can't make JSON: {error}")))
+    let mut text = text.map_err(|error| Failure::Job(format!("can't make JSON: {error}")))?;
+    text.push('\n');
+    // Outside of strings JSON is ASCII, and inside serde_json has escaped line ends.
+    if is_safe(&text) {
+        return Ok(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        if char == '\n' || is_shown(char) {
+            safe.push(char);
+        } else {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
+        }
+    }
+    Ok(safe)
 }
 
 /// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit;
@@ -42,7 +97,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| escaped(cell)));
     }
     let gap = if width.is_some_and(|width| width < WIDTH_COMFORTABLE) { 1 } else { 2 };
     align(&mut table, 1, gap);
@@ -61,7 +116,7 @@ pub(crate) fn sections(header: &[&str], rows: &[(String, Vec<String>)]) -> Strin
     let mut text = lines.next().unwrap_or_default() + "\n";
     for (name, cells) in rows {
         let height = cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
-        text.push_str(name);
+        text.push_str(&escaped(name));
         text.push('\n');
         text.extend(lines.by_ref().take(height).map(|line| line + "\n"));
     }
@@ -106,6 +161,18 @@ mod tests {
         assert_eq!(bytes(11_631_171), "11.6 MB");
         assert_eq!(plural(1, "trace"), "1 trace");
         assert_eq!(plural(0, "trace"), "0 traces");
+    }
+
+    #[test]
+    fn nothing_that_is_printed_acts_on_a_terminal() {
+        assert_eq!(lines_escaped("a\nb\u{1b}[2J\u{9b}\rc\n"), "a\nb\\u{1b}[2J\\u{9b}\\rc\n");
+        let names = ["a\u{7f}\u{202e}\n", "\u{e0041}"];
+        let text = json(&names).expect("JSON");
+        assert!(text.is_ascii(), "{text:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).expect("JSON"), names);
+        let rows = [vec!["a\nb".to_owned(), "1".to_owned()]];
+        assert_eq!(table(&["name", "count"], rows), "name  count\na\\nb      1\n\n");
+        assert_eq!(sections(&["n"], &[("a\r".to_owned(), vec!["1".to_owned()])]), " n\na\\r\n 1\n\n");
     }
 
     #[test]

@@ -1,8 +1,67 @@
-//! Values of options: numbers, shares and sizes.
+//! Values of options: numbers with bounds, durations, shares and sizes.
+//!
+//! A value that no command can use is refused here, before any work, with the values that it can use. clap adds the
+//! option's name and exits with 2.
 
-pub(crate) fn positive(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
-    number.ok_or_else(|| format!("'{text}' is no number above 0"))
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The lengths that a sampler's window can have.
+pub(crate) fn window(text: &str) -> Result<Duration, String> {
+    duration(text, MILLISECOND..=DAY)
+}
+
+/// How long work may last.
+pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
+    duration(text, MILLISECOND..=DAY * 365)
+}
+
+/// Reads "10", "0.5", "500ms", "2s", "5m", "1h": a number of seconds, or a number with a unit.
+fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("ms", 1e-3),
+        ("us", 1e-6),
+        ("ns", 1e-9),
+        ("s", 1.0),
+        ("min", 60.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+        ("d", 86_400.0),
+    ];
+    let wrong = || format!("'{text}' is not a duration: write seconds, or a number with ms, s, m or h");
+    let unit = UNITS.iter().find_map(|&(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let (number, seconds) = unit.unwrap_or((text, 1.0));
+    let number: f64 = decimal(number).ok_or_else(wrong)?;
+    let found = Duration::try_from_secs_f64(number * seconds).ok().filter(|found| range.contains(found));
+    found.ok_or_else(|| {
+        let (from, to) =
+            (humantime::format_duration(*range.start()), humantime::format_duration(*range.end()));
+        format!("'{text}' is out of range: from {from} to {to}")
+    })
+}
+
+/// A number of things a second: above 0, and no more than a machine does.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    const RANGE: RangeInclusive<f64> = 1e-6..=1e12;
+    let number = decimal(text).ok_or_else(|| format!("'{text}' is not a number"))?;
+    Some(number)
+        .filter(|number| RANGE.contains(number))
+        .ok_or_else(|| format!("'{text}' is out of range: from 0.000001 to 1,000,000,000,000 a second"))
+}
+
+/// Reads "5%" or "0.05": above 0, at most the whole.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = decimal(number.trim_end())
+        .ok_or_else(|| format!("'{text}' is not a share: write for example 5% or 0.05"))?
+        / unit;
+    // Smaller shares are of a byte in a terabyte.
+    Some(share)
+        .filter(|share| (1e-12..=1.0).contains(share))
+        .ok_or_else(|| format!("'{text}' is out of range: a share is above 0% and at most 100%"))
 }
 
 /// Reads a share of something that leaves a rest.
@@ -11,17 +70,10 @@ pub(crate) fn part(text: &str) -> Result<f64, String> {
     share(text).ok().filter(|&share| share < 1.0).ok_or_else(|| format!("'{text}' leaves no rest"))
 }
 
-/// Reads "5%" or "0.05".
-pub(crate) fn share(text: &str) -> Result<f64, String> {
-    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
-    let share = number.trim().parse::<f64>().ok().map(|number| number / unit);
-    let wrong = || format!("'{text}' is no share: write for example 5% or 0.05");
-    share.filter(|share| (0.0..=1.0).contains(share) && *share > 0.0).ok_or_else(wrong)
-}
-
-/// Reads "64GB", "10 MB", "4096": decimal units.
+/// Reads "64GB", "10 MB", "4096": decimal units, at least one byte.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no size: write bytes, or a number with KB, MB, GB or TB");
+    let wrong =
+        || format!("'{text}' is not a size: write whole bytes, or a whole number with KB, MB, GB or TB");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
     let unit = match text[digits.len()..].trim().to_ascii_uppercase().as_str() {
         "" | "B" => 1,
@@ -31,8 +83,19 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         "T" | "TB" => 1_000_000_000_000,
         _ => return Err(wrong()),
     };
-    let number: u64 = digits.trim().parse().map_err(|_| wrong())?;
-    number.checked_mul(unit).ok_or_else(wrong)
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    size.filter(|&size| size > 0).ok_or_else(|| {
+        format!("'{text}' is out of range: from 1 byte to {} TB", u64::MAX / 1_000_000_000_000)
+    })
+}
+
+/// A number as people write one: not "inf", "NaN" or a hexadecimal.
+fn decimal(text: &str) -> Option<f64> {
+    let starts = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+'));
+    text.parse::<f64>().ok().filter(|number| starts && number.is_finite())
 }
 
 #[cfg(test)]
@@ -40,13 +103,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn durations_are_seconds_or_have_a_unit() {
+        for (text, millis) in
+            [("1", 1_000), ("0.5", 500), ("500ms", 500), ("2s", 2_000), ("5m", 300_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(window(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        assert_eq!(window("1000us"), Ok(MILLISECOND));
+        for wrong in ["", "s", "ten", "nan", "inf", "1x", "1 2", "1e", "infs", "NaNms"] {
+            assert!(window(wrong).is_err_and(|error| error.contains("is not a duration")), "{wrong}");
+        }
+        // 18446744074 s were once written as 290,448,384 ns.
+        for wrong in ["0", "-1", "999us", "1e-10", "1e-300", "1e19", "1e300", "18446744074", "86401", "25h"] {
+            let error = window(wrong).expect_err(wrong);
+            assert_eq!(error, format!("'{wrong}' is out of range: from 1ms to 1day"));
+        }
+        assert!(time_limit("25h").is_ok() && time_limit("1e19").is_err() && time_limit("0").is_err());
+    }
+
+    #[test]
+    fn rates_are_finite_and_above_0() {
+        assert_eq!((rate("20"), rate("0.5"), rate("1e6")), (Ok(20.0), Ok(0.5), Ok(1e6)));
+        for wrong in ["", "0", "-0", "-1", "nan", "inf", "1e300", "1e-300", "x"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn shares_are_percentages_or_fractions() {
         assert_eq!(share("5%"), Ok(0.05));
         assert_eq!(share("0.05"), Ok(0.05));
         assert_eq!(share("100 %"), Ok(1.0));
-        for wrong in ["", "%", "0", "101%", "1.5", "nan", "-1%", "five"] {
+        for wrong in ["", "%", "0", "101%", "1.5", "nan", "-1%", "five", "1e-300", "1e300", "inf"] {
             assert!(share(wrong).is_err(), "{wrong}");
         }
+        assert!(part("100%").is_err_and(|error| error.contains("no rest")));
     }
 
     #[test]
@@ -54,7 +145,7 @@ mod tests {
         assert_eq!(size("4096"), Ok(4096));
         assert_eq!(size("10 mb"), Ok(10_000_000));
         assert_eq!(size("64GB"), Ok(64_000_000_000));
-        for wrong in ["", "GB", "1.5GB", "10 XB", "-1", "99999999999TB"] {
+        for wrong in ["", "GB", "1.5GB", "10 XB", "-1", "+1", "0", "0GB", "99999999999TB", "1e300", "nan"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
     }

@@ -1,7 +1,7 @@
 //! The binary as a user runs it: what it prints, where, and how it ends.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use astracer_samplers::parameters::Parameters;
@@ -9,6 +9,10 @@ use serde_json::Value;
 
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/foreign.rs"]
+mod foreign;
+#[path = "cli/outputs.rs"]
+mod outputs;
 #[path = "cli/wire.rs"]
 mod wire;
 
@@ -19,7 +23,7 @@ const TWO_TRACES: &str = r#"{"a":"00000000000000010000000000000011","b":1000,"e"
 "#;
 
 fn workload(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads").join(name).display().to_string()
+    format!("{}/../workloads/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A file of one test, removed at its end.
@@ -55,7 +59,8 @@ fn run_with_input(args: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("the binary reads its input");
+    // A command that is refused does not read.
+    let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().expect("the binary ends")
 }
 
@@ -219,7 +224,7 @@ fn baselines_keep_as_much_as_the_sampler_that_they_are_compared_with() {
         assert!((size(baseline) / bump - 1.0).abs() < 0.02, "{baseline} {} {bump}", size(baseline));
     }
     let unknown = run(&["evaluate", &path, "--baselines", "nobody"]);
-    failure(&unknown, 1, &["'nobody' is no baseline", "jaeger"]);
+    failure(&unknown, 2, &["'nobody' is no baseline", "jaeger"]);
 }
 
 #[test]
@@ -296,7 +301,7 @@ fn what_is_not_feasible_is_said_and_nothing_is_written() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("no parameters meet the limits"), "{error}");
     assert!(!file.exists());
-    failure(&run(&["tune", &path, "--key", "tree"]), 1, &["--key tree", "name+ATTRIBUTE"]);
+    failure(&run(&["tune", &path, "--key", "tree"]), 2, &["--key tree", "name+ATTRIBUTE"]);
 }
 
 #[test]
@@ -316,7 +321,7 @@ fn what_can_not_be_done_is_said_with_a_remedy() {
     failure(&run(&["inspect", "no/such/file"]), 1, &["no/such/file", "does not exist"]);
     failure(&run_with_input(&["inspect", "-"], "just text\n"), 1, &["no traces", "htrace"]);
     let kept = ["evaluate", "-", "--kept", "ids.txt"];
-    failure(&run_with_input(&kept, TWO_TRACES), 1, &["--kept", "exactly one --sampler"]);
+    failure(&run_with_input(&kept, TWO_TRACES), 2, &["--kept", "exactly one --sampler"]);
     let folder = std::env::temp_dir();
     let kept = ["evaluate", "-", "--sampler", "always", "--kept", folder.to_str().expect("UTF-8")];
     failure(&run_with_input(&kept, TWO_TRACES), 1, &["can't write"]);
@@ -406,6 +411,6 @@ fn tune_checks_itself_and_writes_a_page() {
 #[test]
 fn what_no_service_can_use_is_refused_before_the_work() {
     let path = workload("hdfs_raw_roots.tar.xz");
-    failure(&run(&["tune", &path, "--key", "tree"]), 1, &["--key tree"]);
+    failure(&run(&["tune", &path, "--key", "tree"]), 2, &["--key tree"]);
     failure(&run(&["tune", &path, "--split", "100%"]), 2, &["no rest"]);
 }

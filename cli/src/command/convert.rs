@@ -1,9 +1,7 @@
 //! `astracer convert`: a recording in another format.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_model::Format;
@@ -15,6 +13,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
+use crate::outputs::Outputs;
 use crate::source::Reading;
 
 const EXAMPLES: &str = "\
@@ -78,14 +77,8 @@ struct LossCount {
 }
 
 pub(crate) fn run(args: &Convert, stop: &AtomicBool) -> Result<(), Failure> {
-    if is_same_file(&args.input, &args.output) {
-        let path = args.output.display();
-        return Err(Failure::Job(format!(
-            "{path} would be overwritten while it is read; choose another OUT"
-        )));
-    }
-    let to_stdout = args.output.as_os_str() == "-";
-    let target = Target::new(&args.output);
+    let output = Outputs::new([&args.input]).recording("OUT", &args.output)?;
+    let target = output.open()?;
     let progress = load::reading_progress(std::slice::from_ref(&args.input));
     let converter = Converter::new(args.to, target.writer()?)
         .ok_or_else(|| Failure::Job(format!("{} is not written", args.to)))?;
@@ -98,16 +91,16 @@ pub(crate) fn run(args: &Convert, stop: &AtomicBool) -> Result<(), Failure> {
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::Interrupted);
     }
-    let converted = converter.finish().map_err(|error| target.failure(&error))?;
+    let converted = converter.finish().map_err(|error| output.failure(&error))?;
     progress.finish_and_clear();
     let input = Input::of_conversion(std::slice::from_ref(&args.input), &summary.files, &converted);
     input.check(args.reading.strict, converted.spans == 0)?;
     target.complete()?;
     let text = if args.json { json(args, &input, &converted)? } else { render(args, &input, &converted) };
-    match args.json && !to_stdout {
+    match args.json && !output.is_standard() {
         true => output::print(&text),
         false => {
-            eprint!("{text}");
+            output::note(&text);
             Ok(())
         }
     }
@@ -121,7 +114,7 @@ fn json(args: &Convert, input: &Input, converted: &Converted) -> Result<String, 
     });
     output::json(&Report {
         input,
-        output: args.output.display().to_string(),
+        output: args.output.to_string_lossy().into_owned(),
         format: args.to.name(),
         spans: converted.spans,
         losses: losses.collect(),
@@ -130,7 +123,7 @@ fn json(args: &Convert, input: &Input, converted: &Converted) -> Result<String, 
 
 fn render(args: &Convert, input: &Input, converted: &Converted) -> String {
     let mut text = input.heading();
-    let output = args.output.display();
+    let output = output::shown(&args.output);
     let _ = writeln!(text, "wrote {} as {} to {output}", output::plural(converted.spans, "span"), args.to);
     for (loss, spans) in converted.losses.counts() {
         let _ = writeln!(
@@ -142,65 +135,4 @@ fn render(args: &Convert, input: &Input, converted: &Converted) -> String {
         );
     }
     text + &input.footing()
-}
-
-fn is_same_file(input: &Path, output: &Path) -> bool {
-    match (fs::canonicalize(input), fs::canonicalize(output)) {
-        (Ok(input), Ok(output)) => input == output,
-        _ => false,
-    }
-}
-
-/// Where the traces go. A file gets its name when it is complete, so that a conversion that fails leaves an older file
-/// of this name alone and no half of a new one.
-struct Target {
-    path: PathBuf,
-    /// The name until then. None for what is no ordinary file: standard output, a pipe, a device.
-    partial: Option<PathBuf>,
-}
-
-impl Target {
-    fn new(path: &Path) -> Self {
-        let special = path.as_os_str() == "-" || path.metadata().is_ok_and(|metadata| !metadata.is_file());
-        let name = path.file_name().filter(|_| !special);
-        // A hidden file is not taken for input if it lies in the folder that is read.
-        let partial = name.map(|name| {
-            path.with_file_name(format!(".{}.{}.partial", name.to_string_lossy(), std::process::id()))
-        });
-        Self { path: path.to_owned(), partial }
-    }
-
-    fn writer(&self) -> Result<Box<dyn Write>, Failure> {
-        if self.path.as_os_str() == "-" {
-            return Ok(Box::new(io::stdout().lock()));
-        }
-        let path = self.partial.as_ref().unwrap_or(&self.path);
-        match File::create(path) {
-            Ok(file) => Ok(Box::new(file)),
-            Err(error) => Err(self.failure(&error)),
-        }
-    }
-
-    fn complete(mut self) -> Result<(), Failure> {
-        let Some(partial) = self.partial.take() else { return Ok(()) };
-        fs::rename(&partial, &self.path).map_err(|error| {
-            let _ = fs::remove_file(&partial);
-            self.failure(&error)
-        })
-    }
-
-    fn failure(&self, error: &io::Error) -> Failure {
-        if self.path.as_os_str() == "-" {
-            return Failure::output(error);
-        }
-        Failure::Job(format!("can't write {}: {error}; choose another OUT", self.path.display()))
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if let Some(partial) = &self.partial {
-            let _ = fs::remove_file(partial);
-        }
-    }
 }

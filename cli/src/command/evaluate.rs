@@ -1,8 +1,7 @@
 //! `astracer evaluate`: the table of sampler quality.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
@@ -17,6 +16,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
+use crate::outputs::{Output, Outputs};
 use crate::source::Source;
 use crate::values::share;
 
@@ -62,7 +62,7 @@ pub(crate) struct Evaluate {
     pub(crate) quicken: bool,
 
     /// The share of the bytes that baselines keep, for example 5%.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = share, requires = "baselines")]
     pub(crate) size: Option<f64>,
 
     /// What samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call tree).
@@ -96,10 +96,10 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
     let kept = match (&args.kept, &args.samplers[..]) {
-        (Some(file), [sampler]) => Some((file, sampler)),
+        (Some(file), [sampler]) => Some((Outputs::new(&args.source.paths).file("--kept", file)?, sampler)),
         (Some(_), samplers) => {
             let number = samplers.len();
-            return Err(Failure::Job(format!(
+            return Err(Failure::Usage(format!(
                 "--kept needs exactly one --sampler whose traces to name, not {number}"
             )));
         }
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
     progress.finish_and_clear();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     if let Some((file, sampler)) = kept {
-        write_ids(file, &evaluator.kept(&sampler.clone().into(), 1))?;
+        write_ids(&file, &evaluator.kept(&sampler.clone().into(), 1))?;
     }
     if args.json {
         return output::print_json(&Report { input: &input, evaluation });
@@ -142,7 +142,7 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
         if text == "all" {
             chosen.extend(baselines::all());
         } else {
-            chosen.push(text.parse::<BaselineSpec>().map_err(|error| Failure::Job(error.to_string()))?);
+            chosen.push(text.parse::<BaselineSpec>().map_err(|error| Failure::Usage(error.to_string()))?);
         }
     }
     Ok(chosen)
@@ -203,9 +203,8 @@ fn samplers(args: &Evaluate) -> Result<Vec<Config>, Failure> {
     Ok(samplers)
 }
 
-fn write_ids(file: &Path, ids: &[TraceId]) -> Result<(), Failure> {
-    let text: String = ids.iter().map(|id| load::trace_id(*id) + "\n").collect();
-    fs::write(file, text).map_err(|error| Failure::Job(format!("can't write {}: {error}", file.display())))
+fn write_ids(file: &Output, ids: &[TraceId]) -> Result<(), Failure> {
+    file.write(&ids.iter().map(|id| load::trace_id(*id) + "\n").collect::<String>())
 }
 
 fn render(evaluation: &Evaluation) -> String {

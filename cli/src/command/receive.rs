@@ -88,9 +88,9 @@ pub(crate) fn run(args: &Receive, stop: &AtomicBool) -> Result<(), Failure> {
     let receiver = Receiver::start(&args.otlp, Limits::default().message_bytes_max(message_max), files)
         .map_err(|error| Failure::Job(format!("{error}; choose another address with --otlp")))?;
     for address in receiver.addresses() {
-        eprintln!("listening on {address} for OTLP (gRPC and HTTP)");
+        output::note(&format!("listening on {address} for OTLP (gRPC and HTTP)"));
     }
-    eprintln!("writing to {}; Ctrl-C ends", args.out.display());
+    output::note(&format!("writing to {}; Ctrl-C ends", output::shown(&args.out)));
     let display = load::spinner();
     while !stop.load(Ordering::Relaxed) {
         let received = receiver.received();
@@ -111,7 +111,7 @@ impl Report {
             .iter()
             .map(|&reason| Refused { reason: reason.slug(), requests: received.refused(reason) });
         Self {
-            folder: args.out.display().to_string(),
+            folder: args.out.to_string_lossy().into_owned(),
             requests: received.requests,
             spans: received.spans,
             rejected: received.rejected,
@@ -124,7 +124,12 @@ impl Report {
         let mut text = String::new();
         let (spans, requests) =
             (output::plural(self.spans, "span"), output::plural(self.requests, "request"));
-        let _ = writeln!(text, "{spans} in {requests}; {} holds {}", self.folder, output::bytes(self.bytes));
+        let _ = writeln!(
+            text,
+            "{spans} in {requests}; {} holds {}",
+            output::escaped(&self.folder),
+            output::bytes(self.bytes)
+        );
         if self.rejected > 0 {
             let _ = writeln!(text, "could not be read: {}", output::plural(self.rejected, "span"));
         }

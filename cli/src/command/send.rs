@@ -17,7 +17,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::source::Reading;
 use crate::target::Target;
-use crate::values::positive;
+use crate::values::rate;
 
 mod resume;
 mod shift;
@@ -46,7 +46,7 @@ pub(crate) struct Send {
     pub(crate) to: Target,
 
     /// Send at most so many spans a second.
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
     /// Spans of one request.
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
     let sent = sent.get();
     let converted = finished.map_err(|error| stopped_short(args, sent, &error.to_string()))?;
     if stop.load(Ordering::Relaxed) {
-        eprintln!("{}", so_far(args, sent));
+        output::note(&so_far(args, sent));
         return Err(Failure::Interrupted);
     }
     destination.shut_down(END_MAX).map_err(|error| stopped_short(args, sent, &error.to_string()))?;
@@ -175,7 +175,10 @@ fn so_far(args: &Send, sent: Sent) -> String {
     let sent = output::plural(sent.accepted, "span");
     match &args.resume {
         Some(file) => {
-            format!("{sent} accepted so far; the same command goes on from there (see {})", file.display())
+            format!(
+                "{sent} accepted so far; the same command goes on from there (see {})",
+                output::shown(file)
+            )
         }
         None => format!("{sent} accepted so far; with --resume FILE a later call could go on from there"),
     }
@@ -198,7 +201,7 @@ fn render(
         let _ = writeln!(text, "rejected: {}", output::plural(sent.rejected, "span"));
     }
     if !message.is_empty() {
-        let _ = writeln!(text, "the server says: {message}");
+        let _ = writeln!(text, "the server says: {}", output::escaped(message));
     }
     for (loss, spans) in converted.losses.counts() {
         let _ = writeln!(text, "not held: {} ({})", loss.describe(), output::plural(spans, "span"));

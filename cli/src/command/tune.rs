@@ -3,7 +3,6 @@
 mod table;
 
 use std::borrow::Cow;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,8 +25,9 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
+use crate::outputs::{Output, Outputs};
 use crate::source::Source;
-use crate::values::{part, positive, share, size};
+use crate::values::{part, rate, share, size, time_limit, window};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,16 +85,16 @@ pub(crate) struct Tune {
     pub(crate) size_min: Option<f64>,
 
     /// Keep at most so many traces a second, over the whole recording.
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = rate, help_heading = "Limits")]
     pub(crate) traces_per_second: Option<f64>,
 
     /// Keep at most so many bytes a second, over the whole recording: bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
     pub(crate) bytes_per_second: Option<u64>,
 
-    /// Look at these window lengths only, in seconds, instead of searching for one (bump).
-    #[arg(long, value_name = "SECONDS", value_delimiter = ',', value_parser = positive, help_heading = "Search")]
-    pub(crate) window: Vec<f64>,
+    /// Look at these window lengths only, instead of searching for one (bump): seconds, or with ms, s, m, h.
+    #[arg(long, value_name = "LENGTH", value_delimiter = ',', value_parser = window, help_heading = "Search")]
+    pub(crate) window: Vec<Duration>,
 
     /// Everything random comes from this; the same seed finds the same parameters.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
@@ -105,13 +105,14 @@ pub(crate) struct Tune {
     #[arg(help_heading = "Search")]
     pub(crate) starts: u32,
 
-    /// How many candidates each start scores at most.
-    #[arg(long, value_name = "N", default_value_t = 1500, help_heading = "Search")]
+    /// The largest number of candidates that each start scores.
+    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(help_heading = "Search")]
     pub(crate) iterations: u64,
 
-    /// End the search after this many seconds; what is found then depends on the machine.
-    #[arg(long, value_name = "SECONDS", value_parser = positive, help_heading = "Search")]
-    pub(crate) time: Option<f64>,
+    /// Stop after this time: seconds, or with ms, s, m, h. The parameters found then depend on the machine.
+    #[arg(long, value_name = "TIME", value_parser = time_limit, help_heading = "Search")]
+    pub(crate) time: Option<Duration>,
 
     /// Write a page for people too: how it was found, what is kept and missed, and how baselines do at the same sizes.
     #[arg(long, value_name = "FILE")]
@@ -149,7 +150,11 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
-    refuse_what_no_service_can_use(args)?;
+    refuse_contradictions(args)?;
+    let files = Files::plan(args)?;
+    for path in &args.validate {
+        load::try_to_read(path, &args.source.reading, stop)?;
+    }
     let labels = labels(args);
     let load::Loaded { input, recording } = load::load(&args.source, &labels, stop)?;
     let workload = load::workload(&args.source, &recording, &args.key);
@@ -164,10 +169,23 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
         bar.finish_and_clear();
         return Err(Failure::Interrupted);
     }
-    let validated =
-        if tuning.feasible { validate_all(args, &options, &mut tuning, stop)? } else { Vec::new() };
-    let file = if tuning.feasible { Some(write_file(args, &input, &tuning)?) } else { None };
-    if let Some(path) = &args.report {
+    // The parameters are worth minutes: nothing that comes behind them may lose them.
+    let mut file = tuning.feasible.then(|| parameters(args, &input, &tuning)).transpose()?;
+    if let Some(text) = &file {
+        files.out.write(text)?;
+    }
+    let mut late = None;
+    let mut validated = Vec::new();
+    if tuning.feasible {
+        late = validate_all(args, &options, &mut tuning, &mut validated, stop).err();
+        let with_warnings = parameters(args, &input, &tuning)?;
+        if file.as_ref() != Some(&with_warnings) {
+            late = late.or(files.out.write(&with_warnings).err());
+            file = Some(with_warnings);
+        }
+    }
+    let mut page_written = None;
+    if let Some(output) = &files.report {
         let baselines = baselines();
         bar.set_message("comparing with baselines");
         bar.set_position(0);
@@ -183,35 +201,71 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
             curves: curves.as_ref(),
             file: file.as_deref(),
         };
-        write(path, &page.html(), "--report")?;
+        match output.write(&output::lines_escaped(&page.html())) {
+            Ok(()) => page_written = Some(output.path()),
+            Err(failure) => late = late.or(Some(failure)),
+        }
     }
     bar.finish_and_clear();
-    let out = tuning.feasible.then_some(args.out.as_path());
     let report = Report {
         input: &input,
         key: args.key.to_string(),
         tuning: &tuning,
         keys,
         validated,
-        out,
-        report: args.report.as_deref(),
+        out: tuning.feasible.then(|| files.out.path()),
+        report: page_written,
     };
     if args.json {
         output::print_json(&report)?;
     } else {
         output::print(&table::render(&report))?;
     }
-    match &tuning.infeasible {
-        Some(reason) => Err(Failure::Job(format!("no parameters meet the limits: {reason}"))),
-        None if tuning.interrupted => Err(Failure::Interrupted),
-        None => Ok(()),
+    match (&tuning.infeasible, late) {
+        (Some(reason), late) => {
+            let late = late.as_ref().and_then(Failure::text).map(|text| format!("\n{text}"));
+            let late = late.unwrap_or_default();
+            Err(Failure::Job(format!("no parameters meet the limits: {reason}{late}")))
+        }
+        (None, Some(failure)) => Err(failure),
+        (None, None) if tuning.interrupted || stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
+        (None, None) => Ok(()),
     }
 }
 
-fn refuse_what_no_service_can_use(args: &Tune) -> Result<(), Failure> {
+/// The files to write.
+struct Files {
+    out: Output,
+    report: Option<Output>,
+}
+
+impl Files {
+    fn plan(args: &Tune) -> Result<Self, Failure> {
+        let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.validate));
+        let out = outputs.file("--out", &args.out)?;
+        let report = args.report.as_ref().map(|path| outputs.file("--report", path)).transpose()?;
+        Ok(Self { out, report })
+    }
+}
+
+/// Refuses options that contradict each other, and what no service could use.
+fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     if args.key == Grouping::Tree {
         let reason = "a service does not know a trace's whole tree when it starts, so it can't count by it";
-        return Err(Failure::Job(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
+        return Err(Failure::Usage(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
+    }
+    if !args.window.is_empty() && args.sampler != Tunable::Bump {
+        return Err(Failure::Usage(format!(
+            "--window: the sampler {} has no window; leave it out, or tune --sampler bump",
+            args.sampler.name()
+        )));
+    }
+    if let Some(size_min) = args.size_min.filter(|&size_min| size_min > args.size_max) {
+        return Err(Failure::Usage(format!(
+            "--size-min {}% is above --size-max {}%: no sampler keeps both",
+            size_min * 100.0,
+            args.size_max * 100.0
+        )));
     }
     Ok(())
 }
@@ -233,16 +287,15 @@ fn options(args: &Tune) -> Options {
         traces_per_second_max: args.traces_per_second,
         bytes_per_second_max: args.bytes_per_second.map(|bytes| bytes as f64),
     };
-    let windows = args.window.iter().map(|&seconds| Duration::from_secs_f64(seconds)).collect::<Vec<_>>();
     Options {
         sampler: args.sampler,
         objective: args.objective.clone(),
         limits,
-        windows: (!windows.is_empty()).then_some(windows),
+        windows: (!args.window.is_empty()).then(|| args.window.clone()),
         seed: args.seed,
         starts: args.starts,
         iterations: args.iterations,
-        time_max: args.time.map(Duration::from_secs_f64),
+        time_max: args.time,
         per_root: args.per_root,
         split: args.split,
         ..Options::default()
@@ -270,27 +323,24 @@ fn try_keys(
     choose_key(candidates, options, stop, &|progress| show(bar, "trying keys: ", progress))
 }
 
-/// Looks at the parameters on each recording of `--validate`.
+/// Looks at the parameters on each recording of `--validate`, until one fails or the user wants no more.
 fn validate_all(
     args: &Tune,
     options: &Options,
     tuning: &mut Tuning,
+    validated: &mut Vec<HeldOut>,
     stop: &AtomicBool,
-) -> Result<Vec<HeldOut>, Failure> {
-    let mut validated = Vec::new();
+) -> Result<(), Failure> {
     for path in &args.validate {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
         let source = Source { paths: vec![path.clone()], ..args.source.clone() };
         let other = load::load(&source, &args.key.attributes(), stop)?;
         let other = load::workload(&args.source, &other.recording, &args.key);
-        if let Some(held_out) = validate(tuning, &path.display().to_string(), &other, options, stop) {
+        if let Some(held_out) = validate(tuning, &path.to_string_lossy(), &other, options, stop) {
             tuning.warnings.extend(held_out.warnings(options.limits.size_max));
             validated.push(held_out);
         }
     }
-    Ok(validated)
+    Ok(())
 }
 
 fn show(bar: &ProgressBar, what: &str, progress: Progress) {
@@ -310,18 +360,11 @@ fn stage(stage: Stage) -> &'static str {
     }
 }
 
-/// Writes the parameters file; returns what is in it.
-fn write_file(args: &Tune, input: &Input, tuning: &Tuning) -> Result<String, Failure> {
+/// The content of the parameters file.
+fn parameters(args: &Tune, input: &Input, tuning: &Tuning) -> Result<String, Failure> {
     let key = args.key.clone().with_template(load::template(&args.source));
     let file = tuning.file(&input.paths().join(" "), &key).map_err(Failure::Job)?;
-    let text = file.to_string();
-    write(&args.out, &text, "--out")?;
-    Ok(text)
-}
-
-fn write(path: &Path, text: &str, option: &str) -> Result<(), Failure> {
-    let wrong = |error| format!("can't write {}: {error}; choose another file with {option}", path.display());
-    fs::write(path, text).map_err(|error| Failure::Job(wrong(error)))
+    Ok(file.to_string())
 }
 
 /// All of them; a fixed ratio is the equal share, which is there in any case.

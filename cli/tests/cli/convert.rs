@@ -70,11 +70,11 @@ fn a_conversion_that_fails_leaves_the_file_alone() {
     let args = ["convert", "-", target.path(), "--strict"];
     failure(&run_with_input(&args, &broken), 1, &["bad record", "without --strict the rest is used"]);
     assert_eq!(fs::read_to_string(target.path()).expect("still there"), "as it was");
-    failure(&run(&["convert", target.path(), target.path()]), 1, &["overwritten while it is read"]);
+    failure(&run(&["convert", target.path(), target.path()]), 2, &["is read as"]);
     failure(
         &run(&["convert", &workload("README.md"), "/nowhere/x"]),
         1,
-        &["/nowhere/x", "choose another OUT"],
+        &["/nowhere/x", "choose another file for OUT"],
     );
     failure(
         &run(&["convert", "-", "-", "--to", "nezha-csv"]),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Send;
 use crate::failure::Failure;
+use crate::output;
 
 /// What the file holds.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -31,9 +32,9 @@ pub(super) struct Resume {
 impl Resume {
     /// Reads the note of a former call, if there is one. It must be of the same input and server.
     pub(super) fn open(path: &Path, args: &Send) -> Result<Self, Failure> {
-        let paths = args.paths.iter().map(|path| path.display().to_string()).collect();
+        let paths = args.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };
-        let shown = path.display();
+        let shown = output::shown(path);
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -70,7 +71,7 @@ impl Resume {
         let mut fresh = self.path.clone().into_os_string();
         fresh.push(".new");
         fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &self.path)).map_err(|error| {
-            io::Error::new(error.kind(), format!("can't write {}: {error}", self.path.display()))
+            io::Error::new(error.kind(), format!("can't write {}: {error}", output::shown(&self.path)))
         })
     }
 

@@ -57,13 +57,13 @@ pub(super) fn render(report: &Report<'_>) -> String {
         key_advice(keys, &report.key, &mut text);
     }
     for warning in &tuning.warnings {
-        let _ = writeln!(text, "warning: {warning}");
+        let _ = writeln!(text, "warning: {}", output::escaped(warning));
     }
     if let Some(out) = report.out {
-        let _ = writeln!(text, "wrote {}", out.display());
+        let _ = writeln!(text, "wrote {}", output::shown(out));
     }
     if let Some(page) = report.report {
-        let _ = writeln!(text, "wrote {}: open it in a browser", page.display());
+        let _ = writeln!(text, "wrote {}: open it in a browser", output::shown(page));
     }
     text + &report.input.footing()
 }
@@ -117,7 +117,12 @@ fn line(replayed: &Replayed) -> String {
 }
 
 fn checked(held_out: &HeldOut, text: &mut String) {
-    let _ = writeln!(text, "on {} ({}):", held_out.name, output::plural(held_out.traces, "trace"));
+    let _ = writeln!(
+        text,
+        "on {} ({}):",
+        output::escaped(&held_out.name),
+        output::plural(held_out.traces, "trace")
+    );
     let _ = writeln!(text, "  {}", line(&held_out.replayed));
     if let Some(there) = &held_out.tuned_there {
         let _ = writeln!(text, "  tuned there: {}", line(there));
@@ -127,10 +132,10 @@ fn checked(held_out: &HeldOut, text: &mut String) {
 }
 
 fn key_advice(keys: &KeyChoice, used: &str, text: &mut String) {
-    let _ = writeln!(text, "keys: {}", keys.because);
+    let _ = writeln!(text, "keys: {}", output::escaped(&keys.because));
     match keys.advised.map(|advised| &keys.keys[advised]) {
         Some(advised) if advised.key != used => {
-            let _ = writeln!(text, "  for that, tune with --key {}", advised.key);
+            let _ = writeln!(text, "  for that, tune with --key {}", output::escaped(&advised.key));
         }
         _ => {}
     }

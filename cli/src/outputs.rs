@@ -1,0 +1,331 @@
+//! Files that a command writes: checked before the work, complete when they appear.
+//!
+//! A command names all its outputs before it reads anything. An output that is one of the inputs, another output or the
+//! standard output is wrong usage, and one that can't be written fails at once, not after minutes of work. The content
+//! goes to a temporary file beside the target, which takes the target's name when it is complete: whatever happens
+//! before, an older file of this name stays as it was. Devices and pipes are written directly.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::failure::Failure;
+use crate::load;
+use crate::output::shown;
+
+/// The inputs of a command and its outputs so far.
+pub(crate) struct Outputs {
+    inputs: Vec<PathBuf>,
+    /// Option, true path and identity of each output.
+    taken: Vec<(&'static str, PathBuf, Option<Identity>)>,
+}
+
+/// An output that can be written as far as can be told beforehand.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// The option or argument that names it, for messages.
+    option: &'static str,
+    /// As the user wrote it.
+    given: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    StandardOutput,
+    /// A device or a pipe.
+    Special,
+    /// A file that is there or not, behind all symbolic links.
+    File(PathBuf),
+}
+
+impl Outputs {
+    /// `inputs` are files, folders, or `-` for the standard input.
+    pub(crate) fn new<'p>(inputs: impl IntoIterator<Item = &'p PathBuf>) -> Self {
+        Self { inputs: inputs.into_iter().cloned().collect(), taken: Vec::new() }
+    }
+
+    /// An output that is a file. `option` names it in messages: `--out`.
+    ///
+    /// # Errors
+    ///
+    /// Wrong usage if it is an input, another output or `-`; a failed job if it can't be written.
+    pub(crate) fn file(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
+        if is_standard(path) {
+            return Err(Failure::Usage(format!(
+                "{option} takes a file, not '-'; write ./- for a file of that name, /dev/stdout for the standard \
+                 output"
+            )));
+        }
+        self.check(option, path)
+    }
+
+    /// An output that may be the standard output, and that will be a recording: it must not lie in a folder that is
+    /// read, where the next call would read it too.
+    ///
+    /// # Errors
+    ///
+    /// As for [`file`](Self::file), except for `-`.
+    pub(crate) fn recording(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
+        if is_standard(path) {
+            let here = standard_output();
+            if here.is_some() && self.inputs.iter().any(|input| input_identity(input) == here) {
+                return Err(Failure::Usage(
+                    "the standard output is the file that is read, which would grow without end".to_owned(),
+                ));
+            }
+            return Ok(Output { option, given: path.to_owned(), place: Place::StandardOutput });
+        }
+        let output = self.check(option, path)?;
+        let Place::File(target) = &output.place else { return Ok(output) };
+        for input in self.inputs.iter().filter(|input| input.is_dir()) {
+            if fs::canonicalize(input).is_ok_and(|folder| target.starts_with(folder)) {
+                return Err(Failure::Usage(format!(
+                    "{option} {} lies in the folder {} that is read: the next call would count its spans twice; \
+                     choose a file outside",
+                    shown(path),
+                    shown(input)
+                )));
+            }
+        }
+        Ok(output)
+    }
+
+    fn check(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
+        let output = |place| Output { option, given: path.to_owned(), place };
+        let unwritable = |error: &io::Error| output(Place::Special).failure(error);
+        let (target, metadata) = resolve(path).map_err(|error| unwritable(&error))?;
+        let special = metadata.as_ref().is_some_and(|metadata| !metadata.is_file() && !metadata.is_dir());
+        if special {
+            return Ok(output(Place::Special));
+        }
+        let identity = metadata.as_ref().and_then(|metadata| identity(metadata, &target));
+        let clash = |other: &str| {
+            Err(Failure::Usage(format!(
+                "{option} {} is {other}, which would be lost; choose another file",
+                shown(path)
+            )))
+        };
+        if let Some(identity) = &identity {
+            if let Some(input) = self.inputs.iter().find(|input| holds(input, identity)) {
+                return clash(&format!("read as {}", shown(input)));
+            }
+            if standard_output().as_ref() == Some(identity) {
+                return clash("the standard output too");
+            }
+        }
+        let same = |(_, other, its): &&(&str, PathBuf, Option<Identity>)| {
+            *other == target || (its.is_some() && *its == identity)
+        };
+        if let Some((other, ..)) = self.taken.iter().find(same) {
+            return clash(&format!("the file of {other} too"));
+        }
+        writable(&target, metadata.as_ref()).map_err(|error| unwritable(&error))?;
+        self.taken.push((option, target.clone(), identity));
+        Ok(output(Place::File(target)))
+    }
+}
+
+impl Output {
+    /// The path as the user wrote it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.given
+    }
+
+    /// True for `-`.
+    pub(crate) fn is_standard(&self) -> bool {
+        matches!(self.place, Place::StandardOutput)
+    }
+
+    /// Writes the whole content.
+    pub(crate) fn write(&self, content: &str) -> Result<(), Failure> {
+        let open = self.open()?;
+        open.writer()?.write_all(content.as_bytes()).map_err(|error| self.failure(&error))?;
+        open.complete()
+    }
+
+    /// Begins to write. What is not [completed](Open::complete) leaves no trace.
+    pub(crate) fn open(&self) -> Result<Open<'_>, Failure> {
+        let temporary = match &self.place {
+            Place::File(target) => Some(temporary_beside(target).map_err(|error| self.failure(&error))?),
+            Place::Special | Place::StandardOutput => None,
+        };
+        Ok(Open { output: self, temporary })
+    }
+
+    /// An error while writing.
+    pub(crate) fn failure(&self, error: &io::Error) -> Failure {
+        if self.is_standard() {
+            return Failure::output(error);
+        }
+        Failure::Job(format!(
+            "can't write {}: {error}; choose another file for {}",
+            shown(&self.given),
+            self.option
+        ))
+    }
+}
+
+/// An output that is being written.
+pub(crate) struct Open<'o> {
+    output: &'o Output,
+    /// Removes itself unless it gets the target's name. None for what is no ordinary file.
+    temporary: Option<NamedTempFile>,
+}
+
+impl Open<'_> {
+    /// Where to write.
+    pub(crate) fn writer(&self) -> Result<Box<dyn Write>, Failure> {
+        let opened = match (&self.temporary, &self.output.place) {
+            (Some(temporary), _) => temporary.as_file().try_clone(),
+            (None, Place::StandardOutput) => return Ok(Box::new(io::stdout().lock())),
+            (None, _) => OpenOptions::new().write(true).open(&self.output.given),
+        };
+        opened.map(|file| Box::new(file) as Box<dyn Write>).map_err(|error| self.output.failure(&error))
+    }
+
+    /// Gives the file its name. The writers must have been flushed.
+    pub(crate) fn complete(self) -> Result<(), Failure> {
+        let (Some(temporary), Place::File(target)) = (self.temporary, &self.output.place) else {
+            return Ok(());
+        };
+        let complete = || {
+            if let Ok(before) = fs::metadata(target) {
+                // As if the old file had been written: its readers may still read it. Not all file systems have that.
+                let _ = temporary.as_file().set_permissions(before.permissions());
+            }
+            // Some file systems tell only here that they are full.
+            temporary.as_file().sync_all()?;
+            temporary.persist(target).map(drop).map_err(|error| error.error)
+        };
+        complete().map_err(|error| self.output.failure(&error))
+    }
+}
+
+fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Follows symbolic links to the file to be written, which need not be there; its folder must.
+fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(io::Error::other("it is a folder")),
+        Ok(metadata) => Ok((fs::canonicalize(path)?, Some(metadata))),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Err(_) if path.is_symlink() => Err(io::Error::other("it is a symbolic link to nothing")),
+        Err(error) => {
+            let name = path.file_name().ok_or(error)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or_else(|| Path::new("."));
+            Ok((fs::canonicalize(folder)?.join(name), None))
+        }
+    }
+}
+
+/// Fails if the file can't be replaced or made.
+fn writable(target: &Path, metadata: Option<&Metadata>) -> io::Result<()> {
+    if metadata.is_some() {
+        // A file that is protected from writing is not replaced either.
+        OpenOptions::new().append(true).open(target)?;
+    }
+    temporary_beside(target)?.close()
+}
+
+/// A hidden file in the target's folder, so that it can be renamed and that no reader takes it for a recording.
+fn temporary_beside(target: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".astracer-").suffix(".partial");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        // As for any other new file, which the umask restricts; without it nobody else could read the file.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(target.parent().unwrap_or_else(|| Path::new(".")))
+}
+
+/// Tells files apart whatever their names: by device and inode, where there are such.
+#[cfg(unix)]
+type Identity = (u64, u64);
+#[cfg(not(unix))]
+type Identity = PathBuf;
+
+#[cfg(unix)]
+#[expect(clippy::unnecessary_wraps, reason = "elsewhere it may fail")]
+fn identity(metadata: &Metadata, _path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_metadata: &Metadata, path: &Path) -> Option<Identity> {
+    fs::canonicalize(path).ok()
+}
+
+fn identity_of(path: &Path) -> Option<Identity> {
+    identity(&fs::metadata(path).ok()?, path)
+}
+
+fn input_identity(input: &Path) -> Option<Identity> {
+    if is_standard(input) { standard_input() } else { identity_of(input) }
+}
+
+/// Whether an input is this file, or a folder with it somewhere inside.
+fn holds(input: &Path, file: &Identity) -> bool {
+    if input_identity(input).as_ref() == Some(file) {
+        return true;
+    }
+    if is_standard(input) || !input.is_dir() {
+        return false;
+    }
+    // As the reader does: hidden files are not read, and folders once each, so that a circle of links ends.
+    let mut seen = std::collections::HashSet::new();
+    let mut folders = vec![input.to_owned()];
+    while let Some(folder) = folders.pop() {
+        if !seen.insert(identity_of(&folder)) {
+            continue;
+        }
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            let Ok(metadata) = fs::metadata(&path) else { continue };
+            if metadata.is_dir() && !hidden {
+                folders.push(path);
+            } else if !hidden && identity(&metadata, &path).as_ref() == Some(file) {
+                // Other files, such as parameters of an earlier call, are passed over by the reader.
+                return load::is_recording(&path);
+            }
+        }
+    }
+    false
+}
+
+#[cfg(unix)]
+fn standard(stream: std::os::fd::BorrowedFd<'_>) -> Option<Identity> {
+    let file = File::from(stream.try_clone_to_owned().ok()?);
+    let metadata = file.metadata().ok()?;
+    // Of a terminal or pipe there is nothing to lose.
+    if metadata.is_file() { identity(&metadata, Path::new("-")) } else { None }
+}
+
+#[cfg(unix)]
+fn standard_input() -> Option<Identity> {
+    standard(std::os::fd::AsFd::as_fd(&io::stdin()))
+}
+
+#[cfg(unix)]
+fn standard_output() -> Option<Identity> {
+    standard(std::os::fd::AsFd::as_fd(&io::stdout()))
+}
+
+#[cfg(not(unix))]
+fn standard_input() -> Option<Identity> {
+    None
+}
+
+#[cfg(not(unix))]
+fn standard_output() -> Option<Identity> {
+    None
+}

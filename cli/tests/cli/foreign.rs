@@ -1,0 +1,78 @@
+//! Nothing of a recording, a path or an argument acts on the terminal.
+
+use crate::outputs::Folder;
+use crate::run;
+
+/// An escape sequence in seven bits and in eight, an override of direction, a character without width, a line's end.
+const NASTY: &str = "a\u{1b}[31m\u{9b}1m\u{202e}b\u{200b}\rc\u{7f}\u{2028}";
+const NASTY_PATH: &str = "n\u{1b}[31m\u{9b}1m\u{202e}m\u{200b}\r.json\nline";
+
+/// True for what a terminal acts on, what reorders text, and what has no width; Unicode's categories Cc and Cf.
+fn acts(char: char) -> bool {
+    char.is_control() && char != '\n' || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+}
+
+fn recording() -> String {
+    let mut json = String::new();
+    for char in NASTY.chars() {
+        json.push_str(&format!("\\u{:04x}", u32::from(char)));
+    }
+    let span = |trace: u32, id: u32, name: &str, parent: &str| {
+        format!(
+            r#"{{"a":"000000000000000{trace}00000000000000{id:02}","b":{},"e":{},"d":"{name}","r":"{json}","p":[{parent}]}}"#,
+            1000 * trace,
+            1000 * trace + 10
+        )
+    };
+    let name = format!("read(1001){json}\\nfaked line");
+    [
+        span(1, 11, &name, ""),
+        span(2, 21, &name.replace("1001", "1002"), ""),
+        // An orphan, and a line that is not JSON, for the problems.
+        span(2, 22, &name, &format!(r#""{json}""#)),
+        format!("{{\"a\":\"{NASTY}"),
+    ]
+    .join("\n")
+}
+
+#[test]
+fn no_command_lets_a_recording_act_on_the_terminal() {
+    let folder = Folder::new("foreign");
+    let path = folder.file(NASTY_PATH, &recording());
+    let (out, page, kept) = (folder.join("o\u{1b}.toml"), folder.join("p\u{1b}.html"), folder.join("k"));
+    let converted = folder.join("c\u{1b}.json");
+    let missing = folder.join("missing\u{1b}[2J\n");
+    let text = folder.file("no\u{1b}traces", "text");
+    let tune = ["tune", &path, "--size-max", "100%", "--iterations", "10", "--out", &out, "--report", &page];
+    for args in [
+        &["inspect", &path][..],
+        &["inspect", &path, "--json"],
+        &["inspect", &path, "--strict"],
+        &["inspect", &path, "--names", "raw"],
+        &["evaluate", &path, "--seeds", "1", "--sampler", "always", "--kept", &kept],
+        &["evaluate", &path, "--seeds", "1", "--json"],
+        &["evaluate", &path, "--sampler", NASTY],
+        &["evaluate", &path, "--sampler", "always", "--kept", &missing],
+        &tune,
+        &[&tune[..], &["--json"]].concat(),
+        &[&tune[..], &["--validate", &path]].concat(),
+        &["convert", &path, &converted],
+        &["convert", &path, &converted, "--json"],
+        &["inspect", &missing],
+        &["inspect", &text],
+        &["inspect", &path, "--format", NASTY_PATH],
+        &["inspect", &path, &format!("--{NASTY_PATH}")],
+        &[NASTY_PATH],
+    ] {
+        let output = run(args);
+        for text in [String::from_utf8(output.stdout), String::from_utf8(output.stderr)] {
+            let text = text.expect("UTF-8");
+            let found = text.chars().find(|&char| acts(char));
+            assert_eq!(found, None, "{args:?}: {text:?}");
+            // Nor does a name begin a line of its own.
+            assert!(!text.lines().any(|line| line.starts_with("faked line")), "{args:?}: {text}");
+        }
+    }
+    let page = std::fs::read_to_string(&page).expect("written");
+    assert_eq!(page.chars().find(|&char| acts(char) && char != '\t'), None);
+}

@@ -1,0 +1,233 @@
+//! No command overwrites what it reads, loses an older file, or leaves half of a new one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{TWO_TRACES, failure, run, success};
+
+/// A folder of one test, removed at its end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("astracer-cli-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("a writable temporary folder");
+        Self(path)
+    }
+
+    pub(crate) fn join(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    /// A file in it.
+    pub(crate) fn file(&self, name: &str, content: &str) -> String {
+        let path = self.join(name);
+        fs::write(&path, content).expect("a writable folder");
+        path
+    }
+
+    /// Every entry's name, also those of hidden files.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).expect("a folder").map(|entry| entry.expect("an entry"));
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Every option that names a file to write, with what else its command needs to write it. `{}` is the file.
+const WRITING: &[(&str, &[&str])] = &[
+    ("convert", &["convert", "w.jsonl", "{}"]),
+    ("kept", &["evaluate", "w.jsonl", "--sampler", "always", "--kept", "{}"]),
+    ("out", &["tune", "--size-max", "100%", "w.jsonl", "--out", "{}"]),
+    ("report", &["tune", "--size-max", "100%", "w.jsonl", "--out", "fresh.toml", "--report", "{}"]),
+    ("validated", &["tune", "--size-max", "100%", "other.jsonl", "--validate", "w.jsonl", "--out", "{}"]),
+    ("in a folder", &["tune", "--size-max", "100%", "folder", "--out", "{}"]),
+    ("in a folder", &["evaluate", "folder", "--sampler", "always", "--kept", "{}"]),
+];
+
+fn in_folder(folder: &Folder, args: &[&str], file: &str) -> Vec<String> {
+    let names = ["w.jsonl", "other.jsonl", "folder", "fresh.toml"];
+    let place = |&arg: &&str| match arg {
+        "{}" => file.to_owned(),
+        name if names.contains(&name) => folder.join(name),
+        other => other.to_owned(),
+    };
+    args.iter().map(place).collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn no_output_is_an_input_under_any_name() {
+    for (option, args) in WRITING {
+        let folder = Folder::new("same");
+        let recording = folder.file("w.jsonl", TWO_TRACES);
+        folder.file("other.jsonl", TWO_TRACES);
+        fs::create_dir(folder.join("folder")).expect("a new folder");
+        fs::hard_link(&recording, folder.join("folder/inside.jsonl")).expect("hard links");
+        fs::hard_link(&recording, folder.join("hard.jsonl")).expect("hard links");
+        std::os::unix::fs::symlink(&recording, folder.join("soft.jsonl")).expect("symbolic links");
+        let roundabout = folder.join("folder/../w.jsonl");
+        for name in [&recording, &folder.join("hard.jsonl"), &folder.join("soft.jsonl"), &roundabout] {
+            let args = in_folder(&folder, args, name);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            failure(&run(&args), 2, &["is read as", "would be lost", "choose another"]);
+            assert_eq!(fs::read_to_string(&recording).expect("it is there"), TWO_TRACES, "{option} {name}");
+        }
+        let names = ["folder", "hard.jsonl", "other.jsonl", "soft.jsonl", "w.jsonl"];
+        assert_eq!(folder.names(), names, "{option}");
+    }
+}
+
+#[test]
+fn two_outputs_are_two_files() {
+    let folder = Folder::new("twice");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    let file = folder.join("same");
+    for other in [file.clone(), folder.join("./same"), folder.join("../") + &folder.join("same")[5..]] {
+        if !Path::new(&other).parent().is_some_and(Path::exists) {
+            continue;
+        }
+        let args = ["tune", &recording, "--out", &file, "--report", &other];
+        failure(&run(&args), 2, &["--report", "the file of --out too"]);
+        assert_eq!(folder.names(), ["w.jsonl"]);
+    }
+}
+
+#[test]
+fn an_output_that_can_not_be_written_is_found_before_the_work() {
+    let folder = Folder::new("unwritable");
+    folder.file("w.jsonl", TWO_TRACES);
+    folder.file("other.jsonl", TWO_TRACES);
+    fs::create_dir(folder.join("folder")).expect("a new folder");
+    folder.file("folder/w.jsonl", TWO_TRACES);
+    folder.file("file", "");
+    for (option, args) in WRITING {
+        for (target, reason) in
+            [("nowhere/x", "No such file"), ("folder", "it is a folder"), ("file/x", "Not a directory")]
+        {
+            let args = in_folder(&folder, args, &folder.join(target));
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            failure(&run(&args), 1, &["can't write", reason, "choose another file for"]);
+        }
+        assert_eq!(folder.names(), ["file", "folder", "other.jsonl", "w.jsonl"], "{option}");
+    }
+    // Neither is a validation that can't be read worth minutes of tuning.
+    let (recording, out) = (folder.join("w.jsonl"), folder.join("new.toml"));
+    for (other, reason) in [("nowhere", "does not exist"), ("file", "no traces in")] {
+        let args = ["tune", &recording, "--out", &out, "--validate", &folder.join(other)];
+        failure(&run(&args), 1, &[reason]);
+    }
+    assert_eq!(folder.names(), ["file", "folder", "other.jsonl", "w.jsonl"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_device_is_an_error_and_leaves_nothing() {
+    let folder = Folder::new("full");
+    for name in ["w.jsonl", "other.jsonl"] {
+        folder.file(name, TWO_TRACES);
+    }
+    fs::create_dir(folder.join("folder")).expect("a new folder");
+    folder.file("folder/w.jsonl", TWO_TRACES);
+    for (option, args) in WRITING {
+        let args = in_folder(&folder, args, "/dev/full");
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(1), "{option}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("can't write /dev/full: No space left"), "{option}: {error}");
+        let _ = fs::remove_file(folder.join("fresh.toml"));
+        assert_eq!(folder.names(), ["folder", "other.jsonl", "w.jsonl"], "{option}");
+    }
+}
+
+/// The parameters and the table are there although the page could not be written.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_late_error_loses_no_parameters_and_no_table() {
+    let folder = Folder::new("late");
+    let (recording, out) = (folder.file("w.jsonl", TWO_TRACES), folder.join("p.toml"));
+    let args = ["tune", &recording, "--size-max", "100%", "--out", &out, "--report", "/dev/full"];
+    let output = run(&args);
+    assert_eq!(output.status.code(), Some(1));
+    let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        text.contains("dist/ent") && text.contains("wrote ") && !text.contains("wrote /dev/full"),
+        "{text}"
+    );
+    assert!(error.contains("can't write /dev/full"), "{error}");
+    assert!(fs::read_to_string(&out).expect("it is there").contains("lambda"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_keeps_its_permissions_and_links_stay_links() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = Folder::new("permissions");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    let old = folder.file("old.jsonl", "old");
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).expect("our file");
+    let link = folder.join("link.jsonl");
+    std::os::unix::fs::symlink(&old, &link).expect("symbolic links");
+    assert!(run(&["convert", &recording, &link]).status.success());
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+    assert!(fs::read_to_string(&old).expect("it is there").contains("resourceSpans"));
+    assert_eq!(fs::metadata(&old).expect("it is there").permissions().mode() & 0o777, 0o640);
+    assert_eq!(folder.names(), ["link.jsonl", "old.jsonl", "w.jsonl"]);
+}
+
+#[test]
+fn a_conversion_does_not_land_where_it_would_be_read_again() {
+    let folder = Folder::new("doubled");
+    folder.file("w.jsonl", TWO_TRACES);
+    let (input, out) = (folder.join(""), folder.join("out.json"));
+    failure(&run(&["convert", &input, &out]), 2, &["lies in the folder", "twice", "choose a file outside"]);
+    assert_eq!(folder.names(), ["w.jsonl"]);
+}
+
+/// `tune .` writes its parameters into the folder that it reads, and the next time it finds them there.
+#[test]
+fn what_is_no_recording_can_be_written_into_the_folder_that_is_read() {
+    let folder = Folder::new("here");
+    folder.file("w.jsonl", TWO_TRACES);
+    let (input, out) = (folder.join(""), folder.join("astracer.toml"));
+    for _ in 0..2 {
+        success(&run(&["tune", &input, "--size-max", "100%", "--out", &out, "--iterations", "10"]));
+        assert_eq!(folder.names(), ["astracer.toml", "w.jsonl"]);
+    }
+}
+
+#[test]
+fn a_dash_is_no_file() {
+    for args in [
+        &["tune", "x", "--out", "-"][..],
+        &["tune", "x", "--report", "-"],
+        &["evaluate", "x", "--sampler", "always", "--kept", "-"],
+    ] {
+        failure(&run(args), 2, &["takes a file, not '-'"]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_conversion_to_the_file_that_it_reads_does_not_grow_without_end() {
+    let folder = Folder::new("grows");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    let end = fs::OpenOptions::new().append(true).open(&recording).expect("it is there");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["convert", &recording, "-"])
+        .stdout(end)
+        .output()
+        .expect("the binary starts");
+    failure(&output, 2, &["the standard output is the file that is read"]);
+    assert_eq!(fs::read_to_string(&recording).expect("it is there"), TWO_TRACES);
+}
