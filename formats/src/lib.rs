@@ -35,6 +35,7 @@ pub mod otlp_json;
 pub mod otlp_proto;
 mod plain_json;
 mod reuse;
+mod varint;
 mod window;
 pub mod zipkin_json;
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::reuse::Reuse;
 use super::window::Window;
-use crate::Limits;
+use crate::{Limits, varint};
 use astracer_model::problem::{Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Resource, Scope};
@@ -35,7 +35,7 @@ mod write;
 use message::Head;
 pub use request::Request;
 pub use size::otlp_size;
-use wire::{Bytes, Fault, Fields, LEN, Why, varint};
+use wire::{Bytes, Fault, Fields, LEN, Why};
 pub(super) use write::Writer;
 pub use write::write_request;
 
@@ -94,7 +94,7 @@ impl Framing {
         while at < bytes.len() {
             let (len, used) = match self {
                 Self::Bare => (u64::MAX, 0),
-                Self::Varint => match varint(&bytes[at..]) {
+                Self::Varint => match varint::read(&bytes[at..]) {
                     Some(len) => len,
                     None => return at,
                 },
@@ -106,7 +106,7 @@ impl Framing {
             at += used;
             let end = at.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
             while at < end.min(bytes.len()) {
-                let Some((len, used)) = varint(&bytes[at + 1..]) else { return at };
+                let Some((len, used)) = varint::read(&bytes[at + 1..]) else { return at };
                 let start = at + 1 + used;
                 let unit_end = start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
                 let starts_well = len == 0 || bytes.get(start).is_none_or(|tag| UNIT_TAGS.contains(tag));
@@ -240,7 +240,7 @@ impl Reader<'_> {
     fn varint(&mut self) -> Result<u64, Over> {
         self.window.reach(10);
         let bytes = self.window.bytes();
-        match varint(bytes) {
+        match varint::read(bytes) {
             Some((value, used)) => {
                 self.window.advance(used);
                 Ok(value)

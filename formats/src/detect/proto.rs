@@ -1,5 +1,7 @@
 //! Distinguishes an OTLP export request of spans from other protobuf and other binary data.
 
+use crate::varint;
+
 /// Request, batch of a resource, batch of a scope, span.
 const LEVELS: usize = 4;
 
@@ -63,12 +65,5 @@ fn holds_span(mut message: &[u8], level: usize) -> bool {
 }
 
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0;
-    for (index, &byte) in bytes.iter().take(10).enumerate() {
-        value |= u64::from(byte & 0x7f).checked_shl(7 * index as u32)?;
-        if byte < 0x80 {
-            return Some((value, &bytes[index + 1..]));
-        }
-    }
-    None
+    varint::read(bytes).map(|(value, used)| (value, &bytes[used..]))
 }

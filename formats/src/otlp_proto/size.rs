@@ -4,6 +4,7 @@
 //! without its tag and length there, as SDKs write it, with full ids and a status even if it is unset.
 
 use crate::otlp::{PARENT_KEY, SHARED_KEY, linked_parents};
+use crate::varint;
 use astracer_model::span::{Event, Link, Span};
 use astracer_model::value::{Attribute, Value};
 
@@ -71,7 +72,7 @@ fn value_size(value: &Value<'_>) -> usize {
         Value::Empty => 0,
         Value::String(text) => message(text.len()),
         Value::Bool(_) => 1 + 1,
-        Value::Int(value) => 1 + varint(*value as u64),
+        Value::Int(value) => 1 + varint::size(*value as u64),
         Value::Double(_) => 1 + 8,
         Value::Bytes(bytes) => message(bytes.len()),
         Value::Array(items) => message(items.iter().map(|item| message(value_size(item))).sum()),
@@ -86,7 +87,7 @@ fn mark(key: &str) -> usize {
 
 /// The size of a field with this many bytes of content and a number below 16.
 fn message(len: usize) -> usize {
-    1 + varint(len as u64) + len
+    1 + varint::size(len as u64) + len
 }
 
 fn text(text: &str) -> usize {
@@ -94,14 +95,9 @@ fn text(text: &str) -> usize {
 }
 
 fn count(count: u32) -> usize {
-    if count == 0 { 0 } else { 1 + varint(u64::from(count)) }
+    if count == 0 { 0 } else { 1 + varint::size(u64::from(count)) }
 }
 
 fn fixed64(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + 8 }
-}
-
-/// The size of a varint: seven bits per byte, and one byte for zero.
-fn varint(value: u64) -> usize {
-    (70 - (value | 1).leading_zeros() as usize) / 7
 }

@@ -1,5 +1,7 @@
 //! Protobuf's wire format: iteration over the fields of a message.
 
+use crate::varint;
+
 /// The wire type of fields with a length: messages, text, bytes.
 pub(super) const LEN: u8 = 2;
 
@@ -96,7 +98,7 @@ impl<'a> Fields<'a> {
 
     fn varint(&mut self) -> Result<u64, Fault> {
         let rest = &self.message.bytes[self.at..];
-        match varint(rest) {
+        match varint::read(rest) {
             Some((value, used)) => {
                 self.at += used;
                 Ok(value)
@@ -163,16 +165,4 @@ impl<'a> Field<'a> {
     fn wrong_type<T>(&self) -> Result<T, Fault> {
         Err(Fault { at: self.at, why: Why::Bad("a field of another type") })
     }
-}
-
-/// A varint and its size; `None` if it does not end within ten bytes or the slice.
-pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0;
-    for (index, &byte) in bytes.iter().take(10).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte < 0x80 {
-            return Some((value, index + 1));
-        }
-    }
-    None
 }

@@ -4,6 +4,7 @@
 //! reserved, and the message moves if its length needs more: by a few bytes for attributes, and once per list
 //! of spans unless its length is roughly known. That costs less than computing every length first.
 
+use crate::varint;
 use std::io::{self, BufWriter, Write};
 
 use crate::TraceWriter;
@@ -32,7 +33,7 @@ impl TraceWriter for Writer<'_> {
         for spans in spans.chunks(SPANS_PER_REQUEST_MAX) {
             self.request.clear();
             write_request(&mut self.request, spans);
-            let (length, used) = varint_bytes(self.request.len() as u64);
+            let (length, used) = varint::encode(self.request.len() as u64);
             self.out.write_all(&length[..used])?;
             self.out.write_all(&self.request)?;
         }
@@ -210,7 +211,7 @@ fn value_field(out: &mut Vec<u8>, value: &Value<'_>) {
         Value::Bool(value) => out.extend_from_slice(&[tag(2, VARINT), u8::from(*value)]),
         Value::Int(value) => {
             out.push(tag(3, VARINT));
-            varint(out, *value as u64);
+            varint::append(out, *value as u64);
         }
         Value::Double(value) => {
             out.push(tag(4, FIXED64));
@@ -234,14 +235,14 @@ fn text(out: &mut Vec<u8>, number: u8, text: &str) {
 
 fn bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     out.push(tag(number, LEN));
-    varint(out, bytes.len() as u64);
+    varint::append(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 fn count(out: &mut Vec<u8>, number: u8, count: u32) {
     if count != 0 {
         out.push(tag(number, VARINT));
-        varint(out, u64::from(count));
+        varint::append(out, u64::from(count));
     }
 }
 
@@ -285,7 +286,7 @@ pub(super) struct Room {
 impl Room {
     /// Reserves space for the length of a message with at least `len_min` bytes.
     pub(super) fn leave(out: &mut Vec<u8>, len_min: usize) -> Self {
-        let (_, bytes) = varint_bytes(len_min as u64);
+        let (_, bytes) = varint::encode(len_min as u64);
         out.resize(out.len() + bytes, 0);
         Self { start: out.len(), bytes }
     }
@@ -295,33 +296,11 @@ impl Room {
     pub(super) fn fill(self, out: &mut Vec<u8>) {
         let Self { start, bytes } = self;
         let len = out.len() - start;
-        let (length, used) = varint_bytes(len as u64);
+        let (length, used) = varint::encode(len as u64);
         if used > bytes {
             out.extend_from_slice(&length[bytes..used]);
             out.copy_within(start..start + len, start + used - bytes);
         }
         out[start - bytes..start - bytes + used].copy_from_slice(&length[..used]);
     }
-}
-
-#[inline]
-fn varint(out: &mut Vec<u8>, value: u64) {
-    if value < 0x80 {
-        out.push(value as u8);
-    } else {
-        let (bytes, used) = varint_bytes(value);
-        out.extend_from_slice(&bytes[..used]);
-    }
-}
-
-/// Seven bits per byte, the lowest first; all bytes but the last have the highest bit set.
-fn varint_bytes(mut value: u64) -> ([u8; 10], usize) {
-    let (mut bytes, mut used) = ([0; 10], 0);
-    while value >= 0x80 {
-        bytes[used] = value as u8 | 0x80;
-        value >>= 7;
-        used += 1;
-    }
-    bytes[used] = value as u8;
-    (bytes, used + 1)
 }
