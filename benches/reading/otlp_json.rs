@@ -3,12 +3,17 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::sync::Arc;
 
-use astracer_model::Format;
+use astracer_model::problem::Place;
+use astracer_model::span::{Resource, Scope};
+use astracer_model::value::{Attribute, Value};
+use astracer_model::{Format, Span, SpanId, SpanKind, TraceId, UnixNanos};
 use criterion::{Criterion, Throughput, criterion_group};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use crate::{BYTES, ours};
+use crate::{BYTES, Count, deliver, ours};
 
 criterion_group! {
     name = benches;
@@ -22,18 +27,19 @@ fn reading(criterion: &mut Criterion) {
     {
         let text = requests(spans_per_request);
         let spans = text.matches("\"spanId\"").count() as u64;
-        assert_eq!((ours(Format::OtlpJson, &text), serde(&text)), (spans, spans));
+        assert_eq!([ours(Format::OtlpJson, &text), serde(&text), same_sink(&text)], [spans; 3]);
         let mut group = criterion.benchmark_group(format!("read OTLP JSON, {name}"));
         group.throughput(Throughput::Bytes(text.len() as u64));
         group.bench_function("astracer", |bencher| bencher.iter(|| ours(Format::OtlpJson, black_box(&text))));
         group.bench_function("serde_json, borrowed", |bencher| bencher.iter(|| serde(black_box(&text))));
+        group.bench_function("serde_json, same sink", |bencher| bencher.iter(|| same_sink(black_box(&text))));
         group.finish();
     }
 }
 
 fn serde(text: &str) -> u64 {
     let count = |line: &str| {
-        let request: Request<'_> = serde_json::from_str(line).expect("the requests are good");
+        let request: Request<'_, PlainSpan<'_>> = serde_json::from_str(line).expect("the requests are good");
         let spans =
             request.resource_spans.iter().flat_map(|unit| &unit.scope_spans).map(|scope| scope.spans.len());
         let count: usize = spans.sum();
@@ -43,40 +49,102 @@ fn serde(text: &str) -> u64 {
     text.lines().map(count).sum()
 }
 
+/// The same spans for the same sink as our reader's.
+fn same_sink(text: &str) -> u64 {
+    let mut count = Count::default();
+    let mut place = Place::start_of(&Arc::from("f"));
+    for line in text.lines() {
+        let request: Request<'_, &RawValue> = serde_json::from_str(line).expect("the requests are good");
+        for unit in &request.resource_spans {
+            let attributes =
+                attributes(&unit.resource.attributes).into_iter().map(Attribute::into_owned).collect();
+            let resource = Arc::new(Resource { attributes, ..Resource::default() });
+            for group in &unit.scope_spans {
+                let (name, version) = (group.scope.name.to_string(), group.scope.version.to_string());
+                let scope = Arc::new(Scope { name, version, ..Scope::default() });
+                for record in &group.spans {
+                    let plain: PlainSpan<'_> =
+                        serde_json::from_str(record.get()).expect("the spans are good");
+                    let span = plain.into_span(&resource, &scope);
+                    deliver(&mut count, &mut place, text, record.get(), span);
+                }
+            }
+        }
+    }
+    count.spans
+}
+
+fn attributes<'a>(plain: &[KeyValue<'a>]) -> Vec<Attribute<'a>> {
+    let value = |value: &AnyValue<'a>| match value {
+        AnyValue::String(text) => Value::String(text.clone()),
+        AnyValue::Int(digits) => Value::Int(digits.parse().expect("an integer")),
+        AnyValue::Bool(value) => Value::Bool(*value),
+        AnyValue::Double(value) => Value::Double(*value),
+    };
+    plain.iter().map(|pair| Attribute { key: pair.key.clone(), value: value(&pair.value) }).collect()
+}
+
+impl<'a> PlainSpan<'a> {
+    fn into_span(self, resource: &Arc<Resource>, scope: &Arc<Scope>) -> Span<'a> {
+        let nanos = |digits: &str| UnixNanos(digits.parse().expect("an integer"));
+        let mut span = Span::of(Arc::clone(resource), Arc::clone(scope));
+        span.trace_id = TraceId::from_hex(self.trace_id).expect("an id");
+        span.span_id = SpanId::from_hex(self.span_id).expect("an id");
+        span.parents.extend(SpanId::from_hex(self.parent_span_id));
+        span.name = self.name;
+        span.kind = SpanKind::from_otlp(self.kind.into());
+        span.start = Some(nanos(self.start_time_unix_nano));
+        span.end = Some(nanos(self.end_time_unix_nano));
+        span.attributes = attributes(&self.attributes);
+        let event = |event: Event<'a>| astracer_model::span::Event {
+            time: nanos(event.time_unix_nano),
+            name: event.name,
+            attributes: attributes(&event.attributes),
+            dropped_attributes: 0,
+        };
+        span.events = self.events.into_iter().map(event).collect();
+        span.status = astracer_model::Status::from_otlp(self.status.code.into());
+        span.status_message = self.status.message;
+        span
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Request<'a> {
-    #[serde(borrow)]
-    resource_spans: Vec<ResourceSpans<'a>>,
+struct Request<'a, S> {
+    #[serde(borrow, bound(deserialize = "S: Deserialize<'de>"))]
+    resource_spans: Vec<ResourceSpans<'a, S>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(dead_code, reason = "what is read is not looked at")]
-struct ResourceSpans<'a> {
+struct ResourceSpans<'a, S> {
     #[serde(borrow)]
-    resource: Resource<'a>,
-    scope_spans: Vec<ScopeSpans<'a>>,
+    resource: PlainResource<'a>,
+    #[serde(bound(deserialize = "S: Deserialize<'de>"))]
+    scope_spans: Vec<ScopeSpans<'a, S>>,
 }
 
 #[derive(Deserialize)]
 #[allow(dead_code, reason = "what is read is not looked at")]
-struct Resource<'a> {
+struct PlainResource<'a> {
     #[serde(borrow)]
     attributes: Vec<KeyValue<'a>>,
 }
 
 #[derive(Deserialize)]
 #[allow(dead_code, reason = "what is read is not looked at")]
-struct ScopeSpans<'a> {
+struct ScopeSpans<'a, S> {
     #[serde(borrow)]
-    scope: Scope<'a>,
-    spans: Vec<PlainSpan<'a>>,
+    scope: PlainScope<'a>,
+    #[serde(bound(deserialize = "S: Deserialize<'de>"))]
+    spans: Vec<S>,
 }
 
 #[derive(Deserialize)]
 #[allow(dead_code, reason = "what is read is not looked at")]
-struct Scope<'a> {
+struct PlainScope<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(default)]
