@@ -1,4 +1,7 @@
 //! Distinguishes the JSON formats by the keys of their records.
+//!
+//! The tokenizer here is separate from [`Cursor`](crate::json::Cursor) because it never fails: a prefix may begin or end
+//! in the middle of a record, and brackets that do not match must not hide the keys around them.
 
 use super::{Detection, other_or_open};
 use astracer_model::Format;
