@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::source::{Names, Reading, Source};
+use crate::source::{Names, Reading, Source, once};
 
 /// How many examples of each kind of problem are shown; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;
@@ -70,6 +70,7 @@ struct ProblemCount {
 
 /// Reads a workload. `labels` are attributes that keys will be made of.
 pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Result<Loaded, Failure> {
+    once(&args.paths)?;
     let folding = RefCell::new(NameFolding::new(args.fold));
     let progress = reading_progress(&args.paths);
     let keep = Keep { labels: labels.to_vec(), ..Keep::default() };
@@ -101,8 +102,10 @@ pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Resul
 
 /// Fails if a recording can't be opened or holds no traces, before other work is done for it.
 pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: &AtomicBool) -> Result<(), Failure> {
-    // What comes from a pipe can be read only once.
-    if path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+    // The standard input and pipes can be read only once.
+    if path.as_os_str() == "-"
+        || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+    {
         return Ok(());
     }
     first(path, &reading.options(), stop).map_err(|error| Failure::Job(error.to_string()))

@@ -139,6 +139,11 @@ impl Output {
         matches!(self.place, Place::StandardOutput)
     }
 
+    /// False for devices, pipes and `-`.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.place, Place::File(_))
+    }
+
     /// Writes the whole content.
     pub(crate) fn write(&self, content: &str) -> Result<(), Failure> {
         let open = self.open()?;

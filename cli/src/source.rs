@@ -7,6 +7,7 @@ use astracer_recording::source::{Limits, Options};
 use astracer_samplers::Template;
 use clap::{Args as ClapArgs, ValueEnum};
 
+use crate::failure::Failure;
 use crate::values::size;
 
 /// Which recording, and how to read it.
@@ -27,6 +28,16 @@ pub(crate) struct Source {
     #[arg(long, value_name = "RULES", default_value = "digits=3,hex=8,uuid")]
     #[arg(help_heading = "Reading")]
     pub(crate) fold: Template,
+}
+
+/// Refuses to read the standard input twice: the second time it is empty.
+pub(crate) fn once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), Failure> {
+    if paths.into_iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+        return Err(Failure::Usage(
+            "the standard input can be read only once; write it to a file first".into(),
+        ));
+    }
+    Ok(())
 }
 
 /// How to read files, whichever they are.

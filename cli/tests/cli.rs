@@ -11,6 +11,8 @@ use serde_json::Value;
 mod convert;
 #[path = "cli/foreign.rs"]
 mod foreign;
+#[path = "cli/options.rs"]
+mod options;
 #[path = "cli/outputs.rs"]
 mod outputs;
 #[path = "cli/wire.rs"]

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
-use crate::source::Reading;
+use crate::source::{self as arguments, Reading};
 use crate::target::Target;
 use crate::values::rate;
 
@@ -92,6 +92,7 @@ struct LossCount {
 }
 
 pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
+    arguments::once(&args.paths)?;
     let options = args.reading.options();
     let mut resume = args.resume.as_ref().map(|file| Resume::open(file, args)).transpose()?;
     let noted = resume.as_ref().and_then(Resume::noted).cloned();
@@ -172,15 +173,20 @@ fn stopped_short(args: &Send, sent: Sent, reason: &str) -> Failure {
 
 /// What was sent before the end came too early.
 fn so_far(args: &Send, sent: Sent) -> String {
-    let sent = output::plural(sent.accepted, "span");
-    match &args.resume {
-        Some(file) => {
+    let accepted = output::plural(sent.accepted, "span");
+    let answered = sent.accepted + sent.rejected;
+    match args.resume.as_deref().map(output::shown) {
+        Some(file) if sent.noted < answered => {
+            let again = output::plural(answered - sent.noted, "span");
             format!(
-                "{sent} accepted so far; the same command goes on from there (see {})",
-                output::shown(file)
+                "{accepted} accepted so far; {file} does not count the last {again}, so the same command would send \
+                 them again"
             )
         }
-        None => format!("{sent} accepted so far; with --resume FILE a later call could go on from there"),
+        Some(file) => {
+            format!("{accepted} accepted so far; the same command goes on from there (see {file})")
+        }
+        None => format!("{accepted} accepted so far; with --resume FILE a later call could go on from there"),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
-use crate::source::Source;
+use crate::source::{Source, once};
 use crate::values::{part, rate, share, size, time_limit, window};
 
 const EXAMPLES: &str = "\
@@ -151,6 +151,7 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
     refuse_contradictions(args)?;
+    once(args.source.paths.iter().chain(&args.validate))?;
     let files = Files::plan(args)?;
     for path in &args.validate {
         load::try_to_read(path, &args.source.reading, stop)?;

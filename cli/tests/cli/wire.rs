@@ -191,6 +191,23 @@ fn a_sending_that_broke_off_goes_on() {
     assert!(figures_now == figures(&path));
 }
 
+/// A note that can't be kept is found before the first span is sent, and no other file is read for one.
+#[cfg(unix)]
+#[test]
+fn a_note_of_a_sending_is_a_small_file_that_can_be_written() {
+    let recording = Scratch::new("noted.json", TWO_TRACES);
+    let receiver = Receiver::start("noted", &[]);
+    let url = format!("otlp+http://{}", receiver.address);
+    let send = |note: &str| run(&["send", recording.path(), "--to", &url, "--resume", note]);
+    failure(&send("/nowhere/note"), 1, &["can't write /nowhere/note", "choose another file for --resume"]);
+    failure(&send("/dev/zero"), 1, &["can't write /dev/zero: it is a device or a pipe"]);
+    failure(&send(recording.path()), 2, &["is read as", "choose another file"]);
+    let large = Scratch::new("large-note.json", &" ".repeat(2 << 20));
+    failure(&send(large.path()), 1, &["too large for a note"]);
+    let (received, _folder) = receiver.stop();
+    assert_eq!(received["spans"], 0);
+}
+
 /// As the end of the terminal, or of an SSH session, is told.
 #[cfg(target_os = "linux")]
 #[test]

@@ -20,6 +20,8 @@ const WAIT_STEP: Duration = Duration::from_millis(50);
 pub(super) struct Sent {
     pub(super) accepted: u64,
     pub(super) rejected: u64,
+    /// Of these, spans that the note of `--resume` counts.
+    pub(super) noted: u64,
 }
 
 pub(super) struct Writer<'w> {
@@ -60,7 +62,12 @@ impl TraceWriter for Writer<'_> {
             *self.message.borrow_mut() = delivery.message;
         }
         match &mut self.resume {
-            Some(resume) => resume.note(spans.len() as u64),
+            Some(resume) => {
+                resume.note(spans.len() as u64)?;
+                sent.noted = sent.accepted + sent.rejected;
+                self.sent.set(sent);
+                Ok(())
+            }
             None => Ok(()),
         }
     }

@@ -1,0 +1,205 @@
+//! Every option of every command with values that nobody should give: each has the exit code that the table expects, and
+//! no recording is touched.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use crate::outputs::Folder;
+use crate::{TWO_TRACES, run, success};
+
+/// Exit codes for each of [`VALUES`]; [`SKIP`] where the command would wait for a signal.
+type Codes = [i32; VALUES.len()];
+
+/// The recording that every command reads stands for `equal to an input`.
+const INPUT: &str = "w.jsonl";
+const VALUES: [&str; 10] = ["0", "-1", "NaN", "1e300", "1e-300", "", INPUT, "nowhere/x", "/dev/full", "-"];
+const SKIP: i32 = -1;
+
+/// A number, duration, share, size, name or rule that none of the values is.
+const REFUSED: Codes = [2; 10];
+/// A number for which 0 is a value.
+const FROM_0: Codes = [0, 2, 2, 2, 2, 2, 2, 2, 2, 2];
+/// A file to write; the first five name files in the working folder, except for what looks like an option.
+const FILE: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 2];
+/// A recording to read; `-` is the standard input.
+const RECORDING: Codes = [1, 2, 1, 1, 1, 2, 0, 1, 1, 0];
+/// Which recording a command reads, before any other argument.
+const CONVERTED: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 0];
+
+const INSPECT: &[&str] = &["inspect", INPUT];
+const EVALUATE: &[&str] = &["evaluate", INPUT, "--sampler", "always", "--seeds", "1"];
+const BASELINES: &[&str] = &["evaluate", INPUT, "--seeds", "1", "--baselines", "ratio"];
+const TUNE: &[&str] = &[
+    "tune",
+    INPUT,
+    "--size-max",
+    "100%",
+    "--starts",
+    "1",
+    "--iterations",
+    "10",
+    "--one-key",
+    "--out",
+    "new.toml",
+];
+/// As `TUNE` without what the option at hand sets.
+const TUNE_DEFAULT: &[&str] = &["tune", INPUT, "--one-key"];
+const CONVERT: &[&str] = &["convert", INPUT, "new.json"];
+const SEND: &[&str] = &["send", INPUT, "--to", "otlp://127.0.0.1:1"];
+const RECEIVE: &[&str] = &["receive", "--out", "received", "--otlp", "127.0.0.1:0"];
+
+/// The arguments before the option, the option (empty for what has no name), and the codes.
+const TABLE: &[(&[&str], &str, Codes)] = &[
+    (&["inspect"], "", RECORDING),
+    (INSPECT, "--format", REFUSED),
+    (INSPECT, "--expanded-max", REFUSED),
+    (INSPECT, "--names", REFUSED),
+    (INSPECT, "--fold", REFUSED),
+    (INSPECT, "--sort", REFUSED),
+    (INSPECT, "--top", FROM_0),
+    (&["evaluate", "--seeds", "1"], "", RECORDING),
+    (EVALUATE, "--format", REFUSED),
+    (EVALUATE, "--expanded-max", REFUSED),
+    (EVALUATE, "--names", REFUSED),
+    (EVALUATE, "--fold", REFUSED),
+    (EVALUATE, "--sampler", REFUSED),
+    (EVALUATE, "--seeds", REFUSED),
+    (EVALUATE, "--baselines", REFUSED),
+    (BASELINES, "--size", REFUSED),
+    (EVALUATE, "--key", REFUSED),
+    (EVALUATE, "--kept", FILE),
+    (&["tune", "--size-max", "100%", "--starts", "1", "--iterations", "10", "--one-key"], "", RECORDING),
+    (TUNE, "--format", REFUSED),
+    (TUNE, "--expanded-max", REFUSED),
+    (TUNE, "--names", REFUSED),
+    (TUNE, "--fold", REFUSED),
+    (TUNE, "--sampler", REFUSED),
+    (TUNE, "--objective", REFUSED),
+    (TUNE, "--key", REFUSED),
+    (TUNE, "--split", REFUSED),
+    (TUNE, "--validate", RECORDING),
+    (TUNE_DEFAULT, "--size-max", REFUSED),
+    (TUNE, "--size-min", REFUSED),
+    (TUNE, "--traces-per-second", REFUSED),
+    (TUNE, "--bytes-per-second", REFUSED),
+    (TUNE, "--window", REFUSED),
+    (TUNE, "--seed", FROM_0),
+    (TUNE_DEFAULT, "--starts", REFUSED),
+    (TUNE_DEFAULT, "--iterations", REFUSED),
+    (TUNE, "--time", REFUSED),
+    (TUNE, "--report", FILE),
+    (
+        &["tune", INPUT, "--size-max", "100%", "--starts", "1", "--iterations", "10", "--one-key"],
+        "--out",
+        FILE,
+    ),
+    (&["convert", INPUT], "", CONVERTED),
+    (CONVERT, "--format", REFUSED),
+    (CONVERT, "--expanded-max", REFUSED),
+    (CONVERT, "--to", REFUSED),
+    (SEND, "--format", REFUSED),
+    (SEND, "--expanded-max", REFUSED),
+    (&["send", INPUT], "--to", REFUSED),
+    (SEND, "--rate", REFUSED),
+    (SEND, "--batch", REFUSED),
+    // Nothing listens, so that no value can succeed.
+    (SEND, "--resume", [1, 2, 1, 1, 1, 2, 2, 1, 1, 2]),
+    (&["send", "--to", "otlp://127.0.0.1:1"], "", [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]),
+    (&["receive", "--otlp", "127.0.0.1:0"], "--out", [SKIP, 2, SKIP, SKIP, SKIP, 2, 1, SKIP, 1, SKIP]),
+    (&["receive", "--out", "received"], "--otlp", REFUSED),
+    (RECEIVE, "--rotate", REFUSED),
+    (RECEIVE, "--total-max", REFUSED),
+    (RECEIVE, "--message-max", REFUSED),
+];
+
+/// Options without a value.
+const FLAGS: &[&str] =
+    &["--strict", "--json", "--help", "--quicken", "--per-root", "--one-key", "--shift-to-now", "--zstd"];
+
+fn run_in(folder: &Folder, args: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(args)
+        .current_dir(folder.join(""))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // A command that is refused does not read.
+    let _ = child.stdin.take().expect("piped").write_all(TWO_TRACES.as_bytes());
+    child.wait_with_output().expect("the binary ends")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn every_option_has_an_answer_to_every_value() {
+    let mut wrong = Vec::new();
+    for (before, option, codes) in TABLE {
+        for (value, code) in VALUES.iter().zip(codes).filter(|&(_, &code)| code != SKIP) {
+            let folder = Folder::new("options");
+            let recording = folder.file(INPUT, TWO_TRACES);
+            let option = Some(*option).filter(|option| !option.is_empty());
+            let args: Vec<&str> = before.iter().copied().chain(option).chain([*value]).collect();
+            let output = run_in(&folder, &args);
+            let error = String::from_utf8_lossy(&output.stderr);
+            if output.status.code() != Some(*code) {
+                wrong.push(format!("{args:?} ended with {:?}, not {code}: {error}", output.status));
+            }
+            if *code != 0 && !(error.starts_with("error: ") || error.starts_with("astracer: ")) {
+                wrong.push(format!("{args:?} says no reason: {error:?}"));
+            }
+            if fs::read_to_string(&recording).ok().as_deref() != Some(TWO_TRACES) {
+                wrong.push(format!("{args:?} changed the recording"));
+            }
+            if folder.names().iter().any(|name| name.contains("partial")) {
+                wrong.push(format!("{args:?} left {:?}", folder.names()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Compares the table with what the commands say that they take.
+#[test]
+fn the_table_has_every_option_of_every_command() {
+    let help = success(&run(&["--help"]));
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands =
+        commands.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    let mut missing = BTreeSet::new();
+    for command in commands.filter(|&command| command != "help") {
+        let help = success(&run(&[command, "--help"]));
+        let options = help.lines().filter_map(|line| {
+            let line = line.trim_start();
+            let long = line.split_whitespace().find(|word| word.starts_with("--"));
+            long.filter(|_| line.starts_with('-'))
+        });
+        for option in options.map(|option| option.trim_end_matches([',', '.'])) {
+            let known = TABLE.iter().any(|(before, known, _)| before[0] == command && *known == option);
+            if !known && !FLAGS.contains(&option) {
+                missing.insert(format!("{command} {option}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "add to TABLE or FLAGS: {missing:?}");
+}
+
+/// Options that would have no effect, or that contradict each other.
+#[test]
+fn an_option_without_effect_is_refused() {
+    for (args, says) in [
+        (&["tune", "x", "--sampler", "bucket", "--window", "1"][..], "has no window"),
+        (&["evaluate", "x", "--size", "5%"], "--baselines"),
+        (&["evaluate", "x", "--quicken"], "--baselines"),
+        (&["tune", "x", "--size-min", "50%"], "--size-min 50% is above --size-max 10%"),
+        (&["inspect", "-", "-"], "the standard input can be read only once"),
+        (&["tune", "-", "--validate", "-"], "the standard input can be read only once"),
+    ] {
+        let output = run(args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+        assert!(error.contains(says), "{args:?}: {error}");
+    }
+}
