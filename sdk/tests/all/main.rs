@@ -24,6 +24,8 @@ mod off;
 #[cfg(feature = "enabled")]
 mod parity;
 #[cfg(feature = "enabled")]
+mod proof;
+#[cfg(feature = "enabled")]
 mod queue;
 #[cfg(feature = "enabled")]
 mod span_ext;

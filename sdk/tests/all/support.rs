@@ -30,6 +30,11 @@ impl Collector {
     pub(crate) fn spans(&self) -> Vec<SpanData> {
         self.spans.lock().unwrap().clone()
     }
+
+    /// The spans since this was last called.
+    pub(crate) fn take(&self) -> Vec<SpanData> {
+        std::mem::take(&mut self.spans.lock().unwrap())
+    }
 }
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);

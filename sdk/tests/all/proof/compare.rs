@@ -1,0 +1,243 @@
+//! What a program lets one see, in a form in which two layers can be compared: ids are replaced by the order in which they
+//! were first seen.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::baggage::BaggageExt as _;
+use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt as _};
+use opentelemetry::{Context, KeyValue, SpanId, TraceId};
+use opentelemetry_sdk::trace::SpanData;
+
+use super::driver::{Answer, Line};
+
+/// A span's ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mention {
+    trace: TraceId,
+    span: SpanId,
+    sampled: bool,
+}
+
+impl Mention {
+    pub(crate) const NONE: Mention =
+        Mention { trace: TraceId::INVALID, span: SpanId::INVALID, sampled: false };
+
+    pub(crate) fn of(ids: &SpanContext) -> Self {
+        Mention { trace: ids.trace_id(), span: ids.span_id(), sampled: ids.is_sampled() }
+    }
+}
+
+/// A context, as code of the service sees it, and as callees learn of it by its headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    ids: Mention,
+    remote: bool,
+    state: String,
+    tenant: Option<String>,
+}
+
+impl Seen {
+    /// `headers` are the ids and the trace state that the world's propagator writes for the context.
+    pub(crate) fn of(context: &Context, headers: (Mention, String)) -> Self {
+        let tenant = context.baggage().get("tenant").map(|tenant| tenant.as_str().to_owned());
+        let span = context.span();
+        let own = span.span_context();
+        let (ids, state) = headers;
+        assert_eq!(ids, Mention::of(own), "the headers are those of the context");
+        assert_eq!(state, own.trace_state().header());
+        Seen { ids, remote: own.is_remote(), state, tenant }
+    }
+
+    /// Reads `traceparent`.
+    pub(crate) fn parse(parent: Option<&str>) -> Mention {
+        let Some(parent) = parent else { return Mention::NONE };
+        let part = |range: std::ops::Range<usize>| u128::from_str_radix(&parent[range], 16).unwrap();
+        assert_eq!((parent.len(), &parent[..3]), (55, "00-"), "{parent}");
+        Mention {
+            trace: TraceId::from(part(3..35)),
+            span: SpanId::from(part(36..52) as u64),
+            sampled: part(53..55) & 1 == 1,
+        }
+    }
+}
+
+/// An exported span.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Record {
+    pub(crate) name: String,
+    /// Empty: internal.
+    pub(crate) kind: String,
+    /// Steps.
+    pub(crate) start: u64,
+    pub(crate) end: Option<u64>,
+    pub(crate) ids: Mention,
+    pub(crate) parent: Option<Mention>,
+    pub(crate) parent_is_remote: bool,
+    pub(crate) state: String,
+    pub(crate) status: Status,
+    pub(crate) attributes: BTreeMap<String, String>,
+    pub(crate) events: Vec<(String, BTreeMap<String, String>)>,
+    pub(crate) links: Vec<Link>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Link {
+    pub(crate) to: Mention,
+    pub(crate) attributes: BTreeMap<String, String>,
+}
+
+impl Record {
+    pub(crate) fn new(name: &str, start: u64) -> Self {
+        Record {
+            name: name.to_owned(),
+            kind: String::new(),
+            start,
+            end: None,
+            ids: Mention::NONE,
+            parent: None,
+            parent_is_remote: false,
+            state: String::new(),
+            status: Status::Unset,
+            attributes: BTreeMap::new(),
+            events: Vec::new(),
+            links: Vec::new(),
+        }
+    }
+
+    /// `Ok` is final, and an error's description stays (OpenTelemetry specification, "Set Status").
+    pub(crate) fn raise(&mut self, status: &Status) {
+        let rank = |status: &Status| match status {
+            Status::Unset => 0,
+            Status::Error { description } if description.is_empty() => 1,
+            Status::Error { .. } => 2,
+            Status::Ok => 3,
+        };
+        if rank(status) > rank(&self.status) {
+            self.status = status.clone();
+        }
+    }
+
+    pub(crate) fn of(span: &SpanData, origin: SystemTime, step: Duration) -> Self {
+        let steps = |time: SystemTime| {
+            let nanos = time.duration_since(origin).unwrap().as_nanos();
+            u64::try_from(nanos / step.as_nanos()).unwrap()
+        };
+        let own = &span.span_context;
+        // A parent is mentioned by its id alone, and is of the same trace.
+        let parent = Mention { trace: own.trace_id(), span: span.parent_span_id, sampled: true };
+        let kind = match span.span_kind {
+            SpanKind::Internal => String::new(),
+            ref kind => format!("{kind:?}").to_lowercase(),
+        };
+        let events = span.events.events.iter();
+        let links = span.links.links.iter();
+        Record {
+            name: span.name.to_string(),
+            kind,
+            start: steps(span.start_time),
+            end: Some(steps(span.end_time)),
+            ids: Mention::of(own),
+            parent: (span.parent_span_id != SpanId::INVALID).then_some(parent),
+            parent_is_remote: span.parent_span_is_remote,
+            state: own.trace_state().header(),
+            status: span.status.clone(),
+            attributes: pairs(&span.attributes),
+            events: events.map(|event| (event.name.to_string(), pairs(&event.attributes))).collect(),
+            links: links
+                .map(|link| Link { to: Mention::of(&link.span_context), attributes: pairs(&link.attributes) })
+                .collect(),
+        }
+    }
+}
+
+/// Attributes without those that layers add to events.
+fn pairs(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let added = |key: &str| key == "level" || key == "target" || key.starts_with("code.");
+    let given = attributes.iter().filter(|pair| !added(pair.key.as_str()));
+    given.map(|pair| (pair.key.to_string(), pair.value.to_string())).collect()
+}
+
+/// Names ids by the order in which they come.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    traces: HashMap<TraceId, usize>,
+    spans: HashMap<SpanId, usize>,
+}
+
+/// A span's names: its trace's, its own, and whether it is sampled.
+type Name = (usize, usize, bool);
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct NamedSeen {
+    ids: Name,
+    remote: bool,
+    state: String,
+    tenant: Option<String>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum NamedAnswer {
+    Nothing,
+    Exists(bool),
+    Context(NamedSeen),
+    SetParent(Result<(), String>),
+}
+
+impl Names {
+    /// Of spans that are not sampled, only the trace is compared: services below drop it by the flag, and no span of that
+    /// id is exported.
+    fn of(&mut self, ids: Mention) -> Name {
+        let Mention { trace, span, sampled } = ids;
+        if trace == TraceId::INVALID {
+            return (0, 0, false);
+        }
+        let next = self.traces.len() + 1;
+        let trace = *self.traces.entry(trace).or_insert(next);
+        if !sampled {
+            return (trace, usize::from(span != SpanId::INVALID), false);
+        }
+        let next = self.spans.len() + 2;
+        (trace, *self.spans.entry(span).or_insert(next), true)
+    }
+
+    /// A step's line, with names for ids.
+    pub(crate) fn line(&mut self, line: &Line) -> (NamedSeen, NamedAnswer) {
+        let current = self.seen(&line.current);
+        let answer = match &line.answer {
+            Answer::Nothing => NamedAnswer::Nothing,
+            Answer::Exists(exists) => NamedAnswer::Exists(*exists),
+            Answer::Context(seen) => NamedAnswer::Context(self.seen(seen)),
+            Answer::SetParent(result) => NamedAnswer::SetParent(result.clone()),
+        };
+        (current, answer)
+    }
+
+    fn seen(&mut self, seen: &Seen) -> NamedSeen {
+        let Seen { ids, remote, state, tenant } = seen;
+        // A dropped trace has no baggage of its own: callees get that of where the call is made.
+        let tenant = tenant.clone().filter(|_| ids.sampled || ids.trace == TraceId::INVALID);
+        NamedSeen { ids: self.of(*ids), remote: *remote && ids.sampled, state: state.clone(), tenant }
+    }
+
+    /// A line for each record, in the order in which the spans began; with times, if `timed`.
+    pub(crate) fn records(&mut self, records: &mut [Record], timed: bool) -> Vec<String> {
+        records.sort_by_key(|record| record.start);
+        let time = |record: &Record| {
+            if timed { format!("{}..{} ", record.start, record.end.unwrap_or(0)) } else { String::new() }
+        };
+        records.iter().map(|record| time(record) + &self.record(record)).collect()
+    }
+
+    fn record(&mut self, record: &Record) -> String {
+        let Record { name, kind, parent_is_remote, state, status, .. } = record;
+        let own = self.of(record.ids);
+        let parent = record.parent.map(|parent| self.of(parent));
+        let links: Vec<_> = record.links.iter().map(|link| (self.of(link.to), &link.attributes)).collect();
+        format!(
+            "{name} {kind} {own:?} in {parent:?} (remote: {parent_is_remote}) {state:?} {status:?} {:?} \
+             events {:?} links {links:?}",
+            record.attributes, record.events,
+        )
+    }
+}

@@ -1,0 +1,338 @@
+//! Runs a program, one step at a time, each on its thread.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use opentelemetry::baggage::BaggageExt as _;
+use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceState};
+use opentelemetry::{Context, ContextGuard, KeyValue, TraceFlags};
+use tracing::dispatcher::with_default;
+use tracing::field::Empty;
+use tracing::span::EnteredSpan;
+use tracing::{Span, debug_span, error, info, info_span};
+
+use super::compare::Seen;
+use super::program::{CONTEXTS, Cx, Mark, Op, Parent, SPANS, Step, THREADS, Template};
+use super::world::World;
+
+/// What one step lets one see.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// The context that is current on the thread afterwards.
+    pub(crate) current: Seen,
+    pub(crate) answer: Answer,
+}
+
+/// The answer of an operation.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Nothing,
+    /// Whether the span that began exists.
+    Exists(bool),
+    Context(Seen),
+    SetParent(Result<(), String>),
+}
+
+/// The threads of a world, and the places of its programs.
+pub(crate) struct Driver {
+    workers: Vec<Worker>,
+    pub(crate) world: Arc<World>,
+}
+
+struct Worker {
+    jobs: Option<Sender<Vec<Op>>>,
+    lines: Receiver<Vec<Line>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the threads share.
+struct Places {
+    world: Arc<World>,
+    /// Handles, with the subscriber that each belongs to.
+    spans: Mutex<[(Option<Span>, usize); SPANS]>,
+    contexts: Mutex<[Context; CONTEXTS]>,
+}
+
+/// What a thread holds.
+#[derive(Default)]
+struct Local {
+    entered: Vec<(EnteredSpan, usize)>,
+    attached: Vec<ContextGuard>,
+}
+
+impl Driver {
+    pub(crate) fn new(world: World) -> Self {
+        let world = Arc::new(world);
+        let places = Arc::new(Places {
+            world: world.clone(),
+            spans: Mutex::new(std::array::from_fn(|_| (None, 0))),
+            contexts: Mutex::new(std::array::from_fn(|_| Context::new())),
+        });
+        let workers = (0..THREADS).map(|_| Worker::new(places.clone())).collect();
+        Driver { workers, world }
+    }
+
+    /// Runs the steps, and then ends all that they left open, thread by thread. Without the steps that only end things, the
+    /// lines are one for each step.
+    pub(crate) fn run(&self, steps: &[Step]) -> Vec<Line> {
+        let mut lines = Vec::with_capacity(steps.len());
+        let mut rest = steps;
+        while let Some(first) = rest.first() {
+            // Steps of one thread go there together.
+            let count = rest.iter().take_while(|step| step.thread == first.thread).count();
+            let ops = rest[..count].iter().map(|step| step.op.clone()).collect();
+            lines.extend(self.workers[first.thread].run(ops));
+            rest = &rest[count..];
+        }
+        for (thread, worker) in self.workers.iter().enumerate() {
+            let entered = depth(steps, thread, |op| matches!(op, Op::Enter(_)));
+            let attached = depth(steps, thread, |op| matches!(op, Op::Attach(_)));
+            let mut ops = vec![Op::Exit(0); entered];
+            ops.extend(vec![Op::Detach(0); attached]);
+            if thread + 1 == THREADS {
+                ops.extend((0..CONTEXTS).map(|to| Op::Context { span: SPANS, to }));
+                ops.extend((0..SPANS).map(Op::Drop));
+            }
+            if !ops.is_empty() {
+                lines.extend(worker.run(ops));
+            }
+        }
+        lines
+    }
+}
+
+/// At most so many are open on the thread.
+fn depth(steps: &[Step], thread: usize, opens: impl Fn(&Op) -> bool) -> usize {
+    steps.iter().filter(|step| step.thread == thread && opens(&step.op)).count()
+}
+
+impl Worker {
+    fn new(places: Arc<Places>) -> Self {
+        let (jobs, taken) = channel::<Vec<Op>>();
+        let (given, lines) = channel();
+        let work = move || {
+            let mut local = Local::default();
+            for ops in taken {
+                let _ = given.send(ops.into_iter().map(|op| local.perform(&places, op)).collect());
+            }
+        };
+        let thread = std::thread::Builder::new().name("program".to_owned()).spawn(work).unwrap();
+        Worker { jobs: Some(jobs), lines, thread: Some(thread) }
+    }
+
+    fn run(&self, ops: Vec<Op>) -> Vec<Line> {
+        self.jobs.as_ref().unwrap().send(ops).unwrap();
+        self.lines.recv().expect("a step panicked")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Places {
+    fn span(&self, place: usize) -> Option<(Span, usize)> {
+        let spans = self.spans.lock().unwrap();
+        let (span, subscriber) = spans.get(place)?;
+        Some((span.clone()?, *subscriber))
+    }
+
+    fn put(&self, place: usize, span: Option<Span>, subscriber: usize) {
+        let (old, owner) = std::mem::replace(&mut self.spans.lock().unwrap()[place], (span, subscriber));
+        self.inside(owner, || drop(old));
+    }
+
+    /// The registry closes spans by way of the current subscriber.
+    fn inside<T>(&self, subscriber: usize, f: impl FnOnce() -> T) -> T {
+        with_default(&self.world.dispatches[subscriber], f)
+    }
+
+    fn context(&self, cx: Cx) -> Context {
+        match cx {
+            Cx::Empty => Context::new(),
+            Cx::Remote { sampled } => {
+                let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+                let state = TraceState::from_key_value([("vendor", "x")]).unwrap();
+                let trace = if sampled { 77u128 } else { 78u128 };
+                let parent = SpanContext::new(trace.into(), 5u64.into(), flags, true, state);
+                Context::new()
+                    .with_remote_span_context(parent)
+                    .with_baggage([KeyValue::new("tenant", "remote")])
+            }
+            Cx::Kept(place) => self.contexts.lock().unwrap()[place].clone(),
+            Cx::Tenant(n) => Context::current().with_baggage([KeyValue::new("tenant", i64::from(n))]),
+        }
+    }
+
+    fn with(&self, place: usize, f: impl FnOnce(&Span)) {
+        if let Some((span, subscriber)) = self.span(place) {
+            self.inside(subscriber, || {
+                f(&span);
+                drop(span);
+            });
+        }
+    }
+}
+
+impl Local {
+    fn perform(&mut self, places: &Places, op: Op) -> Line {
+        let world = &places.world;
+        let now = world.tick() as i64;
+        let mut answer = Answer::Nothing;
+        match op {
+            Op::New { span, template, parent, subscriber } => {
+                // Dropped before, so that its end is a step of its own in time.
+                places.put(span, None, subscriber);
+                let parent = Of::new(places, parent, subscriber);
+                let new = places.inside(subscriber, || begin(template, &parent, now));
+                answer = Answer::Exists(!new.is_disabled());
+                places.put(span, Some(new), subscriber);
+                parent.drop(places);
+            }
+            Op::Enter(span) => {
+                if let Some((span, subscriber)) = places.span(span) {
+                    self.entered.push((places.inside(subscriber, || span.entered()), subscriber));
+                }
+            }
+            Op::Exit(nth) => {
+                if let Some(at) = self.entered.len().checked_sub(nth + 1) {
+                    let (entered, subscriber) = self.entered.remove(at);
+                    places.inside(subscriber, || drop(entered));
+                }
+            }
+            Op::Clone { from, to } => {
+                if let Some((span, subscriber)) = places.span(from) {
+                    places.put(to, Some(span), subscriber);
+                }
+            }
+            Op::Drop(span) => places.put(span, None, 0),
+            Op::Leak(span) => std::mem::forget(std::mem::take(&mut places.spans.lock().unwrap()[span].0)),
+            Op::Record(span) => places.with(span, |span| {
+                span.record("late", now);
+                span.record("otel.name", format!("renamed {now}"));
+            }),
+            Op::Event { parent, error, subscriber } => {
+                let parent = Of::new(places, parent, subscriber);
+                places.inside(subscriber, || tell(&parent, error, now));
+                parent.drop(places);
+            }
+            Op::Follows { span, from } => {
+                // Ids mean something to their own subscriber only.
+                if let (Some((span, subscriber)), Some((other, owner))) =
+                    (places.span(span), places.span(from))
+                {
+                    places.inside(subscriber, || {
+                        if owner == subscriber && world.may_follow(&span, &other) {
+                            span.follows_from(&other);
+                        }
+                        drop(span);
+                    });
+                    places.inside(owner, || drop(other));
+                }
+            }
+            Op::SetParent { span, parent } => {
+                let parent = places.context(parent);
+                places.with(span, |span| answer = Answer::SetParent(world.set_parent(span, parent)));
+            }
+            Op::Context { span, to } => {
+                let mut context = Context::new();
+                places.with(span, |span| {
+                    context = world.context(span);
+                    answer = Answer::Context(world.seen(&context));
+                });
+                drop(std::mem::replace(&mut places.contexts.lock().unwrap()[to], context));
+            }
+            Op::Attach(cx) => self.attached.push(places.context(cx).attach()),
+            Op::Detach(nth) => {
+                if let Some(at) = self.attached.len().checked_sub(nth + 1) {
+                    drop(self.attached.remove(at));
+                }
+            }
+            Op::SetAttribute(span) => places.with(span, |span| world.set_attribute(span, "set", now)),
+            Op::SetStatus(span, mark) => places.with(span, |span| {
+                let status = match mark {
+                    Mark::Ok => Status::Ok,
+                    Mark::Error => Status::error("why"),
+                };
+                world.set_status(span, status);
+            }),
+            Op::AddEvent(span) => places.with(span, |span| world.add_event(span, "added", now)),
+            Op::AddLink(span) => places.with(span, |span| {
+                let to = places.context(Cx::Remote { sampled: true });
+                world.add_link(span, to.span().span_context());
+            }),
+            Op::SetOnCurrent => {
+                Context::current().span().set_attribute(KeyValue::new("current", now));
+            }
+            Op::SetOnContext(place) => {
+                let context = places.context(Cx::Kept(place));
+                context.span().set_attribute(KeyValue::new("kept", now));
+            }
+            Op::Flush => world.flush(),
+        }
+        Line { current: world.seen(&Context::current()), answer }
+    }
+}
+
+/// A parent, held while it is named.
+struct Of {
+    parent: Option<Option<tracing::Id>>,
+    held: Option<(Span, usize)>,
+}
+
+impl Of {
+    /// For what begins on this subscriber. A parent on another one is none.
+    fn new(places: &Places, parent: Parent, subscriber: usize) -> Self {
+        match parent {
+            Parent::Contextual => Of { parent: None, held: None },
+            Parent::None => Of { parent: Some(None), held: None },
+            Parent::Of(place) => {
+                let held = places.span(place);
+                let own = held.as_ref().filter(|(_, owner)| *owner == subscriber);
+                Of { parent: Some(own.and_then(|(span, _)| span.id())), held }
+            }
+        }
+    }
+
+    fn drop(self, places: &Places) {
+        if let Some((span, subscriber)) = self.held {
+            places.inside(subscriber, || drop(span));
+        }
+    }
+}
+
+macro_rules! span_of {
+    ($template:expr, $now:expr $(, $parent:expr)?) => {
+        match $template {
+            Template::Plain => info_span!($(parent: $parent,)? "plain"),
+            Template::Fields => info_span!($(parent: $parent,)? "fields", n = $now, text = "x"),
+            Template::Late => info_span!($(parent: $parent,)? "late", late = Empty, otel.name = Empty),
+            Template::Client => info_span!($(parent: $parent,)? "client", otel.kind = "client"),
+            Template::Server => info_span!($(parent: $parent,)? "server", otel.kind = "server", n = $now),
+            Template::Debug => debug_span!($(parent: $parent,)? "debug"),
+            Template::DebugFields => debug_span!($(parent: $parent,)? "debug fields", n = $now),
+        }
+    };
+}
+
+fn begin(template: Template, parent: &Of, now: i64) -> Span {
+    match &parent.parent {
+        None => span_of!(template, now),
+        Some(parent) => span_of!(template, now, parent.clone()),
+    }
+}
+
+fn tell(parent: &Of, is_error: bool, now: i64) {
+    match (&parent.parent, is_error) {
+        (None, false) => info!(n = now, "an event"),
+        (None, true) => error!(n = now, "an error"),
+        (Some(parent), false) => info!(parent: parent.clone(), n = now, "an event"),
+        (Some(parent), true) => error!(parent: parent.clone(), n = now, "an error"),
+    }
+}

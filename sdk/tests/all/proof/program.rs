@@ -1,0 +1,331 @@
+//! Random programs: what services do to spans, as a list of steps, each on one of a few threads.
+//!
+//! A program is data. A step whose span or context is not there does nothing, so every part of a program is a program, and
+//! one that fails is made smaller by leaving steps out.
+
+use std::fmt;
+
+/// Threads of a program.
+pub(crate) const THREADS: usize = 3;
+/// Places that hold a handle of a span.
+pub(crate) const SPANS: usize = 6;
+/// Places that hold a context.
+pub(crate) const CONTEXTS: usize = 3;
+
+/// One operation, on one thread.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) thread: usize,
+    pub(crate) op: Op,
+}
+
+/// An operation. Numbers are places: of spans, or of contexts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Op {
+    /// A span begins; a handle that was in the place is dropped.
+    New {
+        span: usize,
+        template: Template,
+        parent: Parent,
+        subscriber: usize,
+    },
+    Enter(usize),
+    /// The thread leaves a span that it has entered: the last, the one before it, and so on.
+    Exit(usize),
+    Clone {
+        from: usize,
+        to: usize,
+    },
+    Drop(usize),
+    /// The handle is forgotten: the span never ends.
+    Leak(usize),
+    Record(usize),
+    Event {
+        parent: Parent,
+        error: bool,
+        subscriber: usize,
+    },
+    Follows {
+        span: usize,
+        from: usize,
+    },
+    SetParent {
+        span: usize,
+        parent: Cx,
+    },
+    /// Asks a span for its context, and keeps it.
+    Context {
+        span: usize,
+        to: usize,
+    },
+    Attach(Cx),
+    /// The thread detaches a context that it has attached: the last, the one before it, and so on.
+    Detach(usize),
+    SetAttribute(usize),
+    SetStatus(usize, Mark),
+    AddEvent(usize),
+    AddLink(usize),
+    /// Sets an attribute on the span of the current context.
+    SetOnCurrent,
+    /// Sets an attribute on the span of a context that was kept, perhaps after the span has ended.
+    SetOnContext(usize),
+    Flush,
+}
+
+impl Op {
+    /// A name recorded late is taken, events go to the span entered last, and `Ok` is final from the beginning.
+    fn is_meant_to_differ(&self) -> bool {
+        matches!(self, Op::Record(_) | Op::Event { parent: Parent::Contextual, .. } | Op::SetStatus(..))
+    }
+}
+
+/// The parent of a span or an event.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Parent {
+    Contextual,
+    None,
+    Of(usize),
+}
+
+/// A status.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Mark {
+    Ok,
+    Error,
+}
+
+/// A context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Cx {
+    Empty,
+    Remote {
+        sampled: bool,
+    },
+    /// One that was kept.
+    Kept(usize),
+    /// The current one, with a tenant in its baggage.
+    Tenant(u8),
+}
+
+/// A place in the code where spans begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Template {
+    Plain,
+    Fields,
+    Late,
+    Client,
+    Server,
+    Debug,
+    DebugFields,
+}
+
+const TEMPLATES: [Template; 7] = [
+    Template::Plain,
+    Template::Fields,
+    Template::Late,
+    Template::Client,
+    Template::Server,
+    Template::Debug,
+    Template::DebugFields,
+];
+
+/// Pseudorandom numbers that stay the same from release to release: splitmix64.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// Below `end`, which is at least 1.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// The sort of program to make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Subscribers that spans may belong to.
+    pub(crate) subscribers: usize,
+    /// Whether handles are forgotten.
+    pub(crate) leaks: bool,
+    /// Only what ours is not meant to do in another way than tracing-opentelemetry.
+    pub(crate) parity: bool,
+}
+
+/// Makes programs in which most steps do something: it follows which places are filled.
+struct Generator<'a> {
+    random: &'a mut Random,
+    shape: Shape,
+    spans: [bool; SPANS],
+    contexts: [bool; CONTEXTS],
+    entered: [usize; THREADS],
+    attached: [usize; THREADS],
+}
+
+/// A program of 5 to 40 steps.
+pub(crate) fn generate(random: &mut Random, shape: Shape) -> Vec<Step> {
+    let length = 5 + random.below(36);
+    let mut generator = Generator {
+        random,
+        shape,
+        spans: [false; SPANS],
+        contexts: [false; CONTEXTS],
+        entered: [0; THREADS],
+        attached: [0; THREADS],
+    };
+    let mut thread = 0;
+    let mut steps = Vec::with_capacity(length);
+    while steps.len() < length {
+        if generator.random.one_in(5) {
+            thread = generator.random.below(THREADS);
+        }
+        match generator.op(thread) {
+            Some(op) if !(shape.parity && op.is_meant_to_differ()) => steps.push(Step { thread, op }),
+            _ => {}
+        }
+    }
+    steps
+}
+
+impl Generator<'_> {
+    fn op(&mut self, thread: usize) -> Option<Op> {
+        let op = match self.random.below(100) {
+            0..24 => {
+                let span = self.random.below(SPANS);
+                let template = TEMPLATES[self.random.below(TEMPLATES.len())];
+                let parent = self.parent();
+                self.spans[span] = true;
+                Op::New { span, template, parent, subscriber: self.subscriber() }
+            }
+            24..44 => {
+                self.entered[thread] += 1;
+                Op::Enter(self.span()?)
+            }
+            44..58 => {
+                let count = self.entered[thread].checked_sub(1)?;
+                self.entered[thread] = count;
+                // Mostly in order.
+                Op::Exit(if self.random.one_in(4) { self.random.below(count + 1) } else { 0 })
+            }
+            58..60 => {
+                let (from, to) = (self.span()?, self.random.below(SPANS));
+                self.spans[to] = true;
+                Op::Clone { from, to }
+            }
+            60..68 => {
+                let span = self.span()?;
+                self.spans[span] = false;
+                if self.shape.leaks && self.random.one_in(10) { Op::Leak(span) } else { Op::Drop(span) }
+            }
+            68..71 => Op::Record(self.span()?),
+            71..76 => Op::Event {
+                parent: self.parent(),
+                error: self.random.one_in(5),
+                subscriber: self.subscriber(),
+            },
+            76..78 => Op::Follows { span: self.span()?, from: self.span()? },
+            78..82 => {
+                let span = self.span()?;
+                Op::SetParent { span, parent: self.context() }
+            }
+            82..86 => {
+                let (span, to) = (self.span()?, self.random.below(CONTEXTS));
+                self.contexts[to] = true;
+                Op::Context { span, to }
+            }
+            86..90 => {
+                self.attached[thread] += 1;
+                Op::Attach(self.context())
+            }
+            90..93 => {
+                let count = self.attached[thread].checked_sub(1)?;
+                self.attached[thread] = count;
+                Op::Detach(if self.random.one_in(4) { self.random.below(count + 1) } else { 0 })
+            }
+            93 => Op::SetAttribute(self.span()?),
+            94 => Op::SetStatus(self.span()?, if self.random.one_in(2) { Mark::Ok } else { Mark::Error }),
+            95 => Op::AddEvent(self.span()?),
+            96 => Op::AddLink(self.span()?),
+            97 => Op::SetOnCurrent,
+            98 => Op::SetOnContext(self.random.below(CONTEXTS)),
+            _ => Op::Flush,
+        };
+        Some(op)
+    }
+
+    fn subscriber(&mut self) -> usize {
+        self.random.below(self.shape.subscribers)
+    }
+
+    /// A place that was filled.
+    fn span(&mut self) -> Option<usize> {
+        let filled = self.spans.iter().filter(|filled| **filled).count();
+        if filled == 0 {
+            return None;
+        }
+        let nth = self.random.below(filled);
+        (0..SPANS).filter(|place| self.spans[*place]).nth(nth)
+    }
+
+    fn parent(&mut self) -> Parent {
+        match self.random.below(10) {
+            0 => Parent::None,
+            1 | 2 => self.span().map_or(Parent::None, Parent::Of),
+            _ => Parent::Contextual,
+        }
+    }
+
+    fn context(&mut self) -> Cx {
+        match self.random.below(10) {
+            0 => Cx::Empty,
+            1 | 2 => Cx::Remote { sampled: true },
+            3 => Cx::Remote { sampled: false },
+            4 | 5 => Cx::Tenant(self.random.below(3) as u8),
+            _ => Cx::Kept(self.random.below(CONTEXTS)),
+        }
+    }
+}
+
+/// The smallest part of `steps` that was found for which `fails` still says so: chunks are left out, then single steps.
+pub(crate) fn shrink(mut steps: Vec<Step>, fails: &mut dyn FnMut(&[Step]) -> bool) -> Vec<Step> {
+    let mut chunk = steps.len().div_ceil(2).max(1);
+    loop {
+        let mut at = 0;
+        let before = steps.len();
+        while at < steps.len() {
+            let mut rest = steps[..at].to_vec();
+            rest.extend_from_slice(&steps[(at + chunk).min(steps.len())..]);
+            if fails(&rest) {
+                steps = rest;
+            } else {
+                at += chunk;
+            }
+        }
+        if chunk > 1 {
+            chunk = chunk.div_ceil(2).min(chunk - 1);
+        } else if steps.len() == before {
+            return steps;
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {}: {:?}", self.thread, self.op)
+    }
+}

@@ -1,0 +1,443 @@
+//! The reference: the layer's documented behaviour, written to be read.
+//!
+//! Every span that ever began has an entry in one list, behind one lock. Entries are never used again. Each entry knows
+//! the context that it began in, and from that alone follow its parent, its trace and its decision:
+//!
+//! - A span's parent is the span of the context that it begins in: the current one, that of an explicit parent, the one
+//!   given to `set_parent`, or none. (With [`ContextMode::Off`] the current one is that of the span entered last.)
+//! - Until a span starts, its parent may change. It starts when it is entered, asked for its context, followed from, or
+//!   ends, or a span begins below it. Then its parent's decision is its own; without a parent the sampler is asked.
+//! - While a thread is inside a span, the span's own context is current, whatever is current around it.
+//! - Kept spans are exported when they end; they end when they were last left.
+//!
+//! It is slow, and allocates for everything.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::ThreadId;
+use std::time::SystemTime;
+
+use astracer_sdk::ContextMode;
+use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt as _, TraceFlags};
+use opentelemetry::{Context, ContextGuard, KeyValue, SpanId, TraceId};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context as LayerContext;
+
+use super::compare::{Link, Mention, Record};
+
+/// What differs between the layer's modes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) context: ContextMode,
+    /// Spans below a dropped root do not exist, unless they have a field `otel.kind`.
+    pub(crate) refuses: bool,
+    /// Of traces that begin here, the first of so many is kept; 0: none.
+    pub(crate) keep_every: u64,
+    /// The behaviour of tracing-opentelemetry, where ours is meant to differ: a span below a dropped one may be given
+    /// another parent, and so may one that a filter hides, without effect.
+    pub(crate) is_stock: bool,
+}
+
+/// The layer, on one subscriber.
+#[derive(Clone)]
+pub(crate) struct Reference {
+    book: Shared,
+    subscriber: usize,
+}
+
+type Shared = Arc<Mutex<Book>>;
+
+pub(crate) struct Book {
+    pub(crate) rules: Rules,
+    /// The time, in steps.
+    pub(crate) now: u64,
+    entries: Vec<Entry>,
+    /// Open spans, by subscriber and id.
+    open: HashMap<(usize, u64), usize>,
+    /// The spans that each thread is inside of, with their subscribers.
+    inside: HashMap<ThreadId, Vec<(usize, usize)>>,
+    asked: u64,
+    last_id: u64,
+    pub(crate) exported: Vec<Record>,
+}
+
+struct Entry {
+    place: Place,
+    /// The context that it begins in.
+    base: Context,
+    /// It is below a dropped root, and keeps to it.
+    bound: bool,
+    last_left: Option<u64>,
+    record: Record,
+}
+
+/// What is known of a span's trace.
+#[derive(Clone)]
+enum Place {
+    NotStarted,
+    /// With the span's own context.
+    Kept(Context),
+    Dropped(Context),
+}
+
+thread_local! {
+    static GUARDS: RefCell<Vec<(usize, ContextGuard)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Reference {
+    /// One layer for each subscriber.
+    pub(crate) fn new(rules: Rules, subscribers: usize) -> (Vec<Reference>, Shared) {
+        let book = Arc::new(Mutex::new(Book {
+            rules,
+            now: 0,
+            entries: Vec::new(),
+            open: HashMap::new(),
+            inside: HashMap::new(),
+            asked: 0,
+            last_id: 1 << 32,
+            exported: Vec::new(),
+        }));
+        ((0..subscribers).map(|subscriber| Reference { book: book.clone(), subscriber }).collect(), book)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap()
+    }
+
+    fn find(&self, id: &tracing::Id) -> Option<usize> {
+        self.lock().open.get(&(self.subscriber, id.into_u64())).copied()
+    }
+
+    // --- The methods of the extension trait.
+
+    pub(crate) fn set_parent(&self, id: &tracing::Id, parent: Context) -> Result<(), ()> {
+        let Some(at) = self.find(id) else {
+            return if self.lock().rules.is_stock { Ok(()) } else { Err(()) };
+        };
+        let mut book = self.lock();
+        let is_bound = book.entries[at].bound && !book.rules.is_stock;
+        let entry = &mut book.entries[at];
+        if is_bound || !matches!(entry.place, Place::NotStarted) {
+            return Err(());
+        }
+        entry.base = parent;
+        Ok(())
+    }
+
+    pub(crate) fn context(&self, id: &tracing::Id) -> Context {
+        let Some(at) = self.find(id) else { return Context::new() };
+        self.start(at);
+        let book = self.lock();
+        match (&book.entries[at].place, book.rules.context) {
+            (Place::NotStarted, _) | (Place::Dropped(_), ContextMode::Off) => Context::new(),
+            (Place::Kept(context), ContextMode::Off) => {
+                Context::new().with_remote_span_context(context.span().span_context().clone())
+            }
+            (Place::Kept(context) | Place::Dropped(context), _) => context.clone(),
+        }
+    }
+
+    pub(crate) fn change(&self, id: &tracing::Id, f: impl FnOnce(&mut Record)) {
+        if let Some(at) = self.find(id) {
+            self.lock().change(at, f);
+        }
+    }
+
+    /// The span's place in its trace is settled.
+    fn start(&self, at: usize) {
+        let mut book = self.lock();
+        let entry = &book.entries[at];
+        if !matches!(entry.place, Place::NotStarted) {
+            return;
+        }
+        let base = entry.base.clone();
+        let parent = base.span().span_context().clone();
+        let keep = if parent.is_valid() { parent.is_sampled() } else { book.ask() };
+        let trace = if parent.is_valid() { parent.trace_id() } else { TraceId::from(u128::from(book.id())) };
+        let span = SpanId::from(book.id());
+        let flags = if keep { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+        let own = SpanContext::new(trace, span, flags, false, parent.trace_state().clone());
+        let place = match (keep, book.rules.context) {
+            (false, _) => Place::Dropped(base.with_remote_span_context(own.clone())),
+            (true, ContextMode::Recording) => {
+                let span = Recording { book: Arc::downgrade(&self.book), at, context: own.clone() };
+                Place::Kept(base.with_span(span))
+            }
+            (true, _) => Place::Kept(base.with_remote_span_context(own.clone())),
+        };
+        let entry = &mut book.entries[at];
+        entry.place = place;
+        entry.record.ids = Mention::of(&own);
+        entry.record.state = own.trace_state().header();
+        entry.record.parent = parent.is_valid().then(|| Mention::of(&parent));
+        entry.record.parent_is_remote = parent.is_remote();
+    }
+
+    /// The context that a new span begins in, and whether it is bound to the dropped root that it begins below.
+    fn surroundings(&self, attributes: &tracing::span::Attributes<'_>) -> (Context, bool) {
+        if let Some(parent) = attributes.parent() {
+            // A parent that a filter hides from the layer is none.
+            let Some(at) = self.find(parent) else { return (Context::new(), false) };
+            self.start(at);
+            return match &self.lock().entries[at].place {
+                Place::NotStarted => (Context::new(), false),
+                Place::Kept(context) => (context.clone(), false),
+                Place::Dropped(context) => (context.clone(), true),
+            };
+        }
+        if !attributes.is_contextual() {
+            return (Context::new(), false);
+        }
+        let current = Context::current();
+        let book = self.lock();
+        let innermost = book.innermost(self.subscriber).map(|at| book.entries[at].place.clone());
+        match (innermost, book.rules.context) {
+            (Some(Place::Kept(context)), ContextMode::Off) => (context, false),
+            (Some(Place::Dropped(context)), ContextMode::Off) => (context, true),
+            (Some(Place::Dropped(context)), _) => {
+                let is_current = context.span().span_context() == current.span().span_context();
+                (current, is_current && !is_outward(attributes.metadata()))
+            }
+            _ => (current, false),
+        }
+    }
+}
+
+impl Book {
+    fn ask(&mut self) -> bool {
+        self.asked += 1;
+        self.rules.keep_every != 0 && (self.asked - 1) % self.rules.keep_every == 0
+    }
+
+    fn id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    fn innermost(&self, subscriber: usize) -> Option<usize> {
+        let inside = self.inside.get(&std::thread::current().id())?;
+        inside.iter().rev().find(|(owner, _)| *owner == subscriber).map(|(_, at)| *at)
+    }
+
+    /// Changes what is recorded of a span that is open, and not dropped.
+    fn change(&mut self, at: usize, f: impl FnOnce(&mut Record)) {
+        let entry = &mut self.entries[at];
+        if entry.record.end.is_none() && !matches!(entry.place, Place::Dropped(_)) {
+            f(&mut entry.record);
+        }
+    }
+}
+
+/// Whether spans like this one speak with other processes.
+fn is_outward(metadata: &tracing::Metadata<'_>) -> bool {
+    metadata.fields().iter().any(|field| field.name() == "otel.kind")
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Reference {
+    fn register_callsite(&self, _: &'static tracing::Metadata<'static>) -> tracing::subscriber::Interest {
+        if self.lock().rules.refuses {
+            tracing::subscriber::Interest::sometimes()
+        } else {
+            tracing::subscriber::Interest::always()
+        }
+    }
+
+    fn enabled(&self, metadata: &tracing::Metadata<'_>, _: LayerContext<'_, S>) -> bool {
+        let book = self.lock();
+        if !book.rules.refuses || !metadata.is_span() || is_outward(metadata) {
+            return true;
+        }
+        // The span that the thread entered last, of all subscribers.
+        let last = book.inside.get(&std::thread::current().id()).and_then(|inside| inside.last());
+        !last.is_some_and(|(owner, at)| {
+            *owner == self.subscriber && matches!(book.entries[*at].place, Place::Dropped(_))
+        })
+    }
+
+    fn on_new_span(
+        &self,
+        attributes: &tracing::span::Attributes<'_>,
+        id: &tracing::Id,
+        _: LayerContext<'_, S>,
+    ) {
+        let (base, bound) = self.surroundings(attributes);
+        let mut book = self.lock();
+        let mut record = Record::new(attributes.metadata().name(), book.now);
+        attributes.record(&mut Fields { record: &mut record });
+        let at = book.entries.len();
+        book.entries.push(Entry { place: Place::NotStarted, base, bound, last_left: None, record });
+        book.open.insert((self.subscriber, id.into_u64()), at);
+    }
+
+    fn on_enter(&self, id: &tracing::Id, _: LayerContext<'_, S>) {
+        let Some(at) = self.find(id) else { return };
+        self.start(at);
+        let mut book = self.lock();
+        book.inside.entry(std::thread::current().id()).or_default().push((self.subscriber, at));
+        let context = match &book.entries[at].place {
+            Place::Kept(context) | Place::Dropped(context) if book.rules.context != ContextMode::Off => {
+                Some(context.clone())
+            }
+            _ => None,
+        };
+        drop(book);
+        if let Some(context) = context {
+            let guard = context.attach();
+            GUARDS.with_borrow_mut(|guards| guards.push((at, guard)));
+        }
+    }
+
+    fn on_exit(&self, id: &tracing::Id, _: LayerContext<'_, S>) {
+        let Some(at) = self.find(id) else { return };
+        let guard = GUARDS.with_borrow_mut(|guards| {
+            let place = guards.iter().rposition(|(of, _)| *of == at)?;
+            Some(guards.remove(place))
+        });
+        drop(guard);
+        let mut book = self.lock();
+        let now = book.now;
+        book.entries[at].last_left = Some(now);
+        if let Some(inside) = book.inside.get_mut(&std::thread::current().id())
+            && let Some(place) = inside.iter().rposition(|own| *own == (self.subscriber, at))
+        {
+            inside.remove(place);
+        }
+    }
+
+    fn on_record(&self, id: &tracing::Id, values: &tracing::span::Record<'_>, _: LayerContext<'_, S>) {
+        self.change(id, |record| values.record(&mut Fields { record }));
+    }
+
+    fn on_follows_from(&self, id: &tracing::Id, follows: &tracing::Id, _: LayerContext<'_, S>) {
+        let (Some(at), Some(from)) = (self.find(id), self.find(follows)) else { return };
+        self.start(from);
+        let mut book = self.lock();
+        let to = book.entries[from].record.ids;
+        book.change(at, |record| record.links.push(Link { to, attributes: BTreeMap::new() }));
+    }
+
+    fn on_event(&self, event: &tracing::Event<'_>, _: LayerContext<'_, S>) {
+        let at = if event.is_contextual() {
+            self.lock().innermost(self.subscriber)
+        } else {
+            event.parent().and_then(|parent| self.find(parent))
+        };
+        let Some(at) = at else { return };
+        let mut fields = Record::new("", 0);
+        event.record(&mut Fields { record: &mut fields });
+        self.lock().change(at, |record| {
+            if *event.metadata().level() == tracing::Level::ERROR {
+                record.raise(&Status::error(""));
+            }
+            record.events.push((fields.name, fields.attributes));
+        });
+    }
+
+    fn on_close(&self, id: tracing::Id, _: LayerContext<'_, S>) {
+        let Some(at) = self.find(&id) else { return };
+        self.start(at);
+        let mut book = self.lock();
+        book.open.remove(&(self.subscriber, id.into_u64()));
+        let now = book.now;
+        let entry = &mut book.entries[at];
+        entry.record.end = Some(entry.last_left.unwrap_or(now));
+        if matches!(entry.place, Place::Kept(_)) {
+            let record = entry.record.clone();
+            book.exported.push(record);
+        }
+    }
+}
+
+/// Takes the fields of spans and events.
+struct Fields<'a> {
+    record: &'a mut Record,
+}
+
+impl Fields<'_> {
+    fn text(&mut self, name: &str, value: String) {
+        match name {
+            "otel.name" | "message" => self.record.name = value,
+            "otel.kind" => self.record.kind = value,
+            name => {
+                self.record.attributes.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+impl Visit for Fields<'_> {
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.text(field.name(), value.to_string());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.text(field.name(), value.to_string());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field.name(), format!("{value:?}"));
+    }
+}
+
+/// A kept span, as the OpenTelemetry API sees it.
+#[derive(Debug)]
+struct Recording {
+    book: Weak<Mutex<Book>>,
+    at: usize,
+    context: SpanContext,
+}
+
+impl fmt::Debug for Book {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Book")
+    }
+}
+
+impl Recording {
+    fn change(&self, f: impl FnOnce(&mut Record)) {
+        if let Some(book) = self.book.upgrade() {
+            book.lock().unwrap().change(self.at, f);
+        }
+    }
+}
+
+impl Span for Recording {
+    fn add_event_with_timestamp<T>(&mut self, _: T, _: SystemTime, _: Vec<KeyValue>)
+    where
+        T: Into<std::borrow::Cow<'static, str>>,
+    {
+    }
+
+    fn span_context(&self) -> &SpanContext {
+        &self.context
+    }
+
+    fn is_recording(&self) -> bool {
+        true
+    }
+
+    fn set_attribute(&mut self, attribute: KeyValue) {
+        self.change(|record| {
+            record.attributes.insert(attribute.key.to_string(), attribute.value.to_string());
+        });
+    }
+
+    fn set_status(&mut self, _: Status) {}
+
+    fn update_name<T>(&mut self, _: T)
+    where
+        T: Into<std::borrow::Cow<'static, str>>,
+    {
+    }
+
+    fn add_link(&mut self, _: SpanContext, _: Vec<KeyValue>) {}
+
+    fn end_with_timestamp(&mut self, _: SystemTime) {}
+}

@@ -1,0 +1,337 @@
+//! Subscribers with a layer on them, and what a program needs of it: ours, tracing-opentelemetry's, or the reference.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock};
+use opentelemetry::propagation::{Injector, TextMapCompositePropagator, TextMapPropagator as _};
+use opentelemetry::trace::{
+    SpanContext, SpanKind, Status, TraceContextExt as _, TraceState, TracerProvider as _,
+};
+use opentelemetry::{Context, KeyValue, TraceId};
+use opentelemetry_sdk::trace::{
+    SamplingDecision, SamplingResult, SdkTracer, SdkTracerProvider, ShouldSample,
+};
+use tracing::{Dispatch, Span, Subscriber};
+use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+use super::compare::{Link, Mention, Record, Seen};
+use super::reference::{Book, Reference, Rules};
+use crate::support::{Collector, TIMEOUT, start};
+
+/// The settings that programs run with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) dropped_spans: DroppedSpans,
+    pub(crate) context: ContextMode,
+    /// The stock extension trait is called, by feature `bridge`.
+    pub(crate) bridge: bool,
+    /// Of traces that begin here, the first of so many is kept; 0: none.
+    pub(crate) keep_every: u64,
+    pub(crate) subscribers: usize,
+    pub(crate) filter: Filter,
+}
+
+/// A filter for spans below the level INFO.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Filter {
+    None,
+    /// Of the layer alone: other layers see the spans.
+    OnLayer,
+    /// Of the whole subscriber.
+    Beside,
+}
+
+/// The time that passes with each step.
+const STEP: Duration = Duration::from_micros(1);
+
+pub(crate) struct World {
+    pub(crate) dispatches: Vec<Dispatch>,
+    pub(crate) subject: Subject,
+    propagator: TextMapCompositePropagator,
+    steps: AtomicU64,
+}
+
+pub(crate) enum Subject {
+    Stock { collector: Collector, _provider: SdkTracerProvider },
+    Ours { astracer: Astracer, collector: Collector, clock: ManualClock, bridge: bool },
+    Reference { book: Arc<Mutex<Book>> },
+}
+
+impl World {
+    pub(crate) fn ours(setup: Setup) -> World {
+        let (clock, hand) = Clock::manual(start());
+        let collector = Collector::default();
+        let sampler = match setup.keep_every {
+            0 => "never".to_owned(),
+            1 => "always".to_owned(),
+            n => format!("every:{n}"),
+        };
+        let astracer = Astracer::builder()
+            .with_sampler(sampler.parse().unwrap())
+            .with_dropped_spans(setup.dropped_spans)
+            .with_context_mode(setup.context)
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .with_clock(clock)
+            .with_exporter(collector.clone())
+            .build()
+            .unwrap();
+        let dispatches =
+            (0..setup.subscribers).map(|_| dispatch(astracer.layer.clone(), setup.filter)).collect();
+        let propagator = astracer.propagator();
+        let subject = Subject::Ours { astracer, collector, clock: hand, bridge: setup.bridge };
+        World { dispatches, subject, propagator, steps: AtomicU64::new(0) }
+    }
+
+    /// tracing-opentelemetry, with a sampler that asks as ours does. It has no settings but the filter.
+    pub(crate) fn stock(setup: Setup) -> World {
+        let collector = Collector::default();
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(Every { n: setup.keep_every, asked: Arc::default() })
+            .with_simple_exporter(collector.clone())
+            .build();
+        let dispatches = (0..setup.subscribers)
+            .map(|_| match setup.filter {
+                Filter::None => Dispatch::new(Registry::default().with(stock_layer(&provider))),
+                Filter::OnLayer => {
+                    let layer = stock_layer(&provider).with_filter(LevelFilter::INFO);
+                    Dispatch::new(Registry::default().with(Idle).with(layer))
+                }
+                Filter::Beside => {
+                    Dispatch::new(Registry::default().with(stock_layer(&provider)).with(LevelFilter::INFO))
+                }
+            })
+            .collect();
+        let propagator = Astracer::builder().build().unwrap().propagator();
+        let subject = Subject::Stock { collector, _provider: provider };
+        World { dispatches, subject, propagator, steps: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn reference(setup: Setup, is_stock: bool) -> World {
+        let rules = Rules {
+            context: setup.context,
+            refuses: setup.dropped_spans == DroppedSpans::Disabled,
+            keep_every: setup.keep_every,
+            is_stock,
+        };
+        let (layers, book) = Reference::new(rules, setup.subscribers);
+        let dispatches = layers.into_iter().map(|layer| dispatch(layer, setup.filter)).collect();
+        let propagator = Astracer::builder().build().unwrap().propagator();
+        World { dispatches, subject: Subject::Reference { book }, propagator, steps: AtomicU64::new(0) }
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&self) -> u64 {
+        let now = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
+        match &self.subject {
+            Subject::Ours { clock, .. } => clock.advance(STEP),
+            Subject::Reference { book } => book.lock().unwrap().now = now,
+            // It has the machine's clock.
+            Subject::Stock { .. } => {}
+        }
+        now
+    }
+
+    /// The context as it is seen in the process, and in the headers of a call.
+    pub(crate) fn seen(&self, context: &Context) -> Seen {
+        let mut headers = Headers::default();
+        self.propagator.inject_context(context, &mut headers);
+        let ids = Seen::parse(headers.0.get("traceparent").map(String::as_str));
+        Seen::of(context, (ids, headers.0.remove("tracestate").unwrap_or_default()))
+    }
+
+    /// The spans exported since this was last called.
+    pub(crate) fn take_exported(&self) -> Vec<Record> {
+        match &self.subject {
+            Subject::Ours { astracer, collector, .. } => {
+                astracer.handle.flush(TIMEOUT).unwrap();
+                collector.take().iter().map(|span| Record::of(span, start(), STEP)).collect()
+            }
+            Subject::Stock { collector, .. } => {
+                let origin = std::time::SystemTime::UNIX_EPOCH;
+                collector
+                    .take()
+                    .iter()
+                    .map(|span| Record::of(span, origin, Duration::from_nanos(1)))
+                    .collect()
+            }
+            Subject::Reference { book } => std::mem::take(&mut book.lock().unwrap().exported),
+        }
+    }
+
+    /// tracing-opentelemetry waits for itself for ever, if a span follows from itself.
+    pub(crate) fn may_follow(&self, span: &Span, other: &Span) -> bool {
+        match &self.subject {
+            Subject::Ours { .. } => true,
+            Subject::Reference { book } => !book.lock().unwrap().rules.is_stock || span.id() != other.id(),
+            Subject::Stock { .. } => span.id() != other.id(),
+        }
+    }
+
+    pub(crate) fn flush(&self) {
+        if let Subject::Ours { astracer, .. } = &self.subject {
+            astracer.handle.flush(TIMEOUT).unwrap();
+        }
+    }
+
+    // --- The methods of the extension trait.
+
+    pub(crate) fn set_parent(&self, span: &Span, parent: Context) -> Result<(), String> {
+        match &self.subject {
+            Subject::Stock { .. } | Subject::Ours { bridge: true, .. } => {
+                tracing_opentelemetry::OpenTelemetrySpanExt::set_parent(span, parent)
+                    .map_err(|error| format!("{error:?}"))
+            }
+            Subject::Ours { .. } => astracer_sdk::OpenTelemetrySpanExt::set_parent(span, parent)
+                .map_err(|error| format!("{error:?}")),
+            Subject::Reference { .. } => with_reference(span, |layer, id| {
+                layer.set_parent(id, parent).map_err(|()| "AlreadyStarted".to_owned())
+            })
+            .unwrap_or(Err("SpanDisabled".to_owned())),
+        }
+    }
+
+    pub(crate) fn context(&self, span: &Span) -> Context {
+        match &self.subject {
+            Subject::Stock { .. } | Subject::Ours { bridge: true, .. } => {
+                tracing_opentelemetry::OpenTelemetrySpanExt::context(span)
+            }
+            Subject::Ours { .. } => astracer_sdk::OpenTelemetrySpanExt::context(span),
+            Subject::Reference { .. } => with_reference(span, Reference::context).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn set_attribute(&self, span: &Span, key: &'static str, value: i64) {
+        match &self.subject {
+            Subject::Stock { .. } | Subject::Ours { bridge: true, .. } => {
+                tracing_opentelemetry::OpenTelemetrySpanExt::set_attribute(span, key, value);
+            }
+            Subject::Ours { .. } => astracer_sdk::OpenTelemetrySpanExt::set_attribute(span, key, value),
+            Subject::Reference { .. } => change(span, |record| {
+                record.attributes.insert(key.to_owned(), value.to_string());
+            }),
+        }
+    }
+
+    pub(crate) fn set_status(&self, span: &Span, status: Status) {
+        match &self.subject {
+            Subject::Stock { .. } | Subject::Ours { bridge: true, .. } => {
+                tracing_opentelemetry::OpenTelemetrySpanExt::set_status(span, status);
+            }
+            Subject::Ours { .. } => astracer_sdk::OpenTelemetrySpanExt::set_status(span, status),
+            Subject::Reference { .. } => change(span, |record| record.raise(&status)),
+        }
+    }
+
+    pub(crate) fn add_event(&self, span: &Span, name: &'static str, n: i64) {
+        let pairs = vec![KeyValue::new("n", n)];
+        match &self.subject {
+            Subject::Stock { .. } | Subject::Ours { bridge: true, .. } => {
+                tracing_opentelemetry::OpenTelemetrySpanExt::add_event(span, name, pairs);
+            }
+            Subject::Ours { .. } => astracer_sdk::OpenTelemetrySpanExt::add_event(span, name, pairs),
+            Subject::Reference { .. } => change(span, |record| {
+                let pairs = [("n".to_owned(), n.to_string())].into();
+                record.events.push((name.to_owned(), pairs));
+            }),
+        }
+    }
+
+    pub(crate) fn add_link(&self, span: &Span, to: &SpanContext) {
+        match &self.subject {
+            Subject::Stock { .. } | Subject::Ours { bridge: true, .. } => {
+                tracing_opentelemetry::OpenTelemetrySpanExt::add_link(span, to.clone());
+            }
+            Subject::Ours { .. } => astracer_sdk::OpenTelemetrySpanExt::add_link(span, to.clone()),
+            Subject::Reference { .. } => change(span, |record| {
+                record.links.push(Link { to: Mention::of(to), attributes: Default::default() });
+            }),
+        }
+    }
+}
+
+fn with_reference<T>(span: &Span, f: impl FnOnce(&Reference, &tracing::Id) -> T) -> Option<T> {
+    span.with_subscriber(|(id, dispatch)| Some(f(dispatch.downcast_ref::<Reference>()?, id))).flatten()
+}
+
+fn change(span: &Span, f: impl FnOnce(&mut Record)) {
+    with_reference(span, |layer, id| layer.change(id, f));
+}
+
+/// Sees all spans, so that a filter of the other layer alone does not make them disappear.
+struct Idle;
+
+impl<S: Subscriber> Layer<S> for Idle {}
+
+fn dispatch<L>(layer: L, filter: Filter) -> Dispatch
+where
+    L: Layer<Registry> + Layer<tracing_subscriber::layer::Layered<Idle, Registry>> + Send + Sync + 'static,
+    Registry: for<'a> LookupSpan<'a>,
+{
+    match filter {
+        Filter::None => Dispatch::new(Registry::default().with(layer)),
+        Filter::OnLayer => {
+            Dispatch::new(Registry::default().with(Idle).with(layer.with_filter(LevelFilter::INFO)))
+        }
+        Filter::Beside => Dispatch::new(Registry::default().with(layer).with(LevelFilter::INFO)),
+    }
+}
+
+fn stock_layer<S>(provider: &SdkTracerProvider) -> OpenTelemetryLayer<S, SdkTracer>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    OpenTelemetryLayer::new(provider.tracer("stock"))
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false)
+}
+
+/// Keeps every nth trace that begins here, and follows parents.
+#[derive(Clone, Debug)]
+struct Every {
+    n: u64,
+    asked: Arc<AtomicU64>,
+}
+
+impl ShouldSample for Every {
+    fn should_sample(
+        &self,
+        parent: Option<&Context>,
+        _: TraceId,
+        _: &str,
+        _: &SpanKind,
+        _: &[KeyValue],
+        _: &[opentelemetry::trace::Link],
+    ) -> SamplingResult {
+        let parent = parent.map(|parent| parent.span().span_context().clone());
+        let (keep, trace_state) = match parent.filter(SpanContext::is_valid) {
+            Some(parent) => (parent.is_sampled(), parent.trace_state().clone()),
+            None => (
+                self.n != 0 && self.asked.fetch_add(1, Ordering::Relaxed) % self.n == 0,
+                TraceState::default(),
+            ),
+        };
+        let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };
+        SamplingResult { decision, attributes: Vec::new(), trace_state }
+    }
+}
+
+#[derive(Default)]
+struct Headers(HashMap<String, String>);
+
+impl Injector for Headers {
+    fn set(&mut self, key: &str, value: String) {
+        self.0.insert(key.to_owned(), value);
+    }
+}
