@@ -130,6 +130,7 @@ fn span<'a>(data: &'a SpanData, resource: &Arc<Resource>, scope: Arc<Scope>) -> 
         trace_state: trace_state(context),
         flags: flags(context, data.parent_span_is_remote),
         shared: false,
+        follows: false,
         resource: Arc::clone(resource),
         scope,
     }

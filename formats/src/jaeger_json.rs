@@ -6,7 +6,7 @@
 //!
 //! | Jaeger | here |
 //! |---|---|
-//! | `references` of type `CHILD_OF` in the same trace, in order; without any, `parentSpanID`; without that, the first `FOLLOWS_FROM` in the same trace | parents |
+//! | `references` of type `CHILD_OF` in the same trace, in order; without any, `parentSpanID`; without that, the first `FOLLOWS_FROM` in the same trace | parents; the last sets `follows` |
 //! | all other references | links; those of type `CHILD_OF` carry the attribute `opentracing.ref_type` = `child_of` |
 //! | `startTime`, `duration` in microseconds | start, end |
 //! | tag `span.kind` | kind |

@@ -51,6 +51,8 @@ pub struct Span<'a> {
     pub flags: u32,
     /// True for the server's half of an id that client and server share (Zipkin's B3 model).
     pub shared: bool,
+    /// True if the first parent did not wait for this span (OpenTracing's FOLLOWS_FROM).
+    pub follows: bool,
     /// The process that emitted the span.
     pub resource: Arc<Resource>,
     /// The instrumentation library that emitted the span.
@@ -228,6 +230,7 @@ impl<'a> Span<'a> {
             trace_state: Cow::Borrowed(""),
             flags: 0,
             shared: false,
+            follows: false,
             resource,
             scope,
         }
@@ -277,6 +280,7 @@ impl<'a> Span<'a> {
             trace_state: Cow::Owned(self.trace_state.into_owned()),
             flags: self.flags,
             shared: self.shared,
+            follows: self.follows,
             resource: self.resource,
             scope: self.scope,
         }

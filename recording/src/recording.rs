@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::intern::{Interner, Symbol};
+use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Place, Problems};
 use astracer_model::span::{Span, SpanKind, Status};
@@ -53,6 +54,7 @@ struct SpanRow {
     kind: SpanKind,
     status: Status,
     shared: bool,
+    follows: bool,
 }
 
 /// One trace: a range of [`Recording::order`].
@@ -72,11 +74,17 @@ pub struct Recording {
     services: Interner,
     labels: Labels,
     files: Vec<Arc<str>>,
+    /// The format of each of `files`, where the reader said it.
+    formats: Vec<Option<Format>>,
     spans: Vec<SpanRow>,
     /// Parents after the first, for spans with several.
     more_parents: HashMap<u32, Box<[SpanId]>>,
     /// For each span its set in `labels`; empty if [`Keep::labels`] names no attribute.
     span_labels: Vec<Symbol>,
+    /// Texts that `span_trace_states` refers to.
+    trace_states: Interner,
+    /// For each span its tracestate; empty unless [`Keep::trace_states`].
+    span_trace_states: Vec<Symbol>,
     /// Complete spans, parallel to `spans`; empty unless [`Keep::full`] is set.
     full: Vec<Span<'static>>,
     /// Span indices, grouped by trace and ordered by start within a trace.

@@ -175,6 +175,7 @@ pub(crate) fn full_in_the_model() -> Span<'static> {
         trace_state: "ot=th:8,a=b".into(),
         flags: 0x301,
         shared: false,
+        follows: false,
         resource: Arc::new(ModelResource {
             attributes: vec![of("service.instance.id", Int(7)), text("service.name", "shop")],
             dropped_attributes: 0,

@@ -134,6 +134,7 @@ fn refer(span: &mut Span<'_>, references: &[Reference], parent_id: Option<Id<Spa
             (true, false) => continue,
             (true, true) if parents.is_empty() => {
                 parents.push(span_id.id);
+                span.follows = true;
                 continue;
             }
             _ => {}

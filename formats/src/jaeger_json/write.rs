@@ -218,7 +218,8 @@ fn write_span(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId, process: us
 fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
     for (index, &parent) in span.parents.iter().enumerate() {
         comma(out, index);
-        write_reference(out, "CHILD_OF", trace_id, parent);
+        let follows = index == 0 && span.follows;
+        write_reference(out, if follows { FOLLOWS_FROM } else { "CHILD_OF" }, trace_id, parent);
     }
     for (index, link) in span.links.iter().enumerate() {
         comma(out, span.parents.len() + index);

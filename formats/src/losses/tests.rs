@@ -63,6 +63,7 @@ fn plain() -> Span<'static> {
         trace_state: "ot=th:8".into(),
         flags: 0,
         shared: false,
+        follows: false,
         resource: Arc::new(Resource::service("shop")),
         scope: Arc::new(Scope { name: "lib".into(), version: "1".into(), ..Scope::default() }),
     }

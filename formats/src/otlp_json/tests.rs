@@ -77,6 +77,7 @@ fn full() -> (Span<'static>, &'static str) {
         trace_state: "ot=th:8".into(),
         flags: 257,
         shared: true,
+        follows: false,
         resource: Arc::new(Resource {
             attributes: vec![Attribute::new("service.name", "s")],
             dropped_attributes: 6,

@@ -92,7 +92,8 @@ fn assert_same(whole: &Collected, cut: &Collected, piece: usize) {
 }
 
 fn join(collected: &Collected) {
-    let mut intake = Intake::new(Keep { full: true, labels: vec!["http.method".to_owned()] });
+    let mut intake =
+        Intake::new(Keep { full: true, labels: vec!["http.method".to_owned()], trace_states: true });
     for item in &collected.spans {
         intake.span(item.span.clone(), Record { bytes: &item.record, place: &item.place });
     }

@@ -13,6 +13,7 @@ use super::labels::Labels;
 use super::{NO_TIME, NONE, Recording, SpanRow, join};
 use crate::intern::Symbol;
 use astracer_formats::otlp_proto::otlp_size;
+use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Place, Problem, ProblemKind, Problems};
 use astracer_model::sink::{Record, Sink};
@@ -32,6 +33,8 @@ pub struct Keep {
     pub full: bool,
     /// Keep the values of these attributes, of the span, else of its resource; of several the last.
     pub labels: Vec<String>,
+    /// Keep tracestates, which hold the thresholds of samplers.
+    pub trace_states: bool,
 }
 
 /// A file that was skipped because it contains no traces.
@@ -58,6 +61,8 @@ pub struct Intake<'c> {
     trace_numbers: HashTable<u32>,
     hasher: RandomState,
     text: String,
+    /// The file that is being read, and its format.
+    file_format: Option<(Arc<str>, Format)>,
     pub(super) trace_ids: Vec<TraceId>,
     pub(super) recording: Recording,
 }
@@ -84,6 +89,7 @@ impl<'c> Intake<'c> {
             trace_numbers: HashTable::new(),
             hasher: RandomState::default(),
             text: String::new(),
+            file_format: None,
             trace_ids: Vec::new(),
             recording,
         }
@@ -160,10 +166,12 @@ impl<'c> Intake<'c> {
         })
     }
 
-    fn file(&mut self, place: &Place) -> u32 {
+    fn file_number(&mut self, place: &Place) -> u32 {
         let files = &mut self.recording.files;
         if files.last().is_none_or(|last| !Arc::ptr_eq(last, &place.file)) {
             files.push(Arc::clone(&place.file));
+            let told = self.file_format.as_ref().filter(|(file, _)| Arc::ptr_eq(file, &place.file));
+            self.recording.formats.push(told.map(|&(_, format)| format));
         }
         (files.len() - 1) as u32
     }
@@ -236,10 +244,11 @@ impl Sink for Intake<'_> {
             otlp_bytes: u32::try_from(otlp_size(&span)).unwrap_or(u32::MAX),
             line: u32::try_from(record.place.line).unwrap_or(u32::MAX),
             parent: NONE,
-            file: self.file(record.place),
+            file: self.file_number(record.place),
             kind: span.kind,
             status: span.status,
             shared: span.shared,
+            follows: span.follows,
         };
         if span.parents.len() > 1 {
             let index = self.recording.spans.len() as u32;
@@ -249,10 +258,18 @@ impl Sink for Intake<'_> {
             let label = self.label(&span);
             self.recording.span_labels.push(label);
         }
+        if self.keep.trace_states {
+            let symbol = self.recording.trace_states.intern(&span.trace_state);
+            self.recording.span_trace_states.push(symbol);
+        }
         self.recording.spans.push(row);
         if self.keep.full {
             self.recording.full.push(span.into_owned());
         }
+    }
+
+    fn file(&mut self, file: &Arc<str>, format: Format) {
+        self.file_format = Some((Arc::clone(file), format));
     }
 
     fn problem(&mut self, problem: Problem) {

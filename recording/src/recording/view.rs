@@ -2,6 +2,7 @@
 
 use super::{NO_TIME, NONE, Recording, SpanRow, TraceRow};
 use crate::intern::Symbol;
+use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::{Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
@@ -56,6 +57,22 @@ impl<'r> SpanView<'r> {
     /// The index of this span, unique in its recording.
     pub fn index(self) -> u32 {
         self.index
+    }
+
+    /// The format of the file that it came from, if the reader said it.
+    pub fn format(self) -> Option<Format> {
+        self.recording.formats[self.row().file as usize]
+    }
+
+    /// True if its parent did not wait for it (OpenTracing's FOLLOWS_FROM).
+    pub fn follows(self) -> bool {
+        self.row().follows
+    }
+
+    /// Its tracestate; `None` unless the intake kept it.
+    pub fn trace_state(self) -> Option<&'r str> {
+        let symbol = *self.recording.span_trace_states.get(self.index as usize)?;
+        Some(self.recording.trace_states.name(symbol))
     }
 
     /// The span's id; not unique in a trace if recorders shared or duplicated it.

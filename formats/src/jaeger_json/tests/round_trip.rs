@@ -51,12 +51,13 @@ fn held(span: Span<'static>) -> Span<'static> {
         dropped_attributes: 0,
         ..link
     });
-    let mut parents = span.parents;
+    let (mut parents, mut follows) = (span.parents, span.follows);
     let mut links: Vec<_> = links.collect();
     if parents.is_empty()
         && let Some(near) = links.iter().position(|link| link.trace_id == span.trace_id)
     {
         parents.push(links.remove(near).span_id);
+        follows = true;
     }
     let events = span.events.into_iter().map(|event| Event {
         time: micros(event.time),
@@ -70,6 +71,7 @@ fn held(span: Span<'static>) -> Span<'static> {
     attributes.extend(span.scope.attributes.iter().cloned());
     Span {
         parents,
+        follows,
         links,
         start: span.start.map(micros),
         end: match (span.start, span.end) {
