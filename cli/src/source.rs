@@ -44,7 +44,7 @@ pub(crate) fn once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<(
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Reading {
     /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto, jaeger-json,
-    /// zipkin-json, htrace, nezha-csv.
+    /// zipkin-json, htrace, nezha-csv, xtrace-json.
     #[arg(long, value_name = "FORMAT", help_heading = "Reading")]
     pub(crate) format: Option<Format>,
 

@@ -1,4 +1,4 @@
-//! Readers and writers of trace formats: OTLP (JSON, protobuf), Jaeger, Zipkin v2, HTrace and Nezha's CSV.
+//! Readers and writers of trace formats: OTLP (JSON, protobuf), Jaeger, Zipkin v2, HTrace, Nezha's CSV and X-Trace.
 //!
 //! A reader takes one uncompressed stream of a known [`Format`] and hands spans and problems to a
 //! [`Sink`](astracer_model::Sink). This crate opens no file and no archive, joins no traces, and prints nothing.
@@ -37,6 +37,7 @@ mod plain_json;
 mod reuse;
 mod varint;
 mod window;
+pub mod xtrace_json;
 pub mod zipkin_json;
 
 /// Bounds on the memory and stack that reading one record may use.
@@ -66,6 +67,7 @@ pub fn read(format: Format, input: &mut dyn BufRead, file: &Arc<str>, limits: &L
         Format::ZipkinJson => zipkin_json::read(input, file, limits, sink),
         Format::HTrace => htrace::read(input, file, limits, sink),
         Format::NezhaCsv => nezha_csv::read(input, file, limits, sink),
+        Format::XTraceJson => xtrace_json::read(input, file, limits, sink),
     }
 }
 
@@ -77,7 +79,7 @@ pub fn writer<'w>(format: Format, out: Box<dyn Write + 'w>) -> Option<Box<dyn Tr
         Format::JaegerJson => Some(Box::new(jaeger_json::Writer::new(out))),
         Format::ZipkinJson => Some(Box::new(zipkin_json::Writer::new(out))),
         Format::HTrace => Some(Box::new(htrace::Writer::new(out))),
-        Format::NezhaCsv => None,
+        Format::NezhaCsv | Format::XTraceJson => None,
     }
 }
 

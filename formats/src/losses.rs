@@ -92,7 +92,7 @@ impl Losses {
             Format::ZipkinJson => zipkin_json::losses(span, &mut found),
             Format::HTrace => htrace::losses(span, &mut found),
             Format::OtlpJson | Format::OtlpProto => otlp::losses(span, &mut found),
-            Format::NezhaCsv => {}
+            Format::NezhaCsv | Format::XTraceJson => {}
         }
         for loss in found.iter() {
             self.spans[loss as usize] += 1;

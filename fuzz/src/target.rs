@@ -23,6 +23,7 @@ pub const ALL: &[Target] = &[
     Target { name: "zipkin_json", run: |data| reader::check(Format::ZipkinJson, data) },
     Target { name: "htrace", run: |data| reader::check(Format::HTrace, data) },
     Target { name: "nezha_csv", run: |data| reader::check(Format::NezhaCsv, data) },
+    Target { name: "xtrace_json", run: |data| reader::check(Format::XTraceJson, data) },
     Target { name: "source", run: source::check },
     Target { name: "sampler_config", run: samplers::check_config },
     Target { name: "tracestate", run: samplers::check_tracestate },

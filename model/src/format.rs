@@ -22,12 +22,21 @@ pub enum Format {
     HTrace,
     /// Nezha's span CSV.
     NezhaCsv,
+    /// X-Trace reports: executions, each with a list of events.
+    XTraceJson,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: &'static [Self] =
-        &[Self::OtlpJson, Self::OtlpProto, Self::JaegerJson, Self::ZipkinJson, Self::HTrace, Self::NezhaCsv];
+    pub const ALL: &'static [Self] = &[
+        Self::OtlpJson,
+        Self::OtlpProto,
+        Self::JaegerJson,
+        Self::ZipkinJson,
+        Self::HTrace,
+        Self::NezhaCsv,
+        Self::XTraceJson,
+    ];
 
     /// The name used on command lines and in reports.
     pub fn name(self) -> &'static str {
@@ -38,6 +47,7 @@ impl Format {
             Self::ZipkinJson => "zipkin-json",
             Self::HTrace => "htrace",
             Self::NezhaCsv => "nezha-csv",
+            Self::XTraceJson => "xtrace-json",
         }
     }
 }

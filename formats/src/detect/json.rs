@@ -38,6 +38,8 @@ impl Keys {
     const HTRACE_ID: Self = Self(1 << 8);
     const HTRACE_BEGIN: Self = Self(1 << 9);
     const HTRACE_DETAIL: Self = Self(1 << 10);
+    const XTRACE_ID: Self = Self(1 << 11);
+    const XTRACE_REPORTS: Self = Self(1 << 12);
 
     fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -63,7 +65,9 @@ impl Keys {
             (b"SpanID", Value::Number) => Self::HTRACE_ID,
             (b"Start", Value::Number) => Self::HTRACE_BEGIN,
             (b"traceId", Value::Text(_)) => Self::TRACE_ID[2],
-            (b"id", Value::Text(text)) if is_hex(text, 1..=16) => Self::ZIPKIN_ID,
+            (b"id", Value::Text(text)) if is_hex(text, 1..=16) => Self(Self::ZIPKIN_ID.0 | Self::XTRACE_ID.0),
+            (b"id", Value::Text(_)) => Self::XTRACE_ID,
+            (b"reports", Value::Open) => Self::XTRACE_REPORTS,
             (b"localEndpoint" | b"annotations" | b"binaryAnnotations", Value::Open) => Self::ZIPKIN_DETAIL,
             (b"timestamp" | b"duration", Value::Number) => Self::ZIPKIN_DETAIL,
             (b"a", Value::Text(text)) if is_hex(text, 32..=32) => Self::HTRACE_ID,
@@ -93,6 +97,8 @@ impl Keys {
             || self.all(&[Self::HTRACE_ID, Self::HTRACE_BEGIN, htrace_trace_id])
         {
             Some(Format::HTrace)
+        } else if self.all(&[Self::XTRACE_ID, Self::XTRACE_REPORTS]) {
+            Some(Format::XTraceJson)
         } else {
             None
         }

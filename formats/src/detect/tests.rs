@@ -100,6 +100,9 @@ fn other_files_get_a_reason() {
 #[test]
 fn nezha_is_known_by_its_columns_in_any_order() {
     let header = "TraceID,SpanID,ParentID,PodName,OperationName,StartTimeUnixNano,EndTimeUnixNano,Duration";
+    check(br#"[{"id":"small.json","reports":[{"X-Trace":["19"#, Some(Format::XTraceJson));
+    check(br#"{"id":"57C1C4A67A6A88FD","reports":["#, Some(Format::XTraceJson));
+    check(br#"{"reports":[1,2],"title":"sales"}"#, None);
     check(header.as_bytes(), Some(Format::NezhaCsv));
     check(format!("\u{feff}{header}\r\n1,2,3\r\n").as_bytes(), Some(Format::NezhaCsv));
     check(b"\"StartTimeUnixNano\", traceid ,\"SpanID\"\n", Some(Format::NezhaCsv));

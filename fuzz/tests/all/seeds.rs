@@ -55,6 +55,13 @@ fn nezha_seeds_hold_spans() {
 }
 
 #[test]
+fn xtrace_json_seeds_hold_events() {
+    check(Format::XTraceJson, "hadoop.json", 4, 0);
+    // A report without ids, an edge that is no id, a time that is none.
+    check(Format::XTraceJson, "every-field.json", 3, 3);
+}
+
+#[test]
 fn otlp_json_seeds_hold_spans() {
     check(Format::OtlpJson, "proto-example.json", 1, 0);
     check(Format::OtlpJson, "jaeger-example.json", 2, 0);

@@ -40,6 +40,7 @@ replays! {
     zipkin_json,
     htrace,
     nezha_csv,
+    xtrace_json,
     source,
     sampler_config,
     tracestate,
