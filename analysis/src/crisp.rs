@@ -1,0 +1,192 @@
+//! The rule of CRISP (Zhang et al., "CRISP: Critical Path Analysis of Large-Scale Microservice Architectures", USENIX ATC
+//! 2022), as its published tool computes it.
+//!
+//! It differs from a plain walk from the end in this: siblings may overlap by 1 % of their parent if nothing else
+//! happens in the overlap; the server's span of a clean call is not clipped; a child that encloses its parent is left
+//! out; and a span's time is its length less its children's on the path, whether or not these overlap.
+//!
+//! Segments cannot overlap, so here an earlier sibling ends where a later one begins. [`CriticalPath::exclusive`] has
+//! the tool's own times.
+
+use astracer_model::SpanKind;
+
+use crate::path::{Amount, CriticalPath, Segment};
+use crate::place::Adjusted;
+use crate::tree::{NO_HOST, NONE, Node, Tree};
+
+/// The share of the parent's length that may overlap.
+const OVERLAP_ALLOWED: f64 = 0.01;
+/// How much longer than its client's span a server's may be.
+const SERVER_LONGER_AT_MOST: f64 = 1.01;
+
+/// A span after CRISP fitted it. The length of a server's span can be less than from start to end: CRISP shortens it
+/// to the client's and leaves the end where it is.
+#[derive(Clone, Copy, Debug)]
+struct Fitted {
+    start: u64,
+    end: u64,
+    length: u64,
+}
+
+/// Working space, kept from trace to trace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crisp {
+    fitted: Vec<Option<Fitted>>,
+    /// Children by end, latest first.
+    sorted: Vec<u32>,
+    starts: Vec<u64>,
+    ends: Vec<u64>,
+    /// Nodes on the path, each with the part of the root's time that is its own and its children's.
+    stack: Vec<(u32, u64, u64)>,
+    exclusive: Vec<i128>,
+    on_path: Vec<u32>,
+}
+
+impl Crisp {
+    pub(crate) fn run(&mut self, tree: &Tree, path: &mut CriticalPath) {
+        path.adjusted = self.fit(tree);
+        self.exclusive.clear();
+        self.exclusive.resize(tree.nodes().len(), 0);
+        self.on_path.clear();
+        let root = tree.nodes()[Tree::ROOT as usize];
+        path.drag.push(Amount { node: Tree::ROOT, ns: root.length() });
+        self.stack.clear();
+        self.stack.push((Tree::ROOT, root.start, root.end));
+        while let Some((node, from, to)) = self.stack.pop() {
+            self.follow(tree, node, from, to, path);
+        }
+        // Segments of different spans do not overlap, and none is empty: their starts order them.
+        path.segments.sort_unstable_by_key(|segment| segment.start);
+        if path.segments.is_empty() {
+            path.segments.push(Segment { node: Tree::ROOT, start: root.start, end: root.end });
+        }
+        let exclusive = &self.exclusive;
+        let own = |&node: &u32| Amount { node, ns: exclusive[node as usize].max(0) as u64 };
+        path.exclusive.extend(self.on_path.iter().map(own));
+    }
+
+    /// Fits spans into their parents, from the root down.
+    fn fit(&mut self, tree: &Tree) -> Adjusted {
+        let mut adjusted = Adjusted::default();
+        let root = tree.nodes()[Tree::ROOT as usize];
+        self.fitted.clear();
+        self.fitted.push(Some(Fitted { start: root.start, end: root.end, length: root.length() }));
+        for node in &tree.nodes()[1..] {
+            let outer = self.fitted[node.parent as usize].filter(|_| !node.follows);
+            let inner = outer.and_then(|outer| {
+                let only_child = tree.children(node.parent).len() == 1;
+                fit(tree, node, outer, only_child)
+            });
+            match inner {
+                None => {
+                    adjusted.dropped_spans += 1;
+                    adjusted.dropped_ns += u128::from(if outer.is_some() { node.length() } else { 0 });
+                }
+                Some(inner) if inner.length < node.length() => {
+                    adjusted.clipped_spans += 1;
+                    adjusted.clipped_ns += u128::from(node.length() - inner.length);
+                }
+                Some(_) => {}
+            }
+            self.fitted.push(inner);
+        }
+        adjusted
+    }
+
+    /// Takes the children of a node that are on the path, and gives the node the time between them.
+    fn follow(&mut self, tree: &Tree, node: u32, from: u64, to: u64, path: &mut CriticalPath) {
+        let Some(own) = self.fitted[node as usize] else { return };
+        self.on_path.push(node);
+        self.exclusive[node as usize] += i128::from(own.length);
+        if tree.nodes()[node as usize].parent != NONE {
+            self.exclusive[tree.nodes()[node as usize].parent as usize] -= i128::from(own.length);
+        }
+        self.sort_children(tree, node);
+        let mut instant = to;
+        let mut later: Option<Fitted> = None;
+        for place in 0..self.sorted.len() {
+            let child = self.sorted[place];
+            let Some(fitted) = self.fitted[child as usize] else { continue };
+            if let Some(later) = later.filter(|later| !self.happens_before(own.length, &fitted, later)) {
+                path.slack.push(Amount { node: child, ns: later.end.saturating_sub(fitted.end) });
+                continue;
+            }
+            let next = self.sorted.get(place + 1).and_then(|&next| self.fitted[next as usize]);
+            let length = fitted.end - fitted.start;
+            let drag = next.map_or(length, |next| length.min(fitted.end.saturating_sub(next.end)));
+            path.drag.push(Amount { node: child, ns: drag });
+            later = Some(fitted);
+            // What a server's unclipped span has outside of its client's is not the client's time.
+            let (start, end) = (fitted.start.clamp(from, instant), fitted.end.clamp(from, instant));
+            path.segment(node, end, instant);
+            self.stack.push((child, start, end));
+            instant = start;
+        }
+        path.segment(node, from, instant);
+    }
+
+    /// Sorts the children that are left by end, latest first, and of equal ends the last in the input first.
+    fn sort_children(&mut self, tree: &Tree, node: u32) {
+        let fitted = &self.fitted;
+        let left = || tree.children(node).filter_map(|child| fitted[child as usize]);
+        self.starts.clear();
+        self.starts.extend(left().map(|child| child.start));
+        self.starts.sort_unstable();
+        self.ends.clear();
+        self.ends.extend(left().map(|child| child.end));
+        self.ends.sort_unstable();
+        self.sorted.clear();
+        self.sorted.extend(tree.children(node).filter(|&child| fitted[child as usize].is_some()));
+        let key = |&child: &u32| {
+            (fitted[child as usize].map(|fitted| fitted.end), tree.nodes()[child as usize].order)
+        };
+        self.sorted.sort_unstable_by_key(|child| std::cmp::Reverse(key(child)));
+    }
+
+    /// True if a sibling counts as ended when the other begins: if it did, or if they overlap a little and no other
+    /// sibling begins or ends within the overlap.
+    fn happens_before(&self, parent_length: u64, earlier: &Fitted, later: &Fitted) -> bool {
+        if earlier.end < later.start {
+            return true;
+        }
+        if earlier.end >= later.end || earlier.start >= later.start || parent_length == 0 {
+            return false;
+        }
+        let overlap = (earlier.end - later.start) as f64 / parent_length as f64;
+        let within = |times: &[u64]| {
+            times.partition_point(|&time| time <= earlier.end)
+                - times.partition_point(|&time| time < later.start)
+        };
+        overlap < OVERLAP_ALLOWED && within(&self.starts) + within(&self.ends) == 2
+    }
+}
+
+/// Fits one child into its parent; `None` if it is left out.
+fn fit(tree: &Tree, child: &Node, outer: Fitted, only_child: bool) -> Option<Fitted> {
+    let parent = &tree.nodes()[child.parent as usize];
+    let (start, end, length) = (child.start, child.end, child.length());
+    let acceptable = length as f64 <= SERVER_LONGER_AT_MOST * outer.length as f64;
+    if only_child && acceptable && is_call(tree, parent, child) {
+        return Some(Fitted { start, end, length: length.min(outer.length) });
+    }
+    if start >= outer.start && end <= outer.end {
+        Some(Fitted { start, end, length })
+    } else if start < outer.start && end <= outer.end && end > outer.start {
+        Some(Fitted { start: outer.start, end, length: end - outer.start })
+    } else if start >= outer.start && end > outer.end && start < outer.end {
+        Some(Fitted { start, end: outer.end, length: outer.end - start })
+    } else {
+        None
+    }
+}
+
+/// True if the child is the server's side of a call by its parent, which has no other child.
+fn is_call(tree: &Tree, parent: &Node, child: &Node) -> bool {
+    let clean = child.kind == SpanKind::Server && parent.kind == SpanKind::Client;
+    let fuzzy = child.kind == SpanKind::Server
+        && parent.kind != SpanKind::Server
+        && parent.parent != NONE
+        && tree.nodes()[parent.parent as usize].kind == SpanKind::Server;
+    let other_host = child.host != NO_HOST && parent.host != NO_HOST && child.host != parent.host;
+    clean || fuzzy || other_host
+}

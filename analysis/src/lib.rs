@@ -1,0 +1,35 @@
+//! Which spans the latency of requests is made of: critical paths of recorded traces.
+//!
+//! A trace goes in as a tree of spans or as a graph of events; a path comes out as segments of time, each with the span
+//! that held the request up. The segments of a trace follow each other from the start of its root to its end, to the
+//! nanosecond. Over a recording, the segments add up to a profile.
+//!
+//! ```text
+//! recording -> Analyser -> Tree  -> Placed (clocks, clipping) -> rule -> CriticalPath -> Profiler -> Profile
+//!                       \> EventGraph ------------------------> rule --/
+//! ```
+//!
+//! There is no recursion, so a trace may be a million spans deep, and no step takes longer than sorting. Nothing here
+//! reads files or prints. `docs/critical-path.md` defines the rules.
+
+pub mod events;
+pub mod graph;
+pub mod path;
+pub mod place;
+pub mod profile;
+pub mod retime;
+pub mod rule;
+pub mod traced;
+pub mod tree;
+
+mod crisp;
+mod statistics;
+mod walk;
+
+pub use path::{Amount, CriticalPath, Segment};
+pub use place::Skew;
+pub use profile::{By, Profile, Profiler};
+pub use rule::{Rule, SpanPaths};
+pub use statistics::Summary;
+pub use traced::{Analyser, Method, Shape, Traced};
+pub use tree::Tree;

@@ -1,0 +1,111 @@
+//! The rules by which a critical path is found, and the one entry to them for trees of spans.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::crisp::Crisp;
+use crate::path::CriticalPath;
+use crate::place::{Interval, Placed, Skew};
+use crate::tree::Tree;
+use crate::walk::{Order, Walk};
+
+/// How to find what a span waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// The child that finished last; a child that ends when the next begins was before it. Event graphs, whose edges
+    /// tell what waited for what, go by their edges.
+    #[default]
+    Last,
+    /// As Jaeger's user interface.
+    Jaeger,
+    /// As CRISP.
+    Crisp,
+    /// The parent with the latest time, as in X-Trace's own tool. Spans count as events at their starts.
+    Events,
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: [Self; 4] = [Self::Last, Self::Jaeger, Self::Crisp, Self::Events];
+
+    /// The name used on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Last => "last",
+            Self::Jaeger => "jaeger",
+            Self::Crisp => "crisp",
+            Self::Events => "events",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|rule| rule.name() == text);
+        found.ok_or_else(|| format!("unknown rule '{text}': use last, jaeger, crisp or events"))
+    }
+}
+
+/// Finds the paths of trees, one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct SpanPaths {
+    placed: Placed,
+    walk: Walk,
+    crisp: Crisp,
+}
+
+impl SpanPaths {
+    /// Writes the path of a tree to `path`, replacing what it holds. [`Rule::Events`] is for event graphs; a tree's
+    /// path is found by [`Rule::Last`] then. Only that rule shifts.
+    pub fn find(&mut self, tree: &Tree, rule: Rule, skew: Skew, path: &mut CriticalPath) {
+        path.clear();
+        match rule {
+            Rule::Last | Rule::Events => self.last(tree, skew, path),
+            Rule::Jaeger => self.jaeger(tree, path),
+            Rule::Crisp => self.crisp.run(tree, path),
+        }
+    }
+
+    /// The intervals that the rule `last` found for the latest tree.
+    pub fn placed(&self) -> &Placed {
+        &self.placed
+    }
+
+    fn last(&mut self, tree: &Tree, skew: Skew, path: &mut CriticalPath) {
+        self.placed.place(tree, skew);
+        let placed = &self.placed;
+        let key =
+            |child: u32| placed.interval(child).map(|own| (std::cmp::Reverse(own.end), own.start, child));
+        let order = Order {
+            compare: &|a, b| key(a).cmp(&key(b)),
+            before: |child, instant, _| child.end <= instant,
+            counts: |child| child.length() > 0,
+        };
+        self.walk.run(tree, placed, &order, path);
+        path.adjusted = placed.adjusted();
+        let shifted = path.segments.iter().filter(|segment| placed.was_moved(segment.node));
+        path.shifted_ns = shifted.map(|segment| u128::from(segment.length())).sum();
+    }
+
+    fn jaeger(&mut self, tree: &Tree, path: &mut CriticalPath) {
+        self.placed.place_as_jaeger(tree);
+        let nodes = tree.nodes();
+        // Jaeger sorts by the ends as recorded, before it clips; equal ends stay in the order of the starts.
+        let key = |child: u32| (std::cmp::Reverse(nodes[child as usize].end), child);
+        let order = Order {
+            compare: &|a, b| key(a).cmp(&key(b)),
+            before: |child: Interval, instant, returning| !returning || child.end < instant,
+            counts: |_| true,
+        };
+        self.walk.run(tree, &self.placed, &order, path);
+        path.adjusted = self.placed.adjusted();
+    }
+}

@@ -1,0 +1,132 @@
+//! From a recording to the critical path of each of its traces, one after the other.
+
+use astracer_model::Format;
+use astracer_recording::intern::Symbol;
+use astracer_recording::recording::{Recording, TraceView};
+
+use crate::events::EventGraph;
+use crate::path::CriticalPath;
+use crate::place::Skew;
+use crate::retime::Retimer;
+use crate::rule::{Rule, SpanPaths};
+use crate::tree::{NO_HOST, Tree};
+
+/// How to find paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Method {
+    /// The rule.
+    pub rule: Rule,
+    /// What to do about clocks that disagree; only the rule `last` asks.
+    pub skew: Skew,
+}
+
+/// A trace's spans as a path refers to them: a tree of spans, or a graph of events.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape<'a> {
+    /// Spans below their parents.
+    Tree(&'a Tree),
+    /// Events, which may have several parents.
+    Events(&'a EventGraph),
+}
+
+/// One trace with its critical path.
+#[derive(Clone, Copy, Debug)]
+pub struct Traced<'a> {
+    /// The trace.
+    pub trace: TraceView<'a>,
+    /// Its spans, by the numbers that the path uses.
+    pub shape: Shape<'a>,
+    /// Its path.
+    pub path: &'a CriticalPath,
+}
+
+impl Traced<'_> {
+    /// The function of a node.
+    pub fn name(&self, node: u32) -> Symbol {
+        match self.shape {
+            Shape::Tree(tree) => tree.nodes()[node as usize].name,
+            Shape::Events(graph) => graph.events()[node as usize].name,
+        }
+    }
+
+    /// The service of a node.
+    pub fn service(&self, node: u32) -> Symbol {
+        match self.shape {
+            Shape::Tree(tree) => tree.nodes()[node as usize].service,
+            Shape::Events(graph) => graph.events()[node as usize].service,
+        }
+    }
+
+    /// The span's number in the recording.
+    pub fn index(&self, node: u32) -> u32 {
+        match self.shape {
+            Shape::Tree(tree) => tree.nodes()[node as usize].order,
+            Shape::Events(graph) => graph.events()[node as usize].index,
+        }
+    }
+
+    /// The node that a node's path of calls goes through; events have none.
+    pub fn parent(&self, node: u32) -> Option<u32> {
+        match self.shape {
+            Shape::Tree(tree) => {
+                Some(tree.nodes()[node as usize].parent).filter(|&parent| parent != crate::tree::NONE)
+            }
+            Shape::Events(_) => None,
+        }
+    }
+
+    /// The number of nodes.
+    pub fn node_count(&self) -> usize {
+        match self.shape {
+            Shape::Tree(tree) => tree.nodes().len(),
+            Shape::Events(graph) => graph.events().len(),
+        }
+    }
+}
+
+/// Finds the paths of a recording's traces.
+#[derive(Clone, Debug, Default)]
+pub struct Analyser {
+    method: Method,
+    tree: Tree,
+    events: EventGraph,
+    paths: SpanPaths,
+    path: CriticalPath,
+    retimer: Retimer,
+}
+
+impl Analyser {
+    /// Finds paths by this method.
+    pub fn new(method: Method) -> Self {
+        Self { method, ..Self::default() }
+    }
+
+    /// The path of one trace of the recording.
+    pub fn trace<'a>(&'a mut self, recording: &'a Recording, trace: TraceView<'a>) -> Traced<'a> {
+        if self.method.rule == Rule::Events || (self.method.rule == Rule::Last && is_event_graph(trace)) {
+            self.events = EventGraph::read(trace);
+            self.events.find(self.method.rule, &mut self.path);
+            return Traced { trace, shape: Shape::Events(&self.events), path: &self.path };
+        }
+        // Labels are only read for CRISP's rule, as the hosts of spans; one without any value names no host.
+        self.tree.read(trace, |label| {
+            if recording.label_values(label).any(|value| value.is_some()) { label } else { NO_HOST }
+        });
+        self.paths.find(&self.tree, self.method.rule, self.method.skew, &mut self.path);
+        Traced { trace, shape: Shape::Tree(&self.tree), path: &self.path }
+    }
+
+    /// The length that the latest trace would have with these factors, ns. For spans, by the intervals of the rule
+    /// `last`.
+    pub fn retime(&mut self, is_tree: bool, factor: impl Fn(Symbol) -> f64) -> f64 {
+        if !is_tree {
+            return self.events.retime(factor);
+        }
+        self.retimer.retime(&self.tree, self.paths.placed(), factor)
+    }
+}
+
+/// True for a trace that was recorded as events.
+fn is_event_graph(trace: TraceView<'_>) -> bool {
+    trace.root().format() == Some(Format::XTraceJson)
+}

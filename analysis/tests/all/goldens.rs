@@ -1,0 +1,101 @@
+//! Expected results: those beside this file, or those of a folder of your own.
+//!
+//! `ASTRACER_GOLDENS=folder cargo test -p astracer-analysis --test all -- --nocapture` checks cases of your own, in
+//! files of the same names: `cpath/cases.jsonl`, `critical_path/jaeger_ui_cases.json`,
+//! `critical_path/crisp_test_cases/1.json` and so on with `critical_path/crisp_fixture_out.json`,
+//! `xtrace/criticalpath_expected.json` with the traces that it names. Each may be compressed (`.xz`). A file that such a
+//! folder does not have is not checked.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use astracer_formats::Limits;
+use astracer_model::{Format, SpanId};
+use astracer_recording::recording::{Intake, Keep, Recording};
+use serde_json::{Value, json};
+
+/// The folder, and whether it is the user's.
+fn folder() -> (PathBuf, bool) {
+    match std::env::var_os("ASTRACER_GOLDENS") {
+        Some(folder) => (folder.into(), true),
+        None => (PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data"), false),
+    }
+}
+
+/// A file's text; `None`, with a note, if the user's folder does not have it.
+pub(crate) fn text(name: &str) -> Option<String> {
+    let (folder, own) = folder();
+    let path = folder.join(name);
+    if let Ok(text) = std::fs::read_to_string(&path) {
+        return Some(text);
+    }
+    let compressed = PathBuf::from(format!("{}.xz", path.display()));
+    match std::fs::File::open(&compressed) {
+        Ok(file) => {
+            let mut text = String::new();
+            let read = liblzma::read::XzDecoder::new(file).read_to_string(&mut text);
+            read.unwrap_or_else(|error| panic!("{}: {error}", compressed.display()));
+            Some(text)
+        }
+        Err(error) if own => {
+            println!("{name}: not checked, {error}");
+            None
+        }
+        Err(error) => panic!("{}: {error}", compressed.display()),
+    }
+}
+
+/// A file's JSON.
+pub(crate) fn json(name: &str) -> Option<Value> {
+    Some(serde_json::from_str(&text(name)?).unwrap_or_else(|error| panic!("{name}: {error}")))
+}
+
+/// Prints how many cases agree, and fails unless all of them do and there is at least one.
+#[track_caller]
+pub(crate) fn all_agree(name: &str, cases: &[(String, Result<(), String>)]) {
+    let agreed = cases.iter().filter(|(_, result)| result.is_ok()).count();
+    println!("{name}: {agreed} of {} agree", cases.len());
+    for (case, result) in cases {
+        if let Err(difference) = result {
+            println!("  {case}: {difference}");
+        }
+    }
+    assert!(agreed == cases.len() && agreed > 0, "{name}: {agreed} of {} agree", cases.len());
+}
+
+/// Every golden file missing from the user's folder would be a run that checks nothing.
+#[test]
+fn there_is_something_to_check() {
+    let (folder, _) = folder();
+    let names = ["cpath", "critical_path", "xtrace"];
+    assert!(names.iter().any(|name| folder.join(name).is_dir()), "no goldens in {}", folder.display());
+}
+
+/// Reads one Jaeger trace whose ids are any text. Span `n` of the list gets the id `n + 1`.
+pub(crate) fn jaeger(mut trace: Value, keep: Keep) -> (Recording, Vec<String>) {
+    let spans = trace["spans"].as_array_mut().expect("spans");
+    let ids: Vec<String> = spans.iter().map(|span| text_of(&span["spanID"])).collect();
+    let number = |id: &Value| {
+        let place = ids.iter().position(|own| *own == text_of(id));
+        json!(SpanId(place.map_or(0xdead, |place| place as u64 + 1)).to_string())
+    };
+    for span in spans.iter_mut() {
+        span["spanID"] = number(&span["spanID"]);
+        span["traceID"] = json!("1");
+        for reference in span["references"].as_array_mut().into_iter().flatten() {
+            reference["spanID"] = number(&reference["spanID"]);
+            reference["traceID"] = json!("1");
+        }
+    }
+    trace["traceID"] = json!("1");
+    let text = json!({ "data": [trace] }).to_string();
+    let mut intake = Intake::new(keep);
+    let file: Arc<str> = "golden".into();
+    astracer_formats::read(Format::JaegerJson, &mut text.as_bytes(), &file, &Limits::default(), &mut intake);
+    (intake.finish(), ids)
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().expect("an id is text").to_owned()
+}

@@ -1,0 +1,8 @@
+//! Tests against what other tools and oracles computed.
+
+mod cpath;
+mod crisp;
+#[allow(clippy::print_stdout, reason = "a test says how many cases agreed")]
+mod goldens;
+mod jaeger;
+mod xtrace;
