@@ -4,7 +4,6 @@
 //!
 //! Nothing of its own. The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and
 //! handle), [`exporters`] the exporters whose features are on, and [`samplers`] the types that configure a sampler.
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(inline)]
 pub use astracer_sdk::*;

@@ -2,13 +2,13 @@
 
 use crate::fuzz;
 use crate::servers::{self, Action, Kind};
-use crate::step::Step;
+use crate::step::{self, Step};
 
-/// What the user asked for.
+/// A parsed command line.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
     Help,
-    Steps(Vec<Step>),
+    Steps(Vec<Step>, step::Options),
     Fuzz(fuzz::Options),
     Servers(servers::Options),
 }
@@ -29,15 +29,18 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, 
     if words[0] == "servers" {
         return parse_servers(&words[1..]).map(Command::Servers);
     }
-    let mut steps = Vec::new();
+    let (mut steps, mut options) = (Vec::new(), step::Options::default());
     for word in &words {
-        if word == "ci" {
-            steps.extend(Step::ALL);
-        } else {
-            steps.push(Step::named(word).ok_or_else(|| format!("no such command: {word}"))?);
+        match word.as_str() {
+            "ci" => steps.extend(Step::ALL),
+            "--install" => options.install = true,
+            name => steps.push(Step::named(name).ok_or_else(|| format!("no such command: {name}"))?),
         }
     }
-    Ok(Command::Steps(steps))
+    if steps.is_empty() {
+        return Err("--install needs a command, such as ci".to_owned());
+    }
+    Ok(Command::Steps(steps, options))
 }
 
 fn parse_fuzz(words: &[String]) -> Result<fuzz::Options, String> {
@@ -57,11 +60,12 @@ fn parse_fuzz(words: &[String]) -> Result<fuzz::Options, String> {
 }
 
 fn parse_servers(words: &[String]) -> Result<servers::Options, String> {
-    let mut options = servers::Options { kinds: Vec::new(), action: Action::Start };
+    let mut options = servers::Options { kinds: Vec::new(), action: Action::Start, install: false };
     for word in words {
         match word.as_str() {
             "--stop" => options.action = Action::Stop,
-            "--install" => options.action = Action::Install,
+            "--fetch" => options.action = Action::Fetch,
+            "--install" => options.install = true,
             flag if flag.starts_with('-') => return Err(format!("no such option of servers: {flag}")),
             name => options.kinds.push(Kind::named(name).ok_or_else(|| format!("no such server: {name}"))?),
         }
@@ -76,7 +80,7 @@ fn parse_servers(words: &[String]) -> Result<servers::Options, String> {
 pub(crate) fn help() -> String {
     let mut text = String::from(
         "cargo xtask: the one entry to every check\n\n\
-         Usage: cargo xtask COMMAND...\n\n\
+         Usage: cargo xtask COMMAND... [--install]\n\n\
          Commands:\n  ci           all of the following, in this order, to the end even if one fails\n",
     );
     for step in Step::ALL {
@@ -85,10 +89,12 @@ pub(crate) fn help() -> String {
     text.push_str(
         "\n  fuzz [TARGET...] [--seconds N]\n               \
          run libFuzzer on each target (all by default) for N seconds (60)\n  \
-         servers [zipkin|jaeger|collector]... [--stop|--install]\n               \
+         servers [zipkin|jaeger|collector]... [--stop|--fetch] [--install]\n               \
          start real servers on free ports (all by default), stop them, or only fetch or build them\n\n\
+         Options:\n  \
+         --install    install missing system packages (as root on Debian); without it they are only named\n\n\
          Examples:\n  \
-         cargo xtask ci                           what CI runs\n  \
+         cargo xtask ci                           every check\n  \
          cargo xtask fmt clippy                   just these two\n  \
          cargo xtask tidy                         one second, no build\n  \
          cargo xtask fuzz htrace --seconds 600    ten minutes on one reader\n\n\
@@ -107,12 +113,25 @@ mod tests {
 
     #[test]
     fn ci_is_every_step_in_order() {
-        assert_eq!(parse(words("ci")), Ok(Command::Steps(Step::ALL.to_vec())));
+        assert_eq!(
+            parse(words("ci")),
+            Ok(Command::Steps(Step::ALL.to_vec(), step::Options { install: false }))
+        );
+    }
+
+    #[test]
+    fn packages_are_installed_only_on_request() {
+        let all = Step::ALL.to_vec();
+        assert_eq!(parse(words("ci --install")), Ok(Command::Steps(all, step::Options { install: true })));
+        assert_eq!(parse(words("--install")), Err("--install needs a command, such as ci".to_owned()));
     }
 
     #[test]
     fn steps_can_be_picked() {
-        assert_eq!(parse(words("tidy fmt")), Ok(Command::Steps(vec![Step::Tidy, Step::Fmt])));
+        assert_eq!(
+            parse(words("tidy fmt")),
+            Ok(Command::Steps(vec![Step::Tidy, Step::Fmt], step::Options::default()))
+        );
     }
 
     #[test]
@@ -123,16 +142,18 @@ mod tests {
 
     #[test]
     fn servers_take_names_and_one_action() {
-        let all = servers::Options { kinds: Kind::ALL.to_vec(), action: Action::Start };
+        let all = servers::Options { kinds: Kind::ALL.to_vec(), action: Action::Start, install: false };
         assert_eq!(parse(words("servers")), Ok(Command::Servers(all)));
-        let one = servers::Options { kinds: vec![Kind::Jaeger], action: Action::Stop };
+        let one = servers::Options { kinds: vec![Kind::Jaeger], action: Action::Stop, install: false };
         assert_eq!(parse(words("servers --stop jaeger")), Ok(Command::Servers(one)));
+        let fetch = servers::Options { kinds: vec![Kind::Zipkin], action: Action::Fetch, install: true };
+        assert_eq!(parse(words("servers zipkin --fetch --install")), Ok(Command::Servers(fetch)));
         assert_eq!(parse(words("servers kafka")), Err("no such server: kafka".to_owned()));
         assert_eq!(parse(words("servers --start")), Err("no such option of servers: --start".to_owned()));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn mistakes_are_named() {
         assert_eq!(parse(words("fnt")), Err("no such command: fnt".to_owned()));
         assert_eq!(parse(words("fuzz --seconds")), Err("--seconds needs a number".to_owned()));
         assert_eq!(parse(words("fuzz --seconds x")), Err("--seconds: not a number: x".to_owned()));

@@ -1,33 +1,33 @@
-//! The tests against real servers: each server is brought and started, the tests that need it run, and it is stopped.
+//! The tests against real servers: fetches and starts each server, runs the tests that need it, and stops it.
 
 use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
 use crate::servers::{self, Kind};
-use crate::step::Outcome;
+use crate::step::{Options, Outcome};
 
-/// The tests of a server lie in the module of its name below this one, and are ignored by a plain `cargo test`.
+/// The tests of a server are in the module with its name below this one; a plain `cargo test` ignores them.
 const MODULE: &str = "real_servers";
 
-pub(crate) fn run(root: &Path) -> Outcome {
+pub(crate) fn run(root: &Path, options: Options) -> Outcome {
     let folder = servers::folder(root);
     let metadata = Metadata::load(root);
-    Outcome::of(folder.and_then(|folder| Ok(test(root, &folder, &metadata?.target_directory))))
+    Outcome::of(folder.and_then(|folder| Ok(test(root, &folder, &metadata?.target_directory, options))))
 }
 
-fn test(root: &Path, folder: &Path, target: &str) -> Outcome {
-    // As the step `test` does, so that nothing is compiled twice. With the tests come the command line tool
-    // and the examples.
+fn test(root: &Path, folder: &Path, target: &str, options: Options) -> Outcome {
+    // The same command as the step `test`, so that nothing is compiled twice. It also builds the command line tool and
+    // the examples.
     if !cargo::run(root, "test --workspace --locked --no-run") {
         return Outcome::Failed;
     }
     let (mut running, mut missing) = (Vec::new(), Vec::new());
     for kind in Kind::ALL {
-        match servers::start(root, folder, kind) {
+        match servers::start(root, folder, kind, options.install) {
             Ok(server) => running.push((kind, server)),
             Err(reason) => {
-                println!("\n*** {} can't be had: its tests are SKIPPED: {reason}\n", kind.name());
+                println!("\n*** {} is not available, its tests are SKIPPED: {reason}\n", kind.name());
                 missing.push(format!("{}: {}", kind.name(), reason.lines().next().unwrap_or_default()));
             }
         }

@@ -1,13 +1,14 @@
-//! Fuzzing with libFuzzer, through cargo-fuzz, which needs a nightly compiler. Nothing is installed from here. The
-//! same targets also run on stable, without either, over their seeds and mutations of them: that is a test.
+//! Fuzzing with libFuzzer, through cargo-fuzz, which needs a nightly compiler. This installs nothing. The same targets
+//! also run on stable, as an ordinary test over their seeds and mutations of them.
 
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use crate::repo::Repo;
 use crate::step::Outcome;
+use crate::tool;
 
-/// What `cargo xtask fuzz` was asked for.
+/// The parsed arguments of `cargo xtask fuzz`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
     /// Empty: all.
@@ -47,7 +48,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     let mut failed = Vec::new();
     for target in chosen {
         println!("\n==> fuzz {target} for {} s", options.seconds);
-        // libFuzzer writes what it finds into the first folder, which git ignores; the seeds are only read.
+        // libFuzzer writes its findings into the first folder, which git ignores, and only reads the seeds.
         let corpus = format!("fuzz/corpus/{target}");
         if let Err(error) = std::fs::create_dir_all(root.join(&corpus)) {
             eprintln!("error: {corpus}: {error}");
@@ -90,31 +91,24 @@ fn targets(repo: &Repo) -> Vec<String> {
         .collect()
 }
 
-/// Says what is missing.
+/// Checks that nightly and cargo-fuzz are installed.
+///
+/// # Errors
+///
+/// A sentence that names the missing one.
 fn tools(root: &Path) -> Result<(), String> {
-    let answers = |command: &mut Command| {
-        command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-    };
-    if !answers(nightly(root).arg("--version")) {
-        return Err("there is no nightly toolchain".to_owned());
+    if !tool::has_toolchain(root, "nightly") {
+        return Err("the nightly toolchain is not installed".to_owned());
     }
-    if !answers(cargo_fuzz(root).arg("--version")) {
+    if !tool::is_silent_success(cargo_fuzz(root).arg("--version")) {
         return Err("cargo-fuzz is not installed".to_owned());
     }
     Ok(())
 }
 
-/// rustup's cargo, not the one that runs us: only the former understands `+nightly`.
-fn nightly(root: &Path) -> Command {
-    let mut command = Command::new("cargo");
-    command.arg("+nightly").current_dir(root).env("RUSTUP_AUTO_INSTALL", "0");
-    command
-}
-
 fn cargo_fuzz(root: &Path) -> Command {
-    let mut command = nightly(root);
-    // Link-time optimisation takes a minute for each target and finds nothing.
-    command.arg("fuzz").env("CARGO_PROFILE_RELEASE_LTO", "off");
+    let mut command = tool::toolchain_cargo(root, "nightly");
+    command.arg("fuzz");
     command
 }
 

@@ -1,13 +1,14 @@
 //! `cargo xtask`: the one entry to every check.
 //!
-//! What CI runs is `cargo xtask ci`, so whoever has a clone and a stable toolchain can run the same. A check is a
-//! [`step::Step`]; the steps that are more than one cargo command have a module of their own.
+//! CI runs `cargo xtask ci`, and so can everyone with a clone and a stable toolchain. A check is a [`step::Step`]; a
+//! step of more than one cargo command has a module of its own.
 
 // A tool for the terminal: printing is its output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod cargo;
+mod doc;
 mod e2e;
 mod features;
 mod fuzz;
@@ -15,11 +16,16 @@ mod instructions;
 mod licences;
 mod loom;
 mod metadata;
+mod minimal;
+mod msrv;
+mod package;
 mod repo;
 mod run;
+mod semver;
 mod servers;
 mod step;
 mod tidy;
+mod tool;
 
 use std::process::ExitCode;
 
@@ -32,7 +38,7 @@ fn main() -> ExitCode {
             print!("{}", args::help());
             ExitCode::SUCCESS
         }
-        Ok(Command::Steps(steps)) => run::run(&root, &steps),
+        Ok(Command::Steps(steps, options)) => run::run(&root, &steps, options),
         Ok(Command::Servers(options)) => servers::run(&root, &options),
         Ok(Command::Fuzz(options)) => fuzz::run(&root, &options),
         Err(message) => {

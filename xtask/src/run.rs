@@ -1,19 +1,19 @@
-//! Runs steps one after the other, to the end, and says how each went.
+//! Runs steps one after the other, to the end, and prints a summary.
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::step::{Outcome, Step};
+use crate::step::{Options, Outcome, Step};
 
 /// Runs `steps` and prints the summary; a failure does not keep the later steps from running.
-pub(crate) fn run(root: &Path, steps: &[Step]) -> ExitCode {
+pub(crate) fn run(root: &Path, steps: &[Step], options: Options) -> ExitCode {
     let results: Vec<Ran> = steps
         .iter()
         .map(|&step| {
             println!("\n==> {}: {}", step.name(), step.purpose());
             let start = Instant::now();
-            let outcome = step.run(root);
+            let outcome = step.run(root, options);
             Ran { step, outcome, took: start.elapsed() }
         })
         .collect();
@@ -37,12 +37,22 @@ fn summary(results: &[Ran]) -> String {
         let result = match outcome {
             Outcome::Passed => "ok".to_owned(),
             Outcome::Failed => "FAILED".to_owned(),
-            Outcome::Skipped(reason) => format!("skipped: {reason}"),
+            Outcome::Skipped(_) => "left out".to_owned(),
         };
         text.push_str(&format!("{:<12} {:>8.1}  {result}\n", step.name(), took.as_secs_f64()));
     }
     let failed: Vec<&str> =
         results.iter().filter(|ran| ran.outcome == Outcome::Failed).map(|ran| ran.step.name()).collect();
+    let left_out: String = results
+        .iter()
+        .filter_map(|ran| match &ran.outcome {
+            Outcome::Skipped(reason) => Some(format!("  {}: {reason}\n", ran.step.name())),
+            _ => None,
+        })
+        .collect();
+    if !left_out.is_empty() {
+        text.push_str(&format!("\nLeft out, at least in part:\n{left_out}"));
+    }
     let total: Duration = results.iter().map(|ran| ran.took).sum();
     if failed.is_empty() {
         text.push_str(&format!("\nAll passed in {:.1} s.\n", total.as_secs_f64()));
@@ -71,9 +81,12 @@ mod tests {
         let expected = "\
 step          seconds  result
 fmt               0.2  FAILED
-loom              0.0  skipped: no models
+loom              0.0  left out
 clippy           61.0  ok
 test              1.0  FAILED
+
+Left out, at least in part:
+  loom: no models
 
 2 of 4 failed: fmt, test
 ";
@@ -81,7 +94,7 @@ test              1.0  FAILED
     }
 
     #[test]
-    fn a_skipped_step_is_no_failure() {
+    fn a_skipped_step_is_not_a_failure() {
         let text = summary(&[
             ran(Step::Fmt, Outcome::Passed, 1_000),
             ran(Step::Loom, Outcome::Skipped("no models".to_owned()), 500),

@@ -1,13 +1,12 @@
-//! Real servers for tests and for looking at traces: Zipkin, Jaeger and the OpenTelemetry Collector, brought to this
-//! machine by ordinary clients (Maven, Go), kept in the user's cache, and run on free ports of the loopback address.
+//! Real servers for tests and for looking at traces: Zipkin, Jaeger and the OpenTelemetry Collector. Maven and Go fetch
+//! them into the user's cache; they run on free ports of the loopback address.
 //!
-//! Versions and hashes stand in this repository: `xtask/servers/go` is a Go module whose go.sum pins every module that
-//! Jaeger and the collector are built from; Zipkin's version stands in `kind.rs`, and Maven checks its hash.
+//! This repository pins their versions: `xtask/servers/go` is a Go module whose go.sum has the hash of every module that
+//! Jaeger and the collector are built from; `kind.rs` has Zipkin's version, and Maven checks its hash.
 
-mod install;
+mod fetch;
 mod kind;
 mod process;
-mod tool;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,16 +16,18 @@ pub(crate) use process::Running;
 
 use crate::metadata::Metadata;
 
-/// What `cargo xtask servers` was asked for.
+/// The parsed arguments of `cargo xtask servers`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) action: Action,
+    /// Missing system packages may be installed.
+    pub(crate) install: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    Install,
+    Fetch,
     Start,
     Stop,
 }
@@ -42,10 +43,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     let mut failed = false;
     for &kind in &options.kinds {
         let done = match options.action {
-            Action::Install => {
-                install::install(root, kind).map(|file| format!("installed: {}", file.display()))
+            Action::Fetch => {
+                fetch::fetch(root, kind, options.install).map(|file| format!("is here: {}", file.display()))
             }
-            Action::Start => start(root, &folder, kind).map(|running| running.describe()),
+            Action::Start => start(root, &folder, kind, options.install).map(|running| running.describe()),
             Action::Stop => process::stop_recorded(&folder, kind),
         };
         match done {
@@ -59,17 +60,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Brings a server to this machine if it is not here yet, starts it, and waits until it answers.
+/// Fetches a server if the cache does not have it, starts it, and waits until it answers.
 ///
 /// # Errors
 ///
-/// A sentence for the user: what is missing, or what the server said.
-pub(crate) fn start(root: &Path, folder: &Path, kind: Kind) -> Result<Running, String> {
-    let program = install::install(root, kind)?;
+/// A sentence for the user: the missing program, or the server's own message.
+pub(crate) fn start(root: &Path, folder: &Path, kind: Kind, install: bool) -> Result<Running, String> {
+    let program = fetch::fetch(root, kind, install)?;
     process::start(root, folder, kind, &program)
 }
 
-/// Where running servers keep their logs, files and process ids.
+/// The folder for the logs, files and process ids of running servers.
 pub(crate) fn folder(root: &Path) -> Result<std::path::PathBuf, String> {
     let folder = Path::new(&Metadata::load(root)?.target_directory).join("servers");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,9 +1,18 @@
-//! The checks by name, in the order of `cargo xtask ci`: cheap ones first, the tests last, so that what a log ends
-//! with is the tests' own result.
+//! The checks by name, in the order of `cargo xtask ci`: cheap ones first, the tests last, so that a log ends with the
+//! tests' own result.
 
 use std::path::Path;
 
-use crate::{cargo, e2e, features, fuzz, instructions, licences, loom, tidy};
+use crate::{
+    cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, semver, tidy,
+};
+
+/// Settings for all steps of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Missing system packages may be installed, as root on Debian.
+    pub(crate) install: bool,
+}
 
 /// One check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +23,10 @@ pub(crate) enum Step {
     Clippy,
     Features,
     Doc,
+    Package,
+    Minimal,
+    Msrv,
+    Semver,
     Loom,
     FuzzCheck,
     Instructions,
@@ -26,7 +39,7 @@ pub(crate) enum Step {
 pub(crate) enum Outcome {
     Passed,
     Failed,
-    /// It could not run here, for this reason. Not a failure.
+    /// Left out, entirely or in part, for this reason. Not a failure.
     Skipped(String),
 }
 
@@ -37,7 +50,7 @@ impl From<bool> for Outcome {
 }
 
 impl Outcome {
-    /// A step that something kept from being done has failed; it is told what.
+    /// Prints the error of a step that could not do its work; such a step has failed.
     pub(crate) fn of(result: Result<Outcome, String>) -> Self {
         result.unwrap_or_else(|error| {
             eprintln!("error: {error}");
@@ -47,13 +60,17 @@ impl Outcome {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 11] = [
+    pub(crate) const ALL: [Step; 15] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
         Step::Clippy,
         Step::Features,
         Step::Doc,
+        Step::Package,
+        Step::Minimal,
+        Step::Msrv,
+        Step::Semver,
         Step::Loom,
         Step::FuzzCheck,
         Step::Instructions,
@@ -73,6 +90,10 @@ impl Step {
             Step::Clippy => "clippy",
             Step::Features => "features",
             Step::Doc => "doc",
+            Step::Package => "package",
+            Step::Minimal => "minimal",
+            Step::Msrv => "msrv",
+            Step::Semver => "semver",
             Step::Loom => "loom",
             Step::FuzzCheck => "fuzz-check",
             Step::Instructions => "instructions",
@@ -88,8 +109,16 @@ impl Step {
             Step::Tidy => "the crate graph and the invariants of ARCHITECTURE.md hold",
             Step::Licences => "every dependency's licence is one we accept",
             Step::Clippy => "no warning of rustc or clippy",
-            Step::Features => "the same with each feature of our crates alone, and with each two",
-            Step::Doc => "the documentation builds without a warning",
+            Step::Features => "the same with each feature of our crates alone, and with each pair",
+            Step::Doc => "the documentation builds without a warning, also with docs.rs's settings",
+            Step::Package => "every published crate packages, and builds from its package",
+            Step::Minimal => {
+                "the oldest dependencies that the manifests allow (only where nightly is installed)"
+            }
+            Step::Msrv => "the declared minimum Rust builds our crates (only where it is installed)",
+            Step::Semver => {
+                "no breaking change since the last release (only where cargo-semver-checks is installed)"
+            }
             Step::Loom => "the samplers' concurrent steps, in every interleaving",
             Step::FuzzCheck => {
                 "the libFuzzer targets compile (only where cargo-fuzz and nightly are installed)"
@@ -98,11 +127,11 @@ impl Step {
                 "the layer's instructions for a span are those recorded (only where valgrind is installed)"
             }
             Step::E2e => "traces sent to real servers (Zipkin, Jaeger, Collector) and read back",
-            Step::Test => "all tests and doc tests; fuzz targets replay their seeds and mutations of them",
+            Step::Test => "all tests and doc tests; fuzz targets run on their seeds and on mutations of them",
         }
     }
 
-    pub(crate) fn run(self, root: &Path) -> Outcome {
+    pub(crate) fn run(self, root: &Path, options: Options) -> Outcome {
         match self {
             Step::Fmt => cargo::run(root, "fmt --all --check").into(),
             Step::Tidy => tidy::run(root),
@@ -112,14 +141,15 @@ impl Step {
                     .into()
             }
             Step::Features => features::run(root),
-            Step::Doc => {
-                let env = [("RUSTDOCFLAGS", "-D warnings".to_owned())];
-                cargo::run_with(root, "doc --workspace --no-deps --locked", env).into()
-            }
+            Step::Doc => doc::run(root),
+            Step::Package => package::run(root),
+            Step::Minimal => minimal::run(root),
+            Step::Msrv => msrv::run(root),
+            Step::Semver => semver::run(root),
             Step::Loom => loom::run(root),
             Step::FuzzCheck => fuzz::check(root),
             Step::Instructions => instructions::run(root),
-            Step::E2e => e2e::run(root),
+            Step::E2e => e2e::run(root, options),
             Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),
         }
     }

@@ -7,6 +7,7 @@ mod absences;
 mod docs;
 mod graph;
 mod links;
+mod manifest;
 mod paths;
 mod readme;
 mod size;
@@ -76,6 +77,7 @@ fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     problems.extend(absences::check(repo));
     problems.extend(docs::check(repo, metadata));
     problems.extend(links::check(repo));
+    problems.extend(manifest::check(repo, metadata));
     problems.extend(paths::check(repo));
     problems.extend(readme::check(repo));
     problems.extend(size::check(repo));

@@ -41,7 +41,7 @@ fn without_job(repo: &Repo, path: &str) -> Option<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::{Package, Target};
+    use crate::metadata::{Package, Resolve, Target};
     use crate::tidy::printed;
 
     #[track_caller]
@@ -49,20 +49,18 @@ mod tests {
         let package = Package {
             name: "x".to_owned(),
             version: "1.0.0".to_owned(),
-            license: None,
-            source: None,
             manifest_path: "/root-of-test/x/Cargo.toml".to_owned(),
-            dependencies: Vec::new(),
             targets: vec![Target {
                 kind: vec!["lib".to_owned()],
                 src_path: "/root-of-test/x/lib.rs".to_owned(),
             }],
-            features: Default::default(),
+            ..Package::default()
         };
         let metadata = Metadata {
             packages: vec![package],
             workspace_root: "/root-of-test".to_owned(),
             target_directory: String::new(),
+            resolve: Resolve::default(),
         };
         assert_eq!(printed(&check(&Repo::of(&[(path, text)]), &metadata)), expected);
     }

@@ -151,7 +151,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Dependency;
+    use crate::metadata::{Dependency, Resolve};
     use crate::tidy::printed;
 
     const TABLE: &str = "\
@@ -174,18 +174,16 @@ mod tests {
             Package {
                 name: (*name).to_owned(),
                 version: "1.0.0".to_owned(),
-                license: None,
-                source: None,
                 manifest_path: format!("/root-of-test/{folder}/Cargo.toml"),
                 dependencies: dependencies.collect(),
-                targets: Vec::new(),
-                features: Default::default(),
+                ..Package::default()
             }
         });
         Metadata {
             packages: packages.collect(),
             workspace_root: "/root-of-test".to_owned(),
             target_directory: String::new(),
+            resolve: Resolve::default(),
         }
     }
 

@@ -1,19 +1,23 @@
-//! The README's test command is the one that CI runs.
+//! The README's test command is the one that CI runs. CI may also install what a step needs.
 
 use super::Problem;
 use crate::repo::Repo;
 
-const COMMAND: &str = "cargo xtask ci";
+const COMMANDS: [(&str, &str); 3] = [
+    ("README.md", "cargo xtask ci"),
+    (".ci/run", "cargo xtask ci --install"),
+    (".github/workflows/ci.yml", "run: cargo xtask ci --install"),
+];
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {
-    let names_it = |path: &str| {
+    let has_line = |path: &str, command: &str| {
         let text = repo.file(path).and_then(|file| file.text()).unwrap_or_default();
-        text.lines().any(|line| line.trim_start_matches("exec ").trim() == COMMAND)
+        text.lines().any(|line| line.trim().trim_start_matches(['-', ' ']) == command)
     };
-    ["README.md", ".ci/run"]
+    COMMANDS
         .into_iter()
-        .filter(|path| !names_it(path))
-        .map(|path| Problem::file(path, format!("has no line `{COMMAND}`")))
+        .filter(|(path, command)| !has_line(path, command))
+        .map(|(path, command)| Problem::file(path, format!("has no line `{command}`")))
         .collect()
 }
 
@@ -23,10 +27,13 @@ mod tests {
     use crate::tidy::printed;
 
     #[test]
-    fn both_name_the_command() {
+    fn each_file_has_its_command() {
         let readme = ("README.md", "```sh\ncargo xtask ci\n```\n");
-        assert_eq!(check(&Repo::of(&[readme, (".ci/run", "set -e\nexec cargo xtask ci\n")])), []);
-        let other = Repo::of(&[readme, (".ci/run", "set -e\n# cargo xtask ci\ncargo test\n")]);
-        assert_eq!(printed(&check(&other)), [".ci/run: has no line `cargo xtask ci`"]);
+        let workflow = (".github/workflows/ci.yml", "steps:\n      - run: cargo xtask ci --install\n");
+        let run = (".ci/run", "set -e\ncargo xtask ci --install\n");
+        assert_eq!(check(&Repo::of(&[readme, run, workflow])), []);
+        let other = (".ci/run", "set -e\n# cargo xtask ci --install\ncargo test\n");
+        let expected = [".ci/run: has no line `cargo xtask ci --install`"];
+        assert_eq!(printed(&check(&Repo::of(&[readme, other, workflow]))), expected);
     }
 }

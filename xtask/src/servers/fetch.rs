@@ -1,5 +1,5 @@
-//! Brings a server's program to this machine, once: it is kept in the user's cache under a name that changes with what
-//! it is made from.
+//! Downloads or builds a server's program once. The user's cache keeps it, under a name that contains a hash of its
+//! sources.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::kind::{Kind, ZIPKIN_VERSION};
-use super::tool;
+use crate::tool;
 
 /// The folder of the Go module, as seen from the root.
 const GO_MODULE: &str = "xtask/servers/go";
@@ -17,12 +17,12 @@ const GO_MODULE: &str = "xtask/servers/go";
 /// # Errors
 ///
 /// A sentence for the user, if a tool is missing or fails.
-pub(super) fn install(root: &Path, kind: Kind) -> Result<PathBuf, String> {
+pub(super) fn fetch(root: &Path, kind: Kind, install: bool) -> Result<PathBuf, String> {
     let cache = cache()?;
     std::fs::create_dir_all(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
     if kind == Kind::Zipkin {
-        tool::require("java", "default-jre-headless")?;
-        return zipkin(&cache);
+        tool::require("java", "default-jre-headless", install)?;
+        return zipkin(&cache, install);
     }
     let program = cache.join(format!("{}-{:016x}", kind.name(), source_hash(root)?));
     if !program.is_file() {
@@ -30,16 +30,16 @@ pub(super) fn install(root: &Path, kind: Kind) -> Result<PathBuf, String> {
             Kind::Jaeger => "github.com/jaegertracing/jaeger/cmd/jaeger",
             _ => "./collector",
         };
-        go_build(root, package, &program)?;
+        go_build(root, package, &program, install)?;
     }
     Ok(program)
 }
 
-fn zipkin(cache: &Path) -> Result<PathBuf, String> {
+fn zipkin(cache: &Path, install: bool) -> Result<PathBuf, String> {
     let jar = cache.join(format!("zipkin-server-{ZIPKIN_VERSION}-exec.jar"));
     if !jar.is_file() {
-        tool::require("mvn", "maven")?;
-        // Into a folder of its own first: a download that is broken off leaves no half of a jar under the name.
+        tool::require("mvn", "maven", install)?;
+        // Into a temporary folder first, so that an interrupted download never leaves half a jar under the final name.
         let fresh = fresh(cache, "zipkin");
         let artifact = format!("-Dartifact=io.zipkin:zipkin-server:{ZIPKIN_VERSION}:jar:exec");
         let copied = tool::run(
@@ -55,9 +55,9 @@ fn zipkin(cache: &Path) -> Result<PathBuf, String> {
     Ok(jar)
 }
 
-/// Builds a Go program; the first one takes about eight minutes of two cores, most of it for what both share.
-fn go_build(root: &Path, package: &str, program: &Path) -> Result<(), String> {
-    tool::require("go", "golang-go")?;
+/// Builds a Go program. The first one takes about eight minutes on two cores, most of it for packages they share.
+fn go_build(root: &Path, package: &str, program: &Path, install: bool) -> Result<(), String> {
+    tool::require("go", "golang-go", install)?;
     let fresh = fresh(program.parent().unwrap_or(root), "go");
     let built = tool::run(
         Command::new("go")
@@ -80,7 +80,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), String> {
         .map_err(|error| format!("can't move {} to {}: {error}", from.display(), to.display()))
 }
 
-/// Of all that Jaeger and the collector are built from.
+/// The hash of everything that Jaeger and the collector are built from.
 fn source_hash(root: &Path) -> Result<u64, String> {
     let mut hasher = DefaultHasher::new();
     for name in ["go.mod", "go.sum", "collector/main.go"] {

@@ -1,0 +1,54 @@
+//! The minimal step: our published crates build with the oldest direct dependencies that their manifests allow, so a
+//! manifest that promises too much is found. Only nightly cargo can choose the oldest versions.
+//!
+//! The check runs on a copy of the manifests and sources in the target folder: the workspace's own Cargo.lock stays as it
+//! is.
+
+use std::fs;
+use std::path::Path;
+
+use crate::metadata::Metadata;
+use crate::repo::Repo;
+use crate::step::Outcome;
+use crate::tool;
+
+pub(crate) fn run(root: &Path) -> Outcome {
+    if !tool::has_toolchain(root, "nightly") {
+        return Outcome::Skipped(
+            "the nightly toolchain, which chooses the versions, is not installed".to_owned(),
+        );
+    }
+    Outcome::of(check(root))
+}
+
+fn check(root: &Path) -> Result<Outcome, String> {
+    let metadata = Metadata::load(root)?;
+    let target = Path::new(&metadata.target_directory).join("minimal");
+    let copy = target.join("workspace");
+    let names: Vec<&str> = metadata.published().map(|package| package.name.as_str()).collect();
+    write_copy(&Repo::load(root)?, &copy).map_err(|error| format!("{}: {error}", copy.display()))?;
+    tool::run(tool::toolchain_cargo(&copy, "nightly").args(["update", "-Z", "direct-minimal-versions"]))?;
+    // The ordinary compiler builds: the question is about versions, not about nightly.
+    let mut command = std::process::Command::new("cargo");
+    command.current_dir(&copy).args(["check", "--locked", "--all-features"]);
+    command.args(names.iter().flat_map(|name| ["-p", name]));
+    command.env("CARGO_TARGET_DIR", &target).env("CARGO_BUILD_BUILD_DIR", &target);
+    tool::run(&mut command)?;
+    Ok(Outcome::Passed)
+}
+
+/// Copies sources and manifests, without recorded data. Unchanged files keep their times, so that a second run compiles
+/// only what changed.
+fn write_copy(repo: &Repo, copy: &Path) -> std::io::Result<()> {
+    for file in repo.files().filter(|file| !file.is_data() && file.path != "Cargo.lock") {
+        let path = copy.join(&file.path);
+        if fs::read(&path).is_ok_and(|bytes| bytes == file.bytes) {
+            continue;
+        }
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, &file.bytes)?;
+    }
+    Ok(())
+}
