@@ -15,11 +15,11 @@ pub use astracer_samplers as samplers;
 pub mod exporters {
     #[cfg(feature = "console")]
     pub use astracer_exporters::Console;
+    pub use astracer_exporters::{
+        Attempt, Counter, Counts, Delivery, Destination, ErrorKind, ExportError, Exporter, Lost,
+    };
     #[cfg(any(feature = "otlp-http", feature = "otlp-grpc", feature = "zipkin"))]
     pub use astracer_exporters::{Compression, ConfigError, Retry};
-    pub use astracer_exporters::{
-        Counter, Counts, Delivery, Destination, ErrorKind, ExportError, Exporter, Lost,
-    };
     #[cfg(feature = "file")]
     pub use astracer_exporters::{FileCompression, Files, FilesBuilder, Fsync, WhenFull};
     #[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]

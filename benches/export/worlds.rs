@@ -59,7 +59,7 @@ fn ours(protocol: Protocol, url: &str) -> impl SpanExporter + 'static {
         Protocol::Grpc => astracer_exporters::Protocol::Grpc,
         Protocol::Http => astracer_exporters::Protocol::HttpProtobuf,
     };
-    let otlp = Otlp::builder().protocol(protocol).endpoint(url).build().expect("an exporter");
+    let otlp = Otlp::builder().with_protocol(protocol).with_endpoint(url).build().expect("an exporter");
     let mut exporter = Exporter::new(otlp);
     exporter.set_resource(&spans::resource());
     exporter

@@ -78,15 +78,17 @@ impl Target {
     pub(crate) fn connect(&self) -> Result<Box<dyn Destination>, Failure> {
         let endpoint = self.endpoint();
         let otlp = |protocol| {
-            let builder =
-                Otlp::builder().endpoint(&endpoint).protocol(protocol).compression(Compression::Gzip);
+            let builder = Otlp::builder()
+                .with_endpoint(&endpoint)
+                .with_protocol(protocol)
+                .with_compression(Compression::Gzip);
             builder.build().map(|otlp| Box::new(otlp) as Box<dyn Destination>)
         };
         let destination = match self.scheme {
             Scheme::OtlpGrpc => otlp(Protocol::Grpc),
             Scheme::OtlpHttp => otlp(Protocol::HttpProtobuf),
             Scheme::Zipkin => {
-                let builder = Zipkin::builder().endpoint(&endpoint).compression(Compression::Gzip);
+                let builder = Zipkin::builder().with_endpoint(&endpoint).with_compression(Compression::Gzip);
                 builder.build().map(|zipkin| Box::new(zipkin) as Box<dyn Destination>)
             }
         };

@@ -140,12 +140,14 @@ impl Options {
             Export::None => builder.with_exporter(Nowhere),
             Export::Folder(folder) => builder.with_exporter(Exporter::new(Files::builder(folder).open()?)),
             Export::Otlp(url) => {
-                let otlp = Otlp::builder().protocol(astracer_exporters::Protocol::HttpProtobuf).endpoint(url);
+                let otlp = Otlp::builder()
+                    .with_protocol(astracer_exporters::Protocol::HttpProtobuf)
+                    .with_endpoint(url);
                 builder.with_exporter(Exporter::new(otlp.build()?))
             }
             Export::Zipkin(url) => {
                 let zipkin =
-                    Zipkin::builder().endpoint(format!("{}/api/v2/spans", url.trim_end_matches('/')));
+                    Zipkin::builder().with_endpoint(format!("{}/api/v2/spans", url.trim_end_matches('/')));
                 builder.with_exporter(Exporter::new(zipkin.build()?))
             }
         };

@@ -95,7 +95,7 @@ impl Destination for Console {
                 Ok(delivery)
             }
             Err(error) => {
-                self.counter.lose(error.kind(), spans.len());
+                self.counter.lose(error.kind(), spans.len() as u64);
                 Err(error)
             }
         }

@@ -1,24 +1,26 @@
-//! What became of spans, in numbers.
+//! Counts of spans by outcome.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::destination::Delivery;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, ExportError};
 
-/// Spans since the start. They are read one by one, so during an export they may disagree by what is under way.
+/// Counts since the start. They are read one by one, so during an export they may differ by the spans under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Spans that arrived: the far end accepted them, or the file has them.
+    /// Spans that the destination accepted.
     pub sent: u64,
-    /// Spans that the far end said it rejected, in requests that it otherwise accepted.
+    /// Spans that the destination rejected in requests that it otherwise accepted (OTLP's partial success).
     pub rejected: u64,
-    /// Spans that did not arrive, or of which that is not known.
+    /// Spans that were given up, or whose outcome is unknown.
     pub lost: Lost,
     /// Requests that were sent again.
     pub retries: u64,
+    /// The last failure, while requests wait for the destination to come back.
+    pub waiting: Option<ExportError>,
 }
 
 /// Lost spans by reason.
@@ -32,17 +34,17 @@ impl Default for Lost {
 }
 
 impl Lost {
-    /// Spans lost for one reason.
+    /// Returns the spans lost for one reason.
     pub fn of(&self, kind: ErrorKind) -> u64 {
         self.0[kind as usize]
     }
 
-    /// All of them.
+    /// Returns the spans lost for any reason.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The reasons for which spans were lost, with their numbers.
+    /// Iterates over the reasons with at least one lost span.
     pub fn iter(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
         ErrorKind::ALL.iter().map(|&kind| (kind, self.of(kind))).filter(|&(_, count)| count > 0)
     }
@@ -59,7 +61,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Counts on; clones count together.
+/// Handle to the counts of a destination. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<Cells>);
 
@@ -69,6 +71,7 @@ struct Cells {
     rejected: AtomicU64,
     retries: AtomicU64,
     lost: [AtomicU64; ErrorKind::ALL.len()],
+    waiting: Mutex<Option<ExportError>>,
 }
 
 impl Default for Cells {
@@ -78,12 +81,13 @@ impl Default for Cells {
             rejected: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             lost: [const { AtomicU64::new(0) }; ErrorKind::ALL.len()],
+            waiting: Mutex::default(),
         }
     }
 }
 
 impl Counter {
-    /// The counts as they stand.
+    /// Returns the current counts.
     pub fn read(&self) -> Counts {
         let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Counts {
@@ -91,6 +95,7 @@ impl Counter {
             rejected: read(&self.0.rejected),
             lost: Lost(self.0.lost.each_ref().map(read)),
             retries: read(&self.0.retries),
+            waiting: self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 
@@ -104,8 +109,13 @@ impl Counter {
         self.0.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn lose(&self, kind: ErrorKind, spans: usize) {
-        self.0.lost[kind as usize].fetch_add(spans as u64, Ordering::Relaxed);
+    #[cfg(feature = "_send")]
+    pub(crate) fn set_waiting(&self, cause: Option<ExportError>) {
+        *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+    }
+
+    pub(crate) fn lose(&self, kind: ErrorKind, spans: u64) {
+        self.0.lost[kind as usize].fetch_add(spans, Ordering::Relaxed);
     }
 }
 
@@ -114,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_are_told_by_reason() {
+    fn losses_are_listed_by_reason() {
         let counter = Counter::default();
         counter.deliver(&Delivery { accepted: 7, rejected: 2, ..Delivery::default() });
         counter.lose(ErrorKind::TimedOut, 3);
@@ -122,11 +132,11 @@ mod tests {
         let counts = counter.read();
         assert_eq!((counts.sent, counts.rejected, counts.lost.total()), (7, 2, 7));
         assert_eq!(counts.lost.of(ErrorKind::TimedOut), 3);
-        assert_eq!(counts.to_string(), "7 spans sent, 2 rejected, 7 lost (timed-out 3, forbidden 4)");
+        assert_eq!(counts.to_string(), "7 spans sent, 2 rejected, 7 lost (timed_out 3, forbidden 4)");
         assert_eq!(Counts::default().to_string(), "0 spans sent, 0 rejected, 0 lost");
     }
 
-    /// Counters are found by the number of the kind.
+    /// `Lost` indexes by the kind's discriminant.
     #[test]
     fn kinds_are_numbered_as_listed() {
         for (index, &kind) in ErrorKind::ALL.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What every place that spans can go to has in common.
+//! Interface of every destination.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,20 +8,31 @@ use astracer_model::Span;
 use crate::counts::Counter;
 use crate::error::ExportError;
 
-/// Takes spans somewhere. Each call returns when the spans are there, or are given up.
+/// A destination for spans. Calls block until the spans have arrived or are given up.
 pub trait Destination: Send + Sync + Debug {
-    /// Sends spans, in as many requests as it takes. They may be of any number of traces, in any order.
+    /// Sends spans, of any number of traces in any order, in as many requests as needed.
     ///
     /// # Errors
     ///
-    /// The first error, if some spans are lost for good: what could be retried, was. The spans of other requests may
-    /// have arrived; [`counter`](Destination::counter) says how many.
+    /// The first error if spans were lost. Other requests of the call may have succeeded; [`counter`](Self::counter)
+    /// has the numbers.
     fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError>;
 
-    /// Counts since the start. The handle stays valid after the destination is gone.
+    /// Sends spans without retries and without waiting. Spans that a retry could still deliver are left to the caller:
+    /// they are not counted.
+    ///
+    /// By default this is [`send`](Self::send), for destinations that know no retries.
+    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
+        match self.send(spans) {
+            Ok(delivery) => Attempt { delivery, settled: spans.len(), ..Attempt::default() },
+            Err(error) => Attempt { settled: spans.len(), error: Some(error), ..Attempt::default() },
+        }
+    }
+
+    /// Returns a handle to the counts since the start, which outlives the destination.
     fn counter(&self) -> Counter;
 
-    /// Makes sure that what was sent stays, as far as that is this side's matter: writes files through to the disk.
+    /// Makes what was accepted durable where that is this side's matter: files are synced, a spool is drained.
     ///
     /// # Errors
     ///
@@ -30,36 +41,74 @@ pub trait Destination: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Ends: waits no longer than `timeout` for what is under way. Spans that come later are lost, and counted.
+    /// Looks for the cause of a failed send, possibly with a connection of its own, and returns an error that says more.
+    /// For tools: nothing here calls it.
+    fn diagnose(&self, error: ExportError) -> ExportError {
+        error
+    }
+
+    /// Shuts down within `timeout`. Waits between attempts end; spans sent later are lost, and counted.
     ///
     /// # Errors
     ///
-    /// If something could not be ended well, or not in time.
+    /// If the shutdown failed or took too long.
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError>;
 }
 
-/// What became of the spans of a call that did not fail.
+/// Outcome of a call without errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivery {
     /// Spans that were accepted.
     pub accepted: u64,
-    /// Spans that the far end said it rejected.
+    /// Spans that the destination rejected.
     pub rejected: u64,
-    /// What the far end said beside that: why it rejected spans, or a warning.
+    /// The destination's message: the reason of rejections, or a warning.
     pub message: String,
 }
 
 impl Delivery {
-    /// All of them.
-    pub(crate) fn all(spans: &[Span<'_>]) -> Self {
-        Delivery { accepted: spans.len() as u64, ..Delivery::default() }
+    /// Returns a delivery of `accepted` and `rejected` spans without a message.
+    pub fn new(accepted: u64, rejected: u64) -> Self {
+        Delivery { accepted, rejected, message: String::new() }
     }
+
+    /// Returns the delivery of all these spans.
+    pub(crate) fn all(spans: &[Span<'_>]) -> Self {
+        Delivery::new(spans.len() as u64, 0)
+    }
+
+    /// Adds another delivery; its message replaces this one's unless it is empty.
+    pub(crate) fn add(&mut self, other: Delivery) {
+        self.accepted += other.accepted;
+        self.rejected += other.rejected;
+        if !other.message.is_empty() {
+            self.message = other.message;
+        }
+    }
+}
+
+/// Outcome of [`Destination::try_send`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// Spans that were accepted and rejected.
+    pub delivery: Delivery,
+    /// Leading spans of the call whose outcome is final: accepted, rejected, or lost and counted. The others were not
+    /// delivered, and may be sent again.
+    pub settled: usize,
+    /// The reason why some spans were lost, or are left to the caller.
+    pub error: Option<ExportError>,
+    /// Time until the next attempt can succeed; zero if it is unknown.
+    pub retry_in: Duration,
 }
 
 impl<D: Destination + ?Sized> Destination for Box<D> {
     fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
         (**self).send(spans)
+    }
+
+    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
+        (**self).try_send(spans)
     }
 
     fn counter(&self) -> Counter {
@@ -68,6 +117,10 @@ impl<D: Destination + ?Sized> Destination for Box<D> {
 
     fn flush(&self) -> Result<(), ExportError> {
         (**self).flush()
+    }
+
+    fn diagnose(&self, error: ExportError) -> ExportError {
+        (**self).diagnose(error)
     }
 
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {

@@ -39,43 +39,43 @@ macro_rules! error_kinds {
 
 error_kinds! {
     /// The connection was refused.
-    NothingListens "nothing-listens" "nothing listens there"
+    NothingListens "nothing_listens" "nothing listens there"
         "start the server, or correct host and port (OTLP: usually 4317 for gRPC and 4318 for HTTP; Zipkin: 9411)",
     /// The host's name could not be resolved.
-    UnknownHost "unknown-host" "the host's name is not known"
+    UnknownHost "unknown_host" "the host's name is not known"
         "correct the name in the endpoint, or this machine's name service",
     /// The connection could not be made, or broke before the answer.
-    ConnectionLost "connection-lost" "the connection could not be made or broke"
+    ConnectionLost "connection_lost" "the connection could not be made or broke"
         "look at the network between here and there, and into the server's log",
     /// There was no answer in time.
-    TimedOut "timed-out" "no answer came in time"
+    TimedOut "timed_out" "no answer came in time"
         "look whether the server is overloaded, or allow more time",
     /// The server's certificate was not accepted.
-    UntrustedCertificate "untrusted-certificate" "the server's certificate is not trusted"
+    UntrustedCertificate "untrusted_certificate" "the server's certificate is not trusted"
         "name the file with the certificate of its authority (OTEL_EXPORTER_OTLP_CERTIFICATE for OTLP), and use a host \
          name that the certificate is for",
     /// The server asked for a client certificate, or refused ours.
-    ClientCertificate "client-certificate" "the server does not accept our client certificate"
+    ClientCertificate "client_certificate" "the server does not accept our client certificate"
         "name the files with a certificate that the server trusts and its key (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE \
          and OTEL_EXPORTER_OTLP_CLIENT_KEY for OTLP)",
     /// TLS was spoken to a port that does not speak it.
-    PlainServer "plain-server" "TLS was spoken to a server that does not answer in TLS"
+    PlainServer "plain_server" "TLS was spoken to a server that does not answer in TLS"
         "write http:// in place of https:// in the endpoint, or use the server's TLS port",
     /// Plain text was sent to a port that speaks TLS.
-    TlsServer "tls-server" "plain text was spoken to a server that wants TLS"
+    TlsServer "tls_server" "plain text was spoken to a server that wants TLS"
         "write https:// in place of http:// in the endpoint",
     /// HTTP/1.1 was spoken to a gRPC port.
-    GrpcPort "grpc-port" "HTTP was spoken to a gRPC port"
+    GrpcPort "grpc_port" "HTTP was spoken to a gRPC port"
         "use the protocol `grpc`, or the server's HTTP port (usually 4318)",
     /// gRPC was spoken to an HTTP port.
-    HttpPort "http-port" "gRPC was spoken to a port that does not speak it"
+    HttpPort "http_port" "gRPC was spoken to a port that does not speak it"
         "use the protocol `http/protobuf`, or the server's gRPC port (usually 4317)",
     /// 404 or 405, or a gRPC service that is not there.
-    WrongPath "wrong-path" "the server knows no such path"
+    WrongPath "wrong_path" "the server knows no such path"
         "correct the path: /v1/traces is appended to OTEL_EXPORTER_OTLP_ENDPOINT but not to \
          OTEL_EXPORTER_OTLP_TRACES_ENDPOINT; Zipkin's is /api/v2/spans",
     /// 400: the server could not read the request.
-    BadRequest "bad-request" "the server could not make sense of the request"
+    BadRequest "bad_request" "the server could not make sense of the request"
         "look whether it is a server for this protocol and version",
     /// 401.
     Unauthenticated "unauthenticated" "the server wants to know who we are"
@@ -84,10 +84,10 @@ error_kinds! {
     Forbidden "forbidden" "the server does not allow it"
         "look whether the token may write traces, to this tenant",
     /// 413, or a gRPC message over the server's limit; or one span larger than our own limit.
-    TooLarge "too-large" "the request is larger than the limit"
+    TooLarge "too_large" "the request is larger than the limit"
         "send less at a time: lower the limit on requests' bytes here, or raise the server's",
     /// 415.
-    UnsupportedMedia "unsupported-media" "the server does not take this encoding"
+    UnsupportedMedia "unsupported_media" "the server does not take this encoding"
         "use another protocol (http/protobuf, http/json) or no compression",
     /// 429, or resources exhausted, and retries did not help.
     Throttled "throttled" "the server asks for less"
@@ -96,10 +96,10 @@ error_kinds! {
     Unavailable "unavailable" "the server, or one behind it, is not available"
         "wait until it is up; look into its log",
     /// Other 5xx.
-    ServerFailed "server-failed" "the server failed"
+    ServerFailed "server_failed" "the server failed"
         "look into its log",
     /// An answer that makes no sense.
-    UnexpectedAnswer "unexpected-answer" "the answer makes no sense"
+    UnexpectedAnswer "unexpected_answer" "the answer makes no sense"
         "look whether the endpoint leads to a server for traces",
     /// A file could not be written.
     File "file" "the file could not be written"
@@ -108,7 +108,7 @@ error_kinds! {
     Full "full" "the limit on the size of all files is reached"
         "raise the limit, remove files, or let the oldest be deleted",
     /// Spans came after the shutdown, or it cut their export off.
-    ShutDown "shut-down" "the exporter is shut down"
+    ShutDown "shut_down" "the exporter is shut down"
         "shut the exporter down after the last span",
 }
 

@@ -96,50 +96,50 @@ struct Settings {
 impl FilesBuilder {
     /// What names begin with, `traces` if it is not set. Files of the folder that are so named count to the total, and
     /// are deleted when they are the oldest.
-    pub fn prefix(mut self, prefix: &str) -> Self {
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.to_owned();
         self
     }
 
     /// The bytes of a file, as stored, 100 MiB if it is not set: a line that would make it larger goes to the next file.
     /// A compressed file may be larger by the lines of one call.
-    pub fn rotate_bytes(mut self, bytes: u64) -> Self {
+    pub fn with_rotate_bytes(mut self, bytes: u64) -> Self {
         self.settings.rotate_bytes = bytes;
         self
     }
 
     /// The age of a file at which the next write goes to a new one; without it, age is no reason.
-    pub fn rotate_age(mut self, age: Duration) -> Self {
+    pub fn with_rotate_age(mut self, age: Duration) -> Self {
         self.settings.rotate_age = Some(age);
         self
     }
 
     /// The bytes of all files together, as stored, 1 GiB if it is not set. They are never exceeded.
-    pub fn total_bytes_max(mut self, bytes: u64) -> Self {
+    pub fn with_total_bytes_max(mut self, bytes: u64) -> Self {
         self.settings.total_bytes_max = bytes;
         self
     }
 
     /// What happens at that limit.
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+    pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
         self.settings.when_full = when_full;
         self
     }
 
     /// When files are written through to the disk.
-    pub fn fsync(mut self, fsync: Fsync) -> Self {
+    pub fn with_fsync(mut self, fsync: Fsync) -> Self {
         self.settings.fsync = fsync;
         self
     }
 
     /// How files are stored.
-    pub fn compression(mut self, compression: Compression) -> Self {
+    pub fn with_compression(mut self, compression: Compression) -> Self {
         self.settings.compression = compression;
         self
     }
 
     /// The clock that files age by.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
@@ -223,7 +223,7 @@ impl Files {
         let written = self.lock().append(lines, &self.settings, now);
         match &written {
             Ok(()) => self.counter.deliver(&Delivery { accepted: spans, ..Delivery::default() }),
-            Err(error) => self.counter.lose(error.kind(), usize::try_from(spans).unwrap_or(usize::MAX)),
+            Err(error) => self.counter.lose(error.kind(), spans),
         }
         written
     }
@@ -242,7 +242,7 @@ impl Destination for Files {
             match state.write(spans, &self.settings, now) {
                 Ok(()) => self.counter.deliver(&Delivery::all(spans)),
                 Err(error) => {
-                    self.counter.lose(error.kind(), spans.len());
+                    self.counter.lose(error.kind(), spans.len() as u64);
                     result = result.and(Err(error));
                 }
             }

@@ -1,5 +1,6 @@
 //! Requests over HTTP/1.1, by ureq, and what their failures mean.
 
+use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -9,6 +10,7 @@ use ureq::Agent;
 use ureq::http::{HeaderName, HeaderValue, Response, Uri};
 
 use crate::compression::Compression;
+use crate::endpoint::shown;
 use crate::error::{ErrorKind, ExportError};
 use crate::probe::{Peer, Speaks, says_tls};
 use crate::sending::Sending;
@@ -17,13 +19,19 @@ use crate::sending::Sending;
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 /// What a request to this endpoint looks like, and the connections to it.
-#[derive(Debug)]
 pub(crate) struct Client {
     agent: Agent,
     uri: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
     compression: Compression,
     peer: Peer,
+}
+
+/// Without headers and password, which are secrets.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("uri", &self.target()).finish_non_exhaustive()
+    }
 }
 
 /// An answer that says the request was accepted.
@@ -74,9 +82,14 @@ impl Client {
         Ok(Client { agent: config.build().new_agent(), uri, headers, compression: sending.compression, peer })
     }
 
-    /// The endpoint, as errors name it.
+    /// Returns the endpoint without its password, as errors name it.
     pub(crate) fn target(&self) -> String {
-        self.uri.to_string()
+        shown(&self.uri)
+    }
+
+    /// Opens a connection to find the cause of a failure that does not name it.
+    pub(crate) fn diagnose(&self, error: ExportError) -> ExportError {
+        self.peer.diagnose(error)
     }
 
     /// Makes a body ready to be sent, possibly more than once.
@@ -108,7 +121,6 @@ impl Client {
             request = request.header(name, value);
         }
         let response = request.send(body).map_err(|error| self.explain(&error))?;
-        self.peer.note_answer();
         self.answer(response)
     }
 
@@ -143,11 +155,13 @@ impl Client {
         let lost = || of(ErrorKind::ConnectionLost).retryable(None);
         match error {
             ureq::Error::HostNotFound => of(ErrorKind::UnknownHost).retryable(None),
-            ureq::Error::Timeout(_) => of(ErrorKind::TimedOut),
+            ureq::Error::Timeout(_) => of(ErrorKind::TimedOut).retryable(None),
             ureq::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
                 of(ErrorKind::NothingListens).retryable(None)
             }
-            ureq::Error::Io(io) if io.kind() == io::ErrorKind::TimedOut => of(ErrorKind::TimedOut),
+            ureq::Error::Io(io) if io.kind() == io::ErrorKind::TimedOut => {
+                of(ErrorKind::TimedOut).retryable(None)
+            }
             #[cfg(feature = "tls")]
             ureq::Error::Rustls(error) => crate::tls::explain(&self.target(), error),
             #[cfg(feature = "tls")]
@@ -155,12 +169,8 @@ impl Client {
                 Some(error) => crate::tls::explain(&self.target(), error),
                 None => lost(),
             },
-            // Nonsense for an answer, or none: it may be that something else than HTTP/1.1 is spoken there.
-            ureq::Error::Io(_) => self.peer.diagnose(&self.target(), &error.to_string()).unwrap_or_else(lost),
-            ureq::Error::Protocol(_) => {
-                let found = self.peer.diagnose(&self.target(), &error.to_string());
-                found.unwrap_or_else(|| of(ErrorKind::UnexpectedAnswer))
-            }
+            ureq::Error::Io(_) => lost(),
+            // The port may speak another protocol: `diagnose` tells.
             _ => of(ErrorKind::UnexpectedAnswer),
         }
     }

@@ -20,7 +20,7 @@
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let folder = folder.path();
-//! let files = Files::builder(folder).rotate_bytes(64 << 20).total_bytes_max(1 << 30).open()?;
+//! let files = Files::builder(folder).with_rotate_bytes(64 << 20).with_total_bytes_max(1 << 30).open()?;
 //! let exporter = Exporter::new(files);
 //! let counts = exporter.counter();
 //! // An exporter like any other: `SdkTracerProvider::builder().with_batch_exporter(exporter)`.
@@ -39,6 +39,8 @@
 //! - `tls`: https for whichever of these there is, with rustls and ring, the system's root certificates or given ones.
 //! - `full`: all of them.
 
+#[cfg(feature = "_send")]
+mod availability;
 mod clock;
 #[cfg(feature = "_send")]
 mod compression;
@@ -48,6 +50,8 @@ mod console;
 mod convert;
 mod counts;
 mod destination;
+#[cfg(feature = "_send")]
+mod endpoint;
 mod error;
 mod exporter;
 mod file;
@@ -60,11 +64,11 @@ mod probe;
 #[cfg(feature = "_send")]
 mod requests;
 #[cfg(feature = "_send")]
+mod retry;
+#[cfg(feature = "_send")]
 mod sending;
 #[cfg(all(feature = "_send", feature = "tls"))]
 mod tls;
-#[cfg(feature = "_send")]
-mod wait;
 #[cfg(feature = "zipkin")]
 mod zipkin;
 
@@ -76,14 +80,14 @@ pub use config::ConfigError;
 pub use console::Console;
 pub use convert::{resource, spans};
 pub use counts::{Counter, Counts, Lost};
-pub use destination::{Delivery, Destination};
+pub use destination::{Attempt, Delivery, Destination};
 pub use error::{ErrorKind, ExportError};
 pub use exporter::Exporter;
 pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenFull};
 #[cfg(feature = "_otlp")]
-pub use otlp::{Otlp, OtlpBuilder, Protocol};
+pub use otlp::{Otlp, OtlpBuilder, Protocol, UnknownProtocol};
 #[cfg(feature = "_send")]
-pub use wait::Retry;
+pub use retry::Retry;
 #[cfg(feature = "zipkin")]
 pub use zipkin::{Zipkin, ZipkinBuilder};
 

@@ -14,7 +14,7 @@ use http::{HeaderName, HeaderValue};
 
 use crate::config::ConfigError;
 use crate::counts::Counter;
-use crate::destination::{Delivery, Destination};
+use crate::destination::{Attempt, Delivery, Destination};
 use crate::error::ExportError;
 #[cfg(feature = "otlp-http")]
 use crate::http::Client;
@@ -25,7 +25,7 @@ mod config;
 mod grpc;
 mod response;
 
-pub use config::{OtlpBuilder, Protocol};
+pub use config::{OtlpBuilder, Protocol, UnknownProtocol};
 
 /// Sends spans to a server that speaks OTLP.
 ///
@@ -54,7 +54,7 @@ enum Packed {
 }
 
 impl Otlp {
-    /// Settings, all at their defaults. [`OtlpBuilder::environment`] reads `OTEL_EXPORTER_OTLP_*`.
+    /// Settings, all at their defaults. [`OtlpBuilder::with_environment`] reads `OTEL_EXPORTER_OTLP_*`.
     pub fn builder() -> OtlpBuilder {
         OtlpBuilder::default()
     }
@@ -143,13 +143,27 @@ impl Destination for Otlp {
         self.requests.send(&self.wire, spans)
     }
 
+    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
+        self.requests.try_send(&self.wire, spans)
+    }
+
     fn counter(&self) -> Counter {
         self.requests.counter.clone()
     }
 
-    /// Ends waits between attempts. A request that is under way ends by itself, within its timeout.
+    /// Asks the server's port which protocol it speaks, and shakes hands in TLS.
+    fn diagnose(&self, error: ExportError) -> ExportError {
+        match &self.wire {
+            #[cfg(feature = "otlp-http")]
+            Wire::Http { client, .. } => client.diagnose(error),
+            #[cfg(feature = "otlp-grpc")]
+            Wire::Grpc(client) => client.diagnose(error),
+        }
+    }
+
+    /// Ends the waits between attempts. A request under way ends within its own timeout.
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
-        self.requests.gate.close();
+        self.requests.availability.close();
         Ok(())
     }
 }

@@ -1,28 +1,25 @@
-//! What is at the other end, asked when a request failed in a way that does not tell.
+//! Diagnosis of a port, asked for by a tool after a request failed for an unclear reason.
 //!
-//! The probe connects, says hello in HTTP/2 and looks at the first bytes of the answer. A server of HTTP/2 without TLS
-//! (gRPC) answers with its settings; one of HTTP/1.1 refuses in its own words; one of TLS sends an alert, or, as Go's
-//! does, a line of HTTP that says so. Where TLS is to be spoken, that is tried first: a server that refuses our
-//! certificate says so behind the handshake, when the request is under way and its own failure hides the reason.
-//!
-//! A server that ever answered is not asked: then it is the connection that broke, and nothing is set up wrong.
+//! The probe connects, sends the beginning of HTTP/2 and reads the first bytes of the answer. A server of HTTP/2 without
+//! TLS (gRPC) answers with its settings; one of HTTP/1.1 with a refusal; one of TLS with an alert, or, as Go's does,
+//! with a line of HTTP that says so. With TLS, the handshake is tried first: a server that refuses our certificate
+//! reports it after the handshake, when the failure of the request that is under way hides it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::uri::Uri;
 
 use crate::error::{ErrorKind, ExportError};
 
-/// What is spoken without TLS.
+/// A protocol, below TLS if there is TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaks {
     Http1,
     Http2,
     Tls,
-    /// Nothing that is known, or not in time.
+    /// Another protocol, or no answer in time.
     Unknown,
 }
 
@@ -31,9 +28,8 @@ pub(crate) enum Speaks {
 pub(crate) struct Peer {
     host: String,
     port: u16,
-    /// What we speak to it, below TLS if that is there.
+    /// The protocol that we speak.
     own: Speaks,
-    answered: AtomicBool,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
     #[cfg(not(feature = "tls"))]
@@ -43,37 +39,35 @@ pub(crate) struct Peer {
 /// HTTP/2's connection preface (RFC 9113, section 3.4), and an empty frame of settings (6.5).
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// So long each step may take. The caller's export has failed by then.
+/// Time limit of each step.
 const STEP: Duration = Duration::from_secs(1);
 
 impl Peer {
     pub(crate) fn new(uri: &Uri, own: Speaks) -> Self {
         let port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        Peer { host, port: uri.port_u16().unwrap_or(port), own, answered: AtomicBool::new(false), tls: None }
+        Peer { host, port: uri.port_u16().unwrap_or(port), own, tls: None }
     }
 
-    /// The same peer, spoken to over TLS.
+    /// Speaks TLS to the peer.
     #[cfg(feature = "tls")]
     pub(crate) fn over_tls(self, tls: std::sync::Arc<rustls::ClientConfig>) -> Self {
         Peer { tls: Some(tls), ..self }
     }
 
-    /// Takes note that it answers to what we speak.
-    pub(crate) fn note_answer(&self) {
-        self.answered.store(true, Ordering::Relaxed);
+    /// Returns the cause of a failed request if it can be found, else the error itself.
+    pub(crate) fn diagnose(&self, error: ExportError) -> ExportError {
+        let is_unclear = matches!(error.kind(), ErrorKind::ConnectionLost | ErrorKind::UnexpectedAnswer);
+        let found = if is_unclear { self.find(error.target(), error.detail()) } else { None };
+        found.unwrap_or(error)
     }
 
-    /// The reason why a request to `target` failed, if it can be found; `detail` is what the request failed of.
-    pub(crate) fn diagnose(&self, target: &str, detail: &str) -> Option<ExportError> {
+    fn find(&self, target: &str, detail: &str) -> Option<ExportError> {
         let of = |kind| Some(ExportError::new(kind, target, detail));
         let Some(address) = (&*self.host, self.port).to_socket_addrs().ok().and_then(|mut all| all.next())
         else {
             return of(ErrorKind::UnknownHost).map(|error| error.retryable(None));
         };
-        if self.answered.load(Ordering::Relaxed) {
-            return None;
-        }
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             let failed = crate::tls::probe(tls, &self.host, connect(address)?);
@@ -98,7 +92,7 @@ fn connect(address: SocketAddr) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Looks what comes back for the beginning of HTTP/2.
+/// Sends the beginning of HTTP/2 and classifies the answer.
 fn say_hello(address: SocketAddr) -> Speaks {
     let Some(mut stream) = connect(address) else { return Speaks::Unknown };
     if stream.write_all(HELLO).is_err() {
@@ -111,7 +105,7 @@ fn say_hello(address: SocketAddr) -> Speaks {
             Ok(0) | Err(_) => break,
             Ok(count) => answer.extend_from_slice(&part[..count]),
         }
-        // Only text may say more in what follows.
+        // Only a text may say more in its next bytes.
         if speaks(&answer) != Speaks::Unknown && !answer.starts_with(b"HTTP/") {
             break;
         }
@@ -131,7 +125,7 @@ fn speaks(answer: &[u8]) -> Speaks {
     }
 }
 
-/// True if a text says that HTTPS is wanted: what Go's servers and nginx answer to plain HTTP.
+/// Returns true for the answers of Go's servers and nginx to plain HTTP on a port of HTTPS.
 pub(crate) fn says_tls(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     text.contains("HTTP request to an HTTPS server")

@@ -1,121 +1,145 @@
-//! Spans in requests: encoded once, split if too large, sent until answered or given up, counted.
+//! Spans in requests: encoded once, split when too large, sent and counted.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use astracer_model::Span;
 
+use crate::availability::Availability;
 use crate::counts::Counter;
-use crate::destination::Delivery;
+use crate::destination::{Attempt, Delivery};
 use crate::error::{ErrorKind, ExportError};
 use crate::sending::Sending;
-use crate::wait::{Gate, Retry, with_retries};
 
-/// How requests look, and how they are sent.
+/// Encoding and transport of requests.
 pub(crate) trait Wire {
     /// A body that can be sent more than once.
     type Packed;
 
-    /// The endpoint, as errors name it.
+    /// Returns the endpoint, as errors name it.
     fn target(&self) -> String;
 
     /// Appends a request with these spans.
     fn encode(&self, spans: &[Span<'_>], out: &mut Vec<u8>);
 
-    /// Makes what was encoded ready to be sent.
+    /// Compresses what was encoded.
     fn pack(&self, body: Vec<u8>) -> Self::Packed;
 
     /// Sends a request of `spans` spans once.
     fn post(&self, body: &Self::Packed, spans: usize, timeout: Duration) -> Result<Delivery, ExportError>;
 }
 
-/// What a destination that sends requests keeps.
+/// State that every destination of requests has.
 #[derive(Debug)]
 pub(crate) struct Requests {
     timeout: Duration,
-    retry: Retry,
     bytes_max: usize,
-    /// The size of the last request: how much memory the next one may take.
+    /// Size of the last request: the capacity for the next one.
     last_bytes: AtomicUsize,
     pub(crate) counter: Counter,
-    pub(crate) gate: Gate,
+    pub(crate) availability: Availability,
+}
+
+/// A call under way.
+struct Call<'c, W> {
+    wire: &'c W,
+    /// Our own limit, or one byte less than the smallest request of this call that the server found too large.
+    bytes_max: usize,
+    /// Time at which the call is given up; `None` if it is one attempt without waiting.
+    deadline: Option<Duration>,
+    attempt: Attempt,
 }
 
 impl Requests {
-    /// Requests of at most so many bytes before compression, each with its retries within the timeout.
     pub(crate) fn new(sending: &Sending) -> Self {
+        let counter = Counter::default();
         Requests {
             timeout: sending.timeout,
-            retry: sending.retry,
             bytes_max: sending.request_bytes_max,
             last_bytes: AtomicUsize::new(0),
-            counter: Counter::default(),
-            gate: Gate::default(),
+            availability: Availability::new(sending.retry, counter.clone()),
+            counter,
         }
     }
 
-    /// Sends spans in as many requests as it takes. The first error is told; it keeps no other request from being sent.
+    /// Sends spans with retries. One failed request does not keep the others from being sent; the first error is
+    /// returned.
     pub(crate) fn send<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
-        let mut total = Delivery::default();
-        if !spans.is_empty() {
-            let mut bytes_max = self.bytes_max;
-            self.send_some(wire, spans, &mut bytes_max, &mut total)?;
-        }
-        Ok(total)
+        let attempt = self.call(wire, spans, Some(self.availability.deadline()));
+        attempt.error.map_or(Ok(attempt.delivery), Err)
     }
 
-    /// `bytes_max`: our own limit, or what is below the smallest request of this call that the server found too large.
-    fn send_some<W: Wire>(
-        &self,
-        wire: &W,
-        spans: &[Span<'_>],
-        bytes_max: &mut usize,
-        total: &mut Delivery,
-    ) -> Result<(), ExportError> {
+    /// Sends spans without retries. See [`Destination::try_send`](crate::Destination::try_send).
+    pub(crate) fn try_send<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Attempt {
+        self.call(wire, spans, None)
+    }
+
+    fn call<W: Wire>(&self, wire: &W, spans: &[Span<'_>], deadline: Option<Duration>) -> Attempt {
+        let mut call = Call { wire, bytes_max: self.bytes_max, deadline, attempt: Attempt::default() };
+        if !spans.is_empty() {
+            self.send_some(&mut call, spans);
+        }
+        if call.attempt.settled < spans.len() {
+            call.attempt.retry_in = self.availability.retry_in();
+        }
+        call.attempt
+    }
+
+    /// Returns false if the call ends here: the remaining spans are left to the caller.
+    fn send_some<W: Wire>(&self, call: &mut Call<'_, W>, spans: &[Span<'_>]) -> bool {
         let last = self.last_bytes.load(Ordering::Relaxed);
         let mut body = Vec::with_capacity(last + last / 4);
-        wire.encode(spans, &mut body);
+        call.wire.encode(spans, &mut body);
         self.last_bytes.store(body.len(), Ordering::Relaxed);
         let bytes = body.len();
-        let sent = if bytes > *bytes_max {
+        let sent = if bytes > call.bytes_max {
             drop(body);
-            let detail = format!("one span takes {bytes} of at most {bytes_max} bytes");
-            Err(ExportError::new(ErrorKind::TooLarge, wire.target(), detail))
+            let detail = format!("one span takes {bytes} of at most {} bytes", call.bytes_max);
+            Err(ExportError::new(ErrorKind::TooLarge, call.wire.target(), detail))
         } else {
-            self.send_body(wire, body, spans.len())
+            self.send_body(call, body, spans.len())
         };
-        let delivery = match sent {
-            Ok(delivery) => delivery,
-            Err(error) => {
-                if error.kind() == ErrorKind::TooLarge {
-                    // So a server that takes nothing gets few requests, and not one for each span.
-                    *bytes_max = (*bytes_max).min(bytes.saturating_sub(1));
-                    if spans.len() > 1 {
-                        let (first, second) = spans.split_at(spans.len() / 2);
-                        let sent = self.send_some(wire, first, bytes_max, total);
-                        return sent.and(self.send_some(wire, second, bytes_max, total));
-                    }
-                }
-                self.counter.lose(error.kind(), spans.len());
-                return Err(error);
+        let error = match sent {
+            Ok(delivery) => {
+                self.counter.deliver(&delivery);
+                call.attempt.delivery.add(delivery);
+                call.attempt.settled += spans.len();
+                return true;
             }
+            Err(error) => error,
         };
-        self.counter.deliver(&delivery);
-        total.accepted += delivery.accepted;
-        total.rejected += delivery.rejected;
-        if !delivery.message.is_empty() {
-            total.message = delivery.message;
+        if error.kind() == ErrorKind::TooLarge {
+            // A server that takes nothing gets few requests this way, not one for each span.
+            call.bytes_max = call.bytes_max.min(bytes.saturating_sub(1));
+            if spans.len() > 1 {
+                let (first, second) = spans.split_at(spans.len() / 2);
+                return self.send_some(call, first) && self.send_some(call, second);
+            }
         }
-        Ok(())
+        if call.deadline.is_none() && error.may_retry() {
+            call.attempt.error = Some(error);
+            return false;
+        }
+        self.counter.lose(error.kind(), spans.len() as u64);
+        call.attempt.settled += spans.len();
+        call.attempt.error.get_or_insert(error);
+        true
     }
 
-    fn send_body<W: Wire>(&self, wire: &W, body: Vec<u8>, spans: usize) -> Result<Delivery, ExportError> {
-        if self.gate.is_closed() {
-            return Err(ExportError::new(ErrorKind::ShutDown, wire.target(), ""));
+    fn send_body<W: Wire>(
+        &self,
+        call: &Call<'_, W>,
+        body: Vec<u8>,
+        spans: usize,
+    ) -> Result<Delivery, ExportError> {
+        if self.availability.is_closed() {
+            return Err(ExportError::new(ErrorKind::ShutDown, call.wire.target(), ""));
         }
-        let body = wire.pack(body);
-        with_retries(&self.retry, self.timeout, &self.gate, &self.counter, |left| {
-            wire.post(&body, spans, left)
-        })
+        let body = call.wire.pack(body);
+        let mut post = || call.wire.post(&body, spans, self.timeout);
+        match call.deadline {
+            Some(deadline) => self.availability.send(deadline, post),
+            None => self.availability.send_once(&mut post),
+        }
     }
 }

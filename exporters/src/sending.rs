@@ -1,14 +1,13 @@
-//! Settings of everything that sends, and the functions that builders set them by.
+//! Settings of every destination that sends requests, and the builders' methods for them.
 
 use std::time::Duration;
 
 use crate::compression::Compression;
 use crate::config::ConfigError;
+use crate::retry::Retry;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::wait::Retry;
 
-/// How requests are sent, whatever is in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
     pub(crate) compression: Compression,
@@ -20,7 +19,7 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// All at their defaults, but for the size, which each protocol has its own custom of.
+    /// Returns the defaults, with the protocol's own limit on a request.
     pub(crate) fn new(request_bytes_max: usize) -> Self {
         Sending {
             compression: Compression::None,
@@ -32,48 +31,61 @@ impl Sending {
         }
     }
 
-    /// Takes a timeout in milliseconds from this variable.
+    /// Reads a timeout in milliseconds from a variable.
     pub(crate) fn read_timeout(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
-        let millis = value.parse().ok().filter(|&millis: &u64| millis > 0);
-        let reason = || format!("`{value}` is no number of milliseconds above 0");
-        self.timeout = Duration::from_millis(millis.ok_or_else(|| ConfigError::new(name, reason()))?);
+        self.timeout = milliseconds(name, value)?;
+        Ok(())
+    }
+
+    /// Reads `OTEL_BSP_EXPORT_TIMEOUT`, the time that a batch may take with all its retries.
+    pub(crate) fn read_batch_timeout(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        self.retry = self.retry.with_max_age(milliseconds(name, value)?);
         Ok(())
     }
 }
 
-/// The functions of a builder with a field `sending`; told is what there is to say of `request_bytes_max`.
+/// The batch processor's limit on an export, which an exporter with retries has to keep.
+pub(crate) const BATCH_TIMEOUT: &str = "OTEL_BSP_EXPORT_TIMEOUT";
+
+fn milliseconds(name: &str, value: &str) -> Result<Duration, ConfigError> {
+    let millis = value.parse().ok().filter(|&millis: &u64| millis > 0);
+    let reason = || format!("`{value}` must be a number of milliseconds greater than 0");
+    millis.map(Duration::from_millis).ok_or_else(|| ConfigError::new(name, reason()))
+}
+
+/// Methods of a builder with a field `sending`. The argument is the end of the sentence on the limit of a request.
 macro_rules! setters {
     ($request_bytes_max:literal) => {
-        /// How requests are compressed.
-        pub fn compression(mut self, compression: $crate::Compression) -> Self {
+        /// Compresses requests. None by default.
+        pub fn with_compression(mut self, compression: $crate::Compression) -> Self {
             self.sending.compression = compression;
             self
         }
 
-        /// The time for a request with everything that is tried for it, 10 s if it is not set.
-        pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
+        /// Limits the time of one attempt. 10 s by default.
+        pub fn with_timeout(mut self, timeout: std::time::Duration) -> Self {
             self.sending.timeout = timeout;
             self
         }
 
-        /// When failed requests are sent again.
-        pub fn retry(mut self, retry: $crate::Retry) -> Self {
+        /// Sets when failed requests are sent again.
+        pub fn with_retry(mut self, retry: $crate::Retry) -> Self {
             self.sending.retry = retry;
             self
         }
 
-        /// The bytes of a request, before compression;
+        /// Limits the bytes of a request before compression.
         #[doc = $request_bytes_max]
-        /// Calls with more are split, and requests that the server finds too large. A single span that is larger is lost as
-        /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
-        pub fn request_bytes_max(mut self, bytes: usize) -> Self {
+        /// Larger calls are split, and so are requests that the server finds too large. A single span above the limit is
+        /// lost as [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
+        pub fn with_max_request_bytes(mut self, bytes: usize) -> Self {
             self.sending.request_bytes_max = bytes;
             self
         }
 
-        /// The certificates, in PEM, of the authorities to trust in place of the system's.
+        /// Trusts these certificate authorities, in PEM, instead of the system's.
         #[cfg(feature = "tls")]
-        pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        pub fn with_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
             self.sending.tls.roots = Some(pem.into());
             self
         }

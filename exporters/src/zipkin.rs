@@ -9,11 +9,11 @@ use http::uri::Uri;
 
 use crate::config::ConfigError;
 use crate::counts::Counter;
-use crate::destination::{Delivery, Destination};
+use crate::destination::{Attempt, Delivery, Destination};
 use crate::error::ExportError;
 use crate::http::Client;
 use crate::requests::{Requests, Wire};
-use crate::sending::{Sending, setters};
+use crate::sending::{BATCH_TIMEOUT, Sending, setters};
 
 const ENDPOINT: &str = "OTEL_EXPORTER_ZIPKIN_ENDPOINT";
 const TIMEOUT: &str = "OTEL_EXPORTER_ZIPKIN_TIMEOUT";
@@ -29,21 +29,21 @@ pub struct ZipkinBuilder {
 
 impl ZipkinBuilder {
     /// The URL that takes spans; `http://localhost:9411/api/v2/spans` if it is not set.
-    pub fn endpoint(mut self, url: impl Into<String>) -> Self {
+    pub fn with_endpoint(mut self, url: impl Into<String>) -> Self {
         self.endpoint = url.into();
         self
     }
 
-    setters!("5 MiB if it is not set.");
+    setters!("5 MiB by default.");
 
-    /// Reads the environment: see [`variables`](ZipkinBuilder::variables).
-    pub fn environment(self) -> Self {
-        self.variables(|name| std::env::var(name).ok())
+    /// Reads the environment: see [`with_variables`](ZipkinBuilder::with_variables).
+    pub fn with_environment(self) -> Self {
+        self.with_variables(|name| std::env::var(name).ok())
     }
 
-    /// Reads `OTEL_EXPORTER_ZIPKIN_ENDPOINT` and `OTEL_EXPORTER_ZIPKIN_TIMEOUT` (milliseconds). What they say goes
-    /// before what was set until here.
-    pub fn variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+    /// Reads `OTEL_EXPORTER_ZIPKIN_ENDPOINT`, `OTEL_EXPORTER_ZIPKIN_TIMEOUT` (milliseconds, one attempt) and
+    /// `OTEL_BSP_EXPORT_TIMEOUT` (milliseconds, all attempts). They override earlier settings.
+    pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| {
             variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
         };
@@ -52,6 +52,11 @@ impl ZipkinBuilder {
         }
         if let Some(value) = get(TIMEOUT)
             && let Err(fault) = self.sending.read_timeout(TIMEOUT, &value)
+        {
+            self.fault.get_or_insert(fault);
+        }
+        if let Some(value) = get(BATCH_TIMEOUT)
+            && let Err(fault) = self.sending.read_batch_timeout(BATCH_TIMEOUT, &value)
         {
             self.fault.get_or_insert(fault);
         }
@@ -139,13 +144,22 @@ impl Destination for Zipkin {
         self.requests.send(&self.wire, spans)
     }
 
+    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
+        self.requests.try_send(&self.wire, spans)
+    }
+
     fn counter(&self) -> Counter {
         self.requests.counter.clone()
     }
 
-    /// Ends waits between attempts. A request that is under way ends by itself, within its timeout.
+    /// Asks the server's port which protocol it speaks, and shakes hands in TLS.
+    fn diagnose(&self, error: ExportError) -> ExportError {
+        self.wire.0.diagnose(error)
+    }
+
+    /// Ends the waits between attempts. A request under way ends within its own timeout.
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
-        self.requests.gate.close();
+        self.requests.availability.close();
         Ok(())
     }
 }

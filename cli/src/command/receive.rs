@@ -78,10 +78,10 @@ struct Refused {
 pub(crate) fn run(args: &Receive, stop: &AtomicBool) -> Result<(), Failure> {
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
     let files = Files::builder(&args.out)
-        .rotate_bytes(args.rotate)
-        .total_bytes_max(args.total_max)
-        .when_full(WhenFull::Refuse)
-        .compression(compression)
+        .with_rotate_bytes(args.rotate)
+        .with_total_bytes_max(args.total_max)
+        .with_when_full(WhenFull::Refuse)
+        .with_compression(compression)
         .open()
         .map_err(|error| Failure::Job(error.to_string()))?;
     let message_max = usize::try_from(args.message_max).unwrap_or(usize::MAX);

@@ -1,7 +1,7 @@
 //! Settings of OTLP, from code and from `OTEL_EXPORTER_OTLP_*`.
 
-use std::fs;
 use std::str::FromStr;
+use std::{fmt, fs};
 
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderName, HeaderValue};
@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use super::Otlp;
 use crate::compression::Compression;
 use crate::config::ConfigError;
-use crate::sending::{Sending, setters};
+use crate::sending::{BATCH_TIMEOUT, Sending, setters};
 
 /// How OTLP is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +25,29 @@ pub enum Protocol {
 }
 
 impl FromStr for Protocol {
-    type Err = String;
+    type Err = UnknownProtocol;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
         match name {
             "grpc" => Ok(Protocol::Grpc),
             "http/protobuf" => Ok(Protocol::HttpProtobuf),
             "http/json" => Ok(Protocol::HttpJson),
-            _ => Err(format!("unknown protocol `{name}`: use grpc, http/protobuf or http/json")),
+            _ => Err(UnknownProtocol(name.to_owned())),
         }
     }
 }
+
+/// A name that is not a protocol of OTLP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownProtocol(String);
+
+impl fmt::Display for UnknownProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown protocol `{}`: use grpc, http/protobuf or http/json", self.0)
+    }
+}
+
+impl std::error::Error for UnknownProtocol {}
 
 #[derive(Clone, Debug)]
 enum Endpoint {
@@ -80,66 +92,73 @@ const PREFIXES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"
 
 impl OtlpBuilder {
     /// The protocol; `http/protobuf` if it is not set and there.
-    pub fn protocol(mut self, protocol: Protocol) -> Self {
+    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
 
     /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/traces` is appended. If it is not set,
     /// that is `http://localhost:4318`, or port 4317 for gRPC.
-    pub fn endpoint(mut self, base: impl Into<String>) -> Self {
+    pub fn with_endpoint(mut self, base: impl Into<String>) -> Self {
         self.endpoint = Some(Endpoint::Base(base.into()));
         self.endpoint_setting = "endpoint".to_owned();
         self
     }
 
     /// The URL for traces, which is used as it is.
-    pub fn traces_endpoint(mut self, url: impl Into<String>) -> Self {
+    pub fn with_traces_endpoint(mut self, url: impl Into<String>) -> Self {
         self.endpoint = Some(Endpoint::Exact(url.into()));
         self.endpoint_setting = "traces_endpoint".to_owned();
         self
     }
 
     /// Adds a header to each request (gRPC: metadata).
-    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    setters!("4 MiB if it is not set, which is what gRPC servers take.");
+    setters!("4 MiB by default, the limit of most gRPC servers.");
 
     /// The certificates to show to the server, our own first, and the key of that one, both in PEM.
     #[cfg(feature = "tls")]
-    pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+    pub fn with_client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.sending.tls.client = Some((chain.into(), key.into()));
         self
     }
 
-    /// Reads the environment: see [`variables`](OtlpBuilder::variables).
-    pub fn environment(self) -> Self {
-        self.variables(|name| std::env::var(name).ok())
+    /// Reads the environment: see [`with_variables`](OtlpBuilder::with_variables).
+    pub fn with_environment(self) -> Self {
+        self.with_variables(|name| std::env::var(name).ok())
     }
 
     /// Reads `OTEL_EXPORTER_OTLP_{ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, INSECURE, CERTIFICATE,
     /// CLIENT_CERTIFICATE, CLIENT_KEY}`, each with `TRACES_` in it before the one without, as OpenTelemetry's "Protocol
-    /// exporter" says. What they say goes before what was set until here. `COMPRESSION` may be `zstd` too. The first
-    /// one that can't be used is what [`build`](OtlpBuilder::build) fails of.
-    pub fn variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+    /// exporter" specifies, and `OTEL_BSP_EXPORT_TIMEOUT`. They override earlier settings. `TIMEOUT` limits one attempt,
+    /// `OTEL_BSP_EXPORT_TIMEOUT` the age of a batch with all its attempts. `COMPRESSION` may also be `zstd`.
+    /// [`build`](OtlpBuilder::build) fails with the first variable that cannot be used.
+    pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| -> Option<(String, String)> {
             let named = PREFIXES.iter().map(|prefix| format!("{prefix}{name}"));
             named
                 .filter_map(|full| variable(&full).map(|value| (full, value.trim().to_owned())))
                 .find(|(_, value)| !value.is_empty())
         };
-        if let Err(fault) = self.read(&get) {
+        let batch_timeout = variable(BATCH_TIMEOUT).map(|value| value.trim().to_owned());
+        if let Err(fault) = self.read(&get, batch_timeout.filter(|value| !value.is_empty())) {
             self.fault.get_or_insert(fault);
         }
         self
     }
 
-    fn read(&mut self, get: &dyn Fn(&str) -> Option<(String, String)>) -> Result<(), ConfigError> {
+    fn read(
+        &mut self,
+        get: &dyn Fn(&str) -> Option<(String, String)>,
+        batch_timeout: Option<String>,
+    ) -> Result<(), ConfigError> {
         if let Some((name, value)) = get("PROTOCOL") {
-            self.protocol = value.parse().map_err(|reason: String| ConfigError::new(&name, reason))?;
+            self.protocol =
+                value.parse().map_err(|error: UnknownProtocol| ConfigError::new(&name, error.to_string()))?;
         }
         if let Some((name, value)) = get("ENDPOINT") {
             let exact = name.starts_with(PREFIXES[0]);
@@ -159,6 +178,9 @@ impl OtlpBuilder {
         }
         if let Some((name, value)) = get("TIMEOUT") {
             self.sending.read_timeout(&name, &value)?;
+        }
+        if let Some(value) = batch_timeout {
+            self.sending.read_batch_timeout(BATCH_TIMEOUT, &value)?;
         }
         if let Some((name, value)) = get("COMPRESSION") {
             self.sending.compression = match value.to_ascii_lowercase().as_str() {

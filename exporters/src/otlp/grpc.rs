@@ -23,6 +23,7 @@ use tonic_types::StatusExt as _;
 use super::config::OtlpBuilder;
 use crate::compression::Compression;
 use crate::config::ConfigError;
+use crate::endpoint::shown;
 use crate::error::{ErrorKind, ExportError};
 use crate::probe::{Peer, Speaks};
 
@@ -45,7 +46,7 @@ struct Job {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("uri", &self.uri).finish_non_exhaustive()
+        f.debug_struct("Client").field("uri", &self.target()).finish_non_exhaustive()
     }
 }
 
@@ -95,7 +96,12 @@ impl Client {
     }
 
     pub(super) fn target(&self) -> String {
-        self.uri.to_string()
+        shown(&self.uri)
+    }
+
+    /// Opens a connection to find the cause of a failure that does not name it.
+    pub(super) fn diagnose(&self, error: ExportError) -> ExportError {
+        self.peer.diagnose(error)
     }
 
     /// Sends a message once.
@@ -107,9 +113,7 @@ impl Client {
         self.jobs.send(job).map_err(|_| gone())?;
         // The thread watches the time.
         let result = answered.recv().map_err(|_| gone())?;
-        let message = result.map_err(|status| self.explain(&status))?;
-        self.peer.note_answer();
-        Ok(message)
+        result.map_err(|status| self.explain(&status))
     }
 
     /// What a call failed of.
@@ -120,8 +124,10 @@ impl Client {
         if let Some(error) = status.source().and_then(|source| self.of_transport(source, &of)) {
             return error;
         }
-        // What tonic makes of an HTTP answer without a gRPC status.
-        if message.contains("grpc-status header missing") {
+        // An HTTP answer without a gRPC status, as tonic reports it; with a body, tonic takes the text for a message.
+        if message.contains("grpc-status header missing")
+            || message.contains("while receiving response with status")
+        {
             return match status.code() {
                 Code::Unauthenticated => of(ErrorKind::Unauthenticated),
                 Code::PermissionDenied => of(ErrorKind::Forbidden),
@@ -164,15 +170,17 @@ impl Client {
         let mut causes = std::iter::successors(Some(source), |&error| error.source());
         let of_io = |io: &io::Error| match io.kind() {
             io::ErrorKind::ConnectionRefused => Some(of(ErrorKind::NothingListens).retryable(None)),
-            io::ErrorKind::TimedOut => Some(of(ErrorKind::TimedOut)),
+            io::ErrorKind::TimedOut => Some(of(ErrorKind::TimedOut).retryable(None)),
             _ => None,
         };
         if let Some(error) = causes.find_map(|cause| of_io(cause.downcast_ref()?)) {
             return Some(error);
         }
-        // A server that does not speak HTTP/2 ends the connection, or answers what can't be read.
-        let found = self.peer.diagnose(&self.target(), of(ErrorKind::ConnectionLost).detail());
-        Some(found.unwrap_or_else(|| of(ErrorKind::ConnectionLost).retryable(None)))
+        if causes_have_no_address(source) {
+            return Some(of(ErrorKind::UnknownHost).retryable(None));
+        }
+        // A server that does not speak HTTP/2 ends the connection too, or answers what cannot be read: see `diagnose`.
+        Some(of(ErrorKind::ConnectionLost).retryable(None))
     }
 }
 
@@ -218,6 +226,12 @@ fn described(status: &Status) -> String {
         cause = error.source();
     }
     text
+}
+
+/// True if the host's name could not be resolved. The resolver's error has no type of its own.
+fn causes_have_no_address(source: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(source), |&error| error.source())
+        .any(|cause| cause.to_string().contains("failed to lookup address"))
 }
 
 fn says_too_large(message: &str) -> bool {

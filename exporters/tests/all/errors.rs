@@ -21,7 +21,11 @@ const HTTP: Protocol = Protocol::HttpProtobuf;
 const GRPC: Protocol = Protocol::Grpc;
 
 fn otlp(protocol: Protocol, endpoint: impl Into<String>) -> OtlpBuilder {
-    Otlp::builder().protocol(protocol).endpoint(endpoint).retry(Retry::NEVER).timeout(Duration::from_secs(20))
+    Otlp::builder()
+        .with_protocol(protocol)
+        .with_endpoint(endpoint)
+        .with_retry(Retry::NEVER)
+        .with_timeout(Duration::from_secs(20))
 }
 
 /// The error of sending three spans, all of which are lost to it.
@@ -30,7 +34,7 @@ fn error(destination: &dyn Destination) -> ExportError {
     let error = destination.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
     let counts = destination.counter().read();
     assert_eq!((counts.lost.of(error.kind()), counts.lost.total(), counts.sent), (3, 3, 0));
-    error
+    destination.diagnose(error)
 }
 
 #[track_caller]
@@ -104,6 +108,28 @@ fn grpc_spoken_to_an_http_port() {
     check(otlp(GRPC, Sink::new([]).url("http")), ErrorKind::HttpPort, "use the protocol `http/protobuf`");
 }
 
+/// A server that knows HTTP/2 but not gRPC, as Zipkin's: 404, and a text for people.
+#[test]
+fn grpc_spoken_to_a_port_of_http_2() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        listener.set_nonblocking(true).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = hyper::service::service_fn(|_| async {
+                let answer = hyper::Response::builder().status(404).header("content-type", "text/plain");
+                answer.body("404 Not Found".to_owned())
+            });
+            let server = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+            server.serve_connection(hyper_util::rt::TokioIo::new(stream), service).await.unwrap();
+        });
+    });
+    check(otlp(GRPC, url), ErrorKind::HttpPort, "use the protocol `http/protobuf`");
+}
+
 /// A server that says `answer` to whatever comes, and hangs up.
 fn says(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -139,7 +165,7 @@ fn a_server_that_never_answers_costs_no_more_than_the_timeout() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     for protocol in [HTTP, GRPC] {
-        let builder = otlp(protocol, &*url).timeout(Duration::from_millis(50));
+        let builder = otlp(protocol, &*url).with_timeout(Duration::from_millis(50));
         check(builder, ErrorKind::TimedOut, "allow more time");
     }
 }
@@ -210,8 +236,8 @@ fn tls_with_own_roots_and_client_certificates() {
         let (http, grpc) = (https(&authority, wants_clients), grpcs(&authority, wants_clients));
         for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
             let builder = otlp(protocol, url)
-                .root_certificates(authority.pem())
-                .client_certificate(certificate.pem(), key.serialize_pem());
+                .with_root_certificates(authority.pem())
+                .with_client_certificate(certificate.pem(), key.serialize_pem());
             let batch = [sample::plain(1, 1)];
             let delivery = builder.build().unwrap().send(&spans(&batch, &Arc::new(Resource::service("a"))));
             assert_eq!(delivery.map(|delivery| delivery.accepted), Ok(1), "{protocol:?}");
@@ -225,11 +251,11 @@ fn a_server_that_is_not_trusted() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (http, grpc) = (https(&authority, false), grpcs(&authority, false));
     for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
-        let builder = otlp(protocol, &*url).root_certificates(other.pem());
+        let builder = otlp(protocol, &*url).with_root_certificates(other.pem());
         check(builder, ErrorKind::UntrustedCertificate, "OTEL_EXPORTER_OTLP_CERTIFICATE");
         // The certificate is for localhost.
         let builder =
-            otlp(protocol, url.replace("localhost", "127.0.0.1")).root_certificates(authority.pem());
+            otlp(protocol, url.replace("localhost", "127.0.0.1")).with_root_certificates(authority.pem());
         check(builder, ErrorKind::UntrustedCertificate, "use a host name that the certificate is for");
     }
 }
@@ -240,10 +266,10 @@ fn a_client_that_is_not_trusted() {
     let (http, grpc) = (https(&authority, true), grpcs(&authority, true));
     let (certificate, key) = other.issue("client");
     for (protocol, url) in [(HTTP, http.url("https")), (GRPC, grpc.url("https"))] {
-        let builder = || otlp(protocol, &*url).root_certificates(authority.pem());
+        let builder = || otlp(protocol, &*url).with_root_certificates(authority.pem());
         let remedy = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
         check(builder(), ErrorKind::ClientCertificate, remedy);
-        let stranger = builder().client_certificate(certificate.pem(), key.serialize_pem());
+        let stranger = builder().with_client_certificate(certificate.pem(), key.serialize_pem());
         check(stranger, ErrorKind::ClientCertificate, remedy);
     }
 }
@@ -251,7 +277,7 @@ fn a_client_that_is_not_trusted() {
 #[test]
 fn tls_on_one_side_only() {
     let authority = Authority::new();
-    let roots = |builder: OtlpBuilder| builder.root_certificates(authority.pem());
+    let roots = |builder: OtlpBuilder| builder.with_root_certificates(authority.pem());
     let plain = "write http:// in place of https://";
     check(roots(otlp(HTTP, Sink::new([]).url("https"))), ErrorKind::PlainServer, plain);
     check(roots(otlp(GRPC, GrpcSink::new([]).url("https"))), ErrorKind::PlainServer, plain);

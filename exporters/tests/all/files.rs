@@ -114,7 +114,7 @@ fn a_line_is_one_request_however_many_resources_and_scopes() {
 fn a_file_gives_way_before_the_line_that_is_too_much() {
     let folder = tempfile::tempdir().unwrap();
     let line = line_bytes(1);
-    let files = Files::builder(folder.path()).rotate_bytes(2 * line).open().unwrap();
+    let files = Files::builder(folder.path()).with_rotate_bytes(2 * line).open().unwrap();
     for number in 0..5 {
         send(&files, number..number + 1).unwrap();
     }
@@ -134,7 +134,8 @@ fn a_file_gives_way_when_it_is_old() {
     let folder = tempfile::tempdir().unwrap();
     let hand = Arc::new(Hand(Mutex::new(sample::at(0))));
     let age = Duration::from_secs(60);
-    let builder = Files::builder(folder.path()).rotate_age(age).clock(Arc::clone(&hand) as Arc<dyn Clock>);
+    let builder =
+        Files::builder(folder.path()).with_rotate_age(age).with_clock(Arc::clone(&hand) as Arc<dyn Clock>);
     let files = builder.open().unwrap();
     let go = |to: SystemTime, number: u64| {
         *hand.0.lock().unwrap() = to;
@@ -154,7 +155,8 @@ fn a_file_gives_way_when_it_is_old() {
 fn the_oldest_make_room_and_the_total_is_never_exceeded() {
     let folder = tempfile::tempdir().unwrap();
     let line = line_bytes(1);
-    let builder = Files::builder(folder.path()).rotate_bytes(2 * line).total_bytes_max(5 * line + line / 2);
+    let builder =
+        Files::builder(folder.path()).with_rotate_bytes(2 * line).with_total_bytes_max(5 * line + line / 2);
     let files = builder.open().unwrap();
     for number in 0..20 {
         send(&files, number..number + 1).unwrap();
@@ -175,8 +177,11 @@ fn the_oldest_make_room_and_the_total_is_never_exceeded() {
 fn one_file_may_be_all_there_is_room_for() {
     let folder = tempfile::tempdir().unwrap();
     let line = line_bytes(1);
-    let files =
-        Files::builder(folder.path()).rotate_bytes(10 * line).total_bytes_max(2 * line).open().unwrap();
+    let files = Files::builder(folder.path())
+        .with_rotate_bytes(10 * line)
+        .with_total_bytes_max(2 * line)
+        .open()
+        .unwrap();
     for number in 0..5 {
         send(&files, number..number + 1).unwrap();
     }
@@ -192,7 +197,10 @@ fn what_is_there_is_kept_if_so_asked() {
     let folder = tempfile::tempdir().unwrap();
     let line = line_bytes(1);
     let builder = || -> FilesBuilder {
-        Files::builder(folder.path()).rotate_bytes(line).total_bytes_max(2 * line).when_full(WhenFull::Refuse)
+        Files::builder(folder.path())
+            .with_rotate_bytes(line)
+            .with_total_bytes_max(2 * line)
+            .with_when_full(WhenFull::Refuse)
     };
     let files = builder().open().unwrap();
     assert_eq!(send(&files, 0..1), Ok(()));
@@ -227,7 +235,7 @@ fn a_new_process_goes_on_behind_a_torn_line() {
 fn zstd_files_can_be_read_complete_growing_and_torn() {
     let folder = tempfile::tempdir().unwrap();
     let compression = FileCompression::Zstd { level: 3 };
-    let files = Files::builder(folder.path()).compression(compression).open().unwrap();
+    let files = Files::builder(folder.path()).with_compression(compression).open().unwrap();
     send(&files, 0..100).unwrap();
     send(&files, 100..200).unwrap();
     // While it grows, the frame has no end: what was sent is there.
@@ -285,7 +293,7 @@ fn what_is_in_the_way_is_named() {
     let error = Files::builder(&file).open().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::File);
     assert!(error.to_string().contains("not-a-folder"), "{error}");
-    let error = Files::builder(folder.path()).prefix("a/b").open().unwrap_err();
+    let error = Files::builder(folder.path()).with_prefix("a/b").open().unwrap_err();
     assert!(error.to_string().contains("`a/b` can't begin"), "{error}");
     // The folder goes away while spans come.
     let gone = folder.path().join("gone");

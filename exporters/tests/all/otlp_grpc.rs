@@ -23,7 +23,7 @@ use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use super::otlp_http::{AT_ONCE, send};
+use super::otlp_http::{at_once, send};
 use super::{sample, wire};
 
 type Answer = Result<ExportTraceServiceResponse, Status>;
@@ -102,7 +102,7 @@ impl GrpcSink {
 }
 
 fn otlp(sink: &GrpcSink) -> OtlpBuilder {
-    Otlp::builder().protocol(Protocol::Grpc).endpoint(sink.url("http")).retry(AT_ONCE)
+    Otlp::builder().with_protocol(Protocol::Grpc).with_endpoint(sink.url("http")).with_retry(at_once())
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_span_arrives_field_by_field_however_compressed() {
         [(Compression::None, None), (Compression::Gzip, Some("gzip")), (Compression::Zstd, Some("zstd"))];
     for (compression, encoding) in compressions {
         let sink = GrpcSink::new([]);
-        let builder = otlp(&sink).compression(compression).header("x-tenant", "blue");
+        let builder = otlp(&sink).with_compression(compression).with_header("x-tenant", "blue");
         let mut exporter = Exporter::new(builder.build().unwrap());
         exporter.set_resource(&sample::resource());
         futures_executor::block_on(exporter.export(vec![sample::full()])).unwrap();
@@ -227,7 +227,7 @@ fn a_server_with_a_limit_that_no_span_keeps_says_so() {
 #[test]
 fn large_calls_are_split_below_what_servers_take() {
     let sink = GrpcSink::with([], None, 2_000);
-    let otlp = otlp(&sink).request_bytes_max(2_000).build().unwrap();
+    let otlp = otlp(&sink).with_max_request_bytes(2_000).build().unwrap();
     assert_eq!(send(&otlp, 1..=100).unwrap().accepted, 100);
     let all: Vec<_> = sink.requests().iter().flat_map(|(_, message)| wire::numbers(message)).collect();
     assert_eq!(all, Vec::from_iter(1..=100));

@@ -15,11 +15,17 @@ use prost::Message as _;
 use super::sink::{Answer, HANG_UP, Sink};
 use super::{sample, wire};
 
-/// Tries three times, without a wait of its own.
-pub(crate) const AT_ONCE: Retry = Retry { attempts_max: 3, first: Duration::ZERO, longest: Duration::ZERO };
+/// Three attempts, without a delay of our own, for a batch that is given up at once if the server asks for a delay.
+pub(crate) fn at_once() -> Retry {
+    let retry = Retry::default().with_max_attempts(3).with_max_age(Duration::from_millis(200));
+    retry.with_initial_delay(Duration::ZERO).with_max_delay(Duration::ZERO)
+}
 
 fn otlp(sink: &Sink) -> OtlpBuilder {
-    Otlp::builder().protocol(Protocol::HttpProtobuf).endpoint(sink.url("http")).retry(AT_ONCE)
+    Otlp::builder()
+        .with_protocol(Protocol::HttpProtobuf)
+        .with_endpoint(sink.url("http"))
+        .with_retry(at_once())
 }
 
 fn export_full(builder: OtlpBuilder) {
@@ -50,7 +56,7 @@ fn a_span_arrives_field_by_field() {
 #[test]
 fn a_span_arrives_as_json() {
     let sink = Sink::new([]);
-    export_full(otlp(&sink).protocol(Protocol::HttpJson));
+    export_full(otlp(&sink).with_protocol(Protocol::HttpJson));
     let request = sink.requests().remove(0);
     assert_eq!(request.header("content-type"), Some("application/json"));
     // NaN, which JSON has no number for, is a string that this crate does not read.
@@ -69,7 +75,7 @@ fn a_span_arrives_as_json() {
 fn headers_and_compression_are_those_asked_for() {
     for (compression, name) in [(Compression::Gzip, "gzip"), (Compression::Zstd, "zstd")] {
         let sink = Sink::new([]);
-        export_full(otlp(&sink).compression(compression).header("x-tenant", "blue"));
+        export_full(otlp(&sink).with_compression(compression).with_header("x-tenant", "blue"));
         let request = sink.requests().remove(0);
         assert_eq!(request.header("content-encoding"), Some(name));
         assert_eq!(request.header("x-tenant"), Some("blue"));
@@ -88,7 +94,7 @@ fn headers_and_compression_are_those_asked_for() {
 #[test]
 fn a_call_that_is_too_large_is_split_and_loses_nothing() {
     let sink = Sink::new([]);
-    let otlp = otlp(&sink).request_bytes_max(500).build().unwrap();
+    let otlp = otlp(&sink).with_max_request_bytes(500).build().unwrap();
     let delivery = send(&otlp, 1..=100).unwrap();
     assert_eq!((delivery.accepted, delivery.rejected), (100, 0));
     let requests = sink.requests();
@@ -138,7 +144,7 @@ fn a_server_that_takes_nothing_is_not_asked_for_each_span() {
 #[test]
 fn one_span_that_is_too_large_costs_no_other() {
     let sink = Sink::new([]);
-    let otlp = otlp(&sink).request_bytes_max(2_000).build().unwrap();
+    let otlp = otlp(&sink).with_max_request_bytes(2_000).build().unwrap();
     let mut giant = sample::plain(1, 2);
     giant.name = "x".repeat(3_000).into();
     let batch = [sample::plain(1, 1), giant, sample::plain(1, 3)];
@@ -191,13 +197,52 @@ fn a_server_that_asks_for_more_time_than_there_is_gets_no_second_request() {
     assert_eq!(sink.requests().len(), 1);
 }
 
-/// The default would have had the time to wait and to send again.
+/// The second batch waits without a request: the server's wish is remembered, whichever batch was told.
 #[test]
-fn the_time_for_a_request_is_the_one_asked_for() {
-    let sink = Sink::new([Answer(503, &[("retry-after", "5")], vec![])]);
-    let otlp = otlp(&sink).timeout(Duration::from_secs(4)).build().unwrap();
-    assert_eq!(send(&otlp, 1..=1), Err(ErrorKind::Unavailable));
-    assert_eq!((sink.requests().len(), otlp.counter().read().retries), (1, 0));
+fn the_time_that_a_server_asks_for_is_remembered_between_batches() {
+    let sink = Sink::new([Answer(429, &[("retry-after", "3600")], vec![])]);
+    let otlp = otlp(&sink).with_retry(at_once().with_max_age(Duration::ZERO)).build().unwrap();
+    for number in 1..=3 {
+        assert_eq!(send(&otlp, number..=number), Err(ErrorKind::Throttled));
+    }
+    assert_eq!(sink.requests().len(), 1);
+    let waiting = otlp.counter().read().waiting.unwrap();
+    assert_eq!(
+        (waiting.kind(), waiting.retry_after()),
+        (ErrorKind::Throttled, Some(Duration::from_secs(3600)))
+    );
+    assert_eq!(otlp.counter().read().lost.of(ErrorKind::Throttled), 3);
+}
+
+#[test]
+fn one_attempt_leaves_to_the_caller_what_a_retry_can_deliver() {
+    let busy = || Answer(503, &[], vec![]);
+    let sink = Sink::new([Answer::status(413), Answer::status(200), busy(), Answer::status(403)]);
+    let retry = Retry::default().with_initial_delay(Duration::ZERO).with_max_delay(Duration::ZERO);
+    let otlp = otlp(&sink).with_retry(retry).build().unwrap();
+    let batch: Vec<SpanData> = (1..=8).map(|number| sample::plain(1, number)).collect();
+    let batch = spans(&batch, &Arc::new(Resource::service("a")));
+    // Too large as a whole; the first half is taken, the second is not.
+    let attempt = otlp.try_send(&batch);
+    assert_eq!((attempt.delivery.accepted, attempt.settled), (4, 4));
+    assert_eq!(attempt.error.map(|error| error.kind()), Some(ErrorKind::Unavailable));
+    let counts = otlp.counter().read();
+    assert_eq!((counts.sent, counts.lost.total()), (4, 0));
+    // Refused for good: nothing is left to the caller.
+    let attempt = otlp.try_send(&batch[4..]);
+    assert_eq!((attempt.settled, attempt.error.map(|error| error.kind())), (4, Some(ErrorKind::Forbidden)));
+    assert_eq!(otlp.counter().read().lost.of(ErrorKind::Forbidden), 4);
+}
+
+#[test]
+fn passwords_in_urls_are_not_shown() {
+    let sink = Sink::new([Answer::status(403)]);
+    let url = sink.url("http").replace("://", "://me:secret@");
+    let otlp = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(url).build().unwrap();
+    let batch = [sample::plain(1, 1)];
+    let error = otlp.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap_err();
+    let text = format!("{error} {error:?} {otlp:?}");
+    assert!(text.contains("me:***@localhost") && !text.contains("secret"), "{text}");
 }
 
 /// Servers close connections that were idle, and die: the next attempt makes a new one.

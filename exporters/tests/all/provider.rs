@@ -15,7 +15,7 @@ use super::sink::Sink;
 
 /// Makes a span in a provider that exports to `url`, and shuts it down.
 fn run(protocol: Protocol, url: String) {
-    let exporter = Exporter::new(Otlp::builder().protocol(protocol).endpoint(url).build().unwrap());
+    let exporter = Exporter::new(Otlp::builder().with_protocol(protocol).with_endpoint(url).build().unwrap());
     let counter = exporter.counter();
     let provider =
         SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(sample::resource()).build();

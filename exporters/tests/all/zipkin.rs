@@ -1,9 +1,8 @@
 //! Zipkin: what is on the wire, read as plain JSON.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use astracer_exporters::{Destination as _, ErrorKind, Exporter, Retry, Zipkin, ZipkinBuilder, spans};
+use astracer_exporters::{Destination as _, ErrorKind, Exporter, Zipkin, ZipkinBuilder, spans};
 use astracer_model::span::Resource;
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry::{InstrumentationScope, KeyValue};
@@ -14,8 +13,8 @@ use super::sample::{self, EPOCH_NS};
 use super::sink::{Answer, Sink};
 
 fn zipkin(sink: &Sink) -> ZipkinBuilder {
-    let at_once = Retry { attempts_max: 3, first: Duration::ZERO, longest: Duration::ZERO };
-    Zipkin::builder().endpoint(sink.url("http") + "/api/v2/spans").retry(at_once)
+    let at_once = super::otlp_http::at_once();
+    Zipkin::builder().with_endpoint(sink.url("http") + "/api/v2/spans").with_retry(at_once)
 }
 
 /// What a span is on the wire.
@@ -136,7 +135,7 @@ fn errors_are_those_of_http() {
 #[test]
 fn a_call_that_is_too_large_is_split() {
     let sink = Sink::new([]);
-    let zipkin = zipkin(&sink).request_bytes_max(2_000).build().unwrap();
+    let zipkin = zipkin(&sink).with_max_request_bytes(2_000).build().unwrap();
     let batch: Vec<_> = (1..=50).map(|number| sample::plain(1, number)).collect();
     zipkin.send(&spans(&batch, &Arc::new(Resource::service("a")))).unwrap();
     let ids = sink.requests().into_iter().flat_map(|request| {
@@ -166,13 +165,16 @@ fn variables_are_read() {
     let sink = Sink::new([]);
     let url = sink.url("http") + "/x";
     let read = |name: &'static str, value: String| {
-        Zipkin::builder().variables(move |asked| (asked == name).then(|| value.clone())).build()
+        Zipkin::builder().with_variables(move |asked| (asked == name).then(|| value.clone())).build()
     };
     let zipkin = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", url).unwrap();
     zipkin.send(&spans(&[sample::plain(1, 1)], &Arc::new(Resource::service("a")))).unwrap();
     assert_eq!(sink.requests()[0].line, "POST /x HTTP/1.1");
     let error = read("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "0".to_owned()).unwrap_err();
-    assert_eq!(error.to_string(), "OTEL_EXPORTER_ZIPKIN_TIMEOUT: `0` is no number of milliseconds above 0");
+    assert_eq!(
+        error.to_string(),
+        "OTEL_EXPORTER_ZIPKIN_TIMEOUT: `0` must be a number of milliseconds greater than 0"
+    );
     let error = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", "zipkin:9411".to_owned()).unwrap_err();
     assert!(error.to_string().ends_with("write http://zipkin:9411 or https://zipkin:9411"), "{error}");
 }

@@ -37,7 +37,7 @@ fn recorded(folder: &Path) -> Vec<Span<'static>> {
 }
 
 fn receiver(folder: &Path, limits: Limits, bytes_max: u64) -> Receiver {
-    let files = Files::builder(folder).total_bytes_max(bytes_max).when_full(WhenFull::Refuse);
+    let files = Files::builder(folder).with_total_bytes_max(bytes_max).with_when_full(WhenFull::Refuse);
     let files = files.open().expect("a writable folder");
     Receiver::start(&["127.0.0.1:0".parse().expect("an address")], limits, files).expect("a free port")
 }
@@ -91,9 +91,9 @@ fn every_protocol_and_compression_is_taken_on_one_port() {
     for protocol in [Protocol::Grpc, Protocol::HttpProtobuf, Protocol::HttpJson] {
         for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
             let otlp = Otlp::builder()
-                .endpoint(format!("http://{address}"))
-                .protocol(protocol)
-                .compression(compression);
+                .with_endpoint(format!("http://{address}"))
+                .with_protocol(protocol)
+                .with_compression(compression);
             let otlp = otlp.build().expect("good settings");
             let delivery =
                 otlp.send(&originals).unwrap_or_else(|error| panic!("{protocol:?} {compression:?}: {error}"));

@@ -8,7 +8,7 @@ fn read(variables: &[(&str, &str)]) -> OtlpBuilder {
     let owned: Vec<(String, String)> =
         variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
     Otlp::builder()
-        .variables(move |name| owned.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone()))
+        .with_variables(move |name| owned.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone()))
 }
 
 #[track_caller]
@@ -91,8 +91,11 @@ fn what_cannot_be_used_is_named() {
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http"),
         "unknown protocol `http`: use grpc, http/protobuf or http/json",
     );
-    check_fault(("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"), "`10s` is no number of milliseconds above 0");
-    check_fault(("OTEL_EXPORTER_OTLP_TIMEOUT", "0"), "`0` is no number of milliseconds above 0");
+    check_fault(
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+        "`10s` must be a number of milliseconds greater than 0",
+    );
+    check_fault(("OTEL_EXPORTER_OTLP_TIMEOUT", "0"), "`0` must be a number of milliseconds greater than 0");
     check_fault(
         ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz4"),
         "unknown compression `lz4`: use gzip, zstd or none",
@@ -119,19 +122,20 @@ fn what_cannot_be_used_is_named() {
 #[test]
 fn certificates_that_cannot_be_used_are_refused_before_the_first_request() {
     let build =
-        |builder: OtlpBuilder| builder.endpoint("https://localhost:1").build().unwrap_err().to_string();
+        |builder: OtlpBuilder| builder.with_endpoint("https://localhost:1").build().unwrap_err().to_string();
     for protocol in [Protocol::HttpProtobuf, Protocol::Grpc] {
-        let builder = Otlp::builder().protocol(protocol);
+        let builder = Otlp::builder().with_protocol(protocol);
         assert_eq!(
-            build(builder.clone().root_certificates("hello")),
+            build(builder.clone().with_root_certificates("hello")),
             "certificates: the file of root certificates holds no certificate"
         );
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let builder = builder.root_certificates(own.cert.pem());
-        let bad = build(builder.clone().client_certificate(own.cert.pem(), "hello"));
+        let builder = builder.with_root_certificates(own.cert.pem());
+        let bad = build(builder.clone().with_client_certificate(own.cert.pem(), "hello"));
         assert!(bad.starts_with("certificates: the file of the client's key can't be read: "), "{bad}");
-        let unequal = build(builder.client_certificate(own.cert.pem(), other.signing_key.serialize_pem()));
+        let unequal =
+            build(builder.with_client_certificate(own.cert.pem(), other.signing_key.serialize_pem()));
         assert!(
             unequal.starts_with("certificates: the client's certificate and key can't be used: "),
             "{unequal}"

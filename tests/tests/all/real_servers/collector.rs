@@ -28,7 +28,7 @@ fn every_field_of_a_trace_through_two_processes_is_read_back() {
         [(Protocol::Grpc, &grpc), (Protocol::HttpProtobuf, &http), (Protocol::HttpJson, &http)]
     {
         let sent = service::serve(|| {
-            let otlp = Otlp::builder().endpoint(format!("http://{server}")).protocol(protocol);
+            let otlp = Otlp::builder().with_endpoint(format!("http://{server}")).with_protocol(protocol);
             Box::new(otlp.build().expect("good settings"))
         });
         assert_same(&spans(&BTreeSet::from([sent[0].trace_id]), sent.len()), &sent);

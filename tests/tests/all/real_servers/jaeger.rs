@@ -25,8 +25,8 @@ fn every_field_of_a_trace_through_two_processes_is_read_back() {
     let protocols = [(Protocol::Grpc, &grpc), (Protocol::HttpProtobuf, &http), (Protocol::HttpJson, &http)];
     for (protocol, server) in protocols {
         let sent = service::serve(|| {
-            let otlp = Otlp::builder().endpoint(format!("http://{server}")).protocol(protocol);
-            Box::new(otlp.compression(Compression::Gzip).build().expect("good settings"))
+            let otlp = Otlp::builder().with_endpoint(format!("http://{server}")).with_protocol(protocol);
+            Box::new(otlp.with_compression(Compression::Gzip).build().expect("good settings"))
         });
         assert_same(&trace(sent[0].trace_id, sent.len()), &sent);
     }

@@ -23,7 +23,7 @@ fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
 fn every_field_of_a_trace_through_two_processes_is_read_back() {
     let server = told("ZIPKIN_HTTP");
     let sent = service::serve(|| {
-        let zipkin = Zipkin::builder().endpoint(format!("http://{server}/api/v2/spans"));
+        let zipkin = Zipkin::builder().with_endpoint(format!("http://{server}/api/v2/spans"));
         Box::new(zipkin.build().expect("good settings"))
     });
     // What Zipkin can't hold at all is the model's matter, and tested there.

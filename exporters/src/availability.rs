@@ -1,0 +1,293 @@
+//! Availability of one destination, shared by every batch that goes there.
+//!
+//! A failure that may pass stops the traffic: requests wait until the delay of [`Retry`], or the time that the server
+//! asked for, has passed. Then one request goes first, as a probe; the others wait for its outcome. So a server that
+//! asked for silence gets it, and one that returns is not met by all batches at once.
+//!
+//! [`Backoff`] is the state machine, without a clock and without a lock. [`Availability`] adds both, and the waiting.
+
+use std::collections::hash_map::RandomState;
+use std::fmt::Debug;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::counts::Counter;
+use crate::error::{ErrorKind, ExportError};
+use crate::retry::Retry;
+
+/// State of a destination. Times count from any fixed origin.
+#[derive(Debug, Default)]
+struct Backoff {
+    /// Failures in a row.
+    failures: u32,
+    /// No request leaves before this time, unless `cause` is `None`.
+    resume_at: Duration,
+    /// The last failure; `None` while the destination is believed to be up.
+    cause: Option<ExportError>,
+    /// A probe is under way.
+    is_probing: bool,
+    /// Counts the changes between up and down, and the probes: results of requests that left before are stale.
+    generation: u64,
+}
+
+/// Permission to send one request.
+#[derive(Debug, PartialEq, Eq)]
+struct Permit {
+    generation: u64,
+}
+
+/// Answer to a request for a permit.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    Send(Permit),
+    /// Ask again at this time.
+    At(Duration),
+    /// Ask again after the probe.
+    AfterProbe,
+}
+
+impl Backoff {
+    fn turn(&mut self, now: Duration) -> Turn {
+        if self.cause.is_some() {
+            if now < self.resume_at {
+                return Turn::At(self.resume_at);
+            }
+            if self.is_probing {
+                return Turn::AfterProbe;
+            }
+            self.is_probing = true;
+            self.generation += 1;
+        }
+        Turn::Send(Permit { generation: self.generation })
+    }
+
+    /// The destination answered; the answer may have been a refusal for good.
+    fn answered(&mut self) {
+        if self.cause.is_some() {
+            *self = Backoff { generation: self.generation + 1, ..Backoff::default() };
+        }
+    }
+
+    fn failed(&mut self, permit: &Permit, error: &ExportError, now: Duration, retry: &Retry, chance: u32) {
+        // Requests that were under way together fail together: that is one failure. Only the server's wish counts twice.
+        if permit.generation != self.generation {
+            let asked = error.retry_after().map_or(Duration::ZERO, |asked| now.saturating_add(asked));
+            if self.cause.is_some() {
+                self.resume_at = self.resume_at.max(asked);
+            }
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.resume_at = now.saturating_add(retry.delay(self.failures, error.retry_after(), chance));
+        self.cause = Some(error.clone());
+        self.is_probing = false;
+        self.generation += 1;
+    }
+
+    /// The request ended without a result: its sender panicked.
+    fn abandoned(&mut self, permit: &Permit) {
+        if permit.generation == self.generation {
+            self.is_probing = false;
+        }
+    }
+}
+
+/// A clock, and a way to sleep on it. Tests move the time by hand.
+pub(crate) trait Time: Send + Sync + Debug {
+    /// Time since any fixed origin.
+    fn now(&self) -> Duration;
+
+    /// Waits for a notification, at most until `until`.
+    fn wait<'g, T>(&self, changed: &Condvar, guard: MutexGuard<'g, T>, until: Duration) -> MutexGuard<'g, T>
+    where
+        Self: Sized;
+
+    /// A uniform random number.
+    fn chance(&self) -> u32;
+}
+
+/// The machine's monotonic clock.
+#[derive(Debug)]
+pub(crate) struct Monotonic(Instant);
+
+impl Default for Monotonic {
+    fn default() -> Self {
+        Monotonic(Instant::now())
+    }
+}
+
+impl Time for Monotonic {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn wait<'g, T>(&self, changed: &Condvar, guard: MutexGuard<'g, T>, until: Duration) -> MutexGuard<'g, T> {
+        let left = until.saturating_sub(self.now());
+        changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Every hasher of the standard library starts with random keys.
+    fn chance(&self) -> u32 {
+        RandomState::new().build_hasher().finish() as u32
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    backoff: Backoff,
+    is_closed: bool,
+}
+
+/// The availability of one destination.
+#[derive(Debug)]
+pub(crate) struct Availability<T = Monotonic> {
+    state: Mutex<State>,
+    changed: Condvar,
+    retry: Retry,
+    counter: Counter,
+    time: T,
+}
+
+/// A permit that tells the state if its holder ends without a result.
+struct Held<'a, T: Time> {
+    permit: Permit,
+    of: &'a Availability<T>,
+}
+
+impl<T: Time> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        // After a result this changes nothing: the generation has moved on, or there was no probe.
+        self.of.lock().backoff.abandoned(&self.permit);
+        self.of.changed.notify_all();
+    }
+}
+
+impl Availability {
+    pub(crate) fn new(retry: Retry, counter: Counter) -> Self {
+        Self::with_time(retry, counter, Monotonic::default())
+    }
+}
+
+impl<T: Time> Availability<T> {
+    pub(crate) fn with_time(retry: Retry, counter: Counter, time: T) -> Self {
+        Availability { state: Mutex::default(), changed: Condvar::new(), retry, counter, time }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends every wait. Requests under way go on.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// Time until the next request may leave; zero while the destination is up.
+    pub(crate) fn retry_in(&self) -> Duration {
+        let state = self.lock();
+        if state.backoff.cause.is_none() {
+            return Duration::ZERO;
+        }
+        state.backoff.resume_at.saturating_sub(self.time.now())
+    }
+
+    /// Age at which a batch that is sent now is given up.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.time.now().saturating_add(self.retry.max_age())
+    }
+
+    /// Calls `attempt` until it succeeds, fails for good, or the deadline or the limit of attempts is reached.
+    pub(crate) fn send<R>(
+        &self,
+        deadline: Duration,
+        mut attempt: impl FnMut() -> Result<R, ExportError>,
+    ) -> Result<R, ExportError> {
+        let mut attempts = 0;
+        loop {
+            let held = self.wait_for_permit(deadline)?;
+            attempts += 1;
+            if attempts > 1 {
+                self.counter.retry();
+            }
+            match self.settle(held, attempt()) {
+                Err(error) if error.may_retry() && attempts < self.retry.max_attempts() => {
+                    if self.time.now() >= deadline {
+                        return Err(error);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Calls `attempt` once if a request may leave now; else returns the failure that the destination recovers from.
+    pub(crate) fn send_once<R>(
+        &self,
+        attempt: impl FnOnce() -> Result<R, ExportError>,
+    ) -> Result<R, ExportError> {
+        let mut state = self.lock();
+        let held = match state.backoff.turn(self.time.now()) {
+            Turn::Send(permit) => Held { permit, of: self },
+            Turn::At(_) | Turn::AfterProbe => {
+                let cause = state.backoff.cause.clone();
+                return Err(cause.unwrap_or_else(|| ExportError::new(ErrorKind::Unavailable, "", "")));
+            }
+        };
+        drop(state);
+        self.settle(held, attempt())
+    }
+
+    fn settle<R>(&self, held: Held<'_, T>, result: Result<R, ExportError>) -> Result<R, ExportError> {
+        let mut state = self.lock();
+        match &result {
+            Err(error) if error.may_retry() => {
+                let (now, chance) = (self.time.now(), self.time.chance());
+                state.backoff.failed(&held.permit, error, now, &self.retry, chance);
+                self.counter.set_waiting(state.backoff.cause.clone());
+            }
+            _ => {
+                state.backoff.answered();
+                self.counter.set_waiting(None);
+            }
+        }
+        drop(state);
+        drop(held);
+        result
+    }
+
+    /// Waits for a permit. The error is the reason of the wait that took too long, or the shutdown's.
+    fn wait_for_permit(&self, deadline: Duration) -> Result<Held<'_, T>, ExportError> {
+        let mut state = self.lock();
+        loop {
+            let cause = |state: &State| state.backoff.cause.clone();
+            if state.is_closed {
+                let (target, detail) = match cause(&state) {
+                    Some(error) => {
+                        (error.target().to_owned(), format!("while waiting to send again: {error}"))
+                    }
+                    None => (String::new(), String::new()),
+                };
+                return Err(ExportError::new(ErrorKind::ShutDown, target, detail));
+            }
+            let now = self.time.now();
+            let until = match state.backoff.turn(now) {
+                Turn::Send(permit) => return Ok(Held { permit, of: self }),
+                Turn::At(time) => time.min(deadline),
+                Turn::AfterProbe => deadline,
+            };
+            if now >= deadline {
+                return Err(cause(&state).unwrap_or_else(|| ExportError::new(ErrorKind::TimedOut, "", "")));
+            }
+            state = self.time.wait(&self.changed, state, until);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn busy(retry_after: Option<Duration>) -> ExportError {
+    ExportError::new(ErrorKind::Unavailable, "t", "busy").retryable(retry_after)
+}
+
+/// A clock that jumps to the end of each wait.
+#[derive(Clone, Debug, Default)]
+struct Jumping(Arc<AtomicU64>);
+
+impl Jumping {
+    fn advance(&self, by: Duration) {
+        self.0.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+    }
+}
+
+impl Time for Jumping {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+
+    fn wait<'g, T>(&self, _: &Condvar, guard: MutexGuard<'g, T>, until: Duration) -> MutexGuard<'g, T> {
+        self.0.fetch_max(until.as_millis() as u64, Ordering::SeqCst);
+        guard
+    }
+
+    fn chance(&self) -> u32 {
+        u32::MAX
+    }
+}
+
+fn availability(retry: Retry) -> (Availability<Jumping>, Jumping) {
+    let time = Jumping::default();
+    (Availability::with_time(retry, Counter::default(), time.clone()), time)
+}
+
+/// Sends one batch to a server that fails as `error` says until `up_at`; returns the attempts' times in ms.
+fn outage(
+    availability: &Availability<Jumping>,
+    time: &Jumping,
+    up_at: Duration,
+    error: &ExportError,
+) -> (Result<(), ErrorKind>, Vec<u64>) {
+    let mut times = Vec::new();
+    let sent = availability.send(availability.deadline(), || {
+        times.push(time.now().as_millis() as u64);
+        if time.now() < up_at { Err(error.clone()) } else { Ok(()) }
+    });
+    (sent.map_err(|error| error.kind()), times)
+}
+
+/// Issue: 503 for 4 s lost everything, since attempts ended after 1.1 s.
+#[test]
+fn a_batch_outlasts_an_outage_that_is_shorter_than_its_age() {
+    let (availability, time) = availability(Retry::default());
+    let (sent, times) = outage(&availability, &time, SECOND * 4, &busy(None));
+    // Delays of 1, 2 and 4 s, without the jitter.
+    assert_eq!((sent, times), (Ok(()), vec![0, 1_000, 3_000, 7_000]));
+    time.advance(SECOND);
+    let up_at = time.now() + SECOND * 250;
+    assert_eq!(outage(&availability, &time, up_at, &busy(None)).0, Ok(()));
+}
+
+#[test]
+fn a_batch_is_given_up_at_its_age() {
+    let (availability, time) = availability(Retry::default());
+    let (sent, times) = outage(&availability, &time, Duration::MAX, &busy(None));
+    assert_eq!(sent, Err(ErrorKind::Unavailable));
+    assert_eq!(time.now(), SECOND * 300);
+    // At 0, 1, 3, 7, 15, 31 s, then each 30 s up to 271 s.
+    assert!(times.len() == 14 && times.iter().all(|&time| time < 300_000), "{times:?}");
+}
+
+/// Issue: a Retry-After longer than the timeout dropped each batch at once, and the next was sent at once.
+#[test]
+fn the_time_that_a_server_asks_for_holds_for_every_batch() {
+    let (availability, time) = availability(Retry::default());
+    let up_at = SECOND * 700;
+    let error = busy(Some(up_at));
+    for _ in 0..2 {
+        let begun = time.now();
+        let (sent, times) = outage(&availability, &time, up_at, &error);
+        assert_eq!(sent, Err(ErrorKind::Unavailable));
+        // The first batch finds out; the second sends nothing. Both are held for as long as they may be.
+        assert_eq!(times.len(), usize::from(begun.is_zero()), "{times:?}");
+        assert_eq!(time.now(), begun + SECOND * 300);
+    }
+    let (sent, times) = outage(&availability, &time, up_at, &error);
+    assert_eq!((sent, times), (Ok(()), vec![700_000]));
+}
+
+#[test]
+fn the_reason_of_waiting_is_visible() {
+    let (availability, time) = availability(Retry::default());
+    let counter = availability.counter.clone();
+    let mut seen = Vec::new();
+    let _ = availability.send(availability.deadline(), || {
+        seen.push(counter.read().waiting.map(|error| error.kind()));
+        if time.now() < SECOND { Err(busy(None)) } else { Ok(()) }
+    });
+    assert_eq!(seen, [None, Some(ErrorKind::Unavailable)]);
+    assert_eq!((counter.read().waiting, counter.read().retries), (None, 1));
+}
+
+#[test]
+fn attempts_can_be_limited() {
+    let (availability, time) = availability(Retry::default().with_max_attempts(3));
+    let (sent, times) = outage(&availability, &time, Duration::MAX, &busy(None));
+    assert_eq!((sent, times.len()), (Err(ErrorKind::Unavailable), 3));
+    // A permanent error ends them at once, and tells that the server is there.
+    let (sent, _) =
+        outage(&availability, &time, Duration::MAX, &ExportError::new(ErrorKind::Forbidden, "", ""));
+    assert_eq!((sent, availability.retry_in()), (Err(ErrorKind::Forbidden), Duration::ZERO));
+}
+
+#[test]
+fn one_attempt_is_not_followed_by_another() {
+    let (availability, time) = availability(Retry::default());
+    assert!(availability.send_once(|| Err::<(), _>(busy(None))).is_err());
+    assert_eq!(availability.retry_in(), SECOND);
+    let refused = availability.send_once(|| -> Result<(), _> { unreachable!("the delay is not over") });
+    assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::Unavailable));
+    time.advance(SECOND);
+    assert!(availability.send_once(|| Ok(())).is_ok());
+    assert_eq!(availability.retry_in(), Duration::ZERO);
+}
+
+#[test]
+fn one_probe_is_under_way_while_the_server_is_down() {
+    let retry = Retry::default();
+    let mut backoff = Backoff::default();
+    // While it is up, any number of requests is under way.
+    let Turn::Send(first) = backoff.turn(Duration::ZERO) else { panic!() };
+    let Turn::Send(second) = backoff.turn(Duration::ZERO) else { panic!() };
+    backoff.failed(&first, &busy(None), Duration::ZERO, &retry, u32::MAX);
+    // The second failed together with the first.
+    backoff.failed(&second, &busy(None), Duration::ZERO, &retry, u32::MAX);
+    assert_eq!((backoff.failures, backoff.turn(Duration::ZERO)), (1, Turn::At(SECOND)));
+    let Turn::Send(probe) = backoff.turn(SECOND) else { panic!() };
+    assert_eq!(backoff.turn(SECOND), Turn::AfterProbe);
+    // A sender that panics does not leave the others waiting.
+    backoff.abandoned(&probe);
+    let Turn::Send(probe) = backoff.turn(SECOND) else { panic!() };
+    backoff.failed(&probe, &busy(None), SECOND, &retry, u32::MAX);
+    assert_eq!(backoff.turn(SECOND), Turn::At(SECOND * 3));
+    // A late failure of an old request only carries the server's wish.
+    backoff.failed(&first, &busy(Some(SECOND * 60)), SECOND, &retry, u32::MAX);
+    assert_eq!((backoff.failures, backoff.turn(SECOND * 3)), (2, Turn::At(SECOND * 61)));
+    let Turn::Send(_) = backoff.turn(SECOND * 61) else { panic!() };
+    backoff.answered();
+    assert!(
+        matches!(backoff.turn(SECOND * 61), Turn::Send(_))
+            && matches!(backoff.turn(SECOND * 61), Turn::Send(_))
+    );
+}
+
+#[test]
+fn the_shutdown_ends_a_wait() {
+    let availability = Arc::new(Availability::new(
+        Retry::default().with_initial_delay(SECOND * 3600).with_max_delay(SECOND * 3600),
+        Counter::default(),
+    ));
+    assert!(availability.send_once(|| Err::<(), _>(busy(None))).is_err());
+    let waits = {
+        let availability = Arc::clone(&availability);
+        thread::spawn(move || availability.send(availability.deadline(), || Ok(())))
+    };
+    availability.close();
+    let error = waits.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ShutDown);
+    assert!(error.detail().contains("busy"), "{error}");
+}

@@ -1,0 +1,108 @@
+//! Policy of retries: delays between attempts, and the age at which a batch is given up.
+
+use std::time::Duration;
+
+/// When a failed request is sent again.
+///
+/// The delay before the second attempt is [`with_initial_delay`](Retry::with_initial_delay); it doubles with each
+/// further failure up to [`with_max_delay`](Retry::with_max_delay). Each delay is drawn uniformly from its upper half,
+/// so that clients that failed together do not return together. A server that names a time (HTTP's `Retry-After`,
+/// gRPC's `RetryInfo`) is waited for, however long that is. Attempts end when the batch is older than
+/// [`with_max_age`](Retry::with_max_age).
+///
+/// A server may have taken a batch whose answer was lost, so a retry delivers *at least once*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Retry {
+    max_attempts: u32,
+    initial_delay: Duration,
+    max_delay: Duration,
+    max_age: Duration,
+}
+
+impl Default for Retry {
+    /// Any number of attempts, 1 s to 30 s apart, until the batch is 5 minutes old.
+    fn default() -> Self {
+        Retry {
+            max_attempts: u32::MAX,
+            initial_delay: Duration::from_secs(1),
+            max_delay: Duration::from_secs(30),
+            max_age: Duration::from_secs(300),
+        }
+    }
+}
+
+impl Retry {
+    /// Never sends again.
+    pub const NEVER: Retry = Retry {
+        max_attempts: 1,
+        initial_delay: Duration::ZERO,
+        max_delay: Duration::ZERO,
+        max_age: Duration::ZERO,
+    };
+
+    /// Sets the delay after the first failure; 1 s by default.
+    pub fn with_initial_delay(mut self, delay: Duration) -> Self {
+        self.initial_delay = delay;
+        self
+    }
+
+    /// Sets the longest delay that is not the server's wish; 30 s by default.
+    pub fn with_max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
+        self
+    }
+
+    /// Sets the age at which a batch is given up, counted from the call that sends it; 5 minutes by default. The queue
+    /// before the exporter should hold the traffic of that time.
+    pub fn with_max_age(mut self, age: Duration) -> Self {
+        self.max_age = age;
+        self
+    }
+
+    /// Limits the attempts for one request, the first included; unlimited by default.
+    pub fn with_max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts.max(1);
+        self
+    }
+
+    pub(crate) fn max_age(&self) -> Duration {
+        self.max_age
+    }
+
+    pub(crate) fn max_attempts(&self) -> u32 {
+        self.max_attempts
+    }
+
+    /// Delay after `failures` failures in a row, from 1. `asked` is the server's wish, `chance` a uniform random number.
+    pub(crate) fn delay(&self, failures: u32, asked: Option<Duration>, chance: u32) -> Duration {
+        let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        let half = self.initial_delay.saturating_mul(factor).min(self.max_delay) / 2;
+        let own = half + half.mul_f64(f64::from(chance) / f64::from(u32::MAX));
+        own.max(asked.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn delays_double_up_to_the_longest() {
+        let retry = Retry::default().with_initial_delay(MS(100)).with_max_delay(MS(1_000));
+        let all = |chance| (1..7).map(|failures| retry.delay(failures, None, chance)).collect::<Vec<_>>();
+        assert_eq!(all(u32::MAX), [100, 200, 400, 800, 1_000, 1_000].map(MS));
+        assert_eq!(all(0), [50, 100, 200, 400, 500, 500].map(MS));
+        assert_eq!(retry.delay(400, None, u32::MAX), MS(1_000));
+    }
+
+    #[test]
+    fn the_server_is_waited_for_however_long_it_asks() {
+        let retry = Retry::default().with_initial_delay(MS(100)).with_max_delay(MS(1_000));
+        assert_eq!(retry.delay(1, Some(MS(7_000_000)), 0), MS(7_000_000));
+        // A server cannot shorten the delay.
+        assert_eq!(retry.delay(1, Some(MS(1)), u32::MAX), MS(100));
+    }
+}
