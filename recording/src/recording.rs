@@ -17,6 +17,7 @@ use astracer_model::time::UnixNanos;
 mod intake;
 mod join;
 mod labels;
+mod pulse;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -54,7 +54,7 @@ type Progress<'c> = Box<dyn FnMut(u64) + 'c>;
 pub struct Intake<'c> {
     keep: Keep,
     rename: Option<Rename<'c>>,
-    stop: Option<Stop<'c>>,
+    pub(super) stop: Option<Stop<'c>>,
     progress: Option<Progress<'c>>,
     /// Symbols of raw names, so that renaming runs once per name.
     renamed: HashMap<Box<str>, Symbol, RandomState>,
@@ -120,7 +120,8 @@ impl<'c> Intake<'c> {
         self
     }
 
-    /// Joins the spans into traces.
+    /// Joins the spans into traces. If [`Self::stop_when`] said to stop, during reading or here, the recording has
+    /// no traces.
     pub fn finish(self) -> Recording {
         join::join(self)
     }

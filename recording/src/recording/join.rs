@@ -2,7 +2,7 @@
 //!
 //! In this order: spans without a trace id get their parent's; spans written twice are dropped; each span
 //! finds its parent; cycles are cut; missing starts are filled in; each trace gets its root. Every
-//! irregularity is counted.
+//! irregularity is counted. Every walk over spans polls the user's wish to stop.
 
 use std::hash::BuildHasher;
 
@@ -10,24 +10,34 @@ use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
 use super::intake::Intake;
+use super::pulse::Pulse;
 use super::{NO_TIME, NONE, Recording, TraceRow};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Problem, ProblemKind};
 use astracer_model::span::SpanKind;
 
 pub(super) fn join(mut intake: Intake<'_>) -> Recording {
-    give_trace_ids(&mut intake);
+    let mut pulse = Pulse::new(intake.stop.take());
+    give_trace_ids(&mut intake, &mut pulse);
     let Intake { mut recording, trace_ids, .. } = intake;
+    if pulse.stopped() {
+        return recording;
+    }
     let groups = group_by_trace(&recording, trace_ids.len());
     let mut joiner = Joiner {
         mark: vec![NONE; recording.spans.len()],
         by_id: Vec::new(),
         order: Vec::with_capacity(recording.spans.len()),
+        path: Vec::new(),
+        pulse,
     };
     let mut traces = Vec::with_capacity(trace_ids.len());
     for (number, &id) in trace_ids.iter().enumerate() {
         let members = &groups.members[groups.first[number] as usize..groups.first[number + 1] as usize];
         traces.extend(joiner.join_trace(&mut recording, id, members));
+        if joiner.pulse.stopped() {
+            return recording;
+        }
     }
     // Arrivals are replayed in order of start; equal starts keep the input's order.
     traces.sort_by_key(|trace| (recording.spans[trace.root as usize].start, trace.root));
@@ -38,7 +48,9 @@ pub(super) fn join(mut intake: Intake<'_>) -> Recording {
 
 /// Spans written without a trace id belong to the trace of their parent (HTrace 3's DataNode pipelines have
 /// chains of such spans).
-fn give_trace_ids(intake: &mut Intake<'_>) {
+///
+/// When the user stops this, some spans stay without a trace.
+fn give_trace_ids(intake: &mut Intake<'_>, pulse: &mut Pulse<'_>) {
     let without: Vec<u32> = (0u32..)
         .zip(&intake.recording.spans)
         .filter(|(_, row)| row.trace == NONE)
@@ -50,6 +62,9 @@ fn give_trace_ids(intake: &mut Intake<'_>) {
     let hasher = RandomState::default();
     let mut by_id = HashTable::with_capacity(intake.recording.spans.len());
     for (index, row) in (0u32..).zip(&intake.recording.spans) {
+        if pulse.stopped() {
+            return;
+        }
         let hash = hasher.hash_one(row.span_id.0);
         if by_id.find(hash, |&(id, _)| id == row.span_id).is_none() {
             by_id.insert_unique(hash, (row.span_id, index), |&(id, _): &(SpanId, u32)| hasher.hash_one(id.0));
@@ -64,6 +79,9 @@ fn give_trace_ids(intake: &mut Intake<'_>) {
         let mut at = index;
         // Up to a span that has a trace, or to the end of the chain, whose id becomes the trace id.
         let trace = loop {
+            if pulse.stopped() {
+                return;
+            }
             let row = &intake.recording.spans[at as usize];
             if row.trace != NONE {
                 break row.trace;
@@ -125,12 +143,15 @@ fn group_by_trace(recording: &Recording, traces: usize) -> Groups {
     Groups { first, members }
 }
 
-struct Joiner {
+struct Joiner<'c> {
     /// For each span the last walk that visited it, during the search for cycles.
     mark: Vec<u32>,
     /// The trace's spans by id, then by input order.
     by_id: Vec<(SpanId, u32)>,
     order: Vec<u32>,
+    /// Spans without a start, from one up to its nearest ancestor with a start.
+    path: Vec<u32>,
+    pulse: Pulse<'c>,
 }
 
 /// A client's and a server's span that share one id.
@@ -140,8 +161,10 @@ struct SharedPair {
     server: u32,
 }
 
-impl Joiner {
-    /// Joins the spans of one trace and appends them to the order; `None` if it has none.
+impl Joiner<'_> {
+    /// Joins the spans of one trace and appends them to the order; `None` if it has none, or if the user stops.
+    ///
+    /// Linear in the spans and their parents, but for sorting them.
     fn join_trace(&mut self, recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<TraceRow> {
         self.by_id.clear();
         self.by_id.extend(members.iter().map(|&index| (recording.spans[index as usize].span_id, index)));
@@ -152,11 +175,20 @@ impl Joiner {
 
         for at in first..self.order.len() {
             self.find_parent(recording, self.order[at], &shared);
+            if self.pulse.stopped() {
+                return None;
+            }
         }
         for at in first..self.order.len() {
             self.cut_cycle(recording, self.order[at]);
+            if self.pulse.stopped() {
+                return None;
+            }
         }
-        fill_starts(recording, &self.order[first..]);
+        self.fill_starts(recording, first);
+        if self.pulse.stopped() {
+            return None;
+        }
         self.order[first..].sort_unstable_by_key(|&index| (recording.spans[index as usize].start, index));
         check_times(recording, &self.order[first..]);
         let root = find_root(recording, id, &self.order[first..])?;
@@ -254,6 +286,46 @@ impl Joiner {
         recording.spans[earliest as usize].parent = NONE;
         count(recording, ProblemKind::Cycle, earliest);
     }
+
+    /// Gives spans of the order from `first` that have no start that of their nearest ancestor, else the trace's
+    /// earliest time, else the epoch.
+    ///
+    /// Every span on the way up gets the start that is found, so no span is passed twice: chains of spans without
+    /// a start would take quadratic time otherwise.
+    fn fill_starts(&mut self, recording: &mut Recording, first: usize) {
+        let mut earliest = None;
+        for &index in &self.order[first..] {
+            if recording.spans[index as usize].start == NO_TIME {
+                count(recording, ProblemKind::NoStart, index);
+            }
+        }
+        for &index in &self.order[first..] {
+            self.path.clear();
+            let mut above = index;
+            while above != NONE && recording.spans[above as usize].start == NO_TIME {
+                if self.pulse.stopped() {
+                    return;
+                }
+                self.path.push(above);
+                above = recording.spans[above as usize].parent;
+            }
+            if self.path.is_empty() {
+                continue;
+            }
+            let start = if above == NONE {
+                *earliest.get_or_insert_with(|| {
+                    let rows = self.order[first..].iter().map(|&index| &recording.spans[index as usize]);
+                    let times = rows.flat_map(|row| [row.start, row.end]);
+                    times.filter(|&time| time != NO_TIME).min().unwrap_or(0)
+                })
+            } else {
+                recording.spans[above as usize].start
+            };
+            for &on_path in &self.path {
+                recording.spans[on_path as usize].start = start;
+            }
+        }
+    }
 }
 
 /// Returns the two halves if two spans with one id are the two sides of a call.
@@ -266,30 +338,6 @@ fn shared_pair(recording: &Recording, id: SpanId, a: u32, b: u32) -> Option<Shar
         (calls(client) && serves(server) && named).then_some(SharedPair { id, client, server })
     };
     either(a, b).or_else(|| either(b, a))
-}
-
-/// Gives spans without a start that of their nearest ancestor, else the trace's earliest, else the epoch.
-fn fill_starts(recording: &mut Recording, members: &[u32]) {
-    let mut earliest = None;
-    for &index in members {
-        if recording.spans[index as usize].start != NO_TIME {
-            continue;
-        }
-        count(recording, ProblemKind::NoStart, index);
-        let mut above = recording.spans[index as usize].parent;
-        while above != NONE && recording.spans[above as usize].start == NO_TIME {
-            above = recording.spans[above as usize].parent;
-        }
-        let start = if above == NONE {
-            *earliest.get_or_insert_with(|| {
-                let times = members.iter().map(|&index| &recording.spans[index as usize]);
-                times.flat_map(|row| [row.start, row.end]).filter(|&time| time != NO_TIME).min().unwrap_or(0)
-            })
-        } else {
-            recording.spans[above as usize].start
-        };
-        recording.spans[index as usize].start = start;
-    }
 }
 
 fn check_times(recording: &mut Recording, members: &[u32]) {

@@ -10,8 +10,14 @@ use astracer_model::{Problem, ProblemKind, TraceId, UnixNanos};
 /// One span per line: `trace id parents name start end [service] [kind]`; `-` is an absent field, parents are
 /// separated by commas, times are ns.
 fn intake(lines: &str, keep: Keep) -> Recording {
-    let file: Arc<str> = "test".into();
     let mut intake = Intake::new(keep);
+    add(&mut intake, lines);
+    intake.finish()
+}
+
+fn add(intake: &mut Intake<'_>, lines: &str) {
+    let file: Arc<str> = "test".into();
+    let mut byte = 0;
     for (line, text) in (1..).zip(lines.trim().lines().map(str::trim)) {
         let mut words = text.split_whitespace();
         let mut word = || words.next().unwrap_or("-");
@@ -32,10 +38,10 @@ fn intake(lines: &str, keep: Keep) -> Recording {
             "shared" => span.shared = true,
             _ => {}
         }
-        let place = Place { file: Arc::clone(&file), line, byte: 0 };
+        let place = Place { file: Arc::clone(&file), line, byte };
+        byte += text.len() as u64 + 1;
         intake.span(span, Record { bytes: text.as_bytes(), place: &place });
     }
-    intake.finish()
 }
 
 fn draw(recording: &Recording) -> String {
@@ -373,4 +379,77 @@ fn problems_of_readers_come_through() {
     assert_eq!(recording.problems().count(ProblemKind::BadRecord), 1);
     assert_eq!(recording.skipped().1, 1);
     assert_eq!(recording.time_range(), None);
+}
+
+/// The work of joining in units, from the number of polls: one for 4,096 units.
+fn work(lines: &str) -> usize {
+    let polls = std::cell::Cell::new(0);
+    let mut intake = Intake::new(Keep::default()).stop_when(|| {
+        polls.set(polls.get() + 1);
+        false
+    });
+    add(&mut intake, lines);
+    let recording = intake.finish();
+    assert_eq!(recording.span_count(), lines.lines().count());
+    polls.get()
+}
+
+/// Shapes of recordings that once took, or could take, quadratic time. Each line is a span.
+const SHAPES: &[(&str, fn(u64) -> String)] = &[
+    ("a chain", |n| (1..=n).map(|id| format!("1 {id} {} n {id} {n}\n", id - 1)).collect()),
+    ("a chain without starts", |n| (1..=n).map(|id| format!("1 {id} {} n\n", id - 1)).collect()),
+    ("a chain without starts, from its end", |n| {
+        (1..=n).rev().map(|id| format!("1 {id} {} n\n", id - 1)).collect()
+    }),
+    ("a chain without trace ids", |n| (1..=n).map(|id| format!("- {id} {} n 1 2\n", id - 1)).collect()),
+    ("a chain without trace ids, from its end", |n| {
+        (1..=n).rev().map(|id| format!("- {id} {} n 1 2\n", id - 1)).collect()
+    }),
+    ("a circle", |n| (1..=n).map(|id| format!("1 {id} {} n 1 2\n", id % n + 1)).collect()),
+    ("a circle with a long tail", |n| {
+        (1..=n).map(|id| format!("1 {id} {} n 1 2\n", if id <= 2 { 3 - id } else { id - 1 })).collect()
+    }),
+    ("children of one span", |n| (1..=n).map(|id| format!("1 {id} {} n 1 2\n", u64::from(id > 1))).collect()),
+    ("orphans", |n| (1..=n).map(|id| format!("1 {id} {} n\n", n + id)).collect()),
+    ("traces", |n| (1..=n).map(|id| format!("{id} {id} - n 1 2\n")).collect()),
+    ("different spans with one id", |n| (1..=n).map(|id| format!("1 7 - n {id} {n}\n")).collect()),
+    ("many parents", |n| {
+        let parents: Vec<_> = (1..=n / 2).map(|id| id.to_string()).collect();
+        let chain = (2..=n).map(|id| format!("1 {id} {} n 1 2\n", id - 1));
+        chain.chain([format!("1 {} {} n 1 2\n", n + 1, parents.join(","))]).collect()
+    }),
+];
+
+#[test]
+fn joining_is_linear_in_spans_of_any_shape() {
+    const N: u64 = 10_000;
+    for (shape, lines) in SHAPES {
+        let (small, large) = (work(&lines(N)), work(&lines(4 * N)));
+        // One poll is lost by rounding.
+        assert!(
+            small > 0 && large <= 4 * (small + 1),
+            "{shape}: {small} polls for {N} spans, {large} for 4 times as many"
+        );
+        // A few units for each span: parent, cycle, start.
+        assert!(large <= 6 * 4 * N as usize / 4096, "{shape}: {large} polls");
+    }
+}
+
+#[test]
+fn joining_stops_when_the_user_wants_no_more() {
+    for (shape, lines) in SHAPES {
+        let mut intake = Intake::new(Keep::default()).stop_when(|| true);
+        add(&mut intake, &lines(20_000));
+        assert_eq!(intake.finish().trace_count(), 0, "{shape}");
+    }
+}
+
+/// Recorders that write a span twice seldom write it at the same byte of a file.
+#[test]
+fn a_span_written_twice_counts_once_wherever_it_stands() {
+    let twice = "7 1 - root 10 20\n7 2 1 child 11 12\n7 1 - root 10 20\n7 2 1 child 11 12";
+    let recording = intake(twice, Keep::default());
+    assert_eq!(recording.span_count(), 2);
+    assert_eq!(recording.problems().count(ProblemKind::DuplicateSpan), 2);
+    assert_eq!(recording.problems().count(ProblemKind::DuplicateId), 0);
 }
