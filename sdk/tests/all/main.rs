@@ -1,9 +1,13 @@
 //! The integration tests of astracer-sdk.
 
 #[cfg(feature = "enabled")]
+mod accounting;
+#[cfg(feature = "enabled")]
 mod allocations;
 #[cfg(feature = "enabled")]
 mod api;
+#[cfg(feature = "enabled")]
+mod bounds;
 #[cfg(feature = "enabled")]
 mod bridge;
 #[cfg(feature = "enabled")]
@@ -15,11 +19,15 @@ mod decisions;
 #[cfg(feature = "enabled")]
 mod differences;
 #[cfg(feature = "enabled")]
+mod flushing;
+#[cfg(feature = "enabled")]
 mod gated;
 #[cfg(feature = "enabled")]
 mod logs;
 #[cfg(feature = "enabled")]
 mod losses;
+#[cfg(feature = "enabled")]
+mod nesting;
 mod off;
 #[cfg(feature = "enabled")]
 mod parity;
@@ -37,3 +45,5 @@ mod support;
 mod threads;
 #[cfg(feature = "enabled")]
 mod unwritten;
+#[cfg(feature = "enabled")]
+mod user_code;

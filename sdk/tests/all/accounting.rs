@@ -1,0 +1,123 @@
+//! The counts: every span of a kept trace is exported, or lost for a reason that is counted, and nothing else is.
+
+use astracer_sdk::DroppedSpans;
+use tracing::{Dispatch, Level, Span, info_span};
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::support::{TIMEOUT, World, world};
+
+/// All spans of kept traces that were made, when none is open.
+#[track_caller]
+fn check(world: &World, made: u64) {
+    let exported = world.exported().len() as u64;
+    let stats = world.handle.stats();
+    assert_eq!(stats.spans_exported, exported);
+    assert_eq!(exported + stats.spans_lost.total(), made, "{stats:?}");
+}
+
+#[test]
+#[ignore = "issue 13, Medium: exact counts"]
+fn spans_below_a_lost_span_are_counted() {
+    let world = world(|builder| builder.with_spans_per_trace_max(2));
+    world.run(|| {
+        let _root = info_span!("root", n = 0).entered();
+        let _a = info_span!("a", n = 1).entered();
+        let _b = info_span!("b", n = 2).entered();
+        (0..10).for_each(|_| info_span!("c", n = 3).in_scope(|| info_span!("d").in_scope(|| ())));
+    });
+    check(&world, 23);
+}
+
+#[test]
+#[ignore = "issue 13, Medium: exact counts"]
+fn spans_beyond_the_open_traces_are_counted() {
+    let world = world(|builder| builder.with_open_traces_max(2));
+    world.run(|| {
+        let open: Vec<Span> = (0..5).map(|n| info_span!("root", n)).collect();
+        open.iter().for_each(|root| {
+            root.in_scope(|| (0..3).for_each(|_| info_span!("child").in_scope(|| ())));
+        });
+    });
+    check(&world, 20);
+}
+
+#[test]
+#[ignore = "issue 13, Medium: exact counts"]
+fn many_open_spans_of_one_trace_are_counted() {
+    let world = world(|builder| builder.with_spans_per_trace_max(1_000_000));
+    world.run(|| {
+        let _root = info_span!("root").entered();
+        let open: Vec<Span> = (0..40_000).map(|_| info_span!("open")).collect();
+        let last = info_span!("last").entered();
+        drop(open);
+        (0..10).for_each(|_| info_span!("below").in_scope(|| ()));
+        drop(last);
+    });
+    check(&world, 40_012);
+}
+
+#[test]
+#[ignore = "issue 13, Medium: exact counts"]
+fn spans_that_a_full_queue_sheds_are_counted() {
+    let world = world(|builder| builder.with_spans_per_trace_max(10).with_queue_bytes_max(0));
+    world.run(|| {
+        let _root = info_span!("root", n = 0).entered();
+        (0..30).for_each(|n| info_span!("child", n).in_scope(|| ()));
+    });
+    check(&world, 31);
+}
+
+#[test]
+#[ignore = "issue 13, Medium: exact counts"]
+fn spans_that_a_full_queue_sheds_at_the_shutdown_are_counted() {
+    let world = world(|builder| builder.with_queue_bytes_max(0));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let _root = info_span!("root", n = 0).entered();
+        (0..3).for_each(|n| info_span!("child", n).in_scope(|| ()));
+        world.handle.shutdown(TIMEOUT).unwrap();
+    });
+    check(&world, 4);
+}
+
+#[test]
+#[ignore = "issue 13, Medium: exact counts"]
+fn nothing_is_lost_where_nothing_is_kept() {
+    let world = world(|builder| builder.with_sampler("never".parse().unwrap()).with_open_traces_max(1));
+    world.run(|| {
+        let open: Vec<Span> = (0..20_000).map(|n| info_span!("root", n)).collect();
+        open.iter().for_each(|root| root.in_scope(|| ()));
+    });
+    check(&world, 0);
+    assert_eq!(world.handle.stats().roots_dropped, 20_000);
+}
+
+#[test]
+#[ignore = "issue 13, Medium: exact counts"]
+fn a_client_s_span_below_a_dropped_root_has_no_remote_parent() {
+    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    world.run(|| {
+        let _root = info_span!("root").entered();
+        (0..10).for_each(|_| info_span!("client", otel.kind = "client").in_scope(|| ()));
+    });
+    let stats = world.handle.stats();
+    assert_eq!((stats.roots_dropped, stats.parents_dropped), (1, 0));
+}
+
+/// Spans that a filter refuses are not ours to count.
+#[test]
+fn refusals_of_other_filters_are_not_counted() {
+    let never = "never".parse().unwrap();
+    let world = world(|builder| builder.with_dropped_spans(DroppedSpans::Disabled).with_sampler(never));
+    let filter = Targets::new().with_target("mine", LevelFilter::INFO);
+    let dispatch = Dispatch::new(Registry::default().with(world.astracer.layer.clone()).with(filter));
+    tracing::dispatcher::with_default(&dispatch, || {
+        let _root = info_span!(target: "mine", "root").entered();
+        for _ in 0..10 {
+            assert!(info_span!(target: "theirs", "x").is_disabled());
+        }
+        assert!(!tracing::span_enabled!(target: "theirs", Level::INFO));
+    });
+    assert_eq!(world.handle.stats().spans_refused, 0);
+}

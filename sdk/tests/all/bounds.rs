@@ -1,0 +1,196 @@
+//! Many spans at once, large ones, and ones that never end: nothing that the bounds allow is lost, and what they do not
+//! allow is counted.
+
+use std::sync::{Arc, Mutex};
+
+use astracer_sdk::DroppedSpans;
+use opentelemetry::trace::{SpanKind, Status};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use tracing::field::Empty;
+use tracing::{Dispatch, Span, info, info_span};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::support::{TIMEOUT, one, world};
+
+/// Connections that are open and idle: the sampler is asked about each.
+#[test]
+#[ignore = "issue 13, High 4"]
+fn twenty_thousand_roots_may_be_open() {
+    for sampler in ["always", "never"] {
+        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
+        let spans = world.run(|| {
+            let open: Vec<Span> = (0..20_000).map(|_| info_span!("connection")).collect();
+            open.iter().for_each(|span| span.in_scope(|| info_span!("child").in_scope(|| ())));
+        });
+        let stats = world.handle.stats();
+        assert_eq!(stats.roots_kept + stats.roots_dropped, 20_000, "{sampler}");
+        assert_eq!(stats.spans_lost.total(), 0, "{sampler}: {:?}", stats.spans_lost);
+        assert_eq!(spans.len(), if sampler == "always" { 40_000 } else { 0 });
+    }
+}
+
+/// A leaked span never ends. Requests that come after are decided and exported nevertheless.
+#[test]
+#[ignore = "issue 13, High 4"]
+fn leaked_spans_do_not_make_the_layer_blind() {
+    for sampler in ["always", "never"] {
+        let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
+        world.run(|| (0..20_000).for_each(|_| std::mem::forget(info_span!("leaked"))));
+        let before = world.handle.stats();
+        world.run(|| (0..1_000).for_each(|_| info_span!("request").in_scope(|| ())));
+        let after = world.handle.stats();
+        let asked = after.roots_kept + after.roots_dropped - before.roots_kept - before.roots_dropped;
+        assert_eq!((asked, after.spans_lost.total()), (1_000, 0), "{sampler}");
+        assert_eq!(after.spans_exported, if sampler == "always" { 1_000 } else { 0 });
+    }
+}
+
+#[test]
+#[ignore = "issue 13, High 6"]
+fn two_thousand_tasks_of_one_trace_may_be_open() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        let tasks: Vec<Span> = (0..2_000).map(|n| info_span!("task", n)).collect();
+        tasks.iter().for_each(|task| task.in_scope(|| ()));
+    });
+    assert_eq!((spans.len(), world.handle.stats().spans_lost.total()), (2_001, 0));
+}
+
+/// Events beyond the limit cost nothing: a later span has its attributes, and its name, kind and status.
+#[test]
+#[ignore = "issue 13, High 5"]
+fn events_that_are_cut_leave_room_for_later_spans() {
+    let spans = world(|builder| builder).run(|| {
+        let _root = info_span!("root", n = 0).entered();
+        let text = "x".repeat(200);
+        for n in 0..50_000 {
+            info!("a job that goes on and on, and tells of it: step {n} {text}");
+        }
+        let child = info_span!(
+            "child",
+            text = text.as_str(),
+            number = 5,
+            otel.kind = "client",
+            otel.name = "renamed",
+            otel.status_code = "ERROR"
+        );
+        child.in_scope(|| info!("in the child"));
+    });
+    let root = one(&spans, "root");
+    assert_eq!((root.events.events.len(), root.events.dropped_count), (128, 50_000 - 128));
+    let child = one(&spans, "renamed");
+    assert_eq!((child.attributes.len(), child.events.events.len()), (2, 1));
+    assert_eq!((&child.span_kind, &child.status), (&SpanKind::Client, &Status::error("")));
+}
+
+/// Texts that are too much for one trace cost attributes, never what a span is.
+#[test]
+fn name_kind_and_status_are_kept_when_texts_are_cut() {
+    let spans = world(|builder| builder).run(|| {
+        let _root = info_span!("root").entered();
+        let text = "x".repeat(30_000);
+        let open: Vec<Span> = (0..400).map(|_| info_span!("large", text = text.as_str())).collect();
+        let child =
+            info_span!("child", otel.kind = "client", otel.name = "renamed", otel.status_code = "ERROR");
+        child.in_scope(|| ());
+        drop(open);
+    });
+    let child = one(&spans, "renamed");
+    assert_eq!((&child.span_kind, &child.status), (&SpanKind::Client, &Status::error("")));
+}
+
+#[test]
+#[ignore = "issue 13, Medium: a field recorded often"]
+fn a_field_recorded_often_has_its_last_value() {
+    let spans = world(|builder| builder).run(|| {
+        let span = info_span!("span", progress = Empty, other = Empty);
+        (0..1_000).for_each(|n| {
+            span.record("progress", n);
+        });
+        span.record("other", 1);
+    });
+    let span = one(&spans, "span");
+    let pairs: Vec<_> =
+        span.attributes.iter().map(|pair| (pair.key.as_str(), pair.value.to_string())).collect();
+    assert_eq!(pairs, [("progress", "999".to_owned()), ("other", "1".to_owned())]);
+    assert_eq!(span.dropped_attributes_count, 0);
+}
+
+/// A setting that asks for much memory at once takes it when it is needed.
+#[test]
+#[ignore = "issue 13, Low: open_traces_max(u32::MAX)"]
+fn the_largest_bound_can_be_set() {
+    let spans = world(|builder| builder.with_open_traces_max(u32::MAX).with_spans_per_trace_max(u32::MAX))
+        .run(|| info_span!("root").in_scope(|| ()));
+    assert_eq!(spans.len(), 1);
+}
+
+/// Counts the spans that it is told of.
+#[derive(Clone, Default)]
+struct Counts(Arc<Mutex<u64>>);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Counts {
+    fn on_new_span(
+        &self,
+        _: &tracing::span::Attributes<'_>,
+        _: &tracing::Id,
+        _: tracing_subscriber::layer::Context<'_, S>,
+    ) {
+        *self.0.lock().unwrap() += 1;
+    }
+}
+
+/// Only a dropped trace's spans are disabled: not those of a kept one beyond a bound, nor those after the shutdown.
+#[test]
+#[ignore = "issue 13, Medium: exclusive mode and bounds"]
+fn neither_a_bound_nor_a_shutdown_disables_spans_for_other_layers() {
+    let world = world(|builder| {
+        builder.with_dropped_spans(DroppedSpans::Disabled).with_spans_per_trace_max(2).with_open_traces_max(1)
+    });
+    let others = Counts::default();
+    let dispatch = Dispatch::new(Registry::default().with(world.astracer.layer.clone()).with(others.clone()));
+    let tree = || {
+        let _root = info_span!("root", n = 0).entered();
+        let _a = info_span!("a", n = 1).entered();
+        let _b = info_span!("b").entered();
+        (0..5).for_each(|_| info_span!("c", n = 3).in_scope(|| ()));
+        info_span!(parent: None, "another").in_scope(|| info_span!("below").in_scope(|| ()));
+    };
+    tracing::dispatcher::with_default(&dispatch, tree);
+    assert_eq!(*others.0.lock().unwrap(), 10);
+    world.handle.shutdown(TIMEOUT).unwrap();
+    tracing::dispatcher::with_default(&dispatch, tree);
+    assert_eq!(*others.0.lock().unwrap(), 20);
+}
+
+/// Keeps the sizes of batches.
+#[derive(Clone, Debug, Default)]
+struct Sizes(Arc<Mutex<Vec<usize>>>);
+
+impl SpanExporter for Sizes {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.lock().unwrap().push(batch.len());
+        Ok(())
+    }
+}
+
+/// A trace whose spans take more than the queue may hold is exported in parts, or counted: it does not stay.
+#[test]
+fn a_trace_larger_than_the_queue_leaves_or_is_counted() {
+    let sizes = Sizes::default();
+    let world = world(|builder| builder.with_queue_bytes_max(200_000).with_exporter(sizes.clone()));
+    for _ in 0..3 {
+        world.run(|| {
+            let _root = info_span!("root").entered();
+            let text = "x".repeat(10_000);
+            (0..100).for_each(|_| info_span!("large", text = text.as_str()).in_scope(|| ()));
+        });
+    }
+    let exported: usize = sizes.0.lock().unwrap().iter().sum();
+    let stats = world.handle.stats();
+    assert_eq!(stats.spans_exported, exported as u64);
+    assert_eq!(stats.spans_exported + stats.spans_lost.total(), 3 * 101, "{stats:?}");
+}
