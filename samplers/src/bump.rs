@@ -4,9 +4,9 @@
 //! f(x) = 1 - exp(-lambda^2 / x^2), f(0) = 1. All counts return to 0 at each window's end.
 
 mod curve;
-mod law;
+mod policy;
 
-pub(crate) use law::BumpLaw;
+pub(crate) use policy::BumpPolicy;
 
 use crate::config::ConfigError;
 use crate::nanos::Nanos;

@@ -33,10 +33,10 @@ mod decision;
 mod division;
 mod every_nth;
 mod key;
-mod law;
 mod nanos;
 #[cfg(feature = "parameters")]
 pub mod parameters;
+mod policy;
 mod probability;
 mod randomness;
 mod ratio;

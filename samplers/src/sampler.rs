@@ -1,6 +1,6 @@
 //! The sampler: one type for all of them.
 
-use crate::bump::BumpLaw;
+use crate::bump::BumpPolicy;
 use crate::config::Config;
 use crate::decision::{Decision, Reason};
 use crate::every_nth::EveryNth;
@@ -41,7 +41,7 @@ enum Kind {
     Never,
     Ratio(Threshold),
     EveryNth(EveryNth),
-    Bump(Table<BumpLaw>),
+    Bump(Table<BumpPolicy>),
     TokenBucket(Table<TokenBucket>),
 }
 
@@ -59,7 +59,7 @@ impl Sampler {
             Config::Ratio(ratio) => Kind::Ratio(ratio.threshold()),
             Config::EveryNth(n) => Kind::EveryNth(EveryNth::new(*n)),
             Config::Bump(bump) => {
-                Kind::Bump(Table::new(bump, |bump| BumpLaw::new(bump, limits.shards()), limits))
+                Kind::Bump(Table::new(bump, |bump| BumpPolicy::new(bump, limits.shards()), limits))
             }
             Config::TokenBucket(bucket) => Kind::TokenBucket(Table::new(bucket, TokenBucket::clone, limits)),
         };

@@ -9,11 +9,11 @@
 //! Idle keys leave first. When no record is free, the longest idle ones give theirs up, and only those that have been
 //! idle for [`Limits::idle`]: their word says what a fresh one says, so that forgetting it changes no decision.
 
+mod free_list;
 mod index;
 mod key;
 mod limits;
 mod record;
-mod rooms;
 mod snapshot;
 mod tally;
 mod thread;
@@ -26,14 +26,14 @@ pub use snapshot::{Counts, KeyCounts, Snapshot};
 
 use crate::config::PerKey;
 use crate::decision::{Decision, Reason};
-use crate::law::{Law, Write};
 use crate::nanos::Nanos;
+use crate::policy::{Policy, Write};
 use crate::request::Request;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::threshold::Threshold;
+use free_list::FreeList;
 use index::Index;
 use record::Record;
-use rooms::Rooms;
 use tally::Tallies;
 
 /// The hash of a key: the same in every version and on every machine, so that what depends on it can be reproduced.
@@ -44,11 +44,11 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     rapidhash_v3_nano_inline::<true, false>(bytes, &DEFAULT_RAPID_SECRETS)
 }
 
-/// The laws of a config: one for all keys, others for some.
+/// The policies of a config: one for all keys, others for some.
 #[derive(Debug)]
-struct Laws<L> {
-    laws: Box<[L]>,
-    /// Where in `laws` an overridden key's is; all others have the first.
+struct Policies<L> {
+    policies: Box<[L]>,
+    /// Where in `policies` an overridden key's is; all others have the first.
     overrides: HashMap<String, u32>,
 }
 
@@ -56,43 +56,43 @@ struct Laws<L> {
 #[derive(Debug)]
 pub(crate) struct Table<L> {
     limits: Limits,
-    laws: Arc<Laws<L>>,
+    policies: Arc<Policies<L>>,
     index: Index,
     /// One for each key, and the overflow record behind them.
     records: Box<[Record]>,
     tallies: Tallies,
     /// The time before which a new key need not look for room; 0 while there is some.
-    room_at: AtomicU64,
-    rooms: Mutex<Rooms>,
+    next_try: AtomicU64,
+    free_list: Mutex<FreeList>,
 }
 
-impl<L: Law> Table<L> {
-    pub(crate) fn new<P>(per_key: &PerKey<P>, law: impl Fn(&P) -> L, limits: Limits) -> Self {
-        let mut laws = vec![law(per_key.default())];
+impl<L: Policy> Table<L> {
+    pub(crate) fn new<P>(per_key: &PerKey<P>, policy: impl Fn(&P) -> L, limits: Limits) -> Self {
+        let mut policies = vec![policy(per_key.default())];
         let mut overrides = HashMap::new();
         for (key, parameters) in per_key.overrides() {
-            overrides.insert(key.to_owned(), laws.len() as u32);
-            laws.push(law(parameters));
+            overrides.insert(key.to_owned(), policies.len() as u32);
+            policies.push(policy(parameters));
         }
-        Self::with_laws(Arc::new(Laws { laws: laws.into(), overrides }), limits)
+        Self::with_policies(Arc::new(Policies { policies: policies.into(), overrides }), limits)
     }
 
-    fn with_laws(laws: Arc<Laws<L>>, limits: Limits) -> Self {
+    fn with_policies(policies: Arc<Policies<L>>, limits: Limits) -> Self {
         let keys = limits.keys();
         Table {
             limits,
-            laws,
+            policies,
             index: Index::new(keys),
             records: (0..=keys).map(|_| Record::new()).collect(),
             tallies: Tallies::new(limits.shards(), keys as usize + 1),
-            room_at: AtomicU64::new(0),
-            rooms: Mutex::new(Rooms::new(keys)),
+            next_try: AtomicU64::new(0),
+            free_list: Mutex::new(FreeList::new(keys)),
         }
     }
 
-    /// A table of the same laws that has seen no call.
+    /// A table of the same policies that has seen no call.
     pub(crate) fn fresh(&self) -> Self {
-        Self::with_laws(Arc::clone(&self.laws), self.limits)
+        Self::with_policies(Arc::clone(&self.policies), self.limits)
     }
 
     #[inline]
@@ -104,14 +104,14 @@ impl<L: Law> Table<L> {
             None => self.unknown(hash, key, now),
         };
         let record = &self.records[id as usize];
-        let law = &self.laws.laws[record.law() as usize];
-        let step = record.step(law, now);
+        let policy = &self.policies.policies[record.policy() as usize];
+        let step = record.step(policy, now);
         let keep = randomness.get() >= step.threshold;
         let counted = self.tallies.add(id, step.slot, keep);
         if let Write::Batch(calls) = step.write
             && counted.is_multiple_of(calls)
         {
-            record.batch(law, calls, now);
+            record.batch(policy, calls, now);
         }
         Decision {
             keep,
@@ -133,9 +133,9 @@ impl<L: Law> Table<L> {
     /// The record of a key that has none: a new one if there may be room, else the overflow record.
     #[inline]
     fn unknown(&self, hash: u64, key: &str, now: Nanos) -> u32 {
-        let room_at = self.room_at.load(Ordering::Relaxed);
+        let next_try = self.next_try.load(Ordering::Relaxed);
         // A time further ahead than any wait was set by a clock that has been set back since.
-        if now.get() < room_at && room_at - now.get() <= self.limits.sweep_interval().get() {
+        if now.get() < next_try && next_try - now.get() <= self.limits.sweep_interval().get() {
             return self.overflow();
         }
         self.admit(hash, key, now)
@@ -144,31 +144,31 @@ impl<L: Law> Table<L> {
     #[cold]
     #[inline(never)]
     fn admit(&self, hash: u64, key: &str, now: Nanos) -> u32 {
-        let mut rooms = self.rooms();
+        let mut free_list = self.free_list();
         // Another thread may have brought the same key in meanwhile.
         if let Some(id) = self.find(hash, key) {
             return id;
         }
-        if !rooms.has_free() {
-            self.sweep(&mut rooms, now);
+        if !free_list.has_free() {
+            self.sweep(&mut free_list, now);
         }
-        let id = rooms.take_free();
+        let id = free_list.take_free();
         // From here on new keys know without the lock whether to come.
-        let room_at = if rooms.has_free() { Nanos::ZERO } else { rooms.next_sweep() };
-        self.room_at.store(room_at.get(), Ordering::Relaxed);
+        let next_try = if free_list.has_free() { Nanos::ZERO } else { free_list.next_sweep() };
+        self.next_try.store(next_try.get(), Ordering::Relaxed);
         let Some(id) = id else { return self.overflow() };
         let record = &self.records[id as usize];
-        let number = self.laws.overrides.get(key).copied().unwrap_or(0);
-        let law = &self.laws.laws[number as usize];
-        let offset = law.offset(key);
+        let number = self.policies.overrides.get(key).copied().unwrap_or(0);
+        let policy = &self.policies.policies[number as usize];
+        let offset = policy.offset(key);
         // Calls that were still on their way to the key that had this record before.
-        rooms.evict_counts(id, self.tallies.read(id));
-        record.open(hash, key, number, offset, law.fresh(now, offset));
+        free_list.evict_counts(id, self.tallies.read(id));
+        record.open(hash, key, number, offset, policy.fresh(now, offset));
         if self.index.insert(hash, id) {
             id
         } else {
             // Both places where the key's hash may stand are taken: one key in a million, or keys made for it.
-            rooms.give_back(id);
+            free_list.give_back(id);
             self.overflow()
         }
     }
@@ -176,15 +176,15 @@ impl<L: Law> Table<L> {
     /// Takes the records of the longest idle keys away. They rest until the next sweep, for calls that have found the
     /// record and not yet made their step.
     #[cold]
-    fn sweep(&self, rooms: &mut Rooms, now: Nanos) {
-        if !rooms.begin_sweep(now, self.limits.sweep_interval()) {
+    fn sweep(&self, free_list: &mut FreeList, now: Nanos) {
+        if !free_list.begin_sweep(now, self.limits.sweep_interval()) {
             return;
         }
         let mut idle: Vec<(Nanos, u32)> = (0..self.limits.keys())
-            .filter(|&id| rooms.is_taken(id))
+            .filter(|&id| free_list.is_taken(id))
             .map(|id| {
                 let record = &self.records[id as usize];
-                (record.idle(&self.laws.laws[record.law() as usize], now), id)
+                (record.idle(&self.policies.policies[record.policy() as usize], now), id)
             })
             .filter(|(idle, _)| *idle >= self.limits.idle())
             .collect();
@@ -193,37 +193,37 @@ impl<L: Law> Table<L> {
         idle.sort_unstable_by_key(|&(idle, id)| (std::cmp::Reverse(idle), id));
         for &(_, id) in &idle[..leaving] {
             self.index.remove(self.records[id as usize].hash(), id);
-            rooms.evict_counts(id, self.tallies.read(id));
-            rooms.rest(id);
+            free_list.evict_counts(id, self.tallies.read(id));
+            free_list.retire(id);
         }
     }
 
-    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+    fn free_list(&self) -> MutexGuard<'_, FreeList> {
         // Nothing in the locked sections can be left half done in a way that matters: no poison.
-        self.rooms.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.free_list.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// What was seen, kept and dropped: by key in the order of their names, by the overflow record, and by keys that
     /// have left.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let rooms = self.rooms();
+        let free_list = self.free_list();
         let mut keys: Vec<KeyCounts> = self
             .index
             .ids()
             .map(|id| KeyCounts {
                 key: self.records[id as usize].key(),
-                counts: Counts::new(L::REASONS, rooms.since_base(id, self.tallies.read(id))),
+                counts: Counts::new(L::REASONS, free_list.since_base(id, self.tallies.read(id))),
             })
             .collect();
         keys.sort_by(|a, b| a.key.cmp(&b.key));
-        let evicted = rooms
-            .resting()
-            .fold(rooms.evicted(), |sum, id| sum.plus(rooms.since_base(id, self.tallies.read(id))));
+        let evicted = free_list
+            .retired()
+            .fold(free_list.evicted(), |sum, id| sum.plus(free_list.since_base(id, self.tallies.read(id))));
         Snapshot {
             keys,
             overflow: Counts::new(L::REASONS, self.tallies.read(self.overflow())),
             evicted: Counts::new(L::REASONS, evicted),
-            keys_evicted: rooms.keys_evicted(),
+            keys_evicted: free_list.keys_evicted(),
             keys_max: self.limits.keys(),
         }
     }

@@ -6,8 +6,8 @@
 
 use crate::config::ConfigError;
 use crate::decision::Reason;
-use crate::law::{LATE_MAX, Law, NEVER, Step, Write};
 use crate::nanos::Nanos;
+use crate::policy::{LATE_MAX, NEVER, Policy, Step, Write};
 
 /// The longest time that a bucket may take to fill: 2^62 ns, 146 years. Times beyond would no longer add up.
 const FILL_MAX: f64 = (1u64 << 62) as f64;
@@ -72,7 +72,7 @@ impl TokenBucket {
 }
 
 /// The word: the time at which the bucket is full again, in ns; at or before now, it is full.
-impl Law for TokenBucket {
+impl Policy for TokenBucket {
     const REASONS: [Reason; 2] = [Reason::TokenBucket; 2];
     const BY_CHANCE: bool = false;
 

@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
-use crate::bump::{Bump, BumpLaw};
+use crate::bump::{Bump, BumpPolicy};
 use crate::probability::Probability;
 use crate::randomness::Randomness;
 use crate::token_bucket::TokenBucket;
@@ -28,22 +28,22 @@ fn bump() -> Bump {
     Bump::new(1.0, Probability::ZERO, Nanos::from_secs(1)).unwrap()
 }
 
-fn bump_table(keys: u32) -> Table<BumpLaw> {
+fn bump_table(keys: u32) -> Table<BumpPolicy> {
     let limits = Limits::single_threaded().with_keys(keys).with_idle(Nanos::from_secs(8));
-    Table::new(&PerKey::new(bump()), |bump| BumpLaw::new(bump, 1), limits)
+    Table::new(&PerKey::new(bump()), |bump| BumpPolicy::new(bump, 1), limits)
 }
 
-fn bump_record(number: u32) -> (Record, BumpLaw) {
-    let (record, law) = (Record::new(), BumpLaw::new(&bump(), 1));
+fn bump_record(number: u32) -> (Record, BumpPolicy) {
+    let (record, policy) = (Record::new(), BumpPolicy::new(&bump(), 1));
     record.open(0, "a", 0, Nanos::ZERO, u64::from(number) << 32);
-    (record, law)
+    (record, policy)
 }
 
 /// Runs both at once and gives their answers, the smaller first.
 fn both<T: Ord + 'static>(
-    shared: Arc<(Record, BumpLaw)>,
-    first: impl Fn(&Record, &BumpLaw) -> T + 'static,
-    second: impl Fn(&Record, &BumpLaw) -> T,
+    shared: Arc<(Record, BumpPolicy)>,
+    first: impl Fn(&Record, &BumpPolicy) -> T + 'static,
+    second: impl Fn(&Record, &BumpPolicy) -> T,
 ) -> [T; 2] {
     let other = Arc::clone(&shared);
     let handle = thread::spawn(move || first(&other.0, &other.1));
@@ -57,7 +57,7 @@ fn both<T: Ord + 'static>(
 fn loom_calls_of_a_window_get_different_counts() {
     let thresholds = [0, 1, 2].map(|count| Threshold::from_probability(bump().probability(count)).get());
     model(move || {
-        let step = |record: &Record, law: &BumpLaw| record.step(law, Nanos::from_secs(7)).threshold;
+        let step = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_secs(7)).threshold;
         let answers = both(Arc::new(bump_record(7)), step, step);
         assert_eq!(answers, thresholds[..2]);
     });
@@ -68,8 +68,9 @@ fn loom_a_window_begins_once() {
     let second = Threshold::from_probability(bump().probability(1)).get();
     model(move || {
         // Both find the word of a window that has ended; one is late for the new one besides.
-        let early = |record: &Record, law: &BumpLaw| record.step(law, Nanos::from_secs(8)).threshold;
-        let later = |record: &Record, law: &BumpLaw| record.step(law, Nanos::from_millis(8_999)).threshold;
+        let early = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_secs(8)).threshold;
+        let later =
+            |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_millis(8_999)).threshold;
         assert_eq!(both(Arc::new(bump_record(7)), early, later), [0, second]);
     });
 }
@@ -78,7 +79,7 @@ fn loom_a_window_begins_once() {
 fn loom_batches_are_all_added() {
     model(|| {
         let shared = Arc::new(bump_record(7));
-        let batch = |record: &Record, law: &BumpLaw| record.batch(law, 8, Nanos::from_secs(7));
+        let batch = |record: &Record, policy: &BumpPolicy| record.batch(policy, 8, Nanos::from_secs(7));
         let _ = both(Arc::clone(&shared), batch, batch);
         let word = shared.0.step(&shared.1, Nanos::from_secs(7)).write;
         assert_eq!(word, Write::Word(7 << 32 | 17));

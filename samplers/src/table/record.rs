@@ -1,8 +1,8 @@
 //! A record: the word of a key, and the key.
 
 use super::key::Key;
-use crate::law::{Law, Step, Write};
 use crate::nanos::Nanos;
+use crate::policy::{Policy, Step, Write};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Two cache lines. Only the word changes while a key has its record, and only by [`Record::step`].
@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 pub(super) struct Record {
     word: AtomicU64,
     hash: AtomicU64,
-    law: AtomicU64,
+    policy: AtomicU64,
     offset: AtomicU64,
     key: Key,
 }
@@ -21,16 +21,16 @@ impl Record {
         Record {
             word: AtomicU64::new(0),
             hash: AtomicU64::new(0),
-            law: AtomicU64::new(0),
+            policy: AtomicU64::new(0),
             offset: AtomicU64::new(0),
             key: Key::new(),
         }
     }
 
     /// Gives the record to a key. Before the index shows it, and under the table's lock.
-    pub(super) fn open(&self, hash: u64, key: &str, law: u32, offset: Nanos, word: u64) {
+    pub(super) fn open(&self, hash: u64, key: &str, policy: u32, offset: Nanos, word: u64) {
         self.hash.store(hash, Ordering::Relaxed);
-        self.law.store(u64::from(law), Ordering::Relaxed);
+        self.policy.store(u64::from(policy), Ordering::Relaxed);
         self.offset.store(offset.get(), Ordering::Relaxed);
         self.key.set(key);
         self.word.store(word, Ordering::Relaxed);
@@ -45,10 +45,10 @@ impl Record {
         self.hash.load(Ordering::Relaxed)
     }
 
-    /// Which of the table's laws is this key's.
+    /// Which of the table's policies is this key's.
     #[inline]
-    pub(super) fn law(&self) -> u32 {
-        self.law.load(Ordering::Relaxed) as u32
+    pub(super) fn policy(&self) -> u32 {
+        self.policy.load(Ordering::Relaxed) as u32
     }
 
     pub(super) fn key(&self) -> String {
@@ -59,14 +59,14 @@ impl Record {
         Nanos::new(self.offset.load(Ordering::Relaxed))
     }
 
-    /// One call: the law's step, made atomically. Relaxed, as the word says all there is to know about the key: no
+    /// One call: the policy's step, made atomically. Relaxed, as the word says all there is to know about the key: no
     /// other memory is read or written because of it.
     #[inline]
-    pub(super) fn step(&self, law: &impl Law, now: Nanos) -> Step {
+    pub(super) fn step(&self, policy: &impl Policy, now: Nanos) -> Step {
         let offset = self.offset();
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            let step = law.step(word, now, offset);
+            let step = policy.step(word, now, offset);
             let Write::Word(next) = step.write else { return step };
             match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return step,
@@ -76,12 +76,12 @@ impl Record {
     }
 
     /// Counts calls that were saved up.
-    pub(super) fn batch(&self, law: &impl Law, calls: u64, now: Nanos) {
+    pub(super) fn batch(&self, policy: &impl Policy, calls: u64, now: Nanos) {
         let offset = self.offset();
         let mut word = self.word.load(Ordering::Relaxed);
         while let Err(seen) = self.word.compare_exchange_weak(
             word,
-            law.batch(word, calls, now, offset),
+            policy.batch(word, calls, now, offset),
             Ordering::Relaxed,
             Ordering::Relaxed,
         ) {
@@ -89,7 +89,7 @@ impl Record {
         }
     }
 
-    pub(super) fn idle(&self, law: &impl Law, now: Nanos) -> Nanos {
-        law.idle(self.word.load(Ordering::Relaxed), now, self.offset())
+    pub(super) fn idle(&self, policy: &impl Policy, now: Nanos) -> Nanos {
+        policy.idle(self.word.load(Ordering::Relaxed), now, self.offset())
     }
 }

@@ -3,7 +3,7 @@
 use super::thread;
 use crate::sync::{AtomicU64, Ordering};
 
-/// For one record: by the law's two reasons, dropped and kept.
+/// For one record: by the policy's two reasons, dropped and kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally(pub(super) [[u64; 2]; 2]);
 

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use super::tally::Tally;
 use super::*;
-use crate::bump::{Bump, BumpLaw};
+use crate::bump::{Bump, BumpPolicy};
 use crate::probability::Probability;
 use crate::randomness::Randomness;
 
 /// Idle for 8 s: a full table looks for room once a second.
-fn full_table() -> Table<BumpLaw> {
+fn full_table() -> Table<BumpPolicy> {
     let bump = Bump::new(1.0, Probability::ZERO, Nanos::from_secs(1)).unwrap();
     let limits = Limits::single_threaded().with_keys(1).with_idle(Nanos::from_secs(8));
-    Table::new(&PerKey::new(bump), |bump| BumpLaw::new(bump, 1), limits)
+    Table::new(&PerKey::new(bump), |bump| BumpPolicy::new(bump, 1), limits)
 }
 
-fn reason(table: &Table<BumpLaw>, key: &str, millis: u64) -> Reason {
+fn reason(table: &Table<BumpPolicy>, key: &str, millis: u64) -> Reason {
     table.decide(&Request::new(key, Randomness::MAX, Nanos::from_millis(millis))).reason
 }
 
@@ -25,7 +25,7 @@ fn a_new_key_that_finds_no_room_takes_no_lock_until_the_next_look() {
     let table = Arc::new(full_table());
     assert_ne!(reason(&table, "a", 100_000), Reason::Overflow);
     assert_eq!(reason(&table, "b", 100_000), Reason::Overflow);
-    let held = table.rooms();
+    let held = table.free_list();
     let (tell, told) = mpsc::channel();
     let other = Arc::clone(&table);
     std::thread::spawn(move || {

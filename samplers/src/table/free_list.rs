@@ -4,12 +4,12 @@ use super::tally::Tally;
 use crate::nanos::Nanos;
 
 #[derive(Debug)]
-pub(super) struct Rooms {
+pub(super) struct FreeList {
     /// Records that no key has.
     free: Vec<u32>,
     /// Records that were taken away in the last sweep.
-    resting: Vec<u32>,
-    /// Whether a key has the record: it is neither free nor resting.
+    retired: Vec<u32>,
+    /// Whether a key has the record: it is neither free nor retired.
     taken: Box<[bool]>,
     /// No sweep before this time.
     next_sweep: Nanos,
@@ -20,11 +20,11 @@ pub(super) struct Rooms {
     keys_evicted: u64,
 }
 
-impl Rooms {
+impl FreeList {
     pub(super) fn new(keys: u32) -> Self {
-        Rooms {
+        FreeList {
             free: (0..keys).rev().collect(),
-            resting: Vec::new(),
+            retired: Vec::new(),
             taken: vec![false; keys as usize].into(),
             next_sweep: Nanos::ZERO,
             bases: vec![Tally::default(); keys as usize].into(),
@@ -59,13 +59,13 @@ impl Rooms {
             return false;
         }
         self.next_sweep = now.saturating_add(interval);
-        self.free.append(&mut self.resting);
+        self.free.append(&mut self.retired);
         true
     }
 
-    pub(super) fn rest(&mut self, id: u32) {
+    pub(super) fn retire(&mut self, id: u32) {
         self.taken[id as usize] = false;
-        self.resting.push(id);
+        self.retired.push(id);
         self.keys_evicted += 1;
     }
 
@@ -73,8 +73,8 @@ impl Rooms {
         self.taken[id as usize]
     }
 
-    pub(super) fn resting(&self) -> impl Iterator<Item = u32> {
-        self.resting.iter().copied()
+    pub(super) fn retired(&self) -> impl Iterator<Item = u32> {
+        self.retired.iter().copied()
     }
 
     pub(super) fn evicted(&self) -> Tally {
@@ -103,32 +103,35 @@ mod tests {
 
     #[test]
     fn a_record_is_taken_rests_and_is_free_again() {
-        let mut rooms = Rooms::new(2);
-        assert!(!rooms.is_taken(0) && !rooms.is_taken(1));
-        assert_eq!([rooms.take_free(), rooms.take_free(), rooms.take_free()], [Some(0), Some(1), None]);
-        assert!(rooms.is_taken(0) && rooms.is_taken(1));
-        assert!(rooms.begin_sweep(Nanos::from_secs(9), Nanos::from_secs(1)));
-        rooms.rest(1);
-        assert!(!rooms.is_taken(1) && !rooms.has_free());
-        assert_eq!((rooms.resting().collect::<Vec<_>>(), rooms.keys_evicted()), (vec![1], 1));
-        assert!(rooms.begin_sweep(Nanos::from_secs(10), Nanos::from_secs(1)));
-        assert_eq!((rooms.take_free(), rooms.resting().count()), (Some(1), 0));
+        let mut free_list = FreeList::new(2);
+        assert!(!free_list.is_taken(0) && !free_list.is_taken(1));
+        assert_eq!(
+            [free_list.take_free(), free_list.take_free(), free_list.take_free()],
+            [Some(0), Some(1), None]
+        );
+        assert!(free_list.is_taken(0) && free_list.is_taken(1));
+        assert!(free_list.begin_sweep(Nanos::from_secs(9), Nanos::from_secs(1)));
+        free_list.retire(1);
+        assert!(!free_list.is_taken(1) && !free_list.has_free());
+        assert_eq!((free_list.retired().collect::<Vec<_>>(), free_list.keys_evicted()), (vec![1], 1));
+        assert!(free_list.begin_sweep(Nanos::from_secs(10), Nanos::from_secs(1)));
+        assert_eq!((free_list.take_free(), free_list.retired().count()), (Some(1), 0));
     }
 
     /// Else records would not rest: of threads that wait for the lock at once, only the first sweeps.
     #[test]
     fn sweeps_are_an_interval_apart() {
         let (second, milli) = (Nanos::from_secs(1), Nanos::from_millis(1));
-        let mut rooms = Rooms::new(1);
+        let mut free_list = FreeList::new(1);
         let at = Nanos::from_secs(100);
-        assert!(rooms.begin_sweep(at, second));
-        assert_eq!(rooms.next_sweep(), Nanos::from_secs(101));
+        assert!(free_list.begin_sweep(at, second));
+        assert_eq!(free_list.next_sweep(), Nanos::from_secs(101));
         for too_early in [at, at.saturating_add(milli), Nanos::from_millis(100_999)] {
-            assert!(!rooms.begin_sweep(too_early, second), "{too_early}");
+            assert!(!free_list.begin_sweep(too_early, second), "{too_early}");
         }
-        assert!(rooms.begin_sweep(Nanos::from_secs(101), second));
+        assert!(free_list.begin_sweep(Nanos::from_secs(101), second));
         // A clock that was set back, by more than any wait.
-        assert!(rooms.begin_sweep(at, second));
-        assert_eq!(rooms.next_sweep(), Nanos::from_secs(101));
+        assert!(free_list.begin_sweep(at, second));
+        assert_eq!(free_list.next_sweep(), Nanos::from_secs(101));
     }
 }

@@ -1,11 +1,11 @@
-//! Bump's law: a record's word is the window's number and the calls counted in it.
+//! Bump's policy: a record's word is the window's number and the calls counted in it.
 
 use super::Bump;
 use super::curve::Curve;
 use crate::decision::Reason;
 use crate::division::Divisor;
-use crate::law::{LATE_MAX, Law, Step, Write};
 use crate::nanos::Nanos;
+use crate::policy::{LATE_MAX, Policy, Step, Write};
 
 /// Bump, made ready for deciding.
 ///
@@ -20,7 +20,7 @@ use crate::nanos::Nanos;
 ///   size, too low or too high. Sizes are chosen so that together they are at most x / 1024: f(x), which falls with
 ///   x^2, is then wrong by 0.2 %. The least x at which this begins is 4096 * shards.
 #[derive(Debug)]
-pub(crate) struct BumpLaw {
+pub(crate) struct BumpPolicy {
     bump: Bump,
     curve: Curve,
     window: Divisor,
@@ -33,11 +33,11 @@ pub(crate) struct BumpLaw {
 /// The count's part of the word.
 const COUNT: u64 = u32::MAX as u64;
 
-impl BumpLaw {
+impl BumpPolicy {
     /// `shards`: in how many parts calls are counted, a power of two.
     pub(crate) fn new(bump: &Bump, shards: u32) -> Self {
         let late_max = (LATE_MAX.get() / bump.window().get() + 1).min(i32::MAX as u64) as i32;
-        BumpLaw {
+        BumpPolicy {
             bump: bump.clone(),
             curve: Curve::new(bump),
             window: Divisor::new(bump.window().get()),
@@ -62,7 +62,7 @@ fn word(number: u32, count: u64) -> u64 {
     u64::from(number) << 32 | count.min(COUNT)
 }
 
-impl Law for BumpLaw {
+impl Policy for BumpPolicy {
     const REASONS: [Reason; 2] = [Reason::Bump, Reason::BumpMinimum];
     const BY_CHANCE: bool = true;
 
@@ -120,22 +120,22 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn law(lambda: f64, minimum: f64, shards: u32) -> BumpLaw {
-        BumpLaw::new(&bump(lambda, minimum), shards)
+    fn policy(lambda: f64, minimum: f64, shards: u32) -> BumpPolicy {
+        BumpPolicy::new(&bump(lambda, minimum), shards)
     }
 
     fn bump(lambda: f64, minimum: f64) -> Bump {
         Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_secs(1)).unwrap()
     }
 
-    fn step(law: &BumpLaw, word: u64, now: u64) -> Step {
-        law.step(word, Nanos::new(now), Nanos::ZERO)
+    fn step(policy: &BumpPolicy, word: u64, now: u64) -> Step {
+        policy.step(word, Nanos::new(now), Nanos::ZERO)
     }
 
     /// One call after the other: the word after it, and the threshold that it met.
     #[track_caller]
-    fn call(law: &BumpLaw, word: &mut u64, now: u64) -> u64 {
-        let step = step(law, *word, now);
+    fn call(policy: &BumpPolicy, word: &mut u64, now: u64) -> u64 {
+        let step = step(policy, *word, now);
         match step.write {
             Write::Word(next) => *word = next,
             Write::Nothing => {}
@@ -146,61 +146,61 @@ mod tests {
 
     #[test]
     fn counts_calls_and_begins_anew_with_each_window() {
-        let (law, bump) = (law(2.0, 0.1, 1), bump(2.0, 0.1));
+        let (policy, bump) = (policy(2.0, 0.1, 1), bump(2.0, 0.1));
         let threshold = |count| Threshold::from_probability(bump.probability(count)).get();
         for start in [0, 5 * SECOND] {
-            let mut word = law.fresh(Nanos::new(start), Nanos::ZERO);
+            let mut word = policy.fresh(Nanos::new(start), Nanos::ZERO);
             for window in 0..3 {
                 for count in 0..20 {
                     let now = start + window * SECOND + count * 50_000_000;
                     assert_eq!(
-                        call(&law, &mut word, now),
+                        call(&policy, &mut word, now),
                         threshold(count),
                         "call {count} of window {window}"
                     );
                 }
             }
-            assert_eq!(call(&law, &mut word, start + 3 * SECOND - 1), threshold(20));
-            assert_eq!(call(&law, &mut word, start + 3 * SECOND), 0);
+            assert_eq!(call(&policy, &mut word, start + 3 * SECOND - 1), threshold(20));
+            assert_eq!(call(&policy, &mut word, start + 3 * SECOND), 0);
         }
     }
 
     #[test]
     fn writes_nothing_once_f_is_below_the_minimum() {
         // f(x) <= 0.01 from x = 100 on.
-        let law = law(10.0, 0.01, 8);
-        assert_eq!(step(&law, 99, 0).write, Write::Word(100));
-        assert_eq!(step(&law, 99, 0).slot, 0);
-        let at = step(&law, 100, 0);
+        let policy = policy(10.0, 0.01, 8);
+        assert_eq!(step(&policy, 99, 0).write, Write::Word(100));
+        assert_eq!(step(&policy, 99, 0).slot, 0);
+        let at = step(&policy, 100, 0);
         let minimum = Threshold::from_probability(Probability::new(0.01).unwrap()).get();
         assert_eq!(at, Step { threshold: minimum, slot: 1, write: Write::Nothing });
     }
 
     #[test]
     fn a_late_call_counts_in_the_window_that_others_have_reached() {
-        let law = law(1.0, 0.0, 1);
-        let mut word = law.fresh(Nanos::new(100 * SECOND), Nanos::ZERO);
-        assert_eq!(call(&law, &mut word, 100 * SECOND), 0);
+        let policy = policy(1.0, 0.0, 1);
+        let mut word = policy.fresh(Nanos::new(100 * SECOND), Nanos::ZERO);
+        assert_eq!(call(&policy, &mut word, 100 * SECOND), 0);
         // f(1), f(2): behind by a nanosecond, and by the whole minute that a thread may be late.
-        assert_ne!(call(&law, &mut word, 100 * SECOND - 1), 0);
-        assert_ne!(call(&law, &mut word, 40 * SECOND), 0);
+        assert_ne!(call(&policy, &mut word, 100 * SECOND - 1), 0);
+        assert_ne!(call(&policy, &mut word, 40 * SECOND), 0);
         assert_eq!(word, 100 << 32 | 3);
-        assert_ne!(call(&law, &mut word, 39 * SECOND), 0, "61 windows back");
+        assert_ne!(call(&policy, &mut word, 39 * SECOND), 0, "61 windows back");
         // Further back, the clock was set back.
-        assert_eq!(call(&law, &mut word, 39 * SECOND - 1), 0);
+        assert_eq!(call(&policy, &mut word, 39 * SECOND - 1), 0);
         assert_eq!(word, 38 << 32 | 1);
     }
 
     #[test]
     fn numbers_of_windows_may_wrap() {
-        let law = law(1.0, 0.0, 1);
+        let policy = policy(1.0, 0.0, 1);
         let wrap = (1 << 32) * SECOND;
-        let mut word = law.fresh(Nanos::new(wrap - 1), Nanos::ZERO);
+        let mut word = policy.fresh(Nanos::new(wrap - 1), Nanos::ZERO);
         assert_eq!(word, u64::from(u32::MAX) << 32);
-        assert_eq!(call(&law, &mut word, wrap - 1), 0);
-        assert_eq!(call(&law, &mut word, wrap), 0, "a new window");
+        assert_eq!(call(&policy, &mut word, wrap - 1), 0);
+        assert_eq!(call(&policy, &mut word, wrap), 0, "a new window");
         assert_eq!(word, 1);
-        assert_ne!(call(&law, &mut word, wrap - 1), 0, "late for it");
+        assert_ne!(call(&policy, &mut word, wrap - 1), 0, "late for it");
         assert_eq!(word, 2);
     }
 
@@ -208,18 +208,18 @@ mod tests {
     fn batches_begin_where_they_are_a_thousandth() {
         for (shards, first) in [(1, 4_096), (8, 32_768), (256, 1 << 20)] {
             // Far from saturation at all of these counts.
-            let law = law(1e7, 0.0, shards);
-            assert_eq!(step(&law, first - 1, 0).write, Write::Word(first));
-            assert_eq!(step(&law, first, 0).write, Write::Batch(2));
-            assert_eq!(step(&law, 2 * first - 1, 0).write, Write::Batch(2));
-            assert_eq!(step(&law, 2 * first, 0).write, Write::Batch(4));
+            let policy = policy(1e7, 0.0, shards);
+            assert_eq!(step(&policy, first - 1, 0).write, Write::Word(first));
+            assert_eq!(step(&policy, first, 0).write, Write::Batch(2));
+            assert_eq!(step(&policy, 2 * first - 1, 0).write, Write::Batch(2));
+            assert_eq!(step(&policy, 2 * first, 0).write, Write::Batch(4));
         }
     }
 
     #[test]
     fn a_batch_is_added_to_its_window_only() {
-        let law = law(1e7, 0.0, 1);
-        let batch = |word, now| law.batch(word, 8, Nanos::new(now), Nanos::ZERO);
+        let policy = policy(1e7, 0.0, 1);
+        let batch = |word, now| policy.batch(word, 8, Nanos::new(now), Nanos::ZERO);
         assert_eq!(batch(7 << 32 | 9_000, 7 * SECOND), 7 << 32 | 9_008);
         assert_eq!(batch(7 << 32 | 9_000, 6 * SECOND), 7 << 32 | 9_008, "late");
         assert_eq!(batch(7 << 32 | 9_000, 8 * SECOND), 8 << 32 | 1, "a new window");
@@ -232,8 +232,8 @@ mod tests {
 
     #[test]
     fn is_idle_from_the_end_of_its_window() {
-        let law = law(10.0, 0.0, 1);
-        let idle = |word, now, offset| law.idle(word, Nanos::new(now), Nanos::new(offset)).get();
+        let policy = policy(10.0, 0.0, 1);
+        let idle = |word, now, offset| policy.idle(word, Nanos::new(now), Nanos::new(offset)).get();
         let word = 7 << 32 | 3;
         assert_eq!(idle(word, 7 * SECOND, 0), 0);
         assert_eq!(idle(word, 8 * SECOND - 1, 0), 0);

@@ -1,6 +1,6 @@
 //! What a record does with its one word: the part of a sampler that is a pure function.
 //!
-//! A record keeps the state of a key in 64 bits, so that one compare-exchange is the whole of its concurrency. A law
+//! A record keeps the state of a key in 64 bits, so that one compare-exchange is the whole of its concurrency. A policy
 //! says what a call makes of that word; it sees no atomics, and the record table sees no formulas.
 
 use crate::decision::Reason;
@@ -20,7 +20,7 @@ pub(crate) const NEVER: u64 = Threshold::MAX.get() + 1;
 pub(crate) struct Step {
     /// Keep iff the randomness is at least this: a threshold, or [`NEVER`].
     pub(crate) threshold: u64,
-    /// Which of the law's reasons decided.
+    /// Which of the policy's reasons decided.
     pub(crate) slot: usize,
     /// What becomes of the word.
     pub(crate) write: Write,
@@ -38,13 +38,13 @@ pub(crate) enum Write {
 }
 
 /// A sampler that decides by key.
-pub(crate) trait Law {
+pub(crate) trait Policy {
     /// What can decide, in the order of [`Step::slot`].
     const REASONS: [Reason; 2];
     /// Whether decisions are made by chance, so that the threshold is a true weight.
     const BY_CHANCE: bool;
 
-    /// What the law needs to know of a key, computed once when the key gets its record.
+    /// What the policy needs to know of a key, computed once when the key gets its record.
     fn offset(&self, key: &str) -> Nanos;
 
     /// The word of a record that nobody has called yet.
@@ -57,6 +57,6 @@ pub(crate) trait Law {
     fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64;
 
     /// For how long the word has said the same as a fresh one: zero if it does not. A key may lose its record only
-    /// then, or forgetting it would give it more than its law allows.
+    /// then, or forgetting it would give it more than its policy allows.
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos;
 }
