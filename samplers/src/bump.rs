@@ -1,32 +1,62 @@
-//! Bump: the more often a key was called in the current window, the less likely the next call is kept.
+//! Bump: the more often a key was called lately, the less likely the next call is kept.
 //!
 //! Source: the ASTracer paper. With x calls recorded before this one, keep with probability max(f(x), minimum),
-//! f(x) = 1 - exp(-lambda^2 / x^2), f(0) = 1. All counts return to 0 at each window's end.
+//! f(x) = 1 - exp(-(lambda / x)^exponent), f(0) = 1. In the paper the exponent is 2 and x returns to 0 at the end of each
+//! window; x may decay instead ([`Count::Decaying`]).
 
 mod curve;
+mod decaying;
 mod policy;
+mod tumbling;
 
+pub(crate) use curve::Curves;
 pub(crate) use policy::BumpPolicy;
 
 use crate::config::ConfigError;
 use crate::nanos::Nanos;
 use crate::probability::Probability;
 
-/// The shortest window: a record numbers its windows in 32 bits, which then last for 49 days before a number comes
-/// again (for windows of a second, 136 years).
-const WINDOW_MIN: Nanos = Nanos::from_millis(1);
-
+/// The shortest window and half-life. A record numbers windows in 32 bits, which then last for 49 days before a number
+/// comes again (for windows of a second, 136 years).
+const PERIOD_MIN: Nanos = Nanos::from_millis(1);
 /// Bump's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bump {
     lambda: f64,
+    exponent: f64,
     minimum: Probability,
-    window: Nanos,
-    shifted: bool,
+    count: Count,
+}
+
+/// The number of earlier calls, x, that a call's probability depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Count {
+    /// The key's calls in the current window.
+    Tumbling {
+        /// The length of a window.
+        window: Nanos,
+        /// Whether each key's windows are shifted by a hash of the key, so that kept calls do not all lie at the start
+        /// of a second.
+        shifted: bool,
+    },
+    /// All of the key's earlier calls, each weighted by 1/2 for each half-life since then: no window, and no edge where
+    /// every key is kept at once. Counts below 2^-24 are 0.
+    ///
+    /// The number kept is bounded. Let S be the supremum of x f(x), which is 0.638 lambda for an exponent of 2, lambda
+    /// for an exponent of 1, and infinite for exponents below 1. Then a key's kept calls number at most
+    /// (S + 1) ln 2 / half-life + minimum * rate per second in the long run; see
+    /// [`Bump::kept_per_second_max`].
+    Decaying {
+        /// The time in which a count halves.
+        half_life: Nanos,
+    },
 }
 
 impl Bump {
-    /// The window if none is given: one second.
+    /// The paper's exponent.
+    pub const EXPONENT_DEFAULT: f64 = 2.0;
+    /// The window, and the half-life, if none is given: one second.
     pub const WINDOW_DEFAULT: Nanos = Nanos::from_secs(1);
 
     /// About `lambda` * sqrt(pi) calls of a key are kept in each window, and a share of `minimum` of all others. With
@@ -42,21 +72,53 @@ impl Bump {
                 "lambda is a number of calls, finite and at least 0; write for example lambda=10",
             ));
         }
-        if window < WINDOW_MIN {
-            return Err(ConfigError::out_of_range(
-                format!("window={window}"),
-                "a window lasts a millisecond or longer; write for example window=1s",
-            ));
-        }
+        check_period("window", window)?;
+        let count = Count::Tumbling { window, shifted: false };
         // `+ 0.0` turns -0.0 into 0.0, so that equal parameters print alike.
-        Ok(Bump { lambda: lambda + 0.0, minimum, window, shifted: false })
+        Ok(Bump { lambda: lambda + 0.0, exponent: Self::EXPONENT_DEFAULT, minimum, count })
     }
 
-    /// Whether each key's windows are shifted by a hash of the key, so that what is kept does not all lie at the start
-    /// of a second. Off unless asked for.
+    /// Counts calls otherwise.
+    ///
+    /// # Errors
+    ///
+    /// If the window or the half-life is shorter than a millisecond.
+    pub fn with_count(self, count: Count) -> Result<Self, ConfigError> {
+        match count {
+            Count::Tumbling { window, .. } => check_period("window", window)?,
+            Count::Decaying { half_life } => check_period("tau", half_life)?,
+        }
+        Ok(Bump { count, ..self })
+    }
+
+    /// Lets f fall with another power of the count than 2.
+    ///
+    /// # Errors
+    ///
+    /// If the exponent is not from 0.1 to 10.
+    pub fn with_exponent(self, exponent: f64) -> Result<Self, ConfigError> {
+        if !(0.1..=10.0).contains(&exponent) {
+            return Err(ConfigError::out_of_range(
+                format!("exponent={exponent}"),
+                "an exponent lies from 0.1 to 10; write for example exponent=2",
+            ));
+        }
+        Ok(Bump { exponent, ..self })
+    }
+
+    /// The same with another least probability.
+    #[must_use]
+    pub fn with_minimum(self, minimum: Probability) -> Self {
+        Bump { minimum, ..self }
+    }
+
+    /// Shifts each key's windows by a hash of the key, or does not; without effect on a decaying count.
     #[must_use]
     pub fn shifted(self, shifted: bool) -> Self {
-        Bump { shifted, ..self }
+        match self.count {
+            Count::Tumbling { window, .. } => Bump { count: Count::Tumbling { window, shifted }, ..self },
+            Count::Decaying { .. } => self,
+        }
     }
 
     /// The count up to which calls are mostly kept.
@@ -64,48 +126,127 @@ impl Bump {
         self.lambda
     }
 
+    /// The power of lambda / x in f(x).
+    pub fn exponent(&self) -> f64 {
+        self.exponent
+    }
+
     /// The least probability.
     pub fn minimum(&self) -> Probability {
         self.minimum
     }
 
-    /// The length of a window.
-    pub fn window(&self) -> Nanos {
-        self.window
+    /// The way calls are counted.
+    pub fn count(&self) -> Count {
+        self.count
     }
 
-    /// Whether each key has its own windows.
-    pub fn is_shifted(&self) -> bool {
-        self.shifted
-    }
-
-    /// The probability that a call is kept before which `count` calls of the key were recorded in the window:
-    /// max(f(count), minimum).
-    pub fn probability(&self, count: u64) -> Probability {
-        let f = if count == 0 {
-            1.0
-        } else {
-            let ratio = self.lambda / count as f64;
-            // 1 - exp(-r^2), without losing the digits of a small r^2.
-            -(-ratio * ratio).exp_m1()
-        };
-        // f lies between 0 and 1 for every count; the fallback is for the type only.
-        let f = Probability::new(f).unwrap_or(self.minimum);
+    /// The probability that a call is kept before which `count` calls of the key were recorded: max(f(count), minimum).
+    /// A tumbling count is a whole number; a decaying one need not be.
+    pub fn probability(&self, count: f64) -> Probability {
+        let f = self.f(count);
         if f > self.minimum { f } else { self.minimum }
+    }
+
+    fn f(&self, count: f64) -> Probability {
+        let ratio = self.lambda / count;
+        let power =
+            if self.exponent == Self::EXPONENT_DEFAULT { ratio * ratio } else { ratio.powf(self.exponent) };
+        // 1 - exp(-power), without losing the digits of a small power. For a count of 0 also if lambda is 0 (0 / 0).
+        let f = if count > 0.0 { -(-power).exp_m1() } else { 1.0 };
+        // f lies between 0 and 1 for every count that is a number; the fallback is for the type only.
+        Probability::new(f).unwrap_or(self.minimum)
+    }
+
+    /// The number of a key's calls per second that are kept in the long run, at most, beside the share `minimum` of all
+    /// its calls; `None` if there is no such bound (a decaying count with an exponent below 1).
+    ///
+    /// Source for a tumbling window: sum f(x) for x >= 1 is at most the integral of f from 0, which is
+    /// lambda * Gamma(1 - 1 / exponent). For a decaying count: with the half-life h and W(x) the integral of
+    /// f(max(u - 1, 0)) for u from 0 to x, a call raises W by at least f(x), and decay lowers it by
+    /// x f(max(x - 1, 0)) ln 2 / h per second, which is at most (S + 1) ln 2 / h, as x f(x) <= S and f <= 1.
+    pub fn kept_per_second_max(&self) -> Option<f64> {
+        match self.count {
+            Count::Tumbling { window, .. } => {
+                let integral = match self.exponent {
+                    Self::EXPONENT_DEFAULT => std::f64::consts::PI.sqrt(),
+                    // Gamma(1 - 1/a) = a/(a-1) * Gamma(2 - 1/a), and Gamma is at most 1 on [1, 2].
+                    exponent if exponent > 1.0 => exponent / (exponent - 1.0),
+                    _ => return None,
+                };
+                Some((1.0 + self.lambda * integral) / window.as_secs_f64())
+            }
+            Count::Decaying { half_life } => {
+                let supremum = self.lambda * supremum(self.exponent)?;
+                Some((supremum + 1.0) * std::f64::consts::LN_2 / half_life.as_secs_f64())
+            }
+        }
     }
 
     /// By how much the windows of this key are shifted: less than a window, and zero unless shifting is on. Depends on
     /// the key's bytes only, and is the same in every version.
     pub fn shift(&self, key: &str) -> Nanos {
-        if !self.shifted {
-            return Nanos::ZERO;
+        match self.count {
+            Count::Tumbling { window, shifted: true } => {
+                let hash = crate::table::hash(key.as_bytes());
+                Nanos::new(((u128::from(hash) * u128::from(window.get())) >> 64) as u64)
+            }
+            _ => Nanos::ZERO,
         }
-        let hash = crate::table::hash(key.as_bytes());
-        Nanos::new(((u128::from(hash) * u128::from(self.window.get())) >> 64) as u64)
     }
 
-    /// The number of the window in which this key's call at `now` falls: (now + shift) / window.
-    pub fn window_number(&self, key: &str, now: Nanos) -> u64 {
-        now.saturating_add(self.shift(key)).get() / self.window.get()
+    /// The number of the window in which this key's call at `now` falls: (now + shift) / window. `None` of a decaying
+    /// count.
+    pub fn window_number(&self, key: &str, now: Nanos) -> Option<u64> {
+        match self.count {
+            Count::Tumbling { window, .. } => Some(now.saturating_add(self.shift(key)).get() / window.get()),
+            Count::Decaying { .. } => None,
+        }
+    }
+}
+
+fn check_period(name: &str, period: Nanos) -> Result<(), ConfigError> {
+    if period < PERIOD_MIN {
+        let subject = if name == "window" { "a window" } else { name };
+        return Err(ConfigError::out_of_range(
+            format!("{name}={period}"),
+            format!("{subject} lasts a millisecond or longer; write for example {name}=1s"),
+        ));
+    }
+    Ok(())
+}
+
+/// The supremum over x > 0 of x (1 - exp(-x^-a)); `None` if it is infinite, for a < 1.
+fn supremum(exponent: f64) -> Option<f64> {
+    if exponent < 1.0 {
+        return None;
+    }
+    // With y = x^-a: y^(-1/a) (1 - e^-y), whose derivative is 0 where a y = e^y - 1; for a = 1 the supremum lies at y = 0.
+    // The root lies below 2 ln(a) + 2, where e^y - 1 > a y; bisection finds it to a double's precision.
+    let (mut low, mut high) = (0.0, 2.0 * exponent.ln() + 2.0);
+    for _ in 0..64 {
+        let y: f64 = (low + high) / 2.0;
+        if y.exp_m1() < exponent * y { low = y } else { high = y }
+    }
+    let y: f64 = high;
+    Some(y.powf(-1.0 / exponent) * -(-y).exp_m1())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 0.638 for an exponent of 2 and 1 for 1 are the published values; for the others a grid of 10^6 points agrees.
+    #[test]
+    fn the_supremum_is_that_of_a_grid() {
+        assert!((supremum(2.0).unwrap() - 0.638_172_686).abs() < 1e-8, "{:?}", supremum(2.0));
+        assert!((supremum(1.0).unwrap() - 1.0).abs() < 1e-12);
+        assert_eq!(supremum(0.99), None);
+        for exponent in [1.2, 1.5, 3.0, 10.0] {
+            let grid = (1..1_000_000).map(|i| f64::from(i) / 1e5);
+            let largest = grid.map(|x| x * -(-x.powf(-exponent)).exp_m1()).fold(0.0, f64::max);
+            let found = supremum(exponent).unwrap();
+            assert!((found / largest - 1.0).abs() < 1e-3, "{exponent}: {found} {largest}");
+        }
     }
 }

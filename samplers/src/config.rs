@@ -11,10 +11,16 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 pub use error::ConfigError;
+#[cfg(feature = "parameters")]
+pub(crate) use parse::choose_count;
 
-use crate::bump::Bump;
+use crate::bump::{Bump, Count};
 use crate::ratio::Ratio;
 use crate::token_bucket::TokenBucket;
+
+/// The number of keys that may have parameters of their own, in a text or a parameters file: as many as a sampler counts
+/// by default.
+pub(crate) const KEYS_MAX: usize = 10_000;
 
 /// A sampler and its parameters. As text, which [`FromStr`](std::str::FromStr) reads and [`Display`](fmt::Display)
 /// prints:
@@ -26,6 +32,8 @@ use crate::token_bucket::TokenBucket;
 /// every:10                                 the first of each ten calls, whatever their keys
 /// bump:lambda=10,min=0.01,window=1s        per key; min (0), window (1s) and shift (off) may be left out
 /// bump:lambda=10,shift=on
+/// bump:lambda=3,count=decaying,tau=1s,exponent=0.7   a count that halves in tau; exponent (2) may be left out
+/// bump:lambda=10;"GET /":min=0.5           with another least probability for one key
 /// bucket:capacity=50,rate=2                per key; tokens, and tokens per second
 /// bucket:capacity=50,rate=2;"GET /":rate=9 with other parameters for one key; the rest are inherited
 /// ```
@@ -96,6 +104,17 @@ impl<P> PerKey<P> {
         self.overrides.iter().map(|(key, parameters)| (key.as_str(), parameters))
     }
 
+    /// Whether the key is named.
+    #[cfg(feature = "parameters")]
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.overrides.contains_key(key)
+    }
+
+    /// The default parameters, then those of each named key.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &P> + Clone {
+        std::iter::once(&self.default).chain(self.overrides.values())
+    }
+
     /// The parameters of this key.
     pub fn of(&self, key: &str) -> &P {
         self.overrides.get(key).unwrap_or(&self.default)
@@ -137,12 +156,20 @@ fn write_per_key<P: fmt::Display>(
 /// As in a config: `lambda=10,min=0.01,window=1s`. The alternate form `{:#}` leaves nothing to be inherited.
 impl fmt::Display for Bump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lambda={},min={},window={}", self.lambda(), self.minimum(), self.window())?;
-        match self.is_shifted() {
-            true => f.write_str(",shift=on"),
-            false if f.alternate() => f.write_str(",shift=off"),
-            false => Ok(()),
+        write!(f, "lambda={},min={}", self.lambda(), self.minimum())?;
+        match self.count() {
+            Count::Tumbling { window, shifted } => {
+                write!(f, ",window={window}")?;
+                if shifted || f.alternate() {
+                    write!(f, ",shift={}", if shifted { "on" } else { "off" })?;
+                }
+            }
+            Count::Decaying { half_life } => write!(f, ",count=decaying,tau={half_life}")?,
         }
+        if self.exponent() != Bump::EXPONENT_DEFAULT || f.alternate() {
+            write!(f, ",exponent={}", self.exponent())?;
+        }
+        Ok(())
     }
 }
 

@@ -22,8 +22,8 @@
 //! # Ok::<(), astracer_samplers::ConfigError>(())
 //! ```
 //!
-//! - [`Bump`] keeps a key's call with probability max(1 - exp(-lambda^2 / x^2), minimum), for x calls of the key before
-//!   it in the window; [`TokenBucket`] keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
+//! - [`Bump`] keeps a key's call with probability max(1 - exp(-(lambda / x)^exponent), minimum), for x calls of the key
+//!   before it, in the window or with a weight that decays; [`TokenBucket`] keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
 //! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that keys are few.
 //! - [`tracestate`] carries threshold and randomness from process to process.
 
@@ -49,7 +49,7 @@ mod threshold;
 mod token_bucket;
 pub mod tracestate;
 
-pub use bump::Bump;
+pub use bump::{Bump, Count};
 pub use config::{Config, ConfigError, PerKey};
 pub use decision::{Decision, Reason};
 pub use key::{Attributes, KeyRule, KeyRuleError};

@@ -3,7 +3,7 @@
 //!
 //! ```toml
 //! # Lines like this are for people: where the parameters come from.
-//! version = 1
+//! version = 2
 //!
 //! [key]                      # what calls are counted by; this table and each of its lines may be left out
 //! names = "template"         # ids are folded; or "raw", or rules such as "digits=4,uuid" (see Template)
@@ -12,11 +12,19 @@
 //! [bump]                     # or [bucket], with capacity and rate; or [ratio], with probability
 //! lambda = 0.6437
 //! min = 0.00004095
-//! window = "259ms"
+//! window = "259ms"           # or: count = "decaying", tau = "100ms" (the half-life)
+//! exponent = 2.0
 //!
-//! [bump.root."GET /orders"]  # other parameters for one key; what it lacks is inherited
+//! [bump.min_by_key]          # other least probabilities for single keys: p = max(f(x), min)
+//! "GET /health" = 0.001
+//!
+//! [bump.root."GET /orders"]  # other parameters for one key; those that it lacks are inherited
 //! lambda = 3.0
 //! ```
+//!
+//! A file has at most 2 MiB, which take 100 MiB while they are read, and names at most 10,000 keys. Then these take at most
+//! 4 MiB for tables of f, and for each key twice its text and 100 bytes, and 300 bytes more if its parameters are no
+//! other key's; probabilities cost no table. The keys' counts are bounded by [`Limits`](crate::Limits).
 //!
 //! A line that is not known is refused, not skipped: a misspelt limit would silently be none.
 
@@ -24,15 +32,20 @@ mod error;
 mod file;
 
 use std::fmt::{self, Write as _};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 pub use error::ParametersError;
 
+use crate::bump::{Bump, Count};
 use crate::config::{Config, PerKey};
 use crate::key::KeyRule;
 
-/// The version of the format that this crate writes, and the only one that it reads.
-const VERSION: u32 = 1;
+/// The versions of the format that this crate reads; it writes the last. Version 2 added `count`, `tau`, `exponent` and
+/// `min_by_key`, and templates other than the default.
+const VERSIONS: RangeInclusive<u32> = 1..=2;
+/// The longest file that is read. A TOML document takes about 50 times its length while it is read.
+const BYTES_MAX: usize = 2 << 20;
 
 /// What a parameters file says. Displays as such a file; [`FromStr`] reads it back.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +80,7 @@ impl fmt::Display for Parameters {
             let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
-        writeln!(f, "version = {VERSION}\n\n[key]")?;
+        writeln!(f, "version = {}\n\n[key]", VERSIONS.end())?;
         let attributes: Vec<_> = self.key.attributes().map(quoted).collect();
         writeln!(f, "names = \"{}\"\nattributes = [{}]\n", self.key.template(), attributes.join(", "))?;
         match &self.config {
@@ -77,18 +90,43 @@ impl fmt::Display for Parameters {
                 writeln!(f, "[ratio]\nprobability = {}", Number(ratio.probability().get()))
             }
             Config::EveryNth(n) => writeln!(f, "[every]\nn = {n}"),
-            Config::Bump(bump) => tables(f, "bump", bump, |f, bump| {
-                writeln!(f, "lambda = {}", Number(bump.lambda()))?;
-                writeln!(f, "min = {}", Number(bump.minimum().get()))?;
-                writeln!(f, "window = \"{}\"", bump.window())?;
-                if bump.is_shifted() { writeln!(f, "shift = true") } else { Ok(()) }
-            }),
+            Config::Bump(bump) => write_bump(f, bump),
             Config::TokenBucket(bucket) => tables(f, "bucket", bucket, |f, bucket| {
                 writeln!(f, "capacity = {}", Number(bucket.capacity()))?;
                 writeln!(f, "rate = {}", Number(bucket.rate()))
             }),
         }
     }
+}
+
+fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
+    let write = |f: &mut fmt::Formatter<'_>, bump: &Bump| {
+        writeln!(f, "lambda = {}", Number(bump.lambda()))?;
+        writeln!(f, "min = {}", Number(bump.minimum().get()))?;
+        match bump.count() {
+            Count::Tumbling { window, shifted } => {
+                writeln!(f, "window = \"{window}\"\nshift = {shifted}")?;
+            }
+            Count::Decaying { half_life } => writeln!(f, "count = \"decaying\"\ntau = \"{half_life}\"")?,
+        }
+        writeln!(f, "exponent = {}", Number(bump.exponent()))
+    };
+    writeln!(f, "[bump]")?;
+    let default = bump.default();
+    write(f, default)?;
+    let (minima, others): (Vec<_>, Vec<_>) =
+        bump.overrides().partition(|(_, own)| default.clone().with_minimum(own.minimum()) == **own);
+    if !minima.is_empty() {
+        writeln!(f, "\n[bump.min_by_key]")?;
+    }
+    for (key, own) in minima {
+        writeln!(f, "{} = {}", quoted(key), Number(own.minimum().get()))?;
+    }
+    for (key, own) in others {
+        writeln!(f, "\n[bump.root.{}]", quoted(key))?;
+        write(f, own)?;
+    }
+    Ok(())
 }
 
 fn tables<P>(

@@ -1,6 +1,6 @@
 //! The sampler: one type for all of them.
 
-use crate::bump::BumpPolicy;
+use crate::bump::{BumpPolicy, Curves};
 use crate::config::Config;
 use crate::decision::{Decision, Reason};
 use crate::every_nth::EveryNth;
@@ -59,7 +59,8 @@ impl Sampler {
             Config::Ratio(ratio) => Kind::Ratio(ratio.threshold()),
             Config::EveryNth(n) => Kind::EveryNth(EveryNth::new(*n)),
             Config::Bump(bump) => {
-                Kind::Bump(Table::new(bump, |bump| BumpPolicy::new(bump, limits.shards()), limits))
+                let curves = Curves::new(bump.all());
+                Kind::Bump(Table::new(bump, |bump| BumpPolicy::new(bump, &curves, limits.shards()), limits))
             }
             Config::TokenBucket(bucket) => Kind::TokenBucket(Table::new(bucket, TokenBucket::clone, limits)),
         };

@@ -19,6 +19,7 @@ mod tally;
 mod thread;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 pub use limits::Limits;
@@ -67,13 +68,26 @@ pub(crate) struct Table<L> {
 }
 
 impl<L: Policy> Table<L> {
-    pub(crate) fn new<P>(per_key: &PerKey<P>, policy: impl Fn(&P) -> L, limits: Limits) -> Self {
-        let mut policies = vec![policy(per_key.default())];
-        let mut overrides = HashMap::new();
-        for (key, parameters) in per_key.overrides() {
-            overrides.insert(key.to_owned(), policies.len() as u32);
-            policies.push(policy(parameters));
-        }
+    pub(crate) fn new<P: fmt::Display>(
+        per_key: &PerKey<P>,
+        policy: impl Fn(&P) -> L,
+        limits: Limits,
+    ) -> Self {
+        // Equal parameters, which print alike, share a policy.
+        let mut policies = Vec::new();
+        let mut known: HashMap<String, u32> = HashMap::new();
+        let mut number = |parameters: &P| {
+            *known.entry(format!("{parameters:#}")).or_insert_with(|| {
+                policies.push(policy(parameters));
+                policies.len() as u32 - 1
+            })
+        };
+        number(per_key.default());
+        let overrides: HashMap<String, u32> = per_key
+            .overrides()
+            .map(|(key, parameters)| (key.to_owned(), number(parameters)))
+            .filter(|&(_, number)| number != 0)
+            .collect();
         Self::with_policies(Arc::new(Policies { policies: policies.into(), overrides }), limits)
     }
 

@@ -24,6 +24,8 @@ pub struct Threshold(u64);
 impl Threshold {
     /// Rejects nothing: `th:0`.
     pub const ALWAYS: Threshold = Threshold(0);
+    /// 2^56: the number of values of randomness, and one past the largest threshold.
+    pub(crate) const RANGE: u64 = RANGE;
     /// Rejects all but one value in 2^56.
     pub const MAX: Threshold = Threshold(RANGE - 1);
 

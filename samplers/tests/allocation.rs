@@ -12,7 +12,18 @@ use crate::common::{Random, limited, sampler};
 
 struct Counting;
 
-thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that this thread has allocated and not freed, and the most of them since they were last looked at.
+    static LIVE: Cell<[isize; 2]> = const { Cell::new([0; 2]) };
+}
+
+fn count(bytes: isize) {
+    LIVE.with(|live| {
+        let [now, most] = live.get();
+        live.set([now + bytes, most.max(now + bytes)]);
+    });
+}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -23,11 +34,13 @@ static ALLOCATOR: Counting = Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        count(layout.size() as isize);
         // SAFETY: the caller's promises about `layout` are handed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
         // SAFETY: `pointer` came from `alloc` above, so from the system allocator, with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -104,4 +117,59 @@ fn folding_a_name_allocates_nothing_in_a_buffer_that_is_large_enough() {
     let fold =
         || assert!(Template::default().fold("RemoteBlockReader2#readNextPacket(1073742055)", &mut buffer));
     assert_eq!(allocations(fold), 0);
+}
+
+/// The bytes that the result of `work` holds, and the most that `work` held at once.
+#[cfg(feature = "parameters")]
+fn bytes<T>(work: impl FnOnce() -> T) -> (T, [usize; 2]) {
+    let before = LIVE.with(|live| {
+        let [now, _] = live.get();
+        live.set([now; 2]);
+        now
+    });
+    let result = work();
+    (result, LIVE.with(Cell::get).map(|bytes| (bytes - before) as usize))
+}
+
+/// The memory of a service's parameters, as the documentation of `parameters` states it. Before curves were shared, 42 kB
+/// of TOML took 535 MB.
+#[cfg(feature = "parameters")]
+#[test]
+fn parameters_take_the_memory_that_is_documented() {
+    use astracer_samplers::Sampler;
+    use astracer_samplers::parameters::Parameters;
+
+    const KEYS: usize = 10_000;
+    const TABLES: usize = 4 << 20;
+    let limits = Limits::single_threaded().with_keys(10);
+    // Curves that all samplers of a process share are made by the first.
+    let (_, [plain, _]) = bytes(|| Sampler::with_limits(&"bump:lambda=1".parse().unwrap(), limits));
+    let (_, [plain, _]) =
+        (plain, bytes(|| Sampler::with_limits(&"bump:lambda=1".parse().unwrap(), limits)).1);
+    let head = "version = 2\n[bump]\nlambda = 10.0\n";
+    let table = |line: &dyn Fn(usize) -> String| (0..KEYS).map(line).collect::<String>();
+    let roots = |lambda: &dyn Fn(usize) -> f64| {
+        table(&|key| format!("[bump.root.\"GET /{key:06}\"]\nlambda = {:?}\nmin = 0.0\n", lambda(key)))
+    };
+    for (name, text, tables) in [
+        ("equal", format!("{head}{}", roots(&|_| 1e6)), 64 << 10),
+        ("different", format!("{head}{}", roots(&|key| key as f64)), TABLES + KEYS * 300),
+        (
+            "probabilities",
+            format!(
+                "{head}[bump.min_by_key]\n{}",
+                table(&|key| format!("\"GET /{key:06}\" = {}\n", 1e-5 * key as f64))
+            ),
+            (32 << 10) + KEYS * 300,
+        ),
+    ] {
+        let (parameters, [_, most]) = bytes(|| text.parse::<Parameters>().unwrap());
+        assert!(most < 60 * text.len(), "{name}: {most} bytes to read {}", text.len());
+        let (sampler, [kept, most]) = bytes(|| Sampler::with_limits(&parameters.config, limits));
+        // The config, which the sampler keeps, and the table's own map: a text, a place and the parameters for each.
+        let keys = 2 * KEYS * ("GET /000000".len() + 100);
+        assert!(kept - plain < keys + tables, "{name}: {} bytes", kept - plain);
+        assert!(most - plain < 2 * (keys + tables), "{name}: {} bytes at once", most - plain);
+        drop(sampler);
+    }
 }

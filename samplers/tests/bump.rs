@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use astracer_samplers::{
-    Bump, Config, Limits, Nanos, PerKey, Probability, Reason, Request, Sampler, Threshold,
+    Bump, Config, Count, Limits, Nanos, PerKey, Probability, Reason, Request, Sampler, Threshold,
 };
 use proptest::prelude::*;
 
@@ -20,20 +20,20 @@ fn probabilities_are_the_papers() {
     for (count, expected) in
         [(0, 1.0), (5, 0.981_684_361_1), (10, 0.632_120_558_8), (100, 0.009_950_166_3), (1_000, 0.009)]
     {
-        let p = bump.probability(count).get();
+        let p = bump.probability(f64::from(count)).get();
         assert!((p - expected).abs() < 1e-10, "{count}: {p}");
     }
     // Far out, f(x) is lambda^2 / x^2 to many digits: 1e-14 here, where 1 - exp would have lost most of them.
-    let p = self::bump(10.0, 0.0).probability(100_000_000).get();
+    let p = self::bump(10.0, 0.0).probability(1e8).get();
     assert!((p / 1e-14 - 1.0).abs() < 1e-12, "{p}");
 }
 
 #[test]
 fn degenerate_parameters_do_as_the_formula_says() {
     let first_only = bump(0.0, 0.0);
-    assert_eq!([0, 1, 2].map(|count| first_only.probability(count).get()), [1.0, 0.0, 0.0]);
+    assert_eq!([0, 1, 2].map(|count| first_only.probability(f64::from(count)).get()), [1.0, 0.0, 0.0]);
     let huge = bump(f64::MAX, 0.0);
-    assert_eq!([0, 1, u64::MAX].map(|count| huge.probability(count).get()), [1.0; 3]);
+    assert_eq!([0.0, 1.0, 1e19].map(|count| huge.probability(count).get()), [1.0; 3]);
     let sampler = sampler("bump:lambda=0");
     assert!(unlucky(&sampler, "a", 0).keep && !unlucky(&sampler, "a", 0).keep);
     for bad in [f64::NAN, f64::INFINITY, -1.0] {
@@ -48,7 +48,11 @@ fn thresholds_are_true_weights_and_reasons_say_what_decided() {
     let (sampler, bump) = (sampler("bump:lambda=2,min=0.1"), bump(2.0, 0.1));
     for count in 0..30 {
         let decision = call(&sampler, "a", 0);
-        assert_eq!(decision.threshold, Some(Threshold::from_probability(bump.probability(count))), "{count}");
+        assert_eq!(
+            decision.threshold,
+            Some(Threshold::from_probability(bump.probability(f64::from(count)))),
+            "{count}"
+        );
         // f(x) falls to 0.1 at x = 2 / sqrt(-ln 0.9) = 6.16.
         assert_eq!(decision.reason, if count < 7 { Reason::Bump } else { Reason::BumpMinimum });
     }
@@ -65,13 +69,13 @@ struct Reference(HashMap<String, (u64, u64)>);
 impl Reference {
     fn probability(&mut self, parameters: &PerKey<Bump>, key: &str, now: Nanos) -> Probability {
         let bump = parameters.of(key);
-        let window = bump.window_number(key, now);
+        let window = bump.window_number(key, now).unwrap();
         let (known, count) = self.0.entry(key.to_owned()).or_insert((window, 0));
         if *known != window {
             (*known, *count) = (window, 0);
         }
         *count += 1;
-        bump.probability(*count - 1)
+        bump.probability((*count - 1) as f64)
     }
 }
 
@@ -128,7 +132,7 @@ fn keeps_as_many_as_expected() {
                 kept += u64::from(sampler.decide(&Request::new("a", random.randomness(), now)).keep);
             }
         }
-        let p = (0..calls).map(|count| bump.probability(count).get());
+        let p = (0..calls).map(|count| bump.probability(count as f64).get());
         let (mean, variance) = p.fold((0.0, 0.0), |(mean, variance), p| (mean + p, variance + p * (1.0 - p)));
         assert!(mean <= 1.0 + lambda * std::f64::consts::PI.sqrt() + minimum * calls as f64);
         let (mean, variance) = (mean * WINDOWS as f64, variance * WINDOWS as f64);
@@ -145,7 +149,7 @@ proptest! {
     #[test]
     fn keeps_few_in_a_window(lambda in 0.0..200.0f64, minimum in 0.0..=1.0f64, calls in 1u64..20_000) {
         let bump = bump(lambda, minimum);
-        let mean: f64 = (0..calls).map(|count| bump.probability(count).get()).sum();
+        let mean: f64 = (0..calls).map(|count| bump.probability(count as f64).get()).sum();
         prop_assert!(mean <= 1.0 + lambda * std::f64::consts::PI.sqrt() + minimum * calls as f64 + 1e-6);
     }
 }
@@ -160,7 +164,8 @@ fn the_sum_of_adjusted_counts_is_the_true_count() {
         let decision = sampler.decide(&Request::new("a", random.randomness(), Nanos::ZERO));
         sum += if decision.keep { decision.threshold.unwrap().adjusted_count() } else { 0.0 };
     }
-    let variance: f64 = (0..calls).map(|count| bump.probability(count).get()).map(|p| (1.0 - p) / p).sum();
+    let variance: f64 =
+        (0..calls).map(|count| bump.probability(f64::from(count)).get()).map(|p| (1.0 - p) / p).sum();
     let bound = 6.0 * variance.sqrt() + 240.0;
     assert!((sum - calls as f64).abs() <= bound, "seed 7: {sum} for {calls} +- {bound}");
 }
@@ -203,14 +208,16 @@ fn counts_are_exact_between_threads() {
     });
     thresholds.sort_unstable();
     let bump = bump(1000.0, 0.0);
-    let expected: Vec<_> = (0..CALLS * THREADS)
-        .map(|count| Some(Threshold::from_probability(bump.probability(count))))
-        .collect();
-    assert!(thresholds == expected);
+    // From the 4096th count on, f is looked up: right to 4e-5, where it falls by 1.2e-4 from one count to the next.
+    for (count, threshold) in thresholds.into_iter().enumerate() {
+        let (found, exact) = (threshold.unwrap().probability().get(), bump.probability(count as f64).get());
+        let bound = if count < 4_096 { 1e-15 } else { 4e-5 };
+        assert!((found / exact - 1.0).abs() <= bound, "{count}: {found} for {exact}");
+    }
 }
 
-/// Beyond 4096 * shards calls in a window, counts are right to one in 1024, and so f(x), which the curve rounds by
-/// 0.1 %, to 0.3 %: in each window, for more threads than shards, and whatever the batches were left at.
+/// Beyond 4096 * shards calls in a window, counts are right to one in 1024, and so f(x) to
+/// 0.3 %: in each window, for more threads than shards, and whatever the batches were left at.
 #[test]
 fn counts_far_out_are_right_to_a_thousandth() {
     const CALLS: u64 = 30_000;
@@ -233,7 +240,90 @@ fn counts_far_out_are_right_to_a_thousandth() {
         });
         let calls = THREADS * CALLS + 17 * (1 + 2);
         let p = call(&sampler, "a", window * 1_000).threshold.unwrap().probability().get();
-        let error = p / bump.probability(calls).get() - 1.0;
+        let error = p / bump.probability(calls as f64).get() - 1.0;
         assert!(error.abs() < 0.003, "window {window}: {p}, wrong by {error}");
+    }
+}
+
+/// The published bound of a decaying count: in any T seconds, the kept calls of a key are at most
+/// W + (S + 1) ln 2 T / half-life + minimum * calls, where W is the integral of f from 0, and 1 more; for an exponent of 2
+/// that is lambda sqrt(pi) + 1. The sum of the probabilities is looked at, which is the mean of the number kept.
+#[test]
+fn a_decaying_count_keeps_no_more_than_is_published() {
+    type Gap = fn(&mut Random, u64) -> u64;
+    let traffic: [(&str, Gap); 5] = [
+        ("even", |_, _| 3_000_000),
+        ("sparse", |_, _| 700_000_000),
+        ("bursts", |_, call| if call % 500 == 0 { 5_000_000_000 } else { 1_000 }),
+        ("a call each half-life", |_, _| 300_000_000),
+        ("random", |random, _| (-((random.next() >> 11) as f64 / (1u64 << 53) as f64).ln() * 2e7) as u64),
+    ];
+    for (exponent, lambda) in [(2.0, 5.0), (2.0, 0.07), (1.5, 20.0), (1.0, 3.0)] {
+        for minimum in [0.0, 0.02] {
+            let half_life = Nanos::from_millis(300);
+            let bump = bump(lambda, minimum).with_exponent(exponent).unwrap();
+            let bump = bump.with_count(Count::Decaying { half_life }).unwrap();
+            let per_second = bump.kept_per_second_max().unwrap();
+            if exponent == 2.0 {
+                let published = (0.638_173 * lambda + 1.0) * 2f64.ln() / 0.3;
+                assert!((per_second / published - 1.0).abs() < 1e-4, "{per_second} {published}");
+            }
+            for (name, gap) in traffic {
+                let sampler = Sampler::with_limits(&bump.clone().into(), Limits::single_threaded());
+                let (mut random, mut now) = (Random::new(1), Nanos::from_secs(1));
+                // At the bound's own slope, kept calls never rise by more than W from any earlier point.
+                let (mut ahead, mut least, mut last) = (0.0f64, 0.0f64, now);
+                for call in 1..=20_000u64 {
+                    let decision = sampler.decide(&Request::new("a", random.randomness(), now));
+                    let seconds = now.saturating_sub(last).as_secs_f64();
+                    last = now;
+                    ahead -= per_second * seconds + minimum;
+                    least = least.min(ahead);
+                    ahead += decision.threshold.unwrap().probability().get();
+                    // The integral of 1 - exp(-(lambda / u)^a): up to lambda at most lambda, then at most that of
+                    // (lambda / u)^a, which for an exponent of 1 goes on like a logarithm.
+                    let integral =
+                        if exponent > 1.0 { lambda / (exponent - 1.0) } else { lambda * 20_000f64.ln() };
+                    let bound = 1.0 + lambda + integral;
+                    let seen = ahead - least;
+                    assert!(seen <= bound, "{name}, {exponent}, {lambda}: {seen} > {bound} at call {call}");
+                    now = now.saturating_add(Nanos::new(gap(&mut random, call)));
+                }
+            }
+        }
+    }
+    // Below 1 nothing bounds it: kept calls grow with the rate.
+    let decaying = Count::Decaying { half_life: Nanos::from_secs(1) };
+    let unbounded = bump(1.0, 0.0).with_count(decaying).unwrap().with_exponent(0.9).unwrap();
+    assert_eq!(unbounded.kept_per_second_max(), None);
+}
+
+/// The same calls at 3 % of the rate have 3 % of the count, in the long run: rate * half-life / ln 2.
+#[test]
+fn a_decaying_count_settles_at_rate_times_half_life() {
+    for (rate_ms, half_life_ms) in [(1u64, 500u64), (20, 2_000), (1, 20_000)] {
+        let text = format!("bump:lambda=1,tau={half_life_ms}ms");
+        let (sampler, bump) = (limited(&text, Limits::single_threaded()), bump(1.0, 0.0));
+        let calls = 12 * half_life_ms / rate_ms;
+        let last = (0..calls).map(|n| call(&sampler, "a", n * rate_ms).threshold).last().unwrap();
+        // Even calls: the count before a call is 1 / (2^(gap / half-life) - 1), and 2^-12 of it is still to come.
+        let count = 1.0 / ((rate_ms as f64 / half_life_ms as f64).exp2() - 1.0);
+        let found = last.unwrap().probability().get();
+        let error = found / bump.probability(count).get() - 1.0;
+        // x is right to one in 1024 where calls are added in batches, f to twice that.
+        assert!(error.abs() < 3e-3, "{half_life_ms} ms: {found}, wrong by {error}");
+    }
+}
+
+/// f for probabilities of single keys: max(p of the key, f of the common count).
+#[test]
+fn a_key_with_a_probability_of_its_own_has_the_common_count() {
+    let sampler = sampler(r#"bump:lambda=2,min=0.01;"often":min=0.5;"all":min=1"#);
+    for (key, minimum) in [("often", 0.5), ("all", 1.0), ("other", 0.01)] {
+        let bump = bump(2.0, minimum);
+        for count in 0..40 {
+            let expected = Threshold::from_probability(bump.probability(f64::from(count)));
+            assert_eq!(call(&sampler, key, 0).threshold, Some(expected), "{key} {count}");
+        }
     }
 }

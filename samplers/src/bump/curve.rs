@@ -1,35 +1,124 @@
-//! Bump's curve: from a count to a threshold without computing f.
+//! f: from a count to a threshold, without a logarithm or an exponential for each call.
+//!
+//! With v = exponent * log2(count / lambda), f is 1 - exp(-2^-v): one function of one number whatever the parameters.
+//! [`Tables`] has it for all samplers of a process, so that parameters of single keys cost no memory of their own. Small
+//! whole counts, which matter most, have exact thresholds in a table for each lambda and exponent; these tables are
+//! shared by equal parameters and bounded together.
 
-use super::Bump;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use super::{Bump, Count};
 use crate::threshold::Threshold;
 
-/// Below this count each has its own threshold.
-const EXACT_BITS: u32 = 16;
-/// Beyond, 2^10 thresholds serve each doubling of the count: they are those of the middle of their counts, which lie
-/// within 1 / 2048 of it, so that the probability is right to 0.1 %.
-const STEP_BITS: u32 = 10;
+/// Whole counts below this one have exact thresholds.
+const EXACT_COUNTS: u32 = 1 << 12;
+/// The memory of all exact tables of a sampler. Parameters beyond are looked up in [`Tables`] from the first call on.
+const EXACT_BYTES_MAX: usize = 4 << 20;
 /// A count stays well below 2^32, where it would reach into the window's number.
 const COUNT_MAX: u32 = u32::MAX - (1 << 16);
 
-/// The thresholds of max(f(x), minimum): half a megabyte at most for counts below 2^16, and a quarter of that for those
-/// beyond. Only as many as it takes for f to fall to the minimum.
+/// Logarithms are fixed-point numbers with this many bits behind the point.
+pub(super) const LOG_BITS: u32 = 32;
+/// 1, as such a number.
+pub(super) const LOG_ONE: i64 = 1 << LOG_BITS;
+
+/// Table entries per unit of a logarithm: 2^6. Between them f is interpolated, which is right to
+/// (ln 2 / 64)^2 / 8 = 1.5e-5 of f.
+const STEP_BITS: u32 = 6;
+/// Those of a count's logarithm: right to (1 / 256)^2 / (8 ln 2) = 2.8e-6.
+const LOG_STEP_BITS: u32 = 8;
+/// 1 - exp(-2^6) is 1 in a double, and so is a threshold of 0.
+const V_MIN: i64 = -6 * LOG_ONE;
+/// 2^-57 is below the least probability.
+const V_UNITS: usize = 63;
+/// log2(1 + 2^-32) is the least fixed-point number above 0.
+const SUM_UNITS: usize = 32;
+
+/// The functions that all samplers of a process share: 50 kB.
 #[derive(Debug)]
-pub(crate) struct Curve {
+pub(super) struct Tables {
+    /// The thresholds of 1 - exp(-2^-v), for v from [`V_MIN`] on.
     thresholds: Box<[u64]>,
+    /// log2(1 + 2^-d), for d from 0 on.
+    sums: Box<[u64]>,
+    /// log2(1 + m), for m from 0 to 1.
+    logs: Box<[u64]>,
+}
+
+static TABLES: LazyLock<Tables> = LazyLock::new(Tables::new);
+
+impl Tables {
+    fn new() -> Self {
+        let points = |units: usize, step_bits: u32| {
+            (0..=units << step_bits).map(move |at| at as f64 / f64::from(1 << step_bits))
+        };
+        let fixed = |log: f64| (log * LOG_ONE as f64).round() as u64;
+        let kept = |v: f64| -(-(-v).exp2()).exp_m1() * Threshold::RANGE as f64;
+        Tables {
+            thresholds: points(V_UNITS, STEP_BITS)
+                .map(|at| Threshold::RANGE - (kept(at - 6.0).round() as u64).clamp(1, Threshold::RANGE))
+                .collect(),
+            sums: points(SUM_UNITS, STEP_BITS)
+                .map(|d| fixed((-d).exp2().ln_1p() / std::f64::consts::LN_2))
+                .collect(),
+            logs: points(1, LOG_STEP_BITS).map(|m| fixed(m.ln_1p() / std::f64::consts::LN_2)).collect(),
+        }
+    }
+
+    /// The value at `at`, at least 0, between two entries of a table; of its last entry beyond the end.
+    #[inline]
+    fn interpolate<const STEP_BITS: u32>(table: &[u64], at: i64) -> u64 {
+        let rest_bits = LOG_BITS - STEP_BITS;
+        let entry = (at >> rest_bits) as usize;
+        match table.get(entry..entry + 2) {
+            Some(&[from, to]) => {
+                let rest = i128::from(at & ((1 << rest_bits) - 1));
+                // Either may be the larger.
+                from.wrapping_add_signed(
+                    ((i128::from(to.wrapping_sub(from) as i64) * rest) >> rest_bits) as i64,
+                )
+            }
+            _ => table.last().copied().unwrap_or_default(),
+        }
+    }
+
+    /// The threshold of 1 - exp(-2^-v).
+    #[inline]
+    fn threshold(&self, v: i64) -> u64 {
+        Self::interpolate::<STEP_BITS>(&self.thresholds, v.saturating_sub(V_MIN).max(0))
+    }
+
+    /// log2(2^a + 2^b), where the difference of `a` and `b` is a signed number: both may have wrapped.
+    #[inline]
+    pub(super) fn sum(&self, a: u64, b: u64) -> u64 {
+        let difference = a.wrapping_sub(b) as i64;
+        let larger = if difference >= 0 { a } else { b };
+        larger.wrapping_add(Self::interpolate::<STEP_BITS>(&self.sums, difference.saturating_abs()))
+    }
+
+    /// log2(count), for a count of at least 1.
+    #[inline]
+    fn log2(&self, count: u32) -> i64 {
+        let whole = i64::from(count.max(1).ilog2());
+        let rest = (u64::from(count) << LOG_BITS >> whole) as i64 - LOG_ONE;
+        whole * LOG_ONE + Self::interpolate::<LOG_STEP_BITS>(&self.logs, rest.max(0)) as i64
+    }
+}
+
+/// max(f, minimum) as thresholds, for one set of parameters.
+#[derive(Debug)]
+pub(super) struct Curve {
+    exact: Arc<[u64]>,
+    pub(super) tables: &'static Tables,
+    lambda_log2: i64,
+    exponent: i64,
     minimum: u64,
     saturation: u32,
 }
 
 impl Curve {
-    pub(super) fn new(bump: &Bump) -> Self {
-        let threshold = |count: u32| Threshold::from_probability(bump.probability(u64::from(count))).get();
-        let minimum = Threshold::from_probability(bump.minimum()).get();
-        let saturation = first(1, COUNT_MAX, |count| threshold(count) >= minimum);
-        let thresholds = (0..=place(saturation - 1)).map(|place| threshold(middle(place))).collect();
-        Curve { thresholds, minimum, saturation }
-    }
-
-    /// The least count, at least 1, from which on f(x) is not above the minimum; or the largest that is counted.
+    /// The least whole count, at least 1, from which on f is not above the minimum; or the largest that is counted.
     #[inline]
     pub(super) fn saturation(&self) -> u32 {
         self.saturation
@@ -41,35 +130,102 @@ impl Curve {
         self.minimum
     }
 
-    /// The threshold of a count below saturation.
+    /// The threshold of f for a whole count; of 0 it is 0.
     #[inline]
     pub(super) fn threshold(&self, count: u32) -> u64 {
-        self.thresholds.get(place(count)).copied().unwrap_or(self.minimum)
+        match self.exact.get(count as usize) {
+            Some(&threshold) => threshold,
+            None => self.look_up(count),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&self, count: u32) -> u64 {
+        if count == 0 { 0 } else { self.threshold_of_log2(self.tables.log2(count)) }
+    }
+
+    /// The threshold of f for a count above 0, given by its logarithm.
+    #[inline]
+    pub(super) fn threshold_of_log2(&self, count_log2: i64) -> u64 {
+        let v = i128::from(self.exponent) * i128::from(count_log2 - self.lambda_log2);
+        self.tables.threshold((v >> LOG_BITS) as i64)
     }
 }
 
-/// Where a count's threshold stands.
-#[inline]
-fn place(count: u32) -> usize {
-    match (count >> EXACT_BITS).checked_ilog2() {
-        None => count as usize,
-        Some(doubling) => {
-            let step = (count >> (doubling + EXACT_BITS - STEP_BITS)) - (1 << STEP_BITS);
-            (1 << EXACT_BITS) + ((doubling as usize) << STEP_BITS) + step as usize
+/// The exact tables of all parameters of a sampler.
+#[derive(Debug)]
+pub(crate) struct Curves(HashMap<[u64; 2], Arc<[u64]>>);
+
+impl Curves {
+    /// The tables of these parameters, the first ones first, as long as there is memory for them.
+    pub(crate) fn new<'a>(bumps: impl Iterator<Item = &'a Bump> + Clone) -> Self {
+        let mut counts: HashMap<[u64; 2], u32> = HashMap::new();
+        for bump in bumps.clone() {
+            let length = counts.entry(Self::name(bump)).or_default();
+            *length = exact_counts(bump).max(*length);
         }
+        let mut left = EXACT_BYTES_MAX / size_of::<u64>();
+        let mut curves = HashMap::new();
+        for bump in bumps {
+            let name = Self::name(bump);
+            let length = counts.remove(&name).unwrap_or(0);
+            if length == 0 || length as usize > left {
+                continue;
+            }
+            left -= length as usize;
+            curves.insert(name, (0..length).map(|count| exact(bump, count)).collect());
+        }
+        Curves(curves)
+    }
+
+    /// Parameters of the same f.
+    fn name(bump: &Bump) -> [u64; 2] {
+        [bump.lambda().to_bits(), bump.exponent().to_bits()]
+    }
+
+    pub(super) fn of(&self, bump: &Bump) -> Curve {
+        let mut curve = looked_up(bump);
+        if let Some(exact) = self.0.get(&Self::name(bump)) {
+            curve.exact = Arc::clone(exact);
+        }
+        curve.saturation = saturation(bump, &curve);
+        curve
     }
 }
 
-/// The middle of the counts whose threshold stands there.
-fn middle(place: usize) -> u32 {
-    match place.checked_sub(1 << EXACT_BITS) {
-        None => place as u32,
-        Some(beyond) => {
-            let width = EXACT_BITS - STEP_BITS + (beyond >> STEP_BITS) as u32;
-            let step = (1 << STEP_BITS) + (beyond as u32 & ((1 << STEP_BITS) - 1));
-            (step << width) + (1 << (width - 1))
-        }
+/// The number of counts that have an exact threshold.
+fn exact_counts(bump: &Bump) -> u32 {
+    match bump.count() {
+        Count::Tumbling { .. } => saturation(bump, &looked_up(bump)).min(EXACT_COUNTS),
+        Count::Decaying { .. } => 0,
     }
+}
+
+/// The threshold of f, computed.
+fn exact(bump: &Bump, count: u32) -> u64 {
+    Threshold::from_probability(bump.f(f64::from(count))).get()
+}
+
+/// A curve without an exact table.
+fn looked_up(bump: &Bump) -> Curve {
+    // log2 of a lambda of 0 is negative infinity; nothing beyond 2^2000 is a double.
+    let log2 = bump.lambda().log2().clamp(-2000.0, 2000.0);
+    Curve {
+        exact: Arc::from([]),
+        tables: &TABLES,
+        lambda_log2: (log2 * LOG_ONE as f64) as i64,
+        exponent: (bump.exponent() * LOG_ONE as f64) as i64,
+        minimum: Threshold::from_probability(bump.minimum()).get(),
+        saturation: COUNT_MAX,
+    }
+}
+
+fn saturation(bump: &Bump, curve: &Curve) -> u32 {
+    let threshold = |count: u32| match count < EXACT_COUNTS {
+        true => exact(bump, count),
+        false => curve.look_up(count),
+    };
+    first(1, COUNT_MAX, |count| threshold(count) >= curve.minimum)
 }
 
 /// The least of `low..=high` for which `is` holds, given that it goes on holding from there; `high` if none.
@@ -92,77 +248,109 @@ mod tests {
         Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_secs(1)).unwrap()
     }
 
+    fn curve(bump: &Bump) -> Curve {
+        Curves::new([bump].into_iter()).of(bump)
+    }
+
     fn probability(threshold: u64) -> f64 {
         Threshold::new(threshold).unwrap().probability().get()
     }
 
-    /// f falls to m at x = lambda / sqrt(-ln(1 - m)): 99.75 for (10, 0.01), 9044.1 for (1034, 0.013).
+    /// f falls to m at x = lambda / sqrt(-ln(1 - m)): 99.75 for (10, 0.01), 9040 for (1034, 0.013).
     #[test]
     fn saturates_where_f_falls_to_the_minimum() {
         for (lambda, minimum, saturation) in [
-            (10.0, 0.01, 100),
-            (1034.0, 0.013, 9040),
-            (1.0, 1.0, 1),
-            (1.0, 0.9, 1),
-            (0.0, 0.0, 1),
-            (0.0, 0.5, 1),
+            (10.0, 0.01, 100..=100),
+            (1034.0, 0.013, 9038..=9042),
+            (1.0, 1.0, 1..=1),
+            (1.0, 0.9, 1..=1),
+            (0.0, 0.0, 1..=1),
+            (0.0, 0.5, 1..=1),
             // The end of counting: 2^32 - 2^16 - 1.
-            (100.0, 0.0, 4_294_901_759),
-            // f(x) * 2^56 = 1.5 at x = 10 * 2^28 / sqrt(1.5): from there on the nearest threshold is the largest.
-            (10.0, 0.0, 2_191_766_321),
-            (1e300, 0.5, 4_294_901_759),
+            (100.0, 0.0, 4_294_901_759..=4_294_901_759),
+            (1e300, 0.5, 4_294_901_759..=4_294_901_759),
         ] {
-            let curve = Curve::new(&bump(lambda, minimum));
-            assert_eq!(curve.saturation(), saturation, "lambda {lambda}, minimum {minimum}");
-            assert_eq!(
-                curve.minimum(),
-                Threshold::from_probability(Probability::new(minimum).unwrap()).get()
-            );
+            let curve = curve(&bump(lambda, minimum));
+            assert!(saturation.contains(&curve.saturation()), "lambda {lambda}: {}", curve.saturation());
+            let expected = Threshold::from_probability(Probability::new(minimum).unwrap());
+            assert_eq!(curve.minimum(), expected.get());
         }
     }
 
     #[test]
-    fn is_exact_below_2_to_the_16_and_close_beyond() {
-        let bump = bump(1e5, 0.0);
-        let curve = Curve::new(&bump);
-        for count in (0..1 << 16).step_by(997).chain([1, (1 << 16) - 1]) {
-            let exact = Threshold::from_probability(bump.probability(u64::from(count))).get();
-            assert_eq!(curve.threshold(count), exact, "{count}");
-        }
-        for bits in 16..32 {
-            for count in
-                [1u32 << bits, (1 << bits) + 1, (3 << (bits - 1)) - 1, ((1u64 << (bits + 1)) - 1) as u32]
-            {
-                let exact = bump.probability(u64::from(count)).get();
-                let error = probability(curve.threshold(count)) / exact - 1.0;
-                assert!(error.abs() < 1e-3, "{count}: {error}");
+    fn is_exact_below_2_to_the_12_and_close_beyond() {
+        for (lambda, exponent) in [(1e5, 2.0), (300.0, 2.0), (300.0, 1.0), (20.0, 0.5), (2e4, 3.0)] {
+            let bump = bump(lambda, 0.0).with_exponent(exponent).unwrap();
+            let curve = curve(&bump);
+            for count in (0..1 << 12).step_by(97).chain([1, (1 << 12) - 1]) {
+                assert_eq!(curve.threshold(count), exact(&bump, count), "{count}");
+            }
+            for bits in 12..32 {
+                for count in
+                    [1u32 << bits, (1 << bits) + 1, (3 << (bits - 1)) - 1, ((1u64 << (bits + 1)) - 1) as u32]
+                {
+                    let exact = bump.probability(f64::from(count)).get();
+                    let error = (probability(curve.threshold(count)) - exact) / exact;
+                    // Interpolation is right to 2e-5; below 2^-40, thresholds are whole numbers of 2^-56.
+                    assert!(
+                        error.abs() < 1e-4 || exact < 2f64.powi(-40),
+                        "{lambda} {exponent} {count}: {error}"
+                    );
+                }
             }
         }
     }
 
     #[test]
-    fn costs_no_more_than_its_saturation_needs() {
-        assert_eq!(Curve::new(&bump(10.0, 0.01)).thresholds.len(), 100);
-        let largest = Curve::new(&bump(100.0, 0.0)).thresholds.len();
-        assert_eq!(largest, (1 << 16) + (16 << 10), "16 doublings from 2^16 to 2^32");
-    }
-
-    proptest! {
-        #[test]
-        fn a_count_lies_within_its_step(count in 0..COUNT_MAX) {
-            let middle = middle(place(count));
-            prop_assert!(u64::from(middle.abs_diff(count)) * 2048 <= u64::from(count), "{count} {middle}");
+    fn sums_and_logarithms_are_those_of_real_arithmetic() {
+        let fixed = |log: f64| (log * LOG_ONE as f64).round() as i64;
+        for a in [-30.5, -3.0, -0.1, 0.0, 0.7, 5.3, 20.0, 40.0] {
+            for b in [-20.0f64, -1.0, 0.0, 0.7, 13.2] {
+                let sum = TABLES.sum(fixed(a) as u64, fixed(b) as u64) as i64;
+                let error = sum as f64 / LOG_ONE as f64 - (a.exp2() + b.exp2()).log2();
+                assert!(error.abs() < 1e-5, "{a} {b}: {error}");
+                assert_eq!(sum, TABLES.sum(fixed(b) as u64, fixed(a) as u64) as i64);
+            }
         }
+        for count in [1, 2, 3, 4097, 65_535, 1 << 31, u32::MAX] {
+            let error = TABLES.log2(count) as f64 / LOG_ONE as f64 - f64::from(count).log2();
+            assert!(error.abs() < 3e-6, "{count}: {error}");
+        }
+    }
 
+    #[test]
+    fn equal_parameters_share_a_table_and_all_are_bounded() {
+        let of = |bumps: &[Bump]| {
+            let curves = Curves::new(bumps.iter());
+            curves.0.values().map(|table| table.len()).sum::<usize>()
+        };
+        assert_eq!(of(&[bump(10.0, 0.01)]), 100);
+        assert_eq!(of(&[bump(100.0, 0.0)]), 4_096);
+        // The longest of those that share it; probabilities of single keys cost nothing.
+        let minima: Vec<Bump> = (1..=1000).map(|n| bump(10.0, f64::from(n) / 1000.0)).collect();
+        assert_eq!(of(&minima), 317, "10 / sqrt(-ln(1 - 0.001)) = 316.1");
+        let many: Vec<Bump> = (1..10_000).map(|n| bump(f64::from(n), 0.0)).collect();
+        assert_eq!(of(&many), EXACT_BYTES_MAX / 8);
+        // Those without a table of their own are right all the same.
+        let (curves, last) = (Curves::new(many.iter()), &many[9_998]);
+        for count in [1, 50, 4_095, 20_000, 1 << 20] {
+            let error = probability(curves.of(last).threshold(count))
+                / last.probability(f64::from(count)).get()
+                - 1.0;
+            assert!(error.abs() < 1e-4, "{count}: {error}");
+        }
+        assert_eq!(curves.of(last).threshold(0), 0);
     }
 
     proptest! {
-        // Each case computes a curve.
-        #![proptest_config(ProptestConfig::with_cases(24))]
+        // Each case computes a table.
+        #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn thresholds_rise_with_the_count(lambda in 0.0..1e6f64, minimum in 0.0..=1.0, count in 0..COUNT_MAX) {
-            let curve = Curve::new(&bump(lambda, minimum));
+        fn thresholds_rise_with_the_count(
+            lambda in 0.0..1e6f64, exponent in 0.5..4.0, minimum in 0.0..=1.0, count in 0..COUNT_MAX,
+        ) {
+            let curve = curve(&bump(lambda, minimum).with_exponent(exponent).unwrap());
             let at = |count: u32| {
                 if count < curve.saturation() { curve.threshold(count) } else { curve.minimum() }
             };

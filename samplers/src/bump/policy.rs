@@ -1,65 +1,44 @@
-//! Bump's policy: a record's word is the window's number and the calls counted in it.
+//! Bump, made ready for deciding.
 
-use super::Bump;
-use super::curve::Curve;
+use super::curve::{Curve, Curves};
+use super::decaying::Decaying;
+use super::tumbling::Tumbling;
+use super::{Bump, Count};
 use crate::decision::Reason;
-use crate::division::Divisor;
 use crate::nanos::Nanos;
-use crate::policy::{LATE_MAX, Policy, Step, Write};
+use crate::policy::{Policy, Step};
 
-/// Bump, made ready for deciding.
-///
-/// The word: the window's number (its low 32 bits) above, the calls counted in it below.
-///
-/// Threads that share a hot key meet at its word only as long as its count matters:
-///
-/// - From the curve's saturation on, f(x) is no more than the minimum whatever x is: calls read the word and write
-///   nothing.
-/// - Where x is large before that, each shard adds its calls in batches. A shard counts kept and dropped calls apart,
-///   and its counts go on from window to window, so that each of these 2 * shards batches is wrong by less than its
-///   size, too low or too high. Sizes are chosen so that together they are at most x / 1024: f(x), which falls with
-///   x^2, is then wrong by 0.2 %. The least x at which this begins is 4096 * shards.
+/// One set of bump's parameters.
 #[derive(Debug)]
 pub(crate) struct BumpPolicy {
     bump: Bump,
     curve: Curve,
-    window: Divisor,
-    /// How many windows `now` may lie behind: [`LATE_MAX`], rounded up.
-    late_max: i32,
-    /// A count's batch is 2^(log2(count) - this): x / 1024 over 2 * shards.
-    batch_bits: u32,
+    counting: Counting,
 }
 
-/// The count's part of the word.
-const COUNT: u64 = u32::MAX as u64;
+#[derive(Debug)]
+enum Counting {
+    Tumbling(Tumbling),
+    Decaying(Decaying),
+}
 
 impl BumpPolicy {
-    /// `shards`: in how many parts calls are counted, a power of two.
-    pub(crate) fn new(bump: &Bump, shards: u32) -> Self {
-        let late_max = (LATE_MAX.get() / bump.window().get() + 1).min(i32::MAX as u64) as i32;
-        BumpPolicy {
-            bump: bump.clone(),
-            curve: Curve::new(bump),
-            window: Divisor::new(bump.window().get()),
-            late_max,
-            batch_bits: 11 + shards.ilog2(),
-        }
+    /// `shards`: the number of parts in which calls are counted, a power of two.
+    pub(crate) fn new(bump: &Bump, curves: &Curves, shards: u32) -> Self {
+        // A batch is x / 1024 over 2 * shards.
+        let batch_bits = 11 + shards.ilog2();
+        let counting = match bump.count() {
+            Count::Tumbling { window, .. } => Counting::Tumbling(Tumbling::new(window, batch_bits)),
+            Count::Decaying { half_life } => Counting::Decaying(Decaying::new(half_life, batch_bits)),
+        };
+        BumpPolicy { bump: bump.clone(), curve: curves.of(bump), counting }
     }
 
-    fn window_number(&self, now: Nanos, offset: Nanos) -> u32 {
-        self.window.quotient(now.saturating_add(offset).get()) as u32
+    /// The only parameters of a sampler.
+    #[cfg(test)]
+    pub(crate) fn lone(bump: &Bump, shards: u32) -> Self {
+        Self::new(bump, &Curves::new([bump].into_iter()), shards)
     }
-
-    /// By how many windows `number` lies after the word's: zero for a call that is in it, or late for it.
-    fn windows_since(&self, word: u64, number: u32) -> u32 {
-        let of_word = (word >> 32) as u32;
-        let late = of_word.wrapping_sub(number) as i32;
-        if (0..=self.late_max).contains(&late) { 0 } else { number.wrapping_sub(of_word) }
-    }
-}
-
-fn word(number: u32, count: u64) -> u64 {
-    u64::from(number) << 32 | count.min(COUNT)
 }
 
 impl Policy for BumpPolicy {
@@ -71,177 +50,31 @@ impl Policy for BumpPolicy {
     }
 
     fn fresh(&self, now: Nanos, offset: Nanos) -> u64 {
-        word(self.window_number(now, offset), 0)
+        match &self.counting {
+            Counting::Tumbling(tumbling) => tumbling.fresh(now, offset),
+            Counting::Decaying(decaying) => decaying.fresh(now),
+        }
     }
 
     #[inline]
     fn step(&self, word: u64, now: Nanos, offset: Nanos) -> Step {
-        let number = self.window_number(now, offset);
-        if self.windows_since(word, number) != 0 {
-            // The first call of a window: x = 0, f(0) = 1.
-            return Step { threshold: 0, slot: 0, write: Write::Word(self::word(number, 1)) };
+        match &self.counting {
+            Counting::Tumbling(tumbling) => tumbling.step(&self.curve, word, now, offset),
+            Counting::Decaying(decaying) => decaying.step(&self.curve, word, now),
         }
-        let count = word as u32;
-        if count >= self.curve.saturation() {
-            return Step { threshold: self.curve.minimum(), slot: 1, write: Write::Nothing };
-        }
-        let write = match count >> self.batch_bits {
-            0 | 1 => Write::Word(word + 1),
-            batches => Write::Batch(1 << batches.ilog2()),
-        };
-        Step { threshold: self.curve.threshold(count), slot: 0, write }
     }
 
     fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64 {
-        let number = self.window_number(now, offset);
-        match self.windows_since(word, number) {
-            0 => self::word((word >> 32) as u32, (word & COUNT) + calls),
-            // A window ended since the call's step. The call itself is all that is known to be of the new one.
-            _ => self::word(number, 1),
+        match &self.counting {
+            Counting::Tumbling(tumbling) => tumbling.batch(word, calls, now, offset),
+            Counting::Decaying(decaying) => decaying.batch(&self.curve, word, calls, now),
         }
     }
 
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos {
-        let shifted = now.saturating_add(offset).get();
-        let windows = u64::from(self.windows_since(word, self.window_number(now, offset)));
-        let window = self.bump.window().get();
-        match windows.checked_sub(1) {
-            None => Nanos::ZERO,
-            Some(between) => Nanos::new(between.saturating_mul(window).saturating_add(shifted % window)),
+        match &self.counting {
+            Counting::Tumbling(tumbling) => tumbling.idle(word, now, offset),
+            Counting::Decaying(decaying) => decaying.idle(word, now),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::probability::Probability;
-    use crate::threshold::Threshold;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    fn policy(lambda: f64, minimum: f64, shards: u32) -> BumpPolicy {
-        BumpPolicy::new(&bump(lambda, minimum), shards)
-    }
-
-    fn bump(lambda: f64, minimum: f64) -> Bump {
-        Bump::new(lambda, Probability::new(minimum).unwrap(), Nanos::from_secs(1)).unwrap()
-    }
-
-    fn step(policy: &BumpPolicy, word: u64, now: u64) -> Step {
-        policy.step(word, Nanos::new(now), Nanos::ZERO)
-    }
-
-    /// One call after the other: the word after it, and the threshold that it met.
-    #[track_caller]
-    fn call(policy: &BumpPolicy, word: &mut u64, now: u64) -> u64 {
-        let step = step(policy, *word, now);
-        match step.write {
-            Write::Word(next) => *word = next,
-            Write::Nothing => {}
-            Write::Batch(calls) => panic!("a batch of {calls}"),
-        }
-        step.threshold
-    }
-
-    #[test]
-    fn counts_calls_and_begins_anew_with_each_window() {
-        let (policy, bump) = (policy(2.0, 0.1, 1), bump(2.0, 0.1));
-        let threshold = |count| Threshold::from_probability(bump.probability(count)).get();
-        for start in [0, 5 * SECOND] {
-            let mut word = policy.fresh(Nanos::new(start), Nanos::ZERO);
-            for window in 0..3 {
-                for count in 0..20 {
-                    let now = start + window * SECOND + count * 50_000_000;
-                    assert_eq!(
-                        call(&policy, &mut word, now),
-                        threshold(count),
-                        "call {count} of window {window}"
-                    );
-                }
-            }
-            assert_eq!(call(&policy, &mut word, start + 3 * SECOND - 1), threshold(20));
-            assert_eq!(call(&policy, &mut word, start + 3 * SECOND), 0);
-        }
-    }
-
-    #[test]
-    fn writes_nothing_once_f_is_below_the_minimum() {
-        // f(x) <= 0.01 from x = 100 on.
-        let policy = policy(10.0, 0.01, 8);
-        assert_eq!(step(&policy, 99, 0).write, Write::Word(100));
-        assert_eq!(step(&policy, 99, 0).slot, 0);
-        let at = step(&policy, 100, 0);
-        let minimum = Threshold::from_probability(Probability::new(0.01).unwrap()).get();
-        assert_eq!(at, Step { threshold: minimum, slot: 1, write: Write::Nothing });
-    }
-
-    #[test]
-    fn a_late_call_counts_in_the_window_that_others_have_reached() {
-        let policy = policy(1.0, 0.0, 1);
-        let mut word = policy.fresh(Nanos::new(100 * SECOND), Nanos::ZERO);
-        assert_eq!(call(&policy, &mut word, 100 * SECOND), 0);
-        // f(1), f(2): behind by a nanosecond, and by the whole minute that a thread may be late.
-        assert_ne!(call(&policy, &mut word, 100 * SECOND - 1), 0);
-        assert_ne!(call(&policy, &mut word, 40 * SECOND), 0);
-        assert_eq!(word, 100 << 32 | 3);
-        assert_ne!(call(&policy, &mut word, 39 * SECOND), 0, "61 windows back");
-        // Further back, the clock was set back.
-        assert_eq!(call(&policy, &mut word, 39 * SECOND - 1), 0);
-        assert_eq!(word, 38 << 32 | 1);
-    }
-
-    #[test]
-    fn numbers_of_windows_may_wrap() {
-        let policy = policy(1.0, 0.0, 1);
-        let wrap = (1 << 32) * SECOND;
-        let mut word = policy.fresh(Nanos::new(wrap - 1), Nanos::ZERO);
-        assert_eq!(word, u64::from(u32::MAX) << 32);
-        assert_eq!(call(&policy, &mut word, wrap - 1), 0);
-        assert_eq!(call(&policy, &mut word, wrap), 0, "a new window");
-        assert_eq!(word, 1);
-        assert_ne!(call(&policy, &mut word, wrap - 1), 0, "late for it");
-        assert_eq!(word, 2);
-    }
-
-    #[test]
-    fn batches_begin_where_they_are_a_thousandth() {
-        for (shards, first) in [(1, 4_096), (8, 32_768), (256, 1 << 20)] {
-            // Far from saturation at all of these counts.
-            let policy = policy(1e7, 0.0, shards);
-            assert_eq!(step(&policy, first - 1, 0).write, Write::Word(first));
-            assert_eq!(step(&policy, first, 0).write, Write::Batch(2));
-            assert_eq!(step(&policy, 2 * first - 1, 0).write, Write::Batch(2));
-            assert_eq!(step(&policy, 2 * first, 0).write, Write::Batch(4));
-        }
-    }
-
-    #[test]
-    fn a_batch_is_added_to_its_window_only() {
-        let policy = policy(1e7, 0.0, 1);
-        let batch = |word, now| policy.batch(word, 8, Nanos::new(now), Nanos::ZERO);
-        assert_eq!(batch(7 << 32 | 9_000, 7 * SECOND), 7 << 32 | 9_008);
-        assert_eq!(batch(7 << 32 | 9_000, 6 * SECOND), 7 << 32 | 9_008, "late");
-        assert_eq!(batch(7 << 32 | 9_000, 8 * SECOND), 8 << 32 | 1, "a new window");
-        assert_eq!(
-            batch((7 << 32) | (COUNT - 1), 7 * SECOND),
-            7 << 32 | COUNT,
-            "never into the window's number"
-        );
-    }
-
-    #[test]
-    fn is_idle_from_the_end_of_its_window() {
-        let policy = policy(10.0, 0.0, 1);
-        let idle = |word, now, offset| policy.idle(word, Nanos::new(now), Nanos::new(offset)).get();
-        let word = 7 << 32 | 3;
-        assert_eq!(idle(word, 7 * SECOND, 0), 0);
-        assert_eq!(idle(word, 8 * SECOND - 1, 0), 0);
-        assert_eq!(idle(word, 8 * SECOND, 0), 0);
-        assert_eq!(idle(word, 8 * SECOND + 1, 0), 1);
-        assert_eq!(idle(word, 20 * SECOND + 5, 0), 12 * SECOND + 5);
-        assert_eq!(idle(word, 8 * SECOND, 1), 1, "its windows end earlier");
-        assert_eq!(idle(word, 6 * SECOND, 0), 0, "late");
-        assert!(idle(100 << 32, 7 * SECOND, 0) > 1 << 60, "the clock was set back");
     }
 }

@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use super::{Config, ConfigError, PerKey};
-use crate::bump::Bump;
+use super::{Config, ConfigError, KEYS_MAX, PerKey};
+use crate::bump::{Bump, Count};
 use crate::nanos::Nanos;
 use crate::probability::Probability;
 use crate::ratio::Ratio;
@@ -72,6 +72,12 @@ fn per_key<P>(
         };
         if result.overrides.contains_key(&key) {
             return Err(ConfigError::repeated(key, "give each key once"));
+        }
+        if result.overrides.len() >= KEYS_MAX {
+            return Err(ConfigError::out_of_range(
+                key,
+                format!("at most {KEYS_MAX} keys have parameters of their own"),
+            ));
         }
         let parameters = parse(Parameters::read(parameters)?, Some(&result.default))?;
         result.overrides.insert(key, parameters);
@@ -157,20 +163,80 @@ fn bump(mut parameters: Parameters<'_>, inherited: Option<&Bump>) -> Result<Bump
         Some((value, part)) => probability(value, part, "min=0.01")?,
         None => inherited.map_or(Probability::ZERO, Bump::minimum),
     };
-    let window = match parameters.take("window") {
-        Some((value, part)) => Nanos::parse(value).ok_or_else(|| {
-            ConfigError::syntax(part, "write a number and one of h, m, s, ms, us, ns, for example window=1s")
-        })?,
-        None => inherited.map_or(Bump::WINDOW_DEFAULT, Bump::window),
+    let count = count(&mut parameters, inherited.map(Bump::count))?;
+    let exponent = parameters.number("exponent", "exponent=2")?;
+    let exponent = exponent.or(inherited.map(Bump::exponent)).unwrap_or(Bump::EXPONENT_DEFAULT);
+    parameters.finish("lambda, min, window, shift, count, tau, exponent")?;
+    Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)?.with_count(count)?.with_exponent(exponent)
+}
+
+/// `window` and `shift` belong to a tumbling count, `tau` to a decaying one; either says by itself which count is meant.
+fn count(parameters: &mut Parameters<'_>, inherited: Option<Count>) -> Result<Count, ConfigError> {
+    let mut period = |name: &str| {
+        let Some((value, part)) = parameters.take(name) else { return Ok(None) };
+        let wrong = || {
+            let remedy = format!("write a number and one of h, m, s, ms, us, ns, for example {name}=1s");
+            ConfigError::syntax(part, remedy)
+        };
+        Nanos::parse(value).ok_or_else(wrong).map(Some)
     };
+    let (window, half_life) = (period("window")?, period("tau")?);
     let shifted = match parameters.take("shift") {
-        Some(("on", _)) => true,
-        Some(("off", _)) => false,
+        Some(("on", _)) => Some(true),
+        Some(("off", _)) => Some(false),
         Some((_, part)) => return Err(ConfigError::syntax(part, "write shift=on or shift=off")),
-        None => inherited.is_some_and(Bump::is_shifted),
+        None => None,
     };
-    parameters.finish("lambda, min, window, shift")?;
-    Ok(Bump::new(lambda, minimum, window)?.shifted(shifted))
+    let named = match parameters.take("count") {
+        Some(("tumbling", _)) => Some(false),
+        Some(("decaying", _)) => Some(true),
+        Some((_, part)) => {
+            return Err(ConfigError::syntax(part, "write count=tumbling or count=decaying"));
+        }
+        None => None,
+    };
+    choose_count(named, window, shifted, half_life, inherited)
+}
+
+/// The count that was asked for; `decaying` is the count that was named.
+pub(crate) fn choose_count(
+    decaying: Option<bool>,
+    window: Option<Nanos>,
+    shifted: Option<bool>,
+    half_life: Option<Nanos>,
+    inherited: Option<Count>,
+) -> Result<Count, ConfigError> {
+    let tumbles = window.is_some() || shifted.is_some();
+    let is_decaying = match decaying {
+        Some(decaying) => decaying,
+        None => half_life.is_some() || (!tumbles && matches!(inherited, Some(Count::Decaying { .. }))),
+    };
+    if is_decaying && tumbles {
+        let part = if window.is_some() { "window" } else { "shift" };
+        return Err(ConfigError::unknown_parameter(
+            part,
+            "a decaying count has no window; use tau, or count=tumbling",
+        ));
+    }
+    if !is_decaying && half_life.is_some() {
+        return Err(ConfigError::unknown_parameter(
+            "tau",
+            "a tumbling count has none; use window, or count=decaying",
+        ));
+    }
+    Ok(match (is_decaying, inherited) {
+        (false, Some(Count::Tumbling { window: w, shifted: s })) => {
+            Count::Tumbling { window: window.unwrap_or(w), shifted: shifted.unwrap_or(s) }
+        }
+        (false, _) => Count::Tumbling {
+            window: window.unwrap_or(Bump::WINDOW_DEFAULT),
+            shifted: shifted.unwrap_or(false),
+        },
+        (true, Some(Count::Decaying { half_life: h })) => {
+            Count::Decaying { half_life: half_life.unwrap_or(h) }
+        }
+        (true, _) => Count::Decaying { half_life: half_life.unwrap_or(Bump::WINDOW_DEFAULT) },
+    })
 }
 
 fn token_bucket(

@@ -38,7 +38,7 @@ fn overrides_inherit_what_they_do_not_name() {
     assert_eq!(buckets.of("other"), buckets.default());
     let config = check(
         r#"bump:lambda=10,min=0.01,window=2s,shift=on;"x":lambda=3;"y":min=1,window=1s"#,
-        r#"bump:lambda=10,min=0.01,window=2s,shift=on;"x":lambda=3,min=0.01,window=2s,shift=on;"y":lambda=10,min=1,window=1s,shift=on"#,
+        r#"bump:lambda=10,min=0.01,window=2s,shift=on;"x":lambda=3,min=0.01,window=2s,shift=on,exponent=2;"y":lambda=10,min=1,window=1s,shift=on,exponent=2"#,
     );
     let Config::Bump(bumps) = config else { panic!("{config}") };
     let x = Bump::new(3.0, Probability::new(0.01).unwrap(), Nanos::from_secs(2)).unwrap().shifted(true);
@@ -46,10 +46,64 @@ fn overrides_inherit_what_they_do_not_name() {
 }
 
 #[test]
+fn a_decaying_count_is_inherited_and_can_be_left() {
+    check("bump:lambda=3,tau=1500ms", "bump:lambda=3,min=0,count=decaying,tau=1500ms");
+    check(
+        "bump:lambda=3,count=decaying,exponent=0.7",
+        "bump:lambda=3,min=0,count=decaying,tau=1s,exponent=0.7",
+    );
+    check("bump:lambda=3,count=tumbling,exponent=1", "bump:lambda=3,min=0,window=1s,exponent=1");
+    check(
+        r#"bump:lambda=3,tau=2s,exponent=1;"a":min=0.5;"b":tau=3s;"c":window=4s;"d":count=tumbling,exponent=2"#,
+        concat!(
+            r#"bump:lambda=3,min=0,count=decaying,tau=2s,exponent=1"#,
+            r#";"a":lambda=3,min=0.5,count=decaying,tau=2s,exponent=1"#,
+            r#";"b":lambda=3,min=0,count=decaying,tau=3s,exponent=1"#,
+            r#";"c":lambda=3,min=0,window=4s,shift=off,exponent=1"#,
+            r#";"d":lambda=3,min=0,window=1s,shift=off,exponent=2"#,
+        ),
+    );
+    for (text, message) in [
+        ("bump:lambda=3,tau=1s,window=1s", "unknown parameter `window`: a decaying count has no window"),
+        (
+            "bump:lambda=3,count=decaying,window=1s",
+            "unknown parameter `window`: a decaying count has no window",
+        ),
+        (
+            "bump:lambda=3,count=decaying,shift=on",
+            "unknown parameter `shift`: a decaying count has no window",
+        ),
+        ("bump:lambda=3,count=tumbling,tau=1s", "unknown parameter `tau`"),
+        (
+            "bump:lambda=3,count=rolling",
+            "cannot read `count=rolling`: write count=tumbling or count=decaying",
+        ),
+        ("bump:lambda=3,tau=0.9ms", "`tau=900us` is out of range: tau lasts a millisecond or longer"),
+        ("bump:lambda=3,tau=1", "cannot read `tau=1`: write a number and one of"),
+        ("bump:lambda=3,exponent=0", "`exponent=0` is out of range"),
+        ("bump:lambda=3,exponent=nan", "`exponent=NaN` is out of range"),
+        ("bump:lambda=3,exponent=11", "`exponent=11` is out of range"),
+    ] {
+        let error = text.parse::<Config>().unwrap_err().to_string();
+        assert!(error.starts_with(message), "{text}: {error}");
+    }
+}
+
+#[test]
+fn keys_with_parameters_of_their_own_are_bounded() {
+    let text = |keys: usize| {
+        (0..keys).fold("bump:lambda=1".to_owned(), |text, key| text + &format!(";\"{key}\":min=0"))
+    };
+    assert!(text(10_000).parse::<Config>().is_ok());
+    let error = text(10_001).parse::<Config>().unwrap_err();
+    assert!(error.is_out_of_range() && error.to_string().contains("at most 10000 keys"), "{error}");
+}
+
+#[test]
 fn an_override_can_switch_the_shift_off() {
     check(
         r#"bump:lambda=1,shift=on;"x":shift=off"#,
-        r#"bump:lambda=1,min=0,window=1s,shift=on;"x":lambda=1,min=0,window=1s,shift=off"#,
+        r#"bump:lambda=1,min=0,window=1s,shift=on;"x":lambda=1,min=0,window=1s,shift=off,exponent=2"#,
     );
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
+use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Parameters, ParametersError, VERSION};
+use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS};
 use crate::bump::Bump;
-use crate::config::{Config, ConfigError, PerKey};
+use crate::config::{Config, ConfigError, KEYS_MAX, PerKey, choose_count};
 use crate::key::KeyRule;
 use crate::nanos::Nanos;
 use crate::probability::Probability;
@@ -59,9 +60,21 @@ struct BumpTable {
     lambda: Spanned<f64>,
     min: Option<Spanned<f64>>,
     window: Option<Spanned<String>>,
-    shift: Option<bool>,
+    shift: Option<Spanned<bool>>,
+    count: Option<Spanned<CountName>>,
+    tau: Option<Spanned<String>>,
+    exponent: Option<Spanned<f64>>,
     #[serde(default)]
-    root: BTreeMap<String, Spanned<BumpRoot>>,
+    min_by_key: BTreeMap<Spanned<String>, Spanned<f64>>,
+    #[serde(default)]
+    root: BTreeMap<Spanned<String>, BumpRoot>,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum CountName {
+    Tumbling,
+    Decaying,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +83,10 @@ struct BumpRoot {
     lambda: Option<Spanned<f64>>,
     min: Option<Spanned<f64>>,
     window: Option<Spanned<String>>,
-    shift: Option<bool>,
+    shift: Option<Spanned<bool>>,
+    count: Option<Spanned<CountName>>,
+    tau: Option<Spanned<String>>,
+    exponent: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +95,7 @@ struct BucketTable {
     capacity: Spanned<f64>,
     rate: Spanned<f64>,
     #[serde(default)]
-    root: BTreeMap<String, Spanned<BucketRoot>>,
+    root: BTreeMap<Spanned<String>, BucketRoot>,
 }
 
 #[derive(Deserialize)]
@@ -92,11 +108,16 @@ struct BucketRoot {
 type Result<T> = std::result::Result<T, ParametersError>;
 
 pub(super) fn parse(text: &str) -> Result<Parameters> {
+    if text.len() > BYTES_MAX {
+        let message = format!("the file has {} bytes, but at most {BYTES_MAX} may be read", text.len());
+        return Err(ParametersError::at(text, None, message));
+    }
     let file: File =
         toml::from_str(text).map_err(|error| ParametersError::at(text, error.span(), error.message()))?;
     let version = *file.version.get_ref();
-    if version != VERSION {
-        let message = format!("version {version} is not known; this is for version {VERSION}");
+    if !VERSIONS.contains(&version) {
+        let [first, last] = [VERSIONS.start(), VERSIONS.end()];
+        let message = format!("version {version} is not known; known are {first} to {last}");
         return Err(ParametersError::at(text, Some(file.version.span()), message));
     }
     let template = match &file.key.names {
@@ -111,7 +132,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
         file.never.map(|_| Ok(Config::Never)),
         file.ratio.map(|table| ratio(text, table.into_inner())),
         file.every.map(|table| Ok(Config::EveryNth(table.into_inner().n))),
-        file.bump.map(|table| bump(text, table)),
+        file.bump.map(|table| bump(text, table.into_inner())),
         file.bucket.map(|table| bucket(text, table)),
     ];
     let mut samplers = samplers.into_iter().flatten();
@@ -129,18 +150,49 @@ fn ratio(text: &str, table: RatioTable) -> Result<Config> {
     config.map_err(|error| ParametersError::from_config(text, table.probability.span(), &error))
 }
 
-fn bump(text: &str, table: Spanned<BumpTable>) -> Result<Config> {
-    let all = table.into_inner();
-    let default = BumpRoot { lambda: Some(all.lambda), min: all.min, window: all.window, shift: all.shift };
-    // What the first table may leave out has the sampler's defaults; what roots leave out has the first table's.
+fn bump(text: &str, all: BumpTable) -> Result<Config> {
+    check_number(text, all.root.keys().chain(all.min_by_key.keys()))?;
+    let default = BumpRoot {
+        lambda: Some(all.lambda),
+        min: all.min,
+        window: all.window,
+        shift: all.shift,
+        count: all.count,
+        tau: all.tau,
+        exponent: all.exponent,
+    };
+    // Parameters that the first table leaves out have the sampler's defaults; those that roots leave out, the first's.
     let fallback = Bump::new(0.0, Probability::ZERO, Bump::WINDOW_DEFAULT)
         .map_err(|error| ParametersError::at(text, None, error.to_string()))?;
     let mut config = PerKey::new(bump_over(text, default, &fallback)?);
     for (key, root) in all.root {
-        let parameters = bump_over(text, root.into_inner(), config.default())?;
-        config = config.with_override(key, parameters);
+        let parameters = bump_over(text, root, config.default())?;
+        config = config.with_override(key.into_inner(), parameters);
+    }
+    for (key, min) in all.min_by_key {
+        let minimum = probability(text, &min)?;
+        if config.has(key.get_ref()) {
+            let message = "this key has a table of its own in [bump.root]; give its min there";
+            return Err(ParametersError::at(text, Some(key.span()), message));
+        }
+        let parameters = config.default().clone().with_minimum(minimum);
+        config = config.with_override(key.into_inner(), parameters);
     }
     Ok(Config::Bump(config))
+}
+
+/// Refuses more keys than a sampler counts, at the first one beyond.
+fn check_number<'a>(text: &str, keys: impl Iterator<Item = &'a Spanned<String>>) -> Result<()> {
+    let mut starts: Vec<_> = keys.map(Spanned::span).collect();
+    if starts.len() <= KEYS_MAX {
+        return Ok(());
+    }
+    starts.sort_unstable_by_key(|span| span.start);
+    let message = format!(
+        "{} keys have parameters of their own, but at most {KEYS_MAX} may; leave out the rarest ones",
+        starts.len()
+    );
+    Err(ParametersError::at(text, starts.get(KEYS_MAX).cloned(), message))
 }
 
 fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
@@ -148,38 +200,51 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
         Some(min) => probability(text, min)?,
         None => inherited.minimum(),
     };
-    let window = match &table.window {
-        Some(window) => Nanos::parse(window.get_ref()).ok_or_else(|| {
-            let message = "a window is a number with a unit: \"1s\", \"250ms\", \"5m\"";
-            ParametersError::at(text, Some(window.span()), message)
-        })?,
-        None => inherited.window(),
-    };
     let lambda = table.lambda.as_ref().map_or(inherited.lambda(), |lambda| *lambda.get_ref());
+    let exponent = table.exponent.as_ref().map_or(inherited.exponent(), |exponent| *exponent.get_ref());
     // One after the other, so that an error has the line of its cause.
-    let attempt = |lambda, window| Bump::new(lambda, minimum, window);
-    if let (Some(place), Err(error)) = (&table.lambda, attempt(lambda, Bump::WINDOW_DEFAULT)) {
-        return Err(ParametersError::from_config(text, place.span(), &error));
-    }
-    let span = table.window.as_ref().map(Spanned::span).unwrap_or_default();
-    let bump = attempt(lambda, window).map_err(|error| ParametersError::from_config(text, span, &error))?;
-    Ok(bump.shifted(table.shift.unwrap_or(inherited.is_shifted())))
+    let at = |span: Option<Range<usize>>| {
+        move |error: ConfigError| ParametersError::at(text, span, error.to_string())
+    };
+    let bump = Bump::new(lambda, minimum, Bump::WINDOW_DEFAULT)
+        .map_err(at(table.lambda.as_ref().map(Spanned::span)))?;
+    let bump = bump.with_exponent(exponent).map_err(at(table.exponent.as_ref().map(Spanned::span)))?;
+    let (window, tau) = (period(text, &table.window)?, period(text, &table.tau)?);
+    let spans = [
+        table.window.map(|window| window.span()),
+        table.tau.map(|tau| tau.span()),
+        table.shift.as_ref().map(Spanned::span),
+        table.count.as_ref().map(Spanned::span),
+    ];
+    let cause = spans.into_iter().flatten().next();
+    let decaying = table.count.map(|count| count.into_inner() == CountName::Decaying);
+    let shift = table.shift.map(Spanned::into_inner);
+    choose_count(decaying, window, shift, tau, Some(inherited.count()))
+        .and_then(|count| bump.with_count(count))
+        .map_err(at(cause))
+}
+
+fn period(text: &str, value: &Option<Spanned<String>>) -> Result<Option<Nanos>> {
+    let Some(value) = value else { return Ok(None) };
+    let message = "a window or tau is a number with a unit: \"1s\", \"250ms\", \"5m\"";
+    let nanos = Nanos::parse(value.get_ref());
+    nanos.map(Some).ok_or_else(|| ParametersError::at(text, Some(value.span()), message))
 }
 
 fn bucket(text: &str, table: Spanned<BucketTable>) -> Result<Config> {
     let all = table.into_inner();
+    check_number(text, all.root.keys())?;
     let mut config = PerKey::new(bucket_at(text, (*all.capacity.get_ref(), *all.rate.get_ref()), || {
         [Some(all.capacity.span()), Some(all.rate.span())]
     })?);
     for (key, root) in all.root {
-        let root = root.into_inner();
         let capacity =
             root.capacity.as_ref().map_or(config.default().capacity(), |capacity| *capacity.get_ref());
         let rate = root.rate.as_ref().map_or(config.default().rate(), |rate| *rate.get_ref());
         let parameters = bucket_at(text, (capacity, rate), || {
             [root.capacity.as_ref().map(Spanned::span), root.rate.as_ref().map(Spanned::span)]
         })?;
-        config = config.with_override(key, parameters);
+        config = config.with_override(key.into_inner(), parameters);
     }
     Ok(Config::TokenBucket(config))
 }
@@ -188,7 +253,7 @@ fn bucket(text: &str, table: Spanned<BucketTable>) -> Result<Config> {
 fn bucket_at(
     text: &str,
     (capacity, rate): (f64, f64),
-    spans: impl Fn() -> [Option<std::ops::Range<usize>>; 2],
+    spans: impl Fn() -> [Option<Range<usize>>; 2],
 ) -> Result<TokenBucket> {
     TokenBucket::new(capacity, rate).map_err(|error: ConfigError| {
         let [of_capacity, of_rate] = spans();

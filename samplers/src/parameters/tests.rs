@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Bump, Nanos, Probability, Ratio, Template, TokenBucket};
+use crate::{Bump, Count, Nanos, Probability, Ratio, Template, TokenBucket};
 
 const TUNED: &str = r#"# Made by hand.
 version = 1
@@ -36,6 +36,48 @@ fn reads_what_the_documentation_shows() {
     assert_eq!(found.key.to_string(), "name+http.route");
 }
 
+fn decaying(ms: u64) -> Bump {
+    bump(3.0, 0.25, 1).with_count(Count::Decaying { half_life: Nanos::from_millis(ms) }).unwrap()
+}
+
+#[test]
+fn probabilities_of_single_keys_and_decaying_counts_are_read() {
+    let text = "version = 2\n[bump]\nlambda = 3\nmin = 0.25\ntau = \"250ms\"\nexponent = 0.5\n\
+                [bump.min_by_key]\n\"GET /\" = 0.5\nx = 1.0\n[bump.root.y]\nwindow = \"1s\"\n";
+    let default = decaying(250).with_exponent(0.5).unwrap();
+    let expected = PerKey::new(default.clone())
+        .with_override("GET /", default.clone().with_minimum(Probability::new(0.5).unwrap()))
+        .with_override("x", default.clone().with_minimum(Probability::ONE))
+        .with_override("y", bump(3.0, 0.25, 1000).with_exponent(0.5).unwrap());
+    let found: Parameters = text.parse().unwrap();
+    assert_eq!(found.config, Config::Bump(expected));
+    refused(&text.replace("x = 1.0", "x = 1.5"), Some(9), "from 0 to 1");
+    refused(&text.replace("root.y", "root.x"), Some(9), "table of its own");
+    refused(&text.replace("exponent = 0.5", "exponent = 0.01"), Some(6), "exponent");
+    refused(&text.replace("250ms", "1us"), Some(5), "millisecond");
+    refused(&text.replace("250ms", "often"), Some(5), "tau");
+    refused(&text.replace("window = \"1s\"", "count = \"tumbling\"\ntau = \"1s\""), Some(12), "tumbling");
+    refused(&text.replace("[bump.min_by_key]", "window = \"1s\"\n[bump.min_by_key]"), Some(7), "no window");
+}
+
+#[test]
+fn too_many_keys_and_too_long_files_are_refused() {
+    let roots =
+        |keys: usize| (0..keys).map(|key| format!("[bump.root.{key}]\nmin = 0.1\n")).collect::<String>();
+    let minima = (0..4_000).map(|key| format!("m{key} = 0.5\n")).collect::<String>();
+    let file = |keys| format!("version = 2\n[bump]\nlambda = 1\n[bump.min_by_key]\n{minima}{}", roots(keys));
+    assert!(file(6_000).parse::<Parameters>().is_ok());
+    // The last root's header: four lines, 4,000 probabilities, two for each root before it.
+    refused(&file(6_001), Some(4 + 4_000 + 2 * 6_000 + 1), "at most 10000");
+    let buckets = (0..10_001).map(|key| format!("[bucket.root.{key}]\nrate = 1\n")).collect::<String>();
+    refused(
+        &format!("version = 2\n[bucket]\ncapacity = 1\nrate = 1\n{buckets}"),
+        Some(20_005),
+        "at most 10000",
+    );
+    refused(&format!("version = 2\n[always]\n{}", "# \n".repeat(1 << 20)), None, "2097152");
+}
+
 #[test]
 fn each_sampler_survives_printing() {
     let bucket = |capacity, rate| TokenBucket::new(capacity, rate).unwrap();
@@ -45,6 +87,13 @@ fn each_sampler_survives_printing() {
         Config::EveryNth(NonZeroU64::new(10).unwrap()),
         Ratio::new(Probability::new(0.1).unwrap()).unwrap().into(),
         bump(10.0, 0.0, 1000).shifted(true).into(),
+        decaying(250).with_exponent(0.7).unwrap().into(),
+        Config::Bump(
+            PerKey::new(decaying(250))
+                .with_override("a", decaying(250).with_minimum(Probability::ONE))
+                .with_override("b", decaying(251))
+                .with_override("c", bump(10.0, 0.25, 1000)),
+        ),
         Config::Bump(
             PerKey::new(bump(1e-7, 1.0, 60_000)).with_override("a \"b\" \\ \n\u{7f}é", bump(1e20, 0.5, 1)),
         ),
@@ -88,7 +137,8 @@ fn what_is_not_known_is_refused_with_its_line() {
     refused(&TUNED.replace("[key]", "[keys]"), Some(4), "keys");
     refused(&TUNED.replace("attributes", "attribute"), Some(6), "attribute");
     refused(&TUNED.replace("\"template\"", "\"folded\""), Some(5), "folded");
-    refused(&TUNED.replace("version = 1", "version = 2"), Some(2), "version 2");
+    refused(&TUNED.replace("version = 1", "version = 3"), Some(2), "version 3");
+    refused(&TUNED.replace("version = 1", "version = 0"), Some(2), "version 0");
     refused(&TUNED.replace("version = 1", ""), Some(1), "version");
     refused(&TUNED.replace("lambda = 0.6437\n", ""), Some(8), "lambda");
     refused(&TUNED.replace("0.6437", "\"much\""), Some(9), "invalid type");

@@ -30,11 +30,11 @@ fn bump() -> Bump {
 
 fn bump_table(keys: u32) -> Table<BumpPolicy> {
     let limits = Limits::single_threaded().with_keys(keys).with_idle(Nanos::from_secs(8));
-    Table::new(&PerKey::new(bump()), |bump| BumpPolicy::new(bump, 1), limits)
+    Table::new(&PerKey::new(bump()), |bump| BumpPolicy::lone(bump, 1), limits)
 }
 
 fn bump_record(number: u32) -> (Record, BumpPolicy) {
-    let (record, policy) = (Record::new(), BumpPolicy::new(&bump(), 1));
+    let (record, policy) = (Record::new(), BumpPolicy::lone(&bump(), 1));
     record.open(0, "a", 0, Nanos::ZERO, u64::from(number) << 32);
     (record, policy)
 }
@@ -55,7 +55,8 @@ fn both<T: Ord + 'static>(
 
 #[test]
 fn loom_calls_of_a_window_get_different_counts() {
-    let thresholds = [0, 1, 2].map(|count| Threshold::from_probability(bump().probability(count)).get());
+    let thresholds =
+        [0, 1, 2].map(|count: u32| Threshold::from_probability(bump().probability(f64::from(count))).get());
     model(move || {
         let step = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_secs(7)).threshold;
         let answers = both(Arc::new(bump_record(7)), step, step);
@@ -65,7 +66,7 @@ fn loom_calls_of_a_window_get_different_counts() {
 
 #[test]
 fn loom_a_window_begins_once() {
-    let second = Threshold::from_probability(bump().probability(1)).get();
+    let second = Threshold::from_probability(bump().probability(1.0)).get();
     model(move || {
         // Both find the word of a window that has ended; one is late for the new one besides.
         let early = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::from_secs(8)).threshold;

@@ -13,7 +13,7 @@ use crate::randomness::Randomness;
 fn full_table() -> Table<BumpPolicy> {
     let bump = Bump::new(1.0, Probability::ZERO, Nanos::from_secs(1)).unwrap();
     let limits = Limits::single_threaded().with_keys(1).with_idle(Nanos::from_secs(8));
-    Table::new(&PerKey::new(bump), |bump| BumpPolicy::new(bump, 1), limits)
+    Table::new(&PerKey::new(bump), |bump| BumpPolicy::lone(bump, 1), limits)
 }
 
 fn reason(table: &Table<BumpPolicy>, key: &str, millis: u64) -> Reason {
