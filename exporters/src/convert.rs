@@ -10,7 +10,6 @@ use astracer_model::{Span, SpanId, SpanKind, Status, TraceId, UnixNanos, Value};
 use opentelemetry::trace::{SpanContext, SpanKind as OtelKind, Status as OtelStatus};
 use opentelemetry::{Array, InstrumentationScope, KeyValue, Value as OtelValue};
 use opentelemetry_sdk::trace::SpanData;
-use smallvec::SmallVec;
 
 /// OTLP's flag "it is known whether the other span was remote".
 const HAS_IS_REMOTE: u32 = 0x100;
@@ -88,7 +87,7 @@ fn span<'a>(data: &'a SpanData, resource: &Arc<Resource>, scope: Arc<Scope>) -> 
     Span {
         trace_id: trace_id(context),
         span_id: span_id(context),
-        parents: if parent == SpanId::ZERO { SmallVec::new() } else { SmallVec::from_elem(parent, 1) },
+        parents: (parent != SpanId::ZERO).then_some(parent).into_iter().collect(),
         name: Cow::Borrowed(&data.name),
         kind: match data.span_kind {
             OtelKind::Internal => SpanKind::Internal,

@@ -62,7 +62,7 @@ pub(super) fn check(read: Read, input: &[u8], expected: &str) {
 /// no trace id.
 pub(super) fn draw(span: &Span<'_>) -> String {
     let mut text = format!("{:x}/{:x}", span.trace_id.0, span.span_id.0);
-    for parent in &span.parents {
+    for parent in span.parents.iter() {
         let _ = write!(text, " <{:x}", parent.0);
     }
     let _ = write!(text, " {:?}", span.name);

@@ -1,6 +1,7 @@
 //! One span as its record states it. Readers produce this form and writers consume it.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -10,7 +11,42 @@ use crate::time::UnixNanos;
 use crate::value::{Attribute, Value};
 
 /// The parents of a span, nearest cause first. Most spans have one or none; HTrace allows several.
-pub type Parents = SmallVec<[SpanId; 2]>;
+///
+/// Up to two parents take no allocation. Reads as a slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parents(SmallVec<[SpanId; 2]>);
+
+impl Parents {
+    /// No parents: a root.
+    pub const fn new() -> Self {
+        Self(SmallVec::new_const())
+    }
+
+    /// Appends a parent.
+    pub fn push(&mut self, parent: SpanId) {
+        self.0.push(parent);
+    }
+}
+
+impl Deref for Parents {
+    type Target = [SpanId];
+
+    fn deref(&self) -> &[SpanId] {
+        &self.0
+    }
+}
+
+impl Extend<SpanId> for Parents {
+    fn extend<I: IntoIterator<Item = SpanId>>(&mut self, parents: I) {
+        self.0.extend(parents);
+    }
+}
+
+impl FromIterator<SpanId> for Parents {
+    fn from_iter<I: IntoIterator<Item = SpanId>>(parents: I) -> Self {
+        Self(parents.into_iter().collect())
+    }
+}
 
 /// One span, borrowed from the reader's buffer where possible.
 #[derive(Clone, Debug, Default, PartialEq)]

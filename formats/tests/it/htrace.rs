@@ -44,7 +44,7 @@ fn every_field_of_htrace_4() {
     );
     assert_eq!(span.trace_id, TraceId(0xaa));
     assert_eq!(span.span_id, SpanId(0xbb));
-    assert_eq!(span.parents.as_slice(), [SpanId(0xcc), SpanId(0xdd)]);
+    assert_eq!(span.parents[..], [SpanId(0xcc), SpanId(0xdd)]);
     assert_eq!(span.name, "open \"x\"");
     assert_eq!(span.start, Some(UnixNanos(1_424_736_225_037_000_000)));
     assert_eq!(span.end, Some(UnixNanos(1_424_736_225_901_000_000)));
@@ -62,7 +62,7 @@ fn a_parent_in_another_trace_is_a_link() {
     let span = read_one(
         r#"{"a":"000000000000000a0000000000000001","b":1,"p":["000000000000000b0000000000000002","000000000000000a0000000000000003"]}"#,
     );
-    assert_eq!(span.parents.as_slice(), [SpanId(3)]);
+    assert_eq!(span.parents[..], [SpanId(3)]);
     assert_eq!(span.links, [Link { trace_id: TraceId(0xb), span_id: SpanId(2), ..Link::default() }]);
 }
 
@@ -73,7 +73,7 @@ fn htrace_3_has_two_ids_and_zeros_for_an_unknown_trace() {
     );
     assert_eq!(span.trace_id, TraceId(0xa3573e44001d6b0a));
     assert_eq!(span.span_id, SpanId(0xfb167ae609426bf7));
-    assert_eq!(span.parents.as_slice(), [SpanId(u64::MAX)]);
+    assert_eq!(span.parents[..], [SpanId(u64::MAX)]);
     assert_eq!(read_one(r#"{"i":"0000000000000000","s":"1","b":5,"p":["2"]}"#).trace_id, TraceId::ZERO);
     assert_eq!(read_one(r#"{"s":"1","b":5,"p":["2"]}"#).trace_id, TraceId::ZERO);
 }
@@ -84,7 +84,7 @@ fn htrace_2_has_long_names_and_signed_ids() {
         r#"{"SpanID":-2,"TraceID":7,"ParentID":-9,"Start":1000,"Stop":1001,"Description":"get","Annotations":{}}"#,
     );
     assert_eq!((span.trace_id, span.span_id), (TraceId(7), SpanId(u64::MAX - 1)));
-    assert_eq!(span.parents.as_slice(), [SpanId((-9i64) as u64)]);
+    assert_eq!(span.parents[..], [SpanId((-9i64) as u64)]);
     assert_eq!(span.start, Some(UnixNanos(1_000_000_000)));
     assert_eq!(span.name, "get");
     // 477902 means "no parent".
@@ -255,7 +255,7 @@ fn real_files() {
     assert_eq!(collected.spans[164].name, "ClientNamenodeProtocol#addBlock");
     assert_eq!(collected.spans[164].trace_id, TraceId(0x93ca477096cd094b));
     assert_eq!(collected.spans[164].span_id, SpanId(0x836ecacf2adf0aa0));
-    assert_eq!(collected.spans[164].parents.as_slice(), [SpanId(0x8708280ff2cc3947)]);
+    assert_eq!(collected.spans[164].parents[..], [SpanId(0x8708280ff2cc3947)]);
 
     let text = std::fs::read(sample("hdfs273/spans/dn1.json")).unwrap();
     let collected = read(&text);

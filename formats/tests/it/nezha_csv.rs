@@ -23,7 +23,7 @@ fn a_row_is_a_span() {
     let [span] = &collected.spans[..] else { panic!("{:?}", collected.spans) };
     assert_eq!(span.trace_id, TraceId(0x898fbabdd1894463575af052c4cd7982));
     assert_eq!(span.span_id, SpanId(0xf613c6a34f920926));
-    assert_eq!(span.parents.as_slice(), [SpanId(0x233d5101e107e112)]);
+    assert_eq!(span.parents[..], [SpanId(0x233d5101e107e112)]);
     assert_eq!(span.name, "HTTP GET");
     assert_eq!(span.start, Some(UnixNanos(1_674_982_159_219_813_595)));
     assert_eq!(span.end, Some(UnixNanos(1_674_982_159_246_951_110)));
