@@ -1,6 +1,6 @@
 //! What the examples share: how a service sets tracing up, a load that is worth sampling, and messages of gRPC.
 
-#![allow(clippy::print_stdout, reason = "examples show what they do")]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "examples print")]
 
 pub mod load;
 pub mod shop;

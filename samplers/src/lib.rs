@@ -27,6 +27,11 @@
 //! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that keys are few.
 //! - [`tracestate`] carries threshold and randomness from process to process.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start threads")
+)]
+
 mod bump;
 mod config;
 mod decision;

@@ -1,5 +1,7 @@
 //! The crate's integration tests, one binary.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start threads")]
+
 mod allocation;
 mod bump;
 mod common;

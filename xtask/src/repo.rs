@@ -96,11 +96,6 @@ impl File {
         std::str::from_utf8(&self.bytes).ok().filter(|text| !text.contains('\0'))
     }
 
-    /// The first part of its path: for a source file, the folder of its crate.
-    pub(crate) fn top(&self) -> &str {
-        self.path.split('/').next().unwrap_or_default()
-    }
-
     /// A recording, a sample or a seed: material for tests, written by others.
     pub(crate) fn is_data(&self) -> bool {
         self.path.starts_with("workloads/")

@@ -1,9 +1,8 @@
-//! What the compiler does not check: the crate graph of ARCHITECTURE.md, and the invariants that say what is absent.
+//! Rules that neither the compiler nor clippy checks: the crate graph of ARCHITECTURE.md, documents, manifests, sizes.
 //!
-//! Each rule is a function from the repository (and cargo's metadata) to problems, in a file of its own, with tests
-//! in which the rule is broken.
+//! Each rule is a function from the repository (and cargo's metadata) to problems, in a file of its own, with tests that
+//! break the rule. A rule about code belongs into clippy.toml or `[workspace.lints]` wherever a lint can say it.
 
-mod absences;
 mod docs;
 mod graph;
 mod links;
@@ -11,7 +10,7 @@ mod manifest;
 mod paths;
 mod readme;
 mod size;
-mod source;
+mod unfinished;
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +19,7 @@ use crate::metadata::Metadata;
 use crate::repo::Repo;
 use crate::step::Outcome;
 
-/// Something that breaks a rule, and where.
+/// A broken rule, and its place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
     path: String,
@@ -51,16 +50,16 @@ impl fmt::Display for Problem {
 }
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(problems(root).map(|(files, problems)| tell(files, &problems)))
+    Outcome::of(problems(root).map(|(files, problems)| report(files, &problems)))
 }
 
-/// How many files there are, and what is wrong with them.
+/// The number of files, and the problems in them.
 fn problems(root: &Path) -> Result<(usize, Vec<Problem>), String> {
     let (repo, metadata) = (Repo::load(root)?, Metadata::load(root)?);
     Ok((repo.files().count(), check(&repo, &metadata)))
 }
 
-fn tell(files: usize, problems: &[Problem]) -> Outcome {
+fn report(files: usize, problems: &[Problem]) -> Outcome {
     for problem in problems {
         println!("{problem}");
     }
@@ -74,18 +73,18 @@ fn tell(files: usize, problems: &[Problem]) -> Outcome {
 
 fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     let mut problems = graph::check(repo, metadata);
-    problems.extend(absences::check(repo));
     problems.extend(docs::check(repo, metadata));
     problems.extend(links::check(repo));
     problems.extend(manifest::check(repo, metadata));
     problems.extend(paths::check(repo));
     problems.extend(readme::check(repo));
     problems.extend(size::check(repo));
+    problems.extend(unfinished::check(repo));
     problems.sort();
     problems
 }
 
-/// For the rules' tests: what they found, as it is printed.
+/// For the rules' tests: problems as they are printed.
 #[cfg(test)]
 fn printed(problems: &[Problem]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()

@@ -70,6 +70,7 @@ fn said(output: &mut impl std::io::BufRead, what: &str) -> String {
 
 /// To the parent: not through the macros, whose output the test harness keeps for itself.
 fn say(what: &str, text: &str) {
+    #[allow(clippy::disallowed_methods, reason = "a test prints for the process that started it")]
     let mut output = std::io::stdout();
     writeln!(output, "{what}{text}").and_then(|()| output.flush()).expect("the parent listens");
 }
