@@ -12,24 +12,37 @@
 //! There is no recursion, so a trace may be a million spans deep, and no step takes longer than sorting. Nothing here
 //! reads files or prints. `docs/critical-path.md` defines the rules.
 
+pub mod compare;
 pub mod events;
+pub mod folded;
 pub mod graph;
+pub mod kinds;
+pub mod lanes;
+pub mod page;
 pub mod path;
 pub mod place;
 pub mod profile;
 pub mod retime;
 pub mod rule;
+pub mod segments;
+pub mod speedup;
 pub mod traced;
 pub mod tree;
+pub mod weight;
 
 mod crisp;
 mod statistics;
 mod walk;
 
+pub use compare::{Difference, compare};
+pub use folded::folded;
+pub use kinds::PathKinds;
+pub use lanes::Lanes;
 pub use path::{Amount, CriticalPath, Segment};
 pub use place::Skew;
 pub use profile::{By, Profile, Profiler};
 pub use rule::{Rule, SpanPaths};
+pub use speedup::{Retiming, Speedup};
 pub use statistics::Summary;
 pub use traced::{Analyser, Method, Shape, Traced};
 pub use tree::Tree;

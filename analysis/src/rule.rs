@@ -79,6 +79,11 @@ impl SpanPaths {
         &self.placed
     }
 
+    /// Fits the spans of a tree into their parents as the rule `last` does, without finding a path.
+    pub(crate) fn place(&mut self, tree: &Tree, skew: Skew) {
+        self.placed.place(tree, skew);
+    }
+
     fn last(&mut self, tree: &Tree, skew: Skew, path: &mut CriticalPath) {
         self.placed.place(tree, skew);
         let placed = &self.placed;

@@ -93,6 +93,8 @@ pub struct Analyser {
     paths: SpanPaths,
     path: CriticalPath,
     retimer: Retimer,
+    /// True if the latest trace was a graph of events.
+    is_events: bool,
 }
 
 impl Analyser {
@@ -103,7 +105,9 @@ impl Analyser {
 
     /// The path of one trace of the recording.
     pub fn trace<'a>(&'a mut self, recording: &'a Recording, trace: TraceView<'a>) -> Traced<'a> {
-        if self.method.rule == Rule::Events || (self.method.rule == Rule::Last && is_event_graph(trace)) {
+        let rule = self.method.rule;
+        self.is_events = rule == Rule::Events || (rule == Rule::Last && is_event_graph(trace));
+        if self.is_events {
             self.events = EventGraph::read(trace);
             self.events.find(self.method.rule, &mut self.path);
             return Traced { trace, shape: Shape::Events(&self.events), path: &self.path };
@@ -116,13 +120,17 @@ impl Analyser {
         Traced { trace, shape: Shape::Tree(&self.tree), path: &self.path }
     }
 
-    /// The length that the latest trace would have with these factors, ns. For spans, by the intervals of the rule
-    /// `last`.
-    pub fn retime(&mut self, is_tree: bool, factor: impl Fn(Symbol) -> f64) -> f64 {
-        if !is_tree {
-            return self.events.retime(factor);
+    /// The length of the latest trace, and what it would be if each function took so many times as long, ns. Spans are
+    /// fitted into their parents as by the rule `last`, whatever the rule of the path.
+    pub fn retime(&mut self, factor: impl Fn(Symbol) -> f64) -> (u64, f64) {
+        if self.is_events {
+            return (self.events.retime(|_| 1.0).round() as u64, self.events.retime(factor));
         }
-        self.retimer.retime(&self.tree, self.paths.placed(), factor)
+        if self.method.rule != Rule::Last {
+            self.paths.place(&self.tree, self.method.skew);
+        }
+        let length = self.tree.nodes().first().map_or(0, |root| root.length());
+        (length, self.retimer.retime(&self.tree, self.paths.placed(), factor))
     }
 }
 

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::failure::Failure;
 
 mod convert;
+mod critical_path;
 mod evaluate;
 mod inspect;
 mod receive;
@@ -36,6 +37,8 @@ enum Command {
     Evaluate(evaluate::Evaluate),
     /// Find a sampler's parameters for a recording, and write the file that a service loads.
     Tune(tune::Tune),
+    /// Show which functions the latency of requests is made of.
+    CriticalPath(critical_path::CriticalPath),
     /// Write a recording in another format.
     Convert(convert::Convert),
     /// Record traces: take OTLP from any service, and write it to files.
@@ -51,6 +54,7 @@ impl Args {
             Command::Inspect(args) => inspect::run(args, stop),
             Command::Evaluate(args) => evaluate::run(args, stop),
             Command::Tune(args) => tune::run(args, stop),
+            Command::CriticalPath(args) => critical_path::run(args, stop),
             Command::Convert(args) => convert::run(args, stop),
             Command::Receive(args) => receive::run(args, stop),
             Command::Send(args) => send::run(args, stop),

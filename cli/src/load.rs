@@ -70,10 +70,14 @@ struct ProblemCount {
 
 /// Reads a workload. `labels` are attributes that keys will be made of.
 pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Result<Loaded, Failure> {
+    load_keeping(args, Keep { labels: labels.to_vec(), ..Keep::default() }, stop)
+}
+
+/// Reads a workload, and keeps this of its spans beside their places, times and names.
+pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: &AtomicBool) -> Result<Loaded, Failure> {
     once(&args.paths)?;
     let folding = RefCell::new(NameFolding::new(args.fold));
     let progress = reading_progress(&args.paths);
-    let keep = Keep { labels: labels.to_vec(), ..Keep::default() };
     let mut intake = Intake::new(keep)
         .examples(EXAMPLES)
         .stop_when(|| stop.load(Ordering::Relaxed))

@@ -1,0 +1,60 @@
+//! Path kinds: traces of one kind wait for the same functions.
+//!
+//! The kind of a trace is the set of functions that have at least 5 % of its critical time. It tells traces apart that
+//! have the same call tree but wait for different parts of it.
+
+use std::collections::HashMap;
+
+use astracer_recording::intern::Symbol;
+use astracer_recording::recording::Recording;
+
+use crate::traced::{Analyser, Method, Traced};
+
+/// The part of a trace's critical time from which a function is in its kind: one in so many.
+const PART: u128 = 20;
+
+/// The kinds of a recording's traces.
+#[derive(Clone, Debug, Default)]
+pub struct PathKinds {
+    of_traces: Vec<u32>,
+    kinds: HashMap<Box<[Symbol]>, u32>,
+    times: HashMap<Symbol, u128>,
+}
+
+impl PathKinds {
+    /// Finds the kind of each trace; `None` if `stop` says so. It is asked before each trace.
+    pub fn of(recording: &Recording, method: Method, stop: impl Fn() -> bool) -> Option<Self> {
+        let (mut kinds, mut analyser) = (Self::default(), Analyser::new(method));
+        for trace in recording.traces() {
+            if stop() {
+                return None;
+            }
+            let kind = kinds.kind(&analyser.trace(recording, trace));
+            kinds.of_traces.push(kind);
+        }
+        Some(kinds)
+    }
+
+    fn kind(&mut self, traced: &Traced<'_>) -> u32 {
+        self.times.clear();
+        for segment in &traced.path.segments {
+            *self.times.entry(traced.name(segment.node)).or_default() += u128::from(segment.length());
+        }
+        let all = u128::from(traced.path.length());
+        let mut functions: Vec<Symbol> =
+            self.times.iter().filter(|&(_, &ns)| ns * PART >= all).map(|(&name, _)| name).collect();
+        functions.sort_unstable();
+        let next = self.kinds.len() as u32;
+        *self.kinds.entry(functions.into()).or_insert(next)
+    }
+
+    /// The kind of each trace, in the order of the recording: numbers from 0 in order of first use.
+    pub fn of_traces(&self) -> &[u32] {
+        &self.of_traces
+    }
+
+    /// The number of different kinds.
+    pub fn count(&self) -> usize {
+        self.kinds.len()
+    }
+}

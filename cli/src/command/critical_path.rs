@@ -1,0 +1,402 @@
+//! `astracer critical-path`: the functions that the latency of requests is made of.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use astracer_analysis::{
+    Analyser, By, Difference, Lanes, Method, Profile, Profiler, Retiming, Rule, Skew, Speedup, compare,
+    folded, page, segments, weight,
+};
+use astracer_model::TraceId;
+use astracer_recording::intern::Symbol;
+use astracer_recording::recording::{Keep, Recording, TraceView};
+use clap::{Args as ClapArgs, ValueEnum};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::load::{self, Input, Loaded};
+use crate::output::{self, count, escaped, measure, named};
+use crate::outputs::{Output, Outputs};
+use crate::source::Source;
+
+mod render;
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer critical-path run.tar.xz                     functions by critical time
+  astracer critical-path run.tar.xz --by path --top 10
+  astracer critical-path today/ --compare yesterday/    largest differences first
+  astracer critical-path run.tar.xz --trace 8b9c21fd    one trace with its path
+  astracer critical-path run.tar.xz --speedup 'SELECT=0.5'
+  astracer critical-path kept/ --weights --html path.html
+  astracer critical-path run.tar.xz --folded path.folded && flamegraph.pl path.folded
+
+The definitions, with an example worked by hand: docs/critical-path.md.";
+
+/// Traces of one drawing have at most this many rows in the terminal.
+const LANES_MAX: usize = 60;
+/// And in a page or in JSON.
+const PAGE_LANES_MAX: usize = 500;
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CriticalPath {
+    #[command(flatten)]
+    pub(crate) source: Source,
+
+    /// Only traces whose root span has this name (with ids folded, as the tables show it).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) root: Option<String>,
+
+    /// Sum up critical time by function, by service, or by path of calls.
+    #[arg(long, value_enum, default_value_t = Grouped::Function)]
+    pub(crate) by: Grouped,
+
+    /// The rule by which a path is found: last (the child that finished last; event graphs by their edges), jaeger and
+    /// crisp (as those tools), events (the latest parent, as X-Trace's tool).
+    #[arg(long, value_name = "RULE", default_value = "last")]
+    pub(crate) rule: Rule,
+
+    /// Spans that another machine's clock put outside of their parents: shift them inside, or clip them (rule last).
+    #[arg(long, value_enum, default_value_t = Clocks::Shift)]
+    pub(crate) skew: Clocks,
+
+    /// Show the latency if this function took FACTOR times as long; may be given several times.
+    #[arg(long, value_name = "NAME=FACTOR", value_parser = speedup)]
+    pub(crate) speedup: Vec<(String, f64)>,
+
+    /// Show what differs from another recording, the largest difference for each trace first.
+    #[arg(long, value_name = "RECORDING")]
+    pub(crate) compare: Option<PathBuf>,
+
+    /// Percentiles of each row's time over the traces on whose path it lies.
+    #[arg(long, value_name = "LIST", default_value = "50,95,99", value_delimiter = ',', value_parser = percentile)]
+    pub(crate) percentiles: Vec<f64>,
+
+    /// Draw one trace with its path, instead of the table.
+    #[arg(long, value_name = "ID", value_parser = trace_id)]
+    pub(crate) trace: Option<TraceId>,
+
+    /// Show only the first N rows of each table; 0 shows all.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) top: usize,
+
+    /// Let each trace count for as many as its threshold (`ot=th` in the tracestate) says it stands for.
+    #[arg(long)]
+    pub(crate) weights: bool,
+
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Write the path of each trace to FILE, one JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) segments: Option<PathBuf>,
+
+    /// Write critical time by path of calls to FILE, as flame graph tools read it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) folded: Option<PathBuf>,
+
+    /// Write a page to FILE: flame graph, table, the slowest trace with its path, the comparison.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// The values of `--by`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Grouped {
+    /// The name of the operation.
+    Function,
+    /// The service.
+    Service,
+    /// The names from the root down to the operation.
+    Path,
+}
+
+impl Grouped {
+    fn by(self) -> By {
+        match self {
+            Self::Function => By::Function,
+            Self::Service => By::Service,
+            Self::Path => By::Path,
+        }
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Function => "function",
+            Self::Service => "service",
+            Self::Path => "path",
+        }
+    }
+}
+
+/// The values of `--skew`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Clocks {
+    /// Move spans inside.
+    Shift,
+    /// Cut off what is outside.
+    Clip,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    input: &'a Input,
+    rule: &'static str,
+    percentiles: &'a [f64],
+    #[serde(flatten)]
+    profile: &'a Profile,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speedup: Option<&'a Speedup>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compared_with: Option<&'a Input>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    differences: Option<&'a [Difference]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a Lanes>,
+}
+
+/// What one pass over a recording found.
+struct Found {
+    profile: Profile,
+    by_path: Option<Profile>,
+    speedup: Option<Speedup>,
+    /// The trace that was asked for, else the one with the longest path if a page is to be written.
+    lanes: Option<Lanes>,
+}
+
+pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure> {
+    let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.compare));
+    let mut file =
+        |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
+    let segments = file("--segments", &args.segments)?;
+    let folded_file = file("--folded", &args.folded)?;
+    let html = file("--html", &args.html)?;
+    if let Some(other) = &args.compare {
+        load::try_to_read(other, &args.source.reading, stop)?;
+    }
+    let loaded = load::load_keeping(&args.source, keep(args), stop)?;
+    let found =
+        analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
+    let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
+    let differences = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
+    if let (Some(file), Some(by_path)) = (&folded_file, &found.by_path) {
+        file.write(&folded(by_path))?;
+    }
+    if let (Some(file), Some(by_path)) = (&html, &found.by_path) {
+        file.write(&page::page(&page::Report {
+            title: &loaded.input.paths().join(", "),
+            rule: args.rule.name(),
+            percentiles: &args.percentiles,
+            profile: &found.profile,
+            by_path,
+            lanes: found.lanes.as_ref(),
+            speedup: found.speedup.as_ref(),
+            compared: compared.as_ref().map(|(other, _)| other.paths().join(", ")).as_deref(),
+            differences: differences.as_deref().unwrap_or_default(),
+        }))?;
+    }
+    let written = [&segments, &folded_file, &html].into_iter().flatten();
+    let written: String = written.map(|file| format!("wrote {}\n", output::shown(file.path()))).collect();
+    if args.json {
+        return output::print_json(&Report {
+            input: &loaded.input,
+            rule: args.rule.name(),
+            percentiles: &args.percentiles,
+            profile: &found.profile,
+            speedup: found.speedup.as_ref(),
+            compared_with: compared.as_ref().map(|(other, _)| other),
+            differences: differences.as_deref(),
+            trace: found.lanes.as_ref().filter(|_| args.trace.is_some()),
+        });
+    }
+    let mut text = loaded.input.heading();
+    text.push_str(&render::head(args, &found.profile));
+    match (&args.trace, &found.lanes) {
+        (Some(_), Some(lanes)) => text.push_str(&render::lanes(lanes)),
+        _ => text.push_str(&render::table(args, &found.profile)),
+    }
+    if let Some(speedup) = &found.speedup {
+        text.push_str(&render::speedup(args, speedup));
+    }
+    if let (Some(differences), Some((other, _))) = (&differences, &compared) {
+        text.push_str(&render::differences(args, other, differences));
+    }
+    text.push_str(&render::notes(args, &found.profile));
+    text.push_str(&loaded.input.footing());
+    text.push_str(&written);
+    output::print(&text)
+}
+
+/// What to keep of spans beside their place in the tree.
+fn keep(args: &CriticalPath) -> Keep {
+    // CRISP does not clip an only child on another host. Recorders name hosts by either attribute.
+    let labels = match args.rule {
+        Rule::Crisp => vec!["hostname".to_owned(), "host.name".to_owned()],
+        _ => Vec::new(),
+    };
+    Keep { labels, trace_states: args.weights, ..Keep::default() }
+}
+
+fn method(args: &CriticalPath) -> Method {
+    let skew = match args.skew {
+        Clocks::Shift => Skew::Shift,
+        Clocks::Clip => Skew::Clip,
+    };
+    Method { rule: args.rule, skew }
+}
+
+/// The traces to look at: those of a root, or the one of an id.
+fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<TraceView<'r>>, Failure> {
+    let root = args.root.as_ref().map(|name| {
+        recording.names().find(name).ok_or_else(|| {
+            Failure::Job(format!("no span is named '{}'; inspect shows the names of roots", escaped(name)))
+        })
+    });
+    let root = root.transpose()?;
+    let is_selected = |trace: &TraceView<'_>| {
+        root.is_none_or(|root| trace.root().name_symbol() == root)
+            && args.trace.is_none_or(|id| trace.id() == id)
+    };
+    let traces: Vec<_> = recording.traces().filter(is_selected).collect();
+    if traces.is_empty() {
+        let what = match (args.trace, &args.root) {
+            (Some(id), _) => {
+                format!("no trace has the id {}; --segments writes all ids", segments::trace_id(id))
+            }
+            (None, Some(name)) => {
+                format!("no trace has a root named '{}'; inspect shows the names of roots", escaped(name))
+            }
+            (None, None) => "no traces".to_owned(),
+        };
+        return Err(Failure::Job(what));
+    }
+    Ok(traces)
+}
+
+/// One pass over the traces.
+fn analyse(
+    args: &CriticalPath,
+    recording: &Recording,
+    segments_file: Option<&Output>,
+    by_path: bool,
+    stop: &AtomicBool,
+) -> Result<Found, Failure> {
+    let traces = selected(args, recording)?;
+    let mut profiler = Profiler::new(recording, args.by.by());
+    let mut path_profiler = (by_path && args.by != Grouped::Path).then(|| Profiler::new(recording, By::Path));
+    let mut retiming =
+        (!args.speedup.is_empty()).then(|| factors(args, recording)).transpose()?.map(Retiming::new);
+    let mut analyser = Analyser::new(method(args));
+    let mut longest: Option<(u64, TraceView<'_>)> = None;
+    let open = segments_file.map(Output::open).transpose()?;
+    let mut writer = open.as_ref().map(|open| open.writer().map(BufWriter::new)).transpose()?;
+    for trace in traces {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
+        let traced = analyser.trace(recording, trace);
+        profiler.add(&traced, weight);
+        if let Some(profiler) = &mut path_profiler {
+            profiler.add(&traced, weight);
+        }
+        if longest.is_none_or(|(length, _)| traced.path.length() > length) {
+            longest = Some((traced.path.length(), trace));
+        }
+        if let (Some(writer), Some(file)) = (&mut writer, segments_file) {
+            segments::write(writer, &traced).map_err(|error| file.failure(&error))?;
+        }
+        if let Some(retiming) = &mut retiming {
+            retiming.add(&mut analyser, weight);
+        }
+    }
+    if let (Some(mut writer), Some(open), Some(file)) = (writer, open, segments_file) {
+        writer.flush().map_err(|error| file.failure(&error))?;
+        drop(writer);
+        open.complete()?;
+    }
+    let lanes_max = if args.json || args.html.is_some() { PAGE_LANES_MAX } else { LANES_MAX };
+    let drawn = longest.filter(|_| args.trace.is_some() || args.html.is_some());
+    let lanes = drawn.map(|(_, trace)| Lanes::new(recording, &analyser.trace(recording, trace), lanes_max));
+    let profile = profiler.finish(&args.percentiles);
+    let path_profile = path_profiler.map(|profiler| profiler.finish(&args.percentiles));
+    Ok(Found {
+        by_path: path_profile.or_else(|| by_path.then(|| profile.clone())),
+        profile,
+        speedup: retiming.map(|retiming| retiming.finish(&args.percentiles)),
+        lanes,
+    })
+}
+
+/// The factors of `--speedup` by function.
+fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol, f64>, Failure> {
+    let factor = |(name, factor): &(String, f64)| match recording.names().find(name) {
+        Some(symbol) => Ok((symbol, *factor)),
+        None => Err(Failure::Job(format!(
+            "--speedup: no function is named '{}'; inspect shows the names",
+            escaped(name)
+        ))),
+    };
+    args.speedup.iter().map(factor).collect()
+}
+
+/// The other recording's profile.
+fn compared(args: &CriticalPath, other: &PathBuf, stop: &AtomicBool) -> Result<(Input, Profile), Failure> {
+    let source = Source { paths: vec![other.clone()], ..args.source.clone() };
+    let Loaded { recording, input } = load::load_keeping(&source, keep(args), stop)?;
+    let mut profiler = Profiler::new(&recording, args.by.by());
+    let mut analyser = Analyser::new(method(args));
+    let root = args.root.as_ref().map(|name| recording.names().find(name));
+    for trace in
+        recording.traces().filter(|trace| root.is_none_or(|root| root == Some(trace.root().name_symbol())))
+    {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
+        profiler.add(&analyser.trace(&recording, trace), weight);
+    }
+    Ok((input, profiler.finish(&args.percentiles)))
+}
+
+/// Reads "NAME=FACTOR"; the name may hold "=" itself.
+fn speedup(text: &str) -> Result<(String, f64), String> {
+    let wrong =
+        || format!("'{}' is not NAME=FACTOR with a factor of at least 0, as in read=0.5", escaped(text));
+    let (name, factor) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let factor = factor.trim().parse::<f64>().ok().filter(|factor| *factor >= 0.0 && *factor <= FACTOR_MAX);
+    Ok((name.to_owned(), factor.ok_or_else(wrong)?))
+}
+
+/// Above this a factor is a slip of the hand, and sums of lengths become infinite.
+const FACTOR_MAX: f64 = 1e6;
+
+fn percentile(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse::<f64>().ok().filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| format!("'{}' is not a percentile from 0 to 100", escaped(text)))
+}
+
+fn trace_id(text: &str) -> Result<TraceId, String> {
+    TraceId::from_hex(text)
+        .ok_or_else(|| format!("'{}' is not a trace id of up to 32 hexadecimal digits", escaped(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speedups_name_a_function_and_a_factor() {
+        assert_eq!(speedup("read=0.5"), Ok(("read".to_owned(), 0.5)));
+        assert_eq!(speedup("GET /?a=b=2"), Ok(("GET /?a=b".to_owned(), 2.0)));
+        assert_eq!(speedup("=0"), Ok((String::new(), 0.0)));
+        for wrong in ["", "read", "read=", "read=-1", "read=nan", "read=inf", "read=1e300"] {
+            assert!(speedup(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What `astracer critical-path` prints.
+
+use super::*;
+
+/// The bars of a drawing have this many columns.
+const BAR: usize = 36;
+/// Names of a drawing are cut to this many columns.
+const NAME: usize = 30;
+
+/// The line above the tables.
+pub(super) fn head(args: &CriticalPath, profile: &Profile) -> String {
+    let mut text = output::plural(profile.traces, "trace");
+    if args.weights {
+        let _ = write!(text, " for {}", measure(profile.weight));
+    }
+    if let Some(root) = &args.root {
+        let _ = write!(text, " of {}", escaped(named(root)));
+    }
+    let _ = write!(text, ", critical time {} ms", measure(profile.total_ms));
+    let _ = write!(text, "; a trace takes {} ms", measure(profile.length.mean_ms));
+    for (percent, ms) in args.percentiles.iter().zip(&profile.length.percentiles_ms) {
+        let _ = write!(text, ", p{percent} {}", measure(*ms));
+    }
+    text + "\n\n"
+}
+
+/// Functions, services or paths by critical time.
+pub(super) fn table(args: &CriticalPath, profile: &Profile) -> String {
+    let shown = if args.top == 0 { profile.rows.len() } else { args.top.min(profile.rows.len()) };
+    let percentiles: Vec<String> = args.percentiles.iter().map(|percent| format!("p{percent}")).collect();
+    let mut header = vec![args.by.noun(), "share", "traces", "mean ms"];
+    header.extend(percentiles.iter().map(String::as_str));
+    header.extend(["drag", "slack"]);
+    let optional = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), measure);
+    let rows = profile.rows[..shown].iter().map(|row| {
+        let mut cells = vec![
+            joined(&row.name),
+            format!("{:.2}%", row.share * 100.0),
+            if args.weights { measure(row.traces) } else { count(row.traces.round() as u64) },
+            measure(row.time.mean_ms),
+        ];
+        cells.extend(row.time.percentiles_ms.iter().copied().map(measure));
+        cells.extend([optional(row.drag_ms), optional(row.slack_ms)]);
+        cells
+    });
+    let mut text = output::table(&header, rows);
+    let rest = &profile.rows[shown..];
+    if !rest.is_empty() {
+        let share: f64 = rest.iter().map(|row| row.share).sum();
+        let more = output::plural(rest.len() as u64, args.by.noun());
+        let _ = writeln!(
+            text,
+            "... and {more} with {:.2}% of the critical time; --top 0 shows all",
+            share * 100.0
+        );
+    }
+    text
+}
+
+/// The latency with the factors of `--speedup`.
+pub(super) fn speedup(args: &CriticalPath, speedup: &Speedup) -> String {
+    let names: Vec<_> =
+        args.speedup.iter().map(|(name, factor)| format!("{} = {factor}", escaped(named(name)))).collect();
+    let mut text = format!("latency with {}:\n", names.join(", "));
+    let change = |before: f64, after: f64| match before {
+        0.0 => "-".to_owned(),
+        _ => format!("{:+.1}%", (after / before - 1.0) * 100.0),
+    };
+    let mut rows = vec![("mean".to_owned(), speedup.before.mean_ms, speedup.after.mean_ms)];
+    let percentiles = speedup.before.percentiles_ms.iter().zip(&speedup.after.percentiles_ms);
+    for (percent, (before, after)) in args.percentiles.iter().zip(percentiles) {
+        rows.push((format!("p{percent}"), *before, *after));
+    }
+    let rows = rows
+        .into_iter()
+        .map(|(name, before, after)| vec![name, measure(before), measure(after), change(before, after)]);
+    text.push_str(&output::table(&["of traces", "now ms", "then ms", "change"], rows));
+    text
+}
+
+/// The differences from another recording.
+pub(super) fn differences(args: &CriticalPath, other: &Input, differences: &[Difference]) -> String {
+    let shown = if args.top == 0 { differences.len() } else { args.top.min(differences.len()) };
+    let mut text = format!("compared with {}, critical time of a trace:\n", other.paths().join(", "));
+    let rows = differences[..shown].iter().map(|row| {
+        vec![
+            joined(&row.name),
+            measure(row.before_ms),
+            measure(row.after_ms),
+            format!("{}{}", if row.difference_ms > 0.0 { "+" } else { "" }, measure(row.difference_ms)),
+            format!("{:.2}%", row.share_before * 100.0),
+            format!("{:.2}%", row.share_after * 100.0),
+        ]
+    });
+    let header = [args.by.noun(), "there ms", "here ms", "change", "share there", "share here"];
+    text.push_str(&output::table(&header, rows));
+    text
+}
+
+/// One trace, a line for each span: `=` is its time, `#` its time on the path.
+pub(super) fn lanes(lanes: &Lanes) -> String {
+    let length = (lanes.end_ns - lanes.start_ns).max(1);
+    let column = |ns: u64| {
+        let offset = u128::from(ns.clamp(lanes.start_ns, lanes.end_ns) - lanes.start_ns);
+        ((offset * BAR as u128) / u128::from(length)) as usize
+    };
+    let mut text = format!(
+        "{:NAME$} {:>9} {:>9}  one column is {} ms\n",
+        "span",
+        "ms",
+        "on path",
+        measure(length as f64 / BAR as f64 / 1e6)
+    );
+    for lane in &lanes.lanes {
+        let mut bar = [b' '; BAR];
+        let mut fill = |from: u64, to: u64, mark: u8| {
+            let from = column(from).min(BAR - 1);
+            bar[from..column(to).max(from + 1)].fill(mark);
+        };
+        fill(lane.start_ns, lane.end_ns, b'=');
+        lane.critical.iter().for_each(|&(from, to)| fill(from, to, b'#'));
+        // Deep spans keep room for their names.
+        let indent = (lane.depth as usize).min(NAME / 2);
+        let name: String =
+            format!("{:indent$}{}", "", escaped(named(&lane.name))).chars().take(NAME).collect();
+        let _ = writeln!(
+            text,
+            "{name:NAME$} {:>9} {:>9}  {}",
+            measure((lane.end_ns - lane.start_ns) as f64 / 1e6),
+            if lane.critical.is_empty() { "-".to_owned() } else { measure(lane.critical_ns as f64 / 1e6) },
+            String::from_utf8_lossy(&bar).trim_end(),
+        );
+    }
+    if lanes.left_out > 0 {
+        let _ = writeln!(
+            text,
+            "... and {}, which are shorter; --json has more",
+            output::plural(lanes.left_out, "span")
+        );
+    }
+    text + "\n"
+}
+
+/// How far the result depends on clocks, and what else there is to know.
+pub(super) fn notes(args: &CriticalPath, profile: &Profile) -> String {
+    let fitting = &profile.fitting;
+    let mut text = String::new();
+    let part = |ms: f64| if profile.total_ms > 0.0 { ms / profile.total_ms * 100.0 } else { 0.0 };
+    if fitting.traces > 0 {
+        let _ = writeln!(
+            text,
+            "in {} of {} a span lies outside of its parent:",
+            output::plural(fitting.traces, "trace"),
+            count(profile.traces)
+        );
+    }
+    if fitting.shifted_spans > 0 {
+        let _ = writeln!(
+            text,
+            "  {} of other services shifted inside; they and those below them have {:.2}% of the critical time",
+            output::plural(fitting.shifted_spans, "span"),
+            part(fitting.shifted_ms)
+        );
+    }
+    if fitting.clipped_spans > 0 {
+        let clipped = output::plural(fitting.clipped_spans, "span");
+        let _ = writeln!(text, "  {clipped} clipped by {} ms", measure(fitting.clipped_ms));
+    }
+    if fitting.dropped_spans > 0 {
+        let dropped = output::plural(fitting.dropped_spans, "span");
+        let _ = writeln!(text, "  {dropped} of {} ms left out", measure(fitting.dropped_ms));
+    }
+    if fitting.unreached_spans > 0 {
+        let unreached = output::plural(fitting.unreached_spans, "span");
+        let _ = writeln!(text, "not below the root of their trace, so not looked at: {unreached}");
+    }
+    if fitting.missing_edges > 0 {
+        let missing = output::plural(fitting.missing_edges, "edge");
+        let _ = writeln!(
+            text,
+            "left out: {missing} that close a cycle, or come from events that are not recorded"
+        );
+    }
+    if args.weights && profile.unweighted > 0 {
+        let unweighted = output::plural(profile.unweighted, "trace");
+        let _ = writeln!(text, "without a weight (ot=th), so counted once: {unweighted}");
+    }
+    text
+}
+
+/// A row's name: of a path of calls, the names with `>` between.
+fn joined(name: &[String]) -> String {
+    name.iter().map(|name| named(name)).collect::<Vec<_>>().join(" > ")
+}
