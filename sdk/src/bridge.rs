@@ -8,8 +8,8 @@
 //! ```text
 //! span.set_parent(..) -> stock trait -> Adapter::span_data(id) -> a span in a private registry, with stock data
 //!                             |                                    built for just this call
-//!                             +-- changes the data --> the look-up's result is dropped -> Teller: what was changed
-//!                                                                                         goes to our record
+//!                             +-- changes the data --> the look-up's result is dropped -> RecordTracer: the changes go
+//!                                                                                         to our record
 //! ```
 //!
 //! Each call is complete in itself: nothing of the stock layer's lives longer, so there is one state of a span, ours,
@@ -18,6 +18,7 @@
 
 use std::any::TypeId;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -37,13 +38,16 @@ use tracing_subscriber::layer::{Context as LayerContext, Layered, SubscriberExt 
 use tracing_subscriber::registry::{Extensions, ExtensionsMut, LookupSpan, SpanData};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::layer::{Core, EventTime, LiveSpan, View};
+use crate::core::{Core, LiveSpan, View};
+use crate::layer::Scope;
+use crate::record::EventTime;
+use crate::settings::ContextMode;
 
-/// What the layer holds to answer the stock trait.
+/// The layer's means to answer the stock trait.
 pub(crate) struct Bridge {
     adapter: Adapter,
     /// Never sees a span: the stock trait finds its functions through it, and its tracer when a context is asked for.
-    asked: OpenTelemetryLayer<Adapter, Teller>,
+    asked: OpenTelemetryLayer<Adapter, RecordTracer>,
 }
 
 impl fmt::Debug for Bridge {
@@ -54,8 +58,8 @@ impl fmt::Debug for Bridge {
 
 impl Bridge {
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        let asked = OpenTelemetryLayer::new(Teller { core: core.clone(), decides: true });
-        let stock = OpenTelemetryLayer::new(Teller { core: core.clone(), decides: false })
+        let asked = OpenTelemetryLayer::new(RecordTracer { core: core.clone(), decides: true });
+        let stock = OpenTelemetryLayer::new(RecordTracer { core: core.clone(), decides: false })
             .with_location(false)
             .with_threads(false)
             .with_target(false)
@@ -73,7 +77,7 @@ impl Bridge {
         *self.adapter.dispatch.lock().unwrap_or_else(PoisonError::into_inner) = dispatch.downgrade();
     }
 
-    /// What the layer does not know itself, and is asked for by its type.
+    /// Answers for types that the layer itself does not know.
     pub(crate) fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Adapter>() {
             return Some((&raw const self.adapter).cast());
@@ -101,7 +105,8 @@ impl<'a> LookupSpan<'a> for Adapter {
     fn span_data(&'a self, id: &Id) -> Option<Asked<'a>> {
         let dispatch = self.dispatch.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         let dispatch = dispatch.unwrap_or_else(Dispatch::none);
-        let (around, decided) = match self.core.view(id, &dispatch) {
+        let registry = dispatch.downcast_ref::<Registry>();
+        let (around, decided) = match self.core.view(id, || registry?.span(id).map(Scope)) {
             View::Undecided(base) => (base.with_remote_span_context(untouched(id)), false),
             View::Decided(context) => (context, true),
         };
@@ -112,7 +117,9 @@ impl<'a> LookupSpan<'a> for Adapter {
         }
         drop(guard);
         let registry = self.stock.downcast_ref::<Registry>()?;
-        Some(Asked { data: registry.span_data(&made)?, stock: &self.stock, decided })
+        let data = registry.span_data(&made)?;
+        CALLS.set(CALLS.get() + 1);
+        Some(Asked { data, stock: &self.stock, decided })
     }
 }
 
@@ -154,17 +161,18 @@ impl Drop for Asked<'_> {
             start(self.stock, &id);
         }
         self.stock.try_close(id);
+        CALLS.set(CALLS.get().saturating_sub(1));
     }
 }
 
-/// Has the stock layer start a span: it gives the builder, or what became of it, to its tracer, the [`Teller`]. If it
+/// Has the stock layer start a span: it gives the builder, or what became of it, to its tracer, the [`RecordTracer`]. If it
 /// has started already, nothing happens.
 fn start(stock: &Layered<Quiet, Registry>, id: &Id) {
     stock.record_follows_from(id, id);
 }
 
 /// A stock layer that builds and starts, and never ends a span: what it ends would be ours.
-struct Quiet(OpenTelemetryLayer<Registry, Teller>);
+struct Quiet(OpenTelemetryLayer<Registry, RecordTracer>);
 
 impl Layer<Registry> for Quiet {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, Registry>) {
@@ -181,13 +189,13 @@ impl Layer<Registry> for Quiet {
 
 /// The tracer to which the stock layer gives what it built.
 #[derive(Clone, Debug)]
-struct Teller {
+struct RecordTracer {
     core: Arc<Core>,
     /// Whether a span that is built is asked for its context, and so to be decided about.
     decides: bool,
 }
 
-impl Tracer for Teller {
+impl Tracer for RecordTracer {
     type Span = Shown;
 
     fn build_with_context(&self, mut builder: SpanBuilder, parent: &Context) -> Shown {
@@ -206,28 +214,45 @@ impl Tracer for Teller {
         }
         let (links, events) = (builder.links.unwrap_or_default(), builder.events.unwrap_or_default());
         if !(attributes.is_empty() && links.is_empty() && events.is_empty()) {
-            core.change(&id, |open| {
-                attributes.into_iter().for_each(|attribute| open.set_attribute(attribute));
-                links.into_iter().for_each(|link| open.add_link(link.span_context, link.attributes));
+            core.change(&id, |body, limits| {
+                attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
+                links.into_iter().for_each(|link| body.add_link(link.span_context, link.attributes, limits));
                 for event in events {
-                    open.add_event(event.name, EventTime::Date(event.timestamp), event.attributes);
+                    let time = EventTime::Date(event.timestamp);
+                    body.add_event(event.name, time, event.attributes, limits);
                 }
             });
         }
         match core.live_span(&id) {
-            Some(live) => Shown::Live(live),
+            Some(span) => Shown::Live { span, after_call: core.settings().context == ContextMode::Recording },
             None => Shown::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
         }
     }
 }
 
+thread_local! {
+    /// The number of calls of the stock trait that this thread is inside of.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+}
+
 /// A span of ours as the stock layer holds it.
 #[derive(Debug)]
 enum Shown {
-    /// One that is recorded, or may come to be.
-    Live(LiveSpan),
+    /// One that is recorded, or may come to be. Contexts that outlive the call of the trait record only if the mode says
+    /// so.
+    Live { span: LiveSpan, after_call: bool },
     /// A dropped one.
     Ids(SpanContext),
+}
+
+impl Shown {
+    /// The span, if it may be written to.
+    fn live(&mut self) -> Option<&mut LiveSpan> {
+        match self {
+            Shown::Live { span, after_call } if *after_call || CALLS.get() > 0 => Some(span),
+            _ => None,
+        }
+    }
 }
 
 impl Span for Shown {
@@ -237,48 +262,48 @@ impl Span for Shown {
         timestamp: SystemTime,
         attributes: Vec<KeyValue>,
     ) {
-        if let Shown::Live(span) = self {
+        if let Some(span) = self.live() {
             span.add_event_with_timestamp(name, timestamp, attributes);
         }
     }
 
     fn span_context(&self) -> &SpanContext {
         match self {
-            Shown::Live(span) => span.span_context(),
+            Shown::Live { span, .. } => span.span_context(),
             Shown::Ids(ids) => ids,
         }
     }
 
     fn is_recording(&self) -> bool {
-        matches!(self, Shown::Live(span) if span.is_recording())
+        matches!(self, Shown::Live { span, after_call } if (*after_call || CALLS.get() > 0) && span.is_recording())
     }
 
     fn set_attribute(&mut self, attribute: KeyValue) {
-        if let Shown::Live(span) = self {
+        if let Some(span) = self.live() {
             span.set_attribute(attribute);
         }
     }
 
     fn set_status(&mut self, status: Status) {
-        if let Shown::Live(span) = self {
+        if let Some(span) = self.live() {
             span.set_status(status);
         }
     }
 
     fn update_name<T: Into<Cow<'static, str>>>(&mut self, name: T) {
-        if let Shown::Live(span) = self {
+        if let Some(span) = self.live() {
             span.update_name(name);
         }
     }
 
     fn add_link(&mut self, to: SpanContext, attributes: Vec<KeyValue>) {
-        if let Shown::Live(span) = self {
+        if let Some(span) = self.live() {
             span.add_link(to, attributes);
         }
     }
 
     fn end_with_timestamp(&mut self, timestamp: SystemTime) {
-        if let Shown::Live(span) = self {
+        if let Some(span) = self.live() {
             span.end_with_timestamp(timestamp);
         }
     }

@@ -1,4 +1,4 @@
-//! The builder: from settings to a layer, a sampler and a handle.
+//! The builder of a layer, a sampler and a handle.
 
 use std::fmt;
 use std::io;
@@ -13,19 +13,19 @@ use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
 use crate::clock::Clock;
 use crate::config::{Fault, OnFault};
+use crate::core::{Core, Shared};
 use crate::decider::{Decider, ParentDecision};
+use crate::export::{Converter, Export, Queue, Worker};
 use crate::handle::Handle;
-use crate::ids::RandomIds;
+use crate::ids::Ids;
 use crate::key::Key;
-use crate::layer::{AstracerLayer, Converter, Core};
+use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
-use crate::queue::Queue;
-use crate::sampler::{AstracerSampler, Judge};
+use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits};
 use crate::stats::Counters;
-use crate::worker::{Export, Worker};
 
-/// What a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They share one judge.
+/// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They share one decider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Astracer {
@@ -45,14 +45,14 @@ impl Astracer {
         Builder::default()
     }
 
-    /// The propagator, for `opentelemetry::global::set_text_map_propagator` and for middleware; one that does nothing if
-    /// switched off.
+    /// The propagator, for `opentelemetry::global::set_text_map_propagator` and for middleware. It propagates even if
+    /// recording is switched off.
     pub fn propagator(&self) -> TextMapCompositePropagator {
         Propagator::composite(&self.propagators)
     }
 }
 
-/// Settings, to become an [`Astracer`].
+/// The settings of an [`Astracer`].
 #[must_use]
 pub struct Builder {
     enabled: bool,
@@ -64,7 +64,7 @@ pub struct Builder {
     on_fault: OnFault,
     faults: Vec<Fault>,
     clock: Option<Clock>,
-    ids: Arc<dyn IdGenerator>,
+    ids: Ids,
     resource: Option<Resource>,
     scope: InstrumentationScope,
     settings: Settings,
@@ -78,7 +78,7 @@ impl Default for Builder {
     fn default() -> Self {
         Builder {
             enabled: true,
-            // A constant that a test reads; what else could be kept is everything.
+            // A constant, which a test parses.
             sampler: DEFAULT_SAMPLER.parse().unwrap_or(Config::Always),
             sampler_limits: Limits::default(),
             key: Key::default(),
@@ -87,7 +87,7 @@ impl Default for Builder {
             on_fault: OnFault::default(),
             faults: Vec::new(),
             clock: None,
-            ids: Arc::new(RandomIds),
+            ids: Ids::default(),
             resource: None,
             scope: InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build(),
             settings: Settings::default(),
@@ -97,39 +97,38 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Which sampler decides.
+    /// The sampler; `bump:lambda=10,min=0.01,window=1s` by default.
     pub fn with_sampler(mut self, sampler: Config) -> Self {
         self.sampler = sampler;
         self
     }
 
-    /// How much the sampler may remember.
+    /// Limits on the memory of the sampler.
     pub fn with_sampler_limits(mut self, limits: Limits) -> Self {
         self.sampler_limits = limits;
         self
     }
 
-    /// Whether a remote parent's decision is respected; it is by default.
+    /// Whether the decision of a parent in another process holds; it does by default.
     pub fn with_parent_decision(mut self, parents: ParentDecision) -> Self {
         self.parents = parents;
         self
     }
 
-    /// How context travels from process to process; W3C Trace Context and Baggage if it is not given. It is for the
-    /// service to make it known: `opentelemetry::global::set_text_map_propagator(astracer.propagator())`.
+    /// The formats in which context travels from process to process; W3C Trace Context and Baggage by default. The service
+    /// has to make them known: `opentelemetry::global::set_text_map_propagator(astracer.propagator())`.
     pub fn with_propagators(mut self, propagators: impl Into<Vec<Propagator>>) -> Self {
         self.propagators = propagators.into();
         self
     }
 
-    /// What is done about settings from the environment or a file that cannot be used.
+    /// The reaction to settings from the environment or a file that cannot be used; [`OnFault::Refuse`] by default.
     pub fn with_on_fault(mut self, on_fault: OnFault) -> Self {
         self.on_fault = on_fault;
         self
     }
 
-    /// The settings so far that cannot be used. Those that [`OnFault::UseDefault`] passes over are for the service to
-    /// log.
+    /// The settings so far that cannot be used. The service should log those that [`OnFault::UseDefault`] passes over.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
@@ -146,149 +145,170 @@ impl Builder {
         self.settings.limits
     }
 
-    /// What local roots are counted by.
+    /// The key by which local roots are counted; the template of the name by default.
     pub fn with_key(mut self, key: impl Into<Key>) -> Self {
         self.key = key.into();
         self
     }
 
-    /// Where kept traces go: any exporter of `opentelemetry_sdk`. It is called on a thread of ours, without an
-    /// asynchronous runtime. Without an exporter the layer does nothing; the sampler decides nevertheless.
+    /// The exporter of kept traces: any of `opentelemetry_sdk`. It is called on a thread of its own, without an
+    /// asynchronous runtime. Without an exporter the layer does nothing, and [`build`](Self::build) warns; the sampler decides
+    /// all the same.
     pub fn with_exporter(mut self, exporter: impl SpanExporter + 'static) -> Self {
         self.exporter = Some(Box::new(exporter));
         self
     }
 
-    /// What is exported with every span; if it is not given, what `Resource::builder()` finds in the environment.
+    /// The resource that is exported with every span; by default the one that `Resource::builder()` finds in the environment.
     pub fn with_resource(mut self, resource: Resource) -> Self {
         self.resource = Some(resource);
         self
     }
 
-    /// The instrumentation scope of every span; `astracer` if it is not given.
+    /// The instrumentation scope of every span; `astracer` by default.
     pub fn with_scope(mut self, scope: InstrumentationScope) -> Self {
         self.scope = scope;
         self
     }
 
     /// Whether other layers see spans below a dropped root; they do by default.
-    pub fn with_dropped_spans(mut self, presence: DroppedSpans) -> Self {
-        self.settings.presence = presence;
+    pub fn with_dropped_spans(mut self, spans: DroppedSpans) -> Self {
+        self.settings.dropped_spans = spans;
         self
     }
 
-    /// What OpenTelemetry's current context is inside of spans.
+    /// The content of OpenTelemetry's current context inside spans; the span itself by default.
     pub fn with_context_mode(mut self, mode: ContextMode) -> Self {
         self.settings.context = mode;
         self
     }
 
-    /// Limits on what a span holds.
+    /// Limits on the parts of a span.
     pub fn with_span_limits(mut self, limits: SpanLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// Whether spans and events say the file, module and line they come from; they do if this is not given.
+    /// Adds the file, module and line to spans and events; on by default.
     pub fn with_location(mut self, with: bool) -> Self {
         self.settings.extras.location = with;
         self
     }
 
-    /// Whether spans say the thread they began on; they do if this is not given.
+    /// Adds the thread that a span began on; on by default.
     pub fn with_threads(mut self, with: bool) -> Self {
         self.settings.extras.threads = with;
         self
     }
 
-    /// Whether spans say their level; they do not if this is not given. Events always do.
+    /// Adds the level to spans; off by default. Events always have it.
     pub fn with_level(mut self, with: bool) -> Self {
         self.settings.extras.level = with;
         self
     }
 
-    /// Whether spans say their target; they do if this is not given. Events always do.
+    /// Adds the target to spans; on by default. Events always have it.
     pub fn with_target(mut self, with: bool) -> Self {
         self.settings.extras.target = with;
         self
     }
 
-    /// Whether spans say for how long they were entered (`busy_ns`) and not (`idle_ns`); they do if this is not given.
-    /// Without it, entering and leaving a kept span is cheaper by a lock and a reading of the clock.
+    /// Adds the time during which a span was entered (`busy_ns`) and was not (`idle_ns`); on by default. Without it,
+    /// entering and leaving a kept span is cheaper by two atomic operations and a reading of the clock.
     pub fn with_tracked_inactivity(mut self, with: bool) -> Self {
         self.settings.extras.inactivity = with;
         self
     }
 
-    /// Whether an error in a field also sets `exception.message` and `exception.stacktrace` beside it.
+    /// Sets `exception.message` and `exception.stacktrace` beside a field that holds an error; on by default.
     pub fn with_error_fields_to_exceptions(mut self, with: bool) -> Self {
         self.settings.conventions.error_fields_to_exceptions = with;
         self
     }
 
-    /// Whether an error in a field of an event also sets them on the span.
+    /// Sets the same on the span for an error in a field of an event; on by default.
     pub fn with_error_records_to_exceptions(mut self, with: bool) -> Self {
         self.settings.conventions.error_records_to_exceptions = with;
         self
     }
 
-    /// Whether an event without a message that has a field `error` is named `exception`.
+    /// Names an event `exception` that has no message and a field `error`; on by default.
     pub fn with_error_events_to_exceptions(mut self, with: bool) -> Self {
         self.settings.conventions.error_events_to_exceptions = with;
         self
     }
 
-    /// Whether such an event gives the span's status its description.
+    /// Makes such an event the description of the span's status; on by default.
     pub fn with_error_events_to_status(mut self, with: bool) -> Self {
         self.settings.conventions.error_events_to_status = with;
         self
     }
 
-    /// How many kept traces may be open at once; 16,384 if it is not given.
+    /// The bytes of the tables of open spans; 64 MiB by default, which is room for 340,000 spans.
+    ///
+    /// The table grows when it has to, by doubling, and stays: like the registry, it is as large as the most spans that
+    /// were ever open at once. Spans for which there is no room are lost, and counted in [`Losses::open_spans`].
+    ///
+    /// [`Losses::open_spans`]: crate::Losses::open_spans
+    pub fn with_open_bytes_max(mut self, bytes: usize) -> Self {
+        self.settings.bounds.open_bytes = bytes;
+        self
+    }
+
+    /// The age after which a trace's ended spans are exported though its local root is open; 30 seconds by default. From
+    /// then on its spans are exported one by one as they end.
+    pub fn with_trace_age_max(mut self, age: Duration) -> Self {
+        self.settings.bounds.trace_age = age;
+        self
+    }
+
+    /// The number of traces whose ended spans are gathered until the local root ends; 16,384 by default. Spans of further
+    /// traces are exported one by one as they end.
     pub fn with_open_traces_max(mut self, traces: u32) -> Self {
         self.settings.bounds.open_traces = traces;
         self
     }
 
-    /// How many spans one trace may hold in this process before some leave; 1,024 if it is not given.
+    /// The number of ended spans that a trace gathers; 1,024 by default. With so many they are exported, ahead of the rest.
     pub fn with_spans_per_trace_max(mut self, spans: u32) -> Self {
         self.settings.bounds.spans_per_trace = spans.max(1);
         self
     }
 
-    /// How many bytes may wait for the exporter; 32 MiB if it is not given. Small traces gather before they are passed on
-    /// to where they wait, which takes a mebibyte or two more.
+    /// The bytes that may wait for the exporter; 32 MiB by default. Small traces gather before they count, which takes a
+    /// mebibyte or two more.
     pub fn with_queue_bytes_max(mut self, bytes: usize) -> Self {
         self.settings.bounds.queue_bytes = bytes;
         self
     }
 
-    /// After how many spans a batch is exported, whole traces; 512 if it is not given.
+    /// The number of spans with which a batch is exported; 512 by default. A trace is not divided.
     pub fn with_batch_spans(mut self, spans: usize) -> Self {
         self.settings.bounds.batch_spans = spans.max(1);
         self
     }
 
-    /// How long a trace waits for others to make a batch with; a second if it is not given.
+    /// The longest time that an ended trace waits for a batch to fill; a second by default.
     pub fn with_batch_delay(mut self, delay: Duration) -> Self {
         self.settings.bounds.batch_delay = delay;
         self
     }
 
-    /// Where trace and span ids come from; random ones if it is not given. The low 56 bits of a trace id serve as the
-    /// trace's randomness.
+    /// The source of trace and span ids; random by default. The low 56 bits of a trace id serve as the trace's randomness. If
+    /// it panics, the span gets a random id.
     pub fn with_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
-        self.ids = Arc::new(ids);
+        self.ids = Ids::Custom(Arc::new(ids));
         self
     }
 
-    /// The clock; the machine's if it is not given.
+    /// The clock; the machine's by default.
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Switches everything off: the layer, the sampler and the handle are there and do nothing.
+    /// Switches everything off or on: switched off, the layer, the sampler and the handle are there and do nothing, and the
+    /// propagators propagate.
     pub fn with_enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self
@@ -309,7 +329,8 @@ impl Builder {
                 layer: AstracerLayer::new(None),
                 sampler: AstracerSampler::new(None),
                 handle: Handle::new(None),
-                propagators: Vec::new(),
+                // "This setting has no effect on propagators" (OpenTelemetry specification, OTEL_SDK_DISABLED).
+                propagators: self.propagators,
             });
         }
         let clock = self.clock.unwrap_or_default();
@@ -319,27 +340,33 @@ impl Builder {
         let key = self.key.with_resource(&resource);
         let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone()));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
-        let judge = Judge { decider: decider.clone(), counters: counters.clone() };
+        let idle = self.settings.bounds.trace_age.clamp(IDLE_MIN, IDLE_MAX);
         let converter = Converter::new(clock, &self.settings, self.scope);
-        let core = Core::new(self.settings, decider, counters.clone(), queue.clone(), self.ids);
+        let shared = Shared::new(self.settings, decider.clone(), counters.clone(), queue.clone(), self.ids);
         let exports = self.exporter.is_some();
         if let Some(mut exporter) = self.exporter {
             exporter.set_resource(&resource);
-            let worker = Worker { queue, counters, converter, exporter };
+            let (counters, weak) = (counters.clone(), Arc::downgrade(&shared));
+            let worker = Worker { queue, counters, converter, exporter, shared: weak, idle };
             let thread = std::thread::Builder::new().name("astracer-export".to_owned());
             thread.spawn(move || worker.run()).map_err(|error| BuildError { kind: Kind::Thread(error) })?;
         } else {
+            tracing::warn!("astracer has no exporter: the layer records nothing; call `with_exporter`");
             queue.close();
             queue.ended();
         }
         Ok(Astracer {
-            layer: AstracerLayer::new(exports.then(|| core.clone())),
-            sampler: AstracerSampler::new(Some(judge)),
-            handle: Handle::new(Some(core)),
+            layer: AstracerLayer::new(exports.then(|| Core::new(shared.clone()))),
+            sampler: AstracerSampler::new(Some((decider, counters))),
+            handle: Handle::new(Some(shared)),
             propagators: self.propagators,
         })
     }
 }
+
+/// The exporter's thread looks for old traces at least, and at most, so often.
+const IDLE_MIN: Duration = Duration::from_millis(100);
+const IDLE_MAX: Duration = Duration::from_secs(60);
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -352,7 +379,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Why nothing could be built.
+/// The reason why nothing could be built.
 #[derive(Debug)]
 pub struct BuildError {
     kind: Kind,

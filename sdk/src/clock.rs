@@ -1,15 +1,17 @@
-//! Time: cheap to read on the service's threads, turned into dates on ours.
+//! Time: cheap to read on the service's threads, turned into dates on the exporter's.
 //!
-//! Spans hold raw ticks of a monotonic counter. What a tick is worth, and which date it was, is computed when a trace
-//! is exported, against the wall clock of that moment: within one trace durations and order are then those of the
-//! counter, whatever happens to the wall clock.
+//! Spans hold raw ticks of a monotonic counter. On the exporter's thread the counter is compared with the wall clock
+//! whenever the two have come apart; each comparison is kept. All spans of a trace are dated by the comparison that was
+//! valid when the trace began, whichever part of the trace they leave with: within one trace durations and order are those
+//! of the counter, whatever happens to the wall clock.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use astracer_samplers::Nanos;
 
-/// Where ticks and dates come from.
+/// The source of ticks and dates.
 #[derive(Clone, Debug)]
 pub struct Clock {
     counter: quanta::Clock,
@@ -60,37 +62,96 @@ impl Clock {
         Nanos::new(self.counter.delta_as_nanos(self.origin, ticks))
     }
 
+    /// The number of ticks in a duration.
+    pub(crate) fn ticks_of(&self, duration: Duration) -> Ticks {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        // The counter converts in the other direction only.
+        let (mut low, mut high) = (0, Ticks::MAX >> 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.nanos_between(0, middle) < nanos {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
     pub(crate) fn nanos_between(&self, start: Ticks, end: Ticks) -> u64 {
         self.counter.delta_as_nanos(start, end)
     }
 
-    /// Reads both clocks, so that ticks of the recent past can be dated.
-    pub(crate) fn anchor(&self) -> Anchor<'_> {
+    /// Reads both clocks.
+    fn compare(&self) -> Anchor {
         let ticks = self.ticks();
         let wall = match self.wall {
             Wall::System => SystemTime::now(),
             Wall::Of(start) => start + Duration::from_nanos(self.since_origin(ticks).get()),
         };
-        Anchor { clock: self, ticks, wall }
+        Anchor { ticks, wall }
     }
 }
 
 /// One moment on both clocks.
-pub(crate) struct Anchor<'a> {
-    clock: &'a Clock,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Anchor {
     ticks: Ticks,
     wall: SystemTime,
 }
 
-impl Anchor<'_> {
+impl Anchor {
     /// The date of `ticks`.
-    pub(crate) fn date(&self, ticks: Ticks) -> SystemTime {
+    pub(crate) fn date(&self, clock: &Clock, ticks: Ticks) -> SystemTime {
         let date = if ticks <= self.ticks {
-            self.wall.checked_sub(Duration::from_nanos(self.clock.nanos_between(ticks, self.ticks)))
+            self.wall.checked_sub(Duration::from_nanos(clock.nanos_between(ticks, self.ticks)))
         } else {
-            self.wall.checked_add(Duration::from_nanos(self.clock.nanos_between(self.ticks, ticks)))
+            self.wall.checked_add(Duration::from_nanos(clock.nanos_between(self.ticks, ticks)))
         };
         date.unwrap_or(self.wall)
+    }
+}
+
+/// The comparisons of a clock, the latest last.
+#[derive(Debug)]
+pub(crate) struct Anchors {
+    clock: Clock,
+    anchors: VecDeque<Anchor>,
+}
+
+/// The clocks have come apart: about as much as two readings of them in a row may differ.
+const APART: Duration = Duration::from_micros(20);
+/// Traces that began before the first of so many comparisons are dated by that one.
+const ANCHORS_MAX: usize = 1024;
+
+impl Anchors {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let anchors = [clock.compare()].into();
+        Anchors { clock, anchors }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Compares the clocks; adds the comparison if they have come apart.
+    pub(crate) fn compare(&mut self) {
+        let now = self.clock.compare();
+        let expected = self.anchors.back().map_or(now.wall, |last| last.date(&self.clock, now.ticks));
+        let apart = now.wall.duration_since(expected).unwrap_or_else(|error| error.duration());
+        if apart < APART {
+            return;
+        }
+        if self.anchors.len() == ANCHORS_MAX {
+            self.anchors.pop_front();
+        }
+        self.anchors.push_back(now);
+    }
+
+    /// The comparison for a trace that began at `began`: the last one before, or the first.
+    pub(crate) fn of(&self, began: Ticks) -> Anchor {
+        let after = self.anchors.partition_point(|anchor| anchor.ticks <= began);
+        self.anchors[after.saturating_sub(1)]
     }
 }
 
@@ -120,10 +181,31 @@ mod tests {
         hand.advance(Duration::from_millis(250));
         let second = clock.ticks();
         assert_eq!(clock.since_origin(second), Nanos::from_millis(250));
-        let anchor = clock.anchor();
+        let anchors = Anchors::new(clock.clone());
         hand.advance(Duration::from_millis(5));
-        assert_eq!(anchor.date(first), start);
-        assert_eq!(anchor.date(second), start + Duration::from_millis(250));
-        assert_eq!(anchor.date(clock.ticks()), start + Duration::from_millis(255));
+        let date = |ticks| anchors.of(first).date(&clock, ticks);
+        assert_eq!(date(first), start);
+        assert_eq!(date(second), start + Duration::from_millis(250));
+        assert_eq!(date(clock.ticks()), start + Duration::from_millis(255));
+    }
+
+    /// The wall clock is set back an hour while a trace is open.
+    #[test]
+    fn a_trace_keeps_the_comparison_it_began_with() {
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let (mut clock, hand) = Clock::manual(start);
+        let mut anchors = Anchors::new(clock.clone());
+        hand.advance(Duration::from_secs(1));
+        let (began, hour) = (clock.ticks(), Duration::from_secs(3_600));
+        hand.advance(Duration::from_secs(1));
+        clock.wall = Wall::Of(start - hour);
+        anchors.clock = clock.clone();
+        anchors.compare();
+        hand.advance(Duration::from_secs(1));
+        anchors.compare();
+        assert_eq!(anchors.anchors.len(), 2, "they have come apart once");
+        let now = clock.ticks();
+        assert_eq!(anchors.of(began).date(&clock, now), start + Duration::from_secs(3));
+        assert_eq!(anchors.of(now).date(&clock, now), start + Duration::from_secs(3) - hour);
     }
 }

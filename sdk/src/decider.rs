@@ -1,7 +1,11 @@
-//! The one judge of a process: the layer and the [`ShouldSample`](opentelemetry_sdk::trace::ShouldSample) both ask here.
+//! The one decider of a process: the layer and the [`ShouldSample`](opentelemetry_sdk::trace::ShouldSample) both ask it.
 //!
-//! A parent's decision is honoured, whether it came over the wire or from code on the OpenTelemetry API: the flag and
+//! A parent's decision is respected, whether it came over the wire or from code on the OpenTelemetry API: the flag and
 //! the trace state are passed on as they are. Only a trace without a parent is put to the sampler, once.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler};
@@ -14,7 +18,7 @@ use crate::key::{Key, Root};
 use crate::propagation::is_undecided;
 use crate::stats::Counters;
 
-/// The judge.
+/// Decides whether a local root's trace is kept.
 #[derive(Debug)]
 pub(crate) struct Decider {
     sampler: Sampler,
@@ -23,20 +27,21 @@ pub(crate) struct Decider {
     clock: Clock,
 }
 
-/// Whose decision holds for a local root that has a parent elsewhere.
+/// Whether the decision of a parent in another process holds for a local root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ParentDecision {
-    /// The parent's: traces are kept whole.
+    /// The parent's decision holds: traces are kept whole.
     #[default]
     Respect,
     /// The sampler is asked about each local root, with the trace's randomness: for a service at the edge, which does
-    /// not trust its callers. Where they did keep the trace, theirs and ours may be parts of one.
+    /// not trust its callers. Where a caller did keep the trace, its part and ours may be parts of one.
     Ignore,
 }
 
-/// What was decided about a local root.
+/// The decision about a local root.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Outcome {
     pub(crate) keep: bool,
     pub(crate) trace_state: TraceState,
 }
@@ -48,7 +53,7 @@ impl Decider {
 
     /// Whether this parent's decision holds: that of a parent in this process was made here. `context` is the one that
     /// holds the parent; it may say that the parent left the decision to us.
-    pub(crate) fn honours(&self, parent: &SpanContext, context: &Context) -> bool {
+    pub(crate) fn respects(&self, parent: &SpanContext, context: &Context) -> bool {
         let follows = self.parents == ParentDecision::Respect && !is_undecided(context);
         parent.is_valid() && (follows || !parent.is_remote())
     }
@@ -65,15 +70,15 @@ impl Decider {
         &self.clock
     }
 
-    /// A parent's decision, taken over for a local root.
-    pub(crate) fn honour(&self, parent: &SpanContext, counters: &Counters) -> Verdict {
-        counters.honoured(parent.is_sampled());
+    /// A parent's decision, taken over for a local root, and counted.
+    pub(crate) fn follow_counted(&self, parent: &SpanContext, counters: &Counters) -> Outcome {
+        counters.followed_parent(parent.is_sampled());
         self.follow(parent)
     }
 
     /// A parent's decision, taken over.
-    pub(crate) fn follow(&self, parent: &SpanContext) -> Verdict {
-        Verdict { keep: parent.is_sampled(), trace_state: parent.trace_state().clone() }
+    pub(crate) fn follow(&self, parent: &SpanContext) -> Outcome {
+        Outcome { keep: parent.is_sampled(), trace_state: parent.trace_state().clone() }
     }
 
     /// Puts a local root to the sampler; `state` is what came with the parent, if there is one.
@@ -84,12 +89,12 @@ impl Decider {
         state: &TraceState,
         began: Ticks,
         counters: &Counters,
-    ) -> Verdict {
+    ) -> Outcome {
         // A member that is not of the specification's grammar says nothing.
         let member = state.get("ot").and_then(|member| OtMember::parse(member).ok()).unwrap_or_default();
         let randomness = member.randomness.unwrap_or_else(|| randomness(trace_id));
         let decision = self.decide(key, randomness, began, counters);
-        Verdict { keep: decision.keep, trace_state: trace_state(state, member, &decision) }
+        Outcome { keep: decision.keep, trace_state: trace_state(state, member, &decision) }
     }
 
     /// Puts a local root without a parent to the sampler, by the name of its callsite alone.
@@ -99,14 +104,14 @@ impl Decider {
         trace_id: TraceId,
         began: Ticks,
         counters: &Counters,
-    ) -> Verdict {
+    ) -> Outcome {
         let decide = |key: &str| self.decide(key, randomness(trace_id), began, counters);
         let decision = self.key.with_static(metadata, decide);
         if decision.keep {
             let trace_state = trace_state(&TraceState::NONE, OtMember::default(), &decision);
-            Verdict { keep: true, trace_state }
+            Outcome { keep: true, trace_state }
         } else {
-            Verdict { keep: false, trace_state: TraceState::NONE }
+            Outcome { keep: false, trace_state: TraceState::NONE }
         }
     }
 
@@ -118,9 +123,47 @@ impl Decider {
         decision
     }
 
-    /// The key of a root.
-    pub(crate) fn key_of<'a>(&self, root: &Root<'a>, memory: &'a mut String) -> &'a str {
-        self.key.of(root, memory)
+    /// The key of a root. A function of the user's makes it where no lock is held: a root that the function traces
+    /// itself is counted by its name, since it would need a key again, and so is one for which it panics.
+    pub(crate) fn key_of<'a>(
+        &self,
+        root: &Root<'a>,
+        memory: &'a mut String,
+        counters: &Counters,
+    ) -> Cow<'a, str> {
+        if !self.key.is_custom() {
+            return Cow::Borrowed(self.key.of(root, memory));
+        }
+        let Some(_inside) = InKey::enter() else { return Cow::Borrowed(root.name()) };
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            self.key.of(root, memory);
+        }));
+        match made {
+            Ok(()) => Cow::Owned(std::mem::take(memory)),
+            Err(_) => {
+                counters.key_panicked();
+                Cow::Borrowed(root.name())
+            }
+        }
+    }
+}
+
+thread_local!(static IN_KEY: Cell<bool> = const { Cell::new(false) });
+
+/// This thread runs a key function of the user's, until it is dropped.
+struct InKey;
+
+impl InKey {
+    /// `None` if this thread runs one already.
+    fn enter() -> Option<Self> {
+        let inside = IN_KEY.try_with(|inside| inside.replace(true)).unwrap_or(true);
+        (!inside).then_some(InKey)
+    }
+}
+
+impl Drop for InKey {
+    fn drop(&mut self) {
+        let _ = IN_KEY.try_with(|inside| inside.set(false));
     }
 }
 

@@ -1,13 +1,15 @@
 //! A gate around tracing-opentelemetry's layer: below a span that is not recorded, nothing is built.
 //!
-//! The stock layer builds every span, attributes formatted, and then has the sampler drop it. When a span is entered the
-//! gate sees in OpenTelemetry's current context what the sampler said; until the span is left, the layer hears of
-//! nothing that begins below it. The extension trait is the stock layer's own, and so is everything about kept spans.
-
-mod stack;
+//! The stock layer builds every span, attributes formatted, and then has the sampler drop it. When a span is entered, the
+//! gate reads the sampler's answer in OpenTelemetry's current context; until the span is left, the layer hears nothing of
+//! spans that begin below it. The extension trait is the stock layer's own, and so is everything about kept spans.
+//!
+//! Like our layer, it keeps the spans that a thread is inside of in [`stack`], and those that the stock layer was not
+//! told of in a [`Table`].
 
 use std::any::TypeId;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId};
@@ -18,14 +20,13 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use self::stack::Entered;
-use crate::layer::{Handle, Table};
 use crate::settings::{DroppedSpans, faces_outward};
+use crate::stack::{self, Entered, Inside};
+use crate::table::{Beginning, Entry, Table};
 
 /// Puts a gate around tracing-opentelemetry's layer, with whatever sampler its tracer has.
 ///
-/// `presence` says what becomes of spans below one that is not recorded, see [`DroppedSpans`]: shared, they exist for other
-/// layers; exclusive, they do not exist.
+/// `spans` says whether other layers see spans below one that is not recorded.
 ///
 /// ```
 /// use astracer_sdk::{Astracer, DroppedSpans, gate};
@@ -49,55 +50,59 @@ use crate::settings::{DroppedSpans, faces_outward};
 ///   a context that the extension trait gives, and a parent that it sets. For all, `Context::current()` is right: it
 ///   says that the trace is dropped.
 /// - The stock layer must keep OpenTelemetry's context current, as it does unless `with_context_activation(false)`
-///   forbids it; the gate stays open otherwise.
-/// - A filter on the gate itself, `gate(..).with_filter(..)`, makes exclusive mode shared: `tracing_subscriber` then no
+///   forbids it; else the gate stays open.
+/// - A filter on the gate itself, `gate(..).with_filter(..)`, makes dropped spans visible: `tracing_subscriber` then no
 ///   longer asks the layer, only the filter, which spans exist. A filter that is a layer of its own does not.
-pub fn gate<L>(layer: L, presence: DroppedSpans) -> Gate<L> {
-    static NUMBERS: AtomicU64 = AtomicU64::new(1);
-    let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-    Gate { inner: layer, presence, number, unseen: Table::new(TABLE_ROWS) }
+/// - Spans that the stock layer is not told of take room in a table of 16 MiB. When it is full, the stock layer is told.
+pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
+    Gate { inner: layer, spans, number: stack::next_owner(), unseen: Table::new(Arc::default(), TABLE_BYTES) }
 }
 
 /// A layer behind a gate; made by [`gate`].
 #[derive(Debug)]
 pub struct Gate<L> {
     inner: L,
-    presence: DroppedSpans,
+    spans: DroppedSpans,
     /// Tells the gates of a process apart; never 0.
     number: u64,
-    /// The open spans that the layer was not told of.
+    /// The open spans that the layer was not told of, with the id of the dropped span above, which is current inside.
     unseen: Table,
 }
 
-/// Rows of eight spans; as many spans again find room beside them.
-const TABLE_ROWS: usize = 256;
+const TABLE_BYTES: usize = 16 << 20;
 
-/// In the extensions of a span that is not recorded, and that spans below may ask for its context: in shared mode.
+/// In the extensions of a span that is not recorded, whose context spans below may need on other threads.
 struct Unrecorded(Context);
 
 impl<L> Gate<L> {
     #[inline]
-    fn is_unseen(&self, id: &Id) -> bool {
-        self.unseen.find(id.into_u64()).is_some()
+    fn unseen(&self, id: &Id) -> Option<&Entry> {
+        self.unseen.find(id.into_u64())
     }
 
-    /// Whether a new span is below one that is not recorded.
-    fn is_below<S>(&self, attributes: &Attributes<'_>, cx: &LayerContext<'_, S>) -> bool
+    /// The dropped span above a new one: the id of the span in its context.
+    fn dropped_above<S>(&self, attributes: &Attributes<'_>, cx: &LayerContext<'_, S>) -> Option<SpanId>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         if attributes.is_contextual() {
+            if !stack::is_dropped(self.number) {
+                return None;
+            }
             // A context that someone attached in between may hold a parent from elsewhere.
-            return stack::is_dropped(self.number)
-                && stack::innermost(self.number).is_some_and(|innermost| innermost.context == current().0);
+            let inside = stack::innermost(self.number)?;
+            return (inside.context == current().0).then_some(inside.context);
         }
-        attributes.parent().is_some_and(|parent| {
-            let unrecorded = |span: SpanRef<'_, S>| span.extensions().get::<Unrecorded>().is_some();
-            self.is_unseen(parent) || cx.span(parent).is_some_and(unrecorded)
-        })
+        let parent = attributes.parent()?;
+        if let Some(entry) = self.unseen(parent) {
+            return Some(entry.span_id());
+        }
+        let span = cx.span(parent)?;
+        let extensions = span.extensions();
+        extensions.get::<Unrecorded>().map(|found| found.0.span().span_context().span_id())
     }
 
-    /// The stock layer enters a span: what does its context say?
+    /// The stock layer enters a span; its context tells whether the span is recorded.
     fn enter<S>(&self, id: &Id, cx: LayerContext<'_, S>)
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -109,11 +114,15 @@ impl<L> Gate<L> {
         // If nothing was attached, it is as it was: the span was entered already, or contexts are switched off.
         let is_dropped =
             cfg!(feature = "enabled") && !recording && (context != before || stack::is_dropped(self.number));
-        if is_dropped && self.presence == DroppedSpans::Visible {
+        if is_dropped && self.spans == DroppedSpans::Visible {
             mark_unrecorded(id, &cx);
         }
-        let entered = Entered { gate: self.number, id: id.into_u64(), seen: true, is_dropped, context };
-        stack::push(entered, None);
+        self.push(id, Inside { entry: id.into_u64(), is_dropped, context }, None);
+    }
+
+    fn push(&self, id: &Id, inside: Inside, guard: Option<opentelemetry::ContextGuard>) {
+        let guard = ManuallyDrop::new(guard);
+        stack::push(Entered { owner: self.number, id: id.into_u64(), inside, guard });
     }
 }
 
@@ -157,7 +166,7 @@ where
 
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         let interest = self.inner.register_callsite(metadata);
-        if self.presence.refuses(metadata) && interest.is_always() {
+        if self.spans.refuses(metadata) && interest.is_always() {
             return Interest::sometimes();
         }
         interest
@@ -165,8 +174,9 @@ where
 
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>, cx: LayerContext<'_, S>) -> bool {
-        let refused =
-            self.presence == DroppedSpans::Disabled && stack::is_dropped(self.number) && metadata.is_span();
+        let refused = self.spans == DroppedSpans::Disabled
+            && stack::is_dropped(self.number)
+            && self.spans.refuses(metadata);
         !refused && self.inner.enabled(metadata, cx)
     }
 
@@ -179,52 +189,61 @@ where
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, S>) {
-        // What a client's span calls is to know that the trace is dropped, and a server's may be given a parent.
-        let is_unseen = !faces_outward(attributes.metadata())
-            && self.is_below(attributes, &cx)
-            && self.unseen.insert(id.into_u64(), Handle::Dropped, 0, 0).is_some();
-        // If there is no room to remember that the layer was not told, it is.
-        if !is_unseen {
-            self.inner.on_new_span(attributes, id, cx);
+        // The processes that a client's span calls have to know that the trace is dropped, and a server's span may be given a
+        // parent.
+        let above =
+            if faces_outward(attributes.metadata()) { None } else { self.dropped_above(attributes, &cx) };
+        // If there is no room to remember that the layer was not told, it is told.
+        let entry = above.and_then(|above| Some((above, self.unseen.take(id.into_u64())?)));
+        match entry {
+            Some((above, entry)) => entry.begin(&Beginning::below_dropped(attributes.metadata(), above)),
+            None => self.inner.on_new_span(attributes, id, cx),
         }
     }
 
     fn on_enter(&self, id: &Id, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(id) {
-            return self.enter(id, cx);
-        }
-        // On another thread than that of the span above, its context is not current yet.
-        let inside = stack::is_dropped(self.number);
-        let context = if inside { None } else { cx.span(id).as_ref().and_then(context_above) };
+        let Some(entry) = self.unseen(id) else { return self.enter(id, cx) };
+        // The dropped span's context is not current on other threads, or if this one is inside another trace.
+        let above = entry.span_id();
+        let context = if current().0 == above { None } else { cx.span(id).as_ref().and_then(context_above) };
         let guard = context.map(Context::attach);
-        let (context, _) = current();
-        let entered =
-            Entered { gate: self.number, id: id.into_u64(), seen: false, is_dropped: true, context };
-        stack::push(entered, guard);
+        self.push(id, Inside { entry: 0, is_dropped: true, context: current().0 }, guard);
     }
 
     fn on_exit(&self, id: &Id, cx: LayerContext<'_, S>) {
-        match stack::pop(self.number, id.into_u64()) {
-            Some((Entered { seen: false, .. }, guard)) => drop(guard),
-            _ => self.inner.on_exit(id, cx),
+        if self.unseen(id).is_some() {
+            let entered = stack::pop(self.number, id.into_u64());
+            // Values of contexts are the user's, and so is the code that runs when they are dropped.
+            drop(entered.map(|entered| ManuallyDrop::into_inner(entered.guard)));
+            return;
+        }
+        // A span further in may rely on the context of this one, if spans are left out of order: it gets its own.
+        let relies = stack::pop(self.number, id.into_u64())
+            .is_some_and(|left| left.inside.is_dropped && stack::relies_on(self.number, left.inside.context));
+        let context = relies.then(Context::current);
+        self.inner.on_exit(id, cx);
+        if let Some(context) = context {
+            stack::give_guard(self.number, context.span().span_context().span_id(), || {
+                context.clone().attach()
+            });
         }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(id) {
+        if self.unseen(id).is_none() {
             self.inner.on_record(id, values, cx);
         }
     }
 
     fn on_follows_from(&self, id: &Id, follows: &Id, cx: LayerContext<'_, S>) {
-        if !self.is_unseen(id) {
+        if self.unseen(id).is_none() {
             self.inner.on_follows_from(id, follows, cx);
         }
     }
 
     fn on_event(&self, event: &Event<'_>, cx: LayerContext<'_, S>) {
         let dropped = match event.parent() {
-            Some(parent) => self.is_unseen(parent),
+            Some(parent) => self.unseen(parent).is_some(),
             None => event.is_contextual() && stack::is_dropped(self.number),
         };
         if !dropped {
@@ -233,8 +252,9 @@ where
     }
 
     fn on_close(&self, id: Id, cx: LayerContext<'_, S>) {
-        if !self.unseen.take(id.into_u64()) {
-            self.inner.on_close(id, cx);
+        match self.unseen(&id) {
+            Some(entry) => entry.free(),
+            None => self.inner.on_close(id, cx),
         }
     }
 
@@ -242,8 +262,8 @@ where
         self.inner.on_id_change(old, new, cx);
     }
 
-    // The trait's method is unsafe for what its callers do with the pointer: it points to `self`, or to where the inner
-    // layer, which lives as long, says.
+    // The trait's method is unsafe because its callers read through the pointer: it points to `self`, or is the inner
+    // layer's, which lives as long.
     #[allow(unsafe_code)]
     unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
         if id == TypeId::of::<Self>() {

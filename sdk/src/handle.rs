@@ -1,4 +1,4 @@
-//! The handle: what the service keeps to ask for stats, and to end in order.
+//! Stats, flush and shutdown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,77 +6,143 @@ use std::time::Duration;
 
 use astracer_samplers::{Config, Snapshot};
 
-use crate::layer::Core;
+use crate::core::Shared;
+use crate::export::WaitError;
 use crate::stats::Stats;
 
 /// Stats, flush and shutdown. Cheap to clone.
 ///
-/// A service that ends without [`Handle::shutdown`] loses what is queued: a global subscriber is never dropped.
+/// A service that ends without [`Handle::shutdown`] loses the spans that are queued: a global subscriber is never
+/// dropped. See [`Handle::shutdown_on_drop`].
 #[derive(Clone, Debug)]
 pub struct Handle {
-    core: Option<Arc<Core>>,
+    shared: Option<Arc<Shared>>,
 }
 
 impl Handle {
-    pub(crate) fn new(core: Option<Arc<Core>>) -> Self {
-        Handle { core }
+    pub(crate) fn new(shared: Option<Arc<Shared>>) -> Self {
+        Handle { shared }
     }
 
-    fn core(&self) -> Option<&Core> {
-        if cfg!(feature = "enabled") { self.core.as_deref() } else { None }
+    fn shared(&self) -> Option<&Shared> {
+        if cfg!(feature = "enabled") { self.shared.as_deref() } else { None }
     }
 
     /// Whether anything is recorded at all: false if switched off.
     pub fn is_enabled(&self) -> bool {
-        self.core().is_some()
+        self.shared().is_some()
     }
 
     /// Counts since the start.
     pub fn stats(&self) -> Stats {
-        let Some(core) = self.core() else { return Stats::default() };
-        Stats { last_error: core.queue.last_error(), ..core.counters.read() }
+        self.shared().map(Shared::stats).unwrap_or_default()
     }
 
     /// The sampler's counts by key; `None` if it does not decide by key.
     pub fn snapshot(&self) -> Option<Snapshot> {
-        self.core()?.decider.sampler().snapshot()
+        self.shared()?.decider().sampler().snapshot()
     }
 
     /// The sampler at work; `None` if switched off.
     pub fn sampler_config(&self) -> Option<&Config> {
-        Some(self.core()?.decider.sampler().config())
+        Some(self.shared()?.decider().sampler().config())
     }
 
-    /// Exports the traces that have ended, and waits for it.
+    /// Exports the spans that have ended, those of open traces too, and waits for it. Spans that end meanwhile are not
+    /// waited for.
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`; it goes on nevertheless.
-    pub fn flush(&self, timeout: Duration) -> Result<(), TimedOut> {
-        self.core().map_or(Ok(()), |core| core.queue.flush(timeout).map_err(|_| TimedOut))
+    /// If it takes longer than `timeout`, or the exporter fails meanwhile. What is not exported by then still will be.
+    pub fn flush(&self, timeout: Duration) -> Result<(), ExportError> {
+        let Some(shared) = self.shared() else { return Ok(()) };
+        shared.flush_traces();
+        let ticket = shared.queue().ask_flush();
+        Ok(shared.queue().wait_for_flush(ticket, timeout)?)
     }
 
-    /// Exports what has ended, of open traces too, shuts the exporter down, and waits for it. From now on every local
-    /// root is dropped. Spans that are still open are lost, and counted.
+    /// Exports the spans that have ended, those of open traces too, shuts the exporter down, and waits for it. From now
+    /// on nothing is recorded. Spans that are still open are lost, and counted when they end.
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`; it goes on nevertheless.
-    pub fn shutdown(&self, timeout: Duration) -> Result<(), TimedOut> {
-        let Some(core) = self.core() else { return Ok(()) };
-        core.close();
-        core.queue.wait_for_end(timeout).map_err(|_| TimedOut)
+    /// If it takes longer than `timeout`, or the exporter fails meanwhile. What is not exported by then still will be.
+    pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
+        let Some(shared) = self.shared() else { return Ok(()) };
+        let failures = shared.queue().failures();
+        shared.close();
+        Ok(shared.queue().wait_for_end(failures, timeout)?)
+    }
+
+    /// A guard that shuts down when it is dropped, and waits for it at most for `timeout`. For `main`:
+    ///
+    /// ```
+    /// # let astracer = astracer_sdk::Astracer::builder().with_enabled(false).build().unwrap();
+    /// let _guard = astracer.handle.shutdown_on_drop(std::time::Duration::from_secs(5));
+    /// ```
+    pub fn shutdown_on_drop(&self, timeout: Duration) -> ShutdownGuard {
+        ShutdownGuard { handle: self.clone(), timeout }
     }
 }
 
-/// The exporter was not done in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimedOut;
+/// Shuts down when it is dropped; see [`Handle::shutdown_on_drop`].
+#[derive(Debug)]
+#[must_use = "dropped at once, it shuts down at once: bind it to a name, such as `_guard`"]
+pub struct ShutdownGuard {
+    handle: Handle,
+    timeout: Duration,
+}
 
-impl fmt::Display for TimedOut {
+impl Drop for ShutdownGuard {
+    /// An error is not reported: [`Stats::last_error`] has the exporter's.
+    fn drop(&mut self) {
+        let _ = self.handle.shutdown(self.timeout);
+    }
+}
+
+/// A flush or a shutdown did not export everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportError {
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    TimedOut,
+    Failed(String),
+}
+
+impl ExportError {
+    /// The exporter was not done in time. It goes on.
+    pub fn is_timeout(&self) -> bool {
+        self.kind == Kind::TimedOut
+    }
+
+    /// The exporter failed: spans were lost, and counted in [`Stats::spans_lost`].
+    pub fn is_export_failure(&self) -> bool {
+        matches!(self.kind, Kind::Failed(_))
+    }
+}
+
+impl From<WaitError> for ExportError {
+    fn from(error: WaitError) -> Self {
+        let kind = match error {
+            WaitError::TimedOut => Kind::TimedOut,
+            WaitError::Failed(error) => Kind::Failed(error),
+        };
+        ExportError { kind }
+    }
+}
+
+impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the exporter was not done in time")
+        match &self.kind {
+            Kind::TimedOut => {
+                f.write_str("the exporter was not done in time; allow it more, or see why it is slow")
+            }
+            Kind::Failed(error) => write!(f, "the exporter failed: {error}"),
+        }
     }
 }
 
-impl std::error::Error for TimedOut {}
+impl std::error::Error for ExportError {}

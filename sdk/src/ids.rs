@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::trace::IdGenerator;
@@ -14,6 +16,37 @@ use rand::{RngCore as _, SeedableRng as _};
 pub(crate) struct RandomIds;
 
 thread_local!(static GENERATOR: RefCell<Option<SmallRng>> = const { RefCell::new(None) });
+
+/// The source of ids: ours, or the user's.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Ids {
+    #[default]
+    Random,
+    Custom(Arc<dyn IdGenerator>),
+}
+
+impl Ids {
+    #[inline]
+    pub(crate) fn new_trace_id(&self) -> TraceId {
+        match self {
+            Ids::Random => RandomIds.new_trace_id(),
+            Ids::Custom(ids) => guarded(|| ids.new_trace_id(), || RandomIds.new_trace_id()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn new_span_id(&self) -> SpanId {
+        match self {
+            Ids::Random => RandomIds.new_span_id(),
+            Ids::Custom(ids) => guarded(|| ids.new_span_id(), || RandomIds.new_span_id()),
+        }
+    }
+}
+
+/// A panic of the user's generator must not unwind through the service: the span gets a random id instead.
+fn guarded<T>(f: impl FnOnce() -> T, instead: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| instead())
+}
 
 /// A number that is not 0: OpenTelemetry's ids of 0 are invalid.
 #[inline]

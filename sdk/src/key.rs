@@ -1,4 +1,4 @@
-//! Keys: what a local root's calls are counted by.
+//! Keys, by which the calls of local roots are counted.
 //!
 //! A key is made of what is known when the root is put to the sampler: its name and attributes, those it is created with
 //! and those recorded until then. That is when it is first entered, or has to be known to others; what is set later
@@ -13,7 +13,7 @@ use astracer_samplers::{Attributes, KeyRule, Template};
 use opentelemetry_sdk::Resource;
 use tracing_core::Metadata;
 
-/// What a local root's calls are counted by: a [`KeyRule`], or a function of yours. The default is the name with its ids
+/// The key by which a local root's calls are counted: by a [`KeyRule`], or a function of yours. The default is the name with its ids
 /// folded.
 #[derive(Clone, Default)]
 pub struct Key {
@@ -23,7 +23,7 @@ pub struct Key {
     custom: Option<Arc<CustomKey>>,
 }
 
-/// How many callsites a thread remembers.
+/// The number of callsites that a thread remembers.
 const UNFOLDED_MAX: usize = 64;
 
 thread_local! {
@@ -61,8 +61,8 @@ impl Key {
     }
 
     /// A key of your own making: append it to the string, which comes empty. The function is called on the service's
-    /// threads, when a local root is first entered; no lock is held. A root that it traces itself is counted by its name. If it
-    /// panics, so does what entered the span.
+    /// threads, when a local root is first entered; no lock is held. A root that it traces itself is counted by its name, and so
+    /// is one for which it panics: see [`Stats::key_panics`](crate::Stats::key_panics).
     pub fn custom(key: impl Fn(&Root<'_>, &mut String) + Send + Sync + 'static) -> Self {
         Key { custom: Some(Arc::new(key)), ..Self::name() }
     }
@@ -75,7 +75,7 @@ impl Key {
         Key { of_resource: self.rule.attributes().map(value).collect(), ..self }
     }
 
-    /// Whether code of the user's makes it.
+    /// Whether a function of the user's makes it.
     pub(crate) fn is_custom(&self) -> bool {
         self.custom.is_some()
     }

@@ -1,11 +1,11 @@
-//! Adaptive sampling for services: a layer for `tracing` and a sampler for OpenTelemetry, with one judge.
+//! Adaptive sampling for services: a layer for `tracing` and a sampler for OpenTelemetry, with one decider.
 //!
 //! The layer keeps the traces that the sampler chooses, whole, and hands them to any OpenTelemetry exporter on a thread
 //! of its own. Where tracing-opentelemetry builds each span before it asks a sampler, here nothing is recorded below a
 //! dropped root.
 //!
 //! What is not here: exporters, an asynchronous runtime, global state (a service makes the subscriber and the propagator
-//! known itself), and claims about the whole trace: what is decided here is decided when the local root begins.
+//! known itself), and claims about the whole trace: decisions are made when a local root is first entered.
 //!
 //! ```text
 //! tracing spans -> AstracerLayer -- kept --> records of the trace -> queue -> exporter's thread -> SpanExporter
@@ -59,26 +59,35 @@ mod bridge;
 mod builder;
 mod clock;
 mod config;
+mod core;
 mod decider;
+mod export;
 mod gate;
 mod handle;
 mod ids;
 mod key;
 mod layer;
+mod place;
 mod propagation;
-mod queue;
+mod record;
 mod sampler;
 mod settings;
 mod span_ext;
+mod stack;
 mod stats;
-mod worker;
+mod sync;
+mod table;
+mod thread;
+mod traces;
+
+pub use astracer_samplers::{Config as SamplerConfig, Limits as SamplerLimits, Snapshot};
 
 pub use builder::{Astracer, BuildError, Builder};
 pub use clock::{Clock, ManualClock};
 pub use config::{Fault, OnFault};
 pub use decider::ParentDecision;
 pub use gate::{Gate, gate};
-pub use handle::{Handle, TimedOut};
+pub use handle::{ExportError, Handle, ShutdownGuard};
 pub use key::{Key, Root};
 pub use layer::AstracerLayer;
 pub use propagation::Propagator;

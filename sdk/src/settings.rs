@@ -1,57 +1,63 @@
-//! What a layer records, and how much of it.
+//! The layer's settings, and their defaults.
 
 use std::time::Duration;
 
 use tracing_core::Metadata;
 
-/// How the layer lives with the other layers of its subscriber.
+/// Whether other layers see the spans below a dropped root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DroppedSpans {
-    /// Other layers see every span; below a dropped root ours adds nearly nothing to what they cost.
+    /// Other layers see every span.
     #[default]
     Visible,
-    /// A span below a dropped root does not exist, for anyone: one thread-local read refuses it. Events are not
-    /// touched, but other layers no longer know which span they are in. A refused span carries nothing to other
-    /// threads or tasks: spans that begin there begin traces of their own. And `tracing` asks before it tells of
-    /// parents, so a span with `parent: None` is refused as well. A filter on the layer itself (`with_filter`) makes
-    /// this mode shared: `tracing_subscriber` then asks the filter in the layer's place; one beside it does not.
+    /// Spans below a dropped root are disabled for every layer: one thread-local read refuses them.
     ///
-    /// Spans that are declared with a field `otel.kind` exist nevertheless: they are those of clients and servers, and
-    /// what they call is to know that the trace is dropped.
+    /// Events are not touched, but other layers no longer know which span they are in. A disabled span carries nothing to
+    /// other threads or tasks: spans that begin there begin traces of their own. `tracing` asks before it tells of
+    /// parents, so below a dropped root spans with `parent: None`, or with a parent in a kept trace, are disabled as
+    /// well.
+    ///
+    /// A filter on the layer itself (`with_filter`) makes this mode [`Visible`](Self::Visible): `tracing_subscriber` then
+    /// asks the filter in the layer's place. A filter beside the layer does not.
+    ///
+    /// Spans that are declared with a field `otel.kind` exist nevertheless: clients and servers have them, and the
+    /// processes that they call have to know that the trace is dropped.
     Disabled,
 }
 
 impl DroppedSpans {
-    /// Whether a span like this does not exist below a dropped root.
+    /// Whether a span of this callsite is disabled below a dropped root.
     #[inline]
     pub(crate) fn refuses(self, metadata: &Metadata<'_>) -> bool {
         self == DroppedSpans::Disabled && metadata.is_span() && !faces_outward(metadata)
     }
 }
 
-/// Whether such spans speak with other processes, as those of clients and servers do.
+/// Whether spans of this callsite talk to other processes, as clients and servers do.
 #[inline]
 pub(crate) fn faces_outward(metadata: &Metadata<'_>) -> bool {
     let fields = metadata.fields();
     !fields.is_empty() && fields.iter().any(|field| field.name() == "otel.kind")
 }
 
-/// What [`opentelemetry::Context::current`] is inside of our spans.
+/// The content of [`opentelemetry::Context::current`] inside the layer's spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ContextMode {
-    /// Nothing of ours. Only for programs without any code on the OpenTelemetry API, and without propagation.
+    /// Nothing of the layer's. Only for programs without code on the OpenTelemetry API and without propagation.
     Off,
     /// A span with the right ids, flags and trace state, which records nothing: propagators, log bridges and child
     /// spans by the OpenTelemetry API work; attributes set on it are lost. One allocation for each kept span, and three
     /// for a copy of the trace state, if the trace has a weight.
     Ids,
-    /// The span itself: what is set on it is recorded. Two allocations for each kept span, and two copies of the trace
+    /// The span itself: attributes set on it are recorded. Two allocations for each kept span, and two copies of the trace
     /// state.
     #[default]
     Recording,
 }
 
-/// Which attributes are added to spans and events, by the names and with the defaults of tracing-opentelemetry.
+/// Attributes that are added to spans and events, by the names and with the defaults of tracing-opentelemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extras {
     pub(crate) location: bool,
@@ -61,7 +67,7 @@ pub(crate) struct Extras {
     pub(crate) inactivity: bool,
 }
 
-/// How errors become exceptions and statuses.
+/// The conversion of errors to exceptions and statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conventions {
     pub(crate) error_fields_to_exceptions: bool,
@@ -81,8 +87,8 @@ impl Default for Conventions {
     }
 }
 
-/// Limits on what one span holds (OpenTelemetry specification, "Span Limits"), and on what one trace holds while it is
-/// open. What is cut is counted: on the exported span where OpenTelemetry has a place for it, else in the stats.
+/// Limits on the parts of one span (OpenTelemetry specification, "Span Limits"). The exported span says how many
+/// attributes, events and links were cut. Beside these, the texts of one span take at most 4 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpanLimits {
@@ -114,10 +120,17 @@ impl Default for SpanLimits {
     }
 }
 
-/// Everything the layer was told.
+impl SpanLimits {
+    /// Bytes of text that one span holds, beside its name and its status.
+    pub(crate) const fn bytes(&self) -> usize {
+        4 << 20
+    }
+}
+
+/// All settings of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    pub(crate) presence: DroppedSpans,
+    pub(crate) dropped_spans: DroppedSpans,
     pub(crate) context: ContextMode,
     pub(crate) extras: Extras,
     pub(crate) conventions: Conventions,
@@ -125,35 +138,45 @@ pub(crate) struct Settings {
     pub(crate) bounds: Bounds,
 }
 
-/// Bounds on memory.
+/// Bounds on memory and on waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Kept traces open at once.
+    /// Bytes of the tables of open spans.
+    pub(crate) open_bytes: usize,
+    /// Traces whose ended spans are gathered. Spans of further traces leave one by one.
     pub(crate) open_traces: u32,
-    /// Spans that one trace holds: open ones, and closed ones that wait for its end. When so many are reached, closed ones leave.
+    /// Ended spans that one trace gathers before they leave.
     pub(crate) spans_per_trace: u32,
-    /// Bytes of text that one trace holds.
-    pub(crate) text_per_trace: u32,
+    /// The age after which a trace's ended spans leave without waiting for its local root.
+    pub(crate) trace_age: Duration,
     /// Bytes that wait for the exporter.
     pub(crate) queue_bytes: usize,
     /// Spans that go to the exporter at once.
     pub(crate) batch_spans: usize,
-    /// How long traces wait for others at most.
+    /// The longest time that ended traces wait to make a batch.
     pub(crate) batch_delay: Duration,
+}
+
+impl Bounds {
+    /// Bytes that one trace gathers before they leave: small enough that a part fits into the queue.
+    pub(crate) fn bytes_per_part(&self) -> usize {
+        (self.queue_bytes / 4).min(1 << 20)
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            presence: DroppedSpans::default(),
+            dropped_spans: DroppedSpans::default(),
             context: ContextMode::default(),
             extras: Extras { location: true, threads: true, level: false, target: true, inactivity: true },
             conventions: Conventions::default(),
             limits: SpanLimits::default(),
             bounds: Bounds {
+                open_bytes: 64 << 20,
                 open_traces: 16_384,
                 spans_per_trace: 1_024,
-                text_per_trace: 4 << 20,
+                trace_age: Duration::from_secs(30),
                 queue_bytes: 32 << 20,
                 batch_spans: 512,
                 batch_delay: Duration::from_secs(1),

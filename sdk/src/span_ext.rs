@@ -1,4 +1,4 @@
-//! What middleware asks of a `tracing` span: the methods of tracing-opentelemetry's trait, by the same names.
+//! The extension trait for `tracing` spans, with the methods of tracing-opentelemetry's trait.
 //!
 //! They find the layer through the span's subscriber, and work below any other layers. A `reload` layer hides it.
 
@@ -13,7 +13,9 @@ use tracing_core::span::Id;
 use tracing_subscriber::Registry;
 use tracing_subscriber::registry::LookupSpan as _;
 
-use crate::layer::{AstracerLayer, Core, EventTime};
+use crate::core::Core;
+use crate::layer::{AstracerLayer, Scope};
+use crate::record::EventTime;
 
 /// OpenTelemetry's side of a [`tracing::Span`]: the methods of tracing-opentelemetry's trait of the same name, for
 /// spans of [`AstracerLayer`].
@@ -38,7 +40,7 @@ use crate::layer::{AstracerLayer, Core, EventTime};
 /// ```
 pub trait OpenTelemetrySpanExt: sealed::Sealed {
     /// Makes this span a child of the span that `parent` holds, which is nearly always a remote one; its decision is
-    /// honoured, unless [`ParentDecision::Ignore`](crate::ParentDecision::Ignore) says otherwise. What else is in the context, such as
+    /// respected, unless [`ParentDecision::Ignore`](crate::ParentDecision::Ignore) says otherwise. What else is in the context, such as
     /// baggage, is current inside of the span.
     ///
     /// To be called before the span is entered. A span that began inside of a recorded one leaves that one's trace. Below
@@ -99,7 +101,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
     fn add_link_with_attributes(&self, to: SpanContext, attributes: Vec<KeyValue>) {
         if to.is_valid() {
             with_core(self, |core, id| {
-                core.change(id, |open| open.add_link(to, attributes));
+                core.change(id, |body, limits| body.add_link(to, attributes, limits));
             });
         }
     }
@@ -107,7 +109,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
     fn context(&self) -> Context {
         let context = self.with_subscriber(|(id, dispatch)| {
             let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
-            Some(core.context_to_call(id, dispatch))
+            Some(context_to_call(core, id, dispatch))
         });
         context.flatten().unwrap_or_default()
     }
@@ -115,18 +117,18 @@ impl OpenTelemetrySpanExt for tracing::Span {
     fn set_attribute(&self, key: impl Into<Key>, value: impl Into<Value>) {
         with_core(self, |core, id| {
             let attribute = KeyValue::new(key, value);
-            core.change(id, |open| open.set_attribute(attribute));
+            core.change(id, |body, limits| body.set_attribute(attribute, limits));
         });
     }
 
     fn set_status(&self, status: Status) {
-        with_core(self, |core, id| core.change(id, |open| open.set_status(status)));
+        with_core(self, |core, id| core.change(id, |body, limits| body.set_status(status, limits)));
     }
 
     fn add_event(&self, name: impl Into<Cow<'static, str>>, attributes: Vec<KeyValue>) {
         with_core(self, |core, id| {
             let (name, now) = (name.into(), core.event_time());
-            core.change(id, |open| open.add_event(name, now, attributes));
+            core.change(id, |body, limits| body.add_event(name, now, attributes, limits));
         });
     }
 
@@ -138,9 +140,13 @@ impl OpenTelemetrySpanExt for tracing::Span {
     ) {
         with_core(self, |core, id| {
             let (name, time) = (name.into(), EventTime::Date(timestamp));
-            core.change(id, |open| open.add_event(name, time, attributes));
+            core.change(id, |body, limits| body.add_event(name, time, attributes, limits));
         });
     }
+}
+
+fn context_to_call(core: &Core, id: &Id, dispatch: &Dispatch) -> Context {
+    core.context_to_call(id, || dispatch.downcast_ref::<Registry>()?.span(id).map(Scope))
 }
 
 fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
@@ -159,7 +165,7 @@ fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
 pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
     dispatch.downcast_ref::<Registry>()?.span_data(id)?;
-    Some(core.context_to_call(id, dispatch))
+    Some(context_to_call(core, id, dispatch))
 }
 
 /// Why [`OpenTelemetrySpanExt::set_parent`] did not set the parent. By the names of tracing-opentelemetry's.

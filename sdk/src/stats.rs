@@ -1,56 +1,82 @@
-//! What the SDK says of itself: counts, and no telemetry of its own.
+//! Counts that the SDK keeps of its own work. It emits no telemetry of its own.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::layer::thread_number;
+use crate::sync::statics::{AtomicU64, Ordering};
+use crate::thread;
 
-/// Counts since the start. They are read one by one, so during traffic they may disagree by what is under way.
+/// Counts since the start.
+///
+/// Every span of a kept trace is in exactly one place: `spans_made` is the sum of `spans_exported`,
+/// `spans_lost.total()`, `spans_open` and `spans_waiting`. A trace counts with its local root, the first of its spans in
+/// this process: `traces_made` is the sum of `traces_exported`, `traces_lost.total()` and `traces_open`. The counts are
+/// read one by one, so during traffic the sums may differ by the spans that are on their way from one place to the next.
+///
+/// Spans below a dropped root, spans that begin after the shutdown, and spans that begin where OpenTelemetry's context
+/// suppresses telemetry are not counted here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Traces begun here that the sampler kept.
+    /// Local roots that the sampler kept, [`AstracerSampler`](crate::AstracerSampler)'s included.
     pub roots_kept: u64,
-    /// Traces begun here that the sampler dropped.
+    /// Local roots that the sampler dropped, [`AstracerSampler`](crate::AstracerSampler)'s included.
     pub roots_dropped: u64,
-    /// Local roots kept because their parent was.
+    /// Local roots kept because their parent, in another process or made by the OpenTelemetry API, is kept.
     pub parents_kept: u64,
-    /// Local roots dropped because their parent was.
+    /// Local roots dropped because their parent, in another process or made by the OpenTelemetry API, is dropped.
     pub parents_dropped: u64,
-    /// Spans below a dropped root that were never made (exclusive mode); counted when their thread leaves the root.
-    pub spans_refused: u64,
-    /// Spans that went to the exporter, and that it accepted.
+    /// Spans of kept traces that began.
+    pub spans_made: u64,
+    /// Spans of kept traces that have not ended.
+    pub spans_open: u64,
+    /// Spans of kept traces that have ended, and wait for their trace, in the queue, or for the exporter's answer.
+    pub spans_waiting: u64,
+    /// Spans that the exporter accepted.
     pub spans_exported: u64,
     /// Spans of kept traces that were lost, by reason.
     pub spans_lost: Losses,
+    /// Traces that the layer kept.
+    pub traces_made: u64,
+    /// Kept traces whose local root has not been exported or lost.
+    pub traces_open: u64,
+    /// Kept traces whose local root was exported.
+    pub traces_exported: u64,
+    /// Kept traces whose local root was lost, by reason.
+    pub traces_lost: Losses,
+    /// The number of times that the layer disabled a span below a dropped root ([`DroppedSpans::Disabled`]); counted
+    /// when the thread leaves the root. `span_enabled!`, and spans that another filter would have disabled too, count:
+    /// `tracing` does not tell them apart.
+    ///
+    /// [`DroppedSpans::Disabled`]: crate::DroppedSpans::Disabled
+    pub refusals: u64,
+    /// Panics in [`Key::custom`](crate::Key::custom): the root was counted by its name.
+    pub key_panics: u64,
+    /// Bytes of the table of open spans, of all subscribers.
+    pub open_bytes: u64,
     /// The exporter's last error.
     pub last_error: Option<String>,
 }
 
-/// Spans of kept traces that were lost. Their sum is all there is.
+/// Losses by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
-    /// As many traces were open as the builder allows. The root is counted; what would have been below it is not made.
-    pub open_traces: u64,
-    /// As many spans were open as there is room for.
+    /// The table of open spans had no room within its bytes. A span below a lost one hangs below the nearest span above
+    /// it that was not lost. If it was a local root, its trace is dropped from there on.
     pub open_spans: u64,
-    /// The trace had as many spans open at once as one trace may have.
-    pub trace_full: u64,
-    /// The queue to the exporter was full: whole traces.
+    /// The queue to the exporter was full.
     pub queue_full: u64,
     /// The exporter answered with an error, or panicked.
     pub export_failed: u64,
-    /// They ended after the shutdown, or were open when it came; or they ended when their trace had left, which happens
-    /// only if a filter on the layer hides the root that they are below.
+    /// The span ended after the shutdown.
     pub shut_down: u64,
 }
 
 impl Losses {
-    /// All of them.
+    /// The sum of all reasons.
     pub fn total(&self) -> u64 {
-        let Losses { open_traces, open_spans, trace_full, queue_full, export_failed, shut_down } = *self;
-        open_traces + open_spans + trace_full + queue_full + export_failed + shut_down
+        let Losses { open_spans, queue_full, export_failed, shut_down } = *self;
+        open_spans + queue_full + export_failed + shut_down
     }
 }
 
@@ -58,33 +84,58 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} roots kept, {} dropped; {} spans exported, {} lost, {} never made",
+            "{} roots kept, {} dropped; {} spans exported, {} lost, {} open or waiting",
             self.roots_kept + self.parents_kept,
             self.roots_dropped + self.parents_dropped,
             self.spans_exported,
             self.spans_lost.total(),
-            self.spans_refused
+            self.spans_open + self.spans_waiting
         )
     }
 }
 
-/// Why spans were lost.
+/// The reason of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    OpenTraces,
     OpenSpans,
-    TraceFull,
     QueueFull,
     ExportFailed,
     ShutDown,
 }
 
-/// The numbers behind [`Stats`]: those of the service's threads in shares, so that threads do not meet.
+const LOSSES: usize = 4;
+
+/// Spans, and the local roots among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) spans: u64,
+    pub(crate) roots: u64,
+}
+
+#[derive(Debug, Default)]
+struct Pair {
+    spans: AtomicU64,
+    roots: AtomicU64,
+}
+
+impl Pair {
+    fn add(&self, counted: Counted) {
+        self.spans.fetch_add(counted.spans, Ordering::Relaxed);
+        self.roots.fetch_add(counted.roots, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Counted {
+        Counted { spans: self.spans.load(Ordering::Relaxed), roots: self.roots.load(Ordering::Relaxed) }
+    }
+}
+
+/// The numbers behind [`Stats`]. The service's threads count in shares, so that they do not meet on a line of memory.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     shares: [Share; SHARES],
-    pub(crate) exported: AtomicU64,
-    lost: [AtomicU64; 6],
+    exported: Pair,
+    lost: [Pair; LOSSES],
+    key_panics: AtomicU64,
 }
 
 const SHARES: usize = 16;
@@ -92,14 +143,19 @@ const SHARES: usize = 16;
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Share {
-    /// Decided here, honoured; dropped, kept.
+    /// Decided by the sampler, by the parent; dropped, kept.
     roots: [[AtomicU64; 2]; 2],
+    /// May wrap: a span that was begun on one thread may be taken back on another. The sum does not.
+    made: AtomicU64,
+    ended: AtomicU64,
+    traces: AtomicU64,
     refused: AtomicU64,
 }
 
 impl Counters {
+    #[inline]
     fn share(&self) -> &Share {
-        &self.shares[thread_number() as usize % SHARES]
+        &self.shares[thread::number() as usize % SHARES]
     }
 
     #[inline]
@@ -107,7 +163,7 @@ impl Counters {
         self.share().roots[0][usize::from(keep)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn honoured(&self, keep: bool) {
+    pub(crate) fn followed_parent(&self, keep: bool) {
         self.share().roots[1][usize::from(keep)].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -117,30 +173,77 @@ impl Counters {
         }
     }
 
-    pub(crate) fn lose(&self, loss: Loss, spans: u64) {
-        self.lost[loss as usize].fetch_add(spans, Ordering::Relaxed);
+    /// A span of a kept trace has begun.
+    #[inline]
+    pub(crate) fn made(&self) {
+        self.share().made.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The layer keeps a trace.
+    #[inline]
+    pub(crate) fn trace_made(&self) {
+        self.share().traces.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A span that was counted as made turned out to belong to a trace that is yet to be decided.
+    pub(crate) fn unmade(&self) {
+        self.share().made.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A span of a kept trace has ended.
+    #[inline]
+    pub(crate) fn ended(&self) {
+        self.share().ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Spans that had ended are lost.
+    pub(crate) fn lose(&self, loss: Loss, counted: Counted) {
+        self.lost[loss as usize].add(counted);
+    }
+
+    pub(crate) fn exported(&self, counted: Counted) {
+        self.exported.add(counted);
+    }
+
+    pub(crate) fn key_panicked(&self) {
+        self.key_panics.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Reads the counts that come late first, so that no term is smaller than what was taken from it.
     pub(crate) fn read(&self) -> Stats {
+        let exported = self.exported.read();
+        let lost: [Counted; LOSSES] = std::array::from_fn(|loss| self.lost[loss].read());
         let sum = |of: fn(&Share) -> &AtomicU64| {
-            self.shares.iter().map(|share| of(share).load(Ordering::Relaxed)).sum()
+            let each = self.shares.iter().map(|share| of(share).load(Ordering::Relaxed));
+            each.fold(0, u64::wrapping_add)
         };
-        let lost = |loss: Loss| self.lost[loss as usize].load(Ordering::Relaxed);
+        let ended = sum(|share| &share.ended);
+        let made = sum(|share| &share.made);
+        let traces_made = sum(|share| &share.traces);
+        let losses = |of: fn(&Counted) -> u64| Losses {
+            open_spans: of(&lost[Loss::OpenSpans as usize]),
+            queue_full: of(&lost[Loss::QueueFull as usize]),
+            export_failed: of(&lost[Loss::ExportFailed as usize]),
+            shut_down: of(&lost[Loss::ShutDown as usize]),
+        };
+        let (spans_lost, traces_lost) = (losses(|lost| lost.spans), losses(|lost| lost.roots));
         Stats {
             roots_kept: sum(|share| &share.roots[0][1]),
             roots_dropped: sum(|share| &share.roots[0][0]),
             parents_kept: sum(|share| &share.roots[1][1]),
             parents_dropped: sum(|share| &share.roots[1][0]),
-            spans_refused: sum(|share| &share.refused),
-            spans_exported: self.exported.load(Ordering::Relaxed),
-            spans_lost: Losses {
-                open_traces: lost(Loss::OpenTraces),
-                open_spans: lost(Loss::OpenSpans),
-                trace_full: lost(Loss::TraceFull),
-                queue_full: lost(Loss::QueueFull),
-                export_failed: lost(Loss::ExportFailed),
-                shut_down: lost(Loss::ShutDown),
-            },
+            spans_made: made,
+            spans_open: made.saturating_sub(ended),
+            spans_waiting: ended.saturating_sub(exported.spans + spans_lost.total()),
+            spans_exported: exported.spans,
+            spans_lost,
+            traces_made,
+            traces_open: traces_made.saturating_sub(exported.roots + traces_lost.total()),
+            traces_exported: exported.roots,
+            traces_lost,
+            refusals: sum(|share| &share.refused),
+            key_panics: self.key_panics.load(Ordering::Relaxed),
+            open_bytes: 0,
             last_error: None,
         }
     }

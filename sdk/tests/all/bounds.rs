@@ -16,7 +16,6 @@ use crate::support::{TIMEOUT, one, world};
 
 /// Connections that are open and idle: the sampler is asked about each.
 #[test]
-#[ignore = "issue 13, High 4"]
 fn twenty_thousand_roots_may_be_open() {
     for sampler in ["always", "never"] {
         let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
@@ -33,7 +32,6 @@ fn twenty_thousand_roots_may_be_open() {
 
 /// A leaked span never ends. Requests that come after are decided and exported nevertheless.
 #[test]
-#[ignore = "issue 13, High 4"]
 fn leaked_spans_do_not_make_the_layer_blind() {
     for sampler in ["always", "never"] {
         let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
@@ -48,7 +46,6 @@ fn leaked_spans_do_not_make_the_layer_blind() {
 }
 
 #[test]
-#[ignore = "issue 13, High 6"]
 fn two_thousand_tasks_of_one_trace_may_be_open() {
     let world = world(|builder| builder);
     let spans = world.run(|| {
@@ -61,7 +58,6 @@ fn two_thousand_tasks_of_one_trace_may_be_open() {
 
 /// Events beyond the limit cost nothing: a later span has its attributes, and its name, kind and status.
 #[test]
-#[ignore = "issue 13, High 5"]
 fn events_that_are_cut_leave_room_for_later_spans() {
     let spans = world(|builder| builder).run(|| {
         let _root = info_span!("root", n = 0).entered();
@@ -103,7 +99,6 @@ fn name_kind_and_status_are_kept_when_texts_are_cut() {
 }
 
 #[test]
-#[ignore = "issue 13, Medium: a field recorded often"]
 fn a_field_recorded_often_has_its_last_value() {
     let spans = world(|builder| builder).run(|| {
         let span = info_span!("span", progress = Empty, other = Empty);
@@ -121,7 +116,6 @@ fn a_field_recorded_often_has_its_last_value() {
 
 /// A setting that asks for much memory at once takes it when it is needed.
 #[test]
-#[ignore = "issue 13, Low: open_traces_max(u32::MAX)"]
 fn the_largest_bound_can_be_set() {
     let spans = world(|builder| builder.with_open_traces_max(u32::MAX).with_spans_per_trace_max(u32::MAX))
         .run(|| info_span!("root").in_scope(|| ()));
@@ -145,7 +139,6 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Counts {
 
 /// Only a dropped trace's spans are disabled: not those of a kept one beyond a bound, nor those after the shutdown.
 #[test]
-#[ignore = "issue 13, Medium: exclusive mode and bounds"]
 fn neither_a_bound_nor_a_shutdown_disables_spans_for_other_layers() {
     let world = world(|builder| {
         builder.with_dropped_spans(DroppedSpans::Disabled).with_spans_per_trace_max(2).with_open_traces_max(1)

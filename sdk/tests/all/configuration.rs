@@ -11,7 +11,11 @@ use opentelemetry::{Context, Key, KeyValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SamplingDecision, ShouldSample as _, SpanData, SpanExporter};
+use tracing::Subscriber as _;
 use tracing::info_span;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::support::{one, world};
 
@@ -198,14 +202,24 @@ fn faults_are_passed_over_if_asked_and_told() {
     assert_eq!(config, "bump:lambda=10,min=0.01,window=1s");
 }
 
+struct Idle;
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Idle {}
+
 #[test]
 fn disabled_means_that_nothing_happens() {
     let world = world(|builder| with(&[("OTEL_SDK_DISABLED", "TRUE")], builder));
     assert!(!world.handle.is_enabled());
-    let spans =
-        world.run(|| info_span!("root").in_scope(|| assert!(!tracing::Span::current().is_disabled())));
-    assert!(spans.is_empty());
-    assert_eq!(world.astracer.propagator().fields().count(), 0);
+    assert!(world.run(|| info_span!("root").in_scope(|| ())).is_empty());
+    // It asks for no spans, and takes none from other layers.
+    let layer = || world.astracer.layer.clone();
+    let off = Some(LevelFilter::OFF);
+    assert_eq!(Registry::default().with(layer()).max_level_hint(), off);
+    assert_eq!(Registry::default().with(Idle).with(layer()).max_level_hint(), None);
+    assert_eq!(Registry::default().with(layer()).with(Idle).max_level_hint(), None);
+    // "This setting has no effect on propagators configured through the OTEL_PROPAGATORS variable" (OpenTelemetry
+    // specification, OTEL_SDK_DISABLED).
+    assert_eq!(world.astracer.propagator().fields().count(), 3);
 }
 
 #[test]

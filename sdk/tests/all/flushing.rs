@@ -36,7 +36,6 @@ impl SpanExporter for UnderLoad {
 
 /// A flush waits for what had ended when it was asked for, not for what ends meanwhile.
 #[test]
-#[ignore = "issue 13, High 7"]
 fn a_flush_returns_under_load() {
     let ((ask, asked), (make, made)) = (channel(), channel());
     let exporter =
@@ -63,7 +62,6 @@ fn a_flush_returns_under_load() {
 
 /// A `main` span around a service never ends: its children are exported all the same.
 #[test]
-#[ignore = "issue 13, Low: ended spans of open traces"]
 fn a_flush_exports_what_has_ended_of_open_traces() {
     let world = world(|builder| builder);
     tracing::dispatcher::with_default(&world.dispatch, || {

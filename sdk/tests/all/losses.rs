@@ -1,6 +1,7 @@
 //! Every bound, and what is counted when it is reached.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use astracer_sdk::Losses;
 use opentelemetry::Context;
@@ -17,18 +18,71 @@ fn losses(change: impl FnOnce(&mut Losses)) -> Losses {
     losses
 }
 
+/// Spans of traces beyond the bound are not gathered: each is exported by itself, and none is lost.
 #[test]
-fn open_traces_are_bounded() {
+fn the_bound_of_open_traces_costs_no_spans() {
     let world = world(|builder| builder.with_open_traces_max(2));
     let spans = world.run(|| {
         let open: Vec<_> = (0..5).map(|n| info_span!("root", n)).collect();
         open.iter().for_each(|root| root.in_scope(|| info_span!("child").in_scope(|| ())));
+        world.handle.flush(TIMEOUT).unwrap();
+        assert_eq!(world.collector.spans().len(), 5, "the children");
         drop(open);
-        // There is room again.
-        info_span!("afterwards").in_scope(|| ());
     });
-    assert_eq!(draw(&spans), "root n=0\n  child\nroot n=1\n  child\nafterwards\n");
-    assert_eq!(world.handle.stats().spans_lost, losses(|lost| lost.open_traces = 3));
+    let mut roots: Vec<_> = spans.iter().filter(|span| span.name == "root").collect();
+    roots.sort_by_key(|span| span.attributes[0].value.to_string());
+    assert_eq!(roots.len(), 5);
+    for root in roots {
+        let trace_id = root.span_context.trace_id();
+        let child = |span: &&SpanData| span.parent_span_id == root.span_context.span_id();
+        let children: Vec<_> = spans.iter().filter(child).collect();
+        assert!(matches!(children[..], [child] if child.span_context.trace_id() == trace_id));
+    }
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_made, stats.spans_exported, stats.traces_exported), (10, 10, 5));
+}
+
+/// One page of the table has room for 32 spans.
+#[test]
+fn the_table_of_open_spans_is_bounded_and_its_losses_are_counted() {
+    let world = world(|builder| builder.with_open_bytes_max(32 * 192));
+    let spans = world.run(|| {
+        let root = info_span!("root").entered();
+        let open: Vec<_> = (0..40).map(|n| info_span!("child", n)).collect();
+        // Spans below a lost one, and after it, have room again when others have ended.
+        let lost = &open[39];
+        drop(lost.clone().entered());
+        let below = open[39].in_scope(|| info_span!("no room either"));
+        drop(below);
+        drop(open);
+        let below = info_span!("has room").entered();
+        drop(below);
+        drop(root);
+    });
+    assert_eq!(spans.len(), 33);
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_made, stats.spans_lost), (43, losses(|lost| lost.open_spans = 10)));
+    assert_eq!((stats.spans_open, stats.spans_waiting, stats.traces_open), (0, 0, 0));
+}
+
+/// A span that is leaked keeps its trace's local root open; the ended spans leave, and the slot is used again.
+#[test]
+fn a_leaked_span_holds_nothing_back() {
+    let age = Duration::from_secs(10);
+    let world = world(|builder| builder.with_trace_age_max(age).with_open_traces_max(1));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("root").entered();
+        std::mem::forget(info_span!("leaked"));
+        info_span!("ended").in_scope(|| ());
+        drop(root);
+    });
+    assert_eq!(draw(&world.exported()), "ended\n");
+    world.clock.advance(2 * age);
+    let spans = world.run(|| info_span!("another").in_scope(|| info_span!("child").in_scope(|| ())));
+    assert_eq!(draw(&spans), "ended\nanother\n  child\n");
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_made, stats.spans_open, stats.spans_exported), (5, 2, 3));
+    assert_eq!((stats.traces_made, stats.traces_open), (2, 1));
 }
 
 #[test]
@@ -51,8 +105,9 @@ fn shutdown_exports_what_has_ended_and_counts_the_rest() {
         info_span!(parent: None, "a root").in_scope(|| ());
     });
     assert_eq!(draw(&world.collector.spans()), "ended\n");
-    // Root, open, and the one that began below them afterwards. Roots that begin afterwards are dropped.
-    assert_eq!(world.handle.stats().spans_lost, losses(|lost| lost.shut_down = 3));
+    // Root and open, when they end. Spans that begin afterwards are not made.
+    assert_eq!(world.handle.stats().spans_lost, losses(|lost| lost.shut_down = 2));
+    assert_eq!(world.handle.stats().spans_made, 3);
     world.handle.shutdown(TIMEOUT).unwrap();
     world.handle.flush(TIMEOUT).unwrap();
 }
@@ -87,8 +142,10 @@ fn an_exporter_that_fails_or_panics_costs_its_batch_only() {
     let exporter = Moody::default();
     let world = world(|builder| builder.with_exporter(exporter.clone()));
     let mut errors = Vec::new();
-    for _ in 0..3 {
-        world.run(|| info_span!("root").in_scope(|| ()));
+    for n in 0..3 {
+        tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
+        let flushed = world.handle.flush(TIMEOUT);
+        assert_eq!(flushed.is_err_and(|error| error.is_export_failure()), n < 2);
         errors.push(world.handle.stats().last_error.unwrap());
     }
     assert_eq!(*exporter.calls.lock().unwrap(), [1, 1, 1]);

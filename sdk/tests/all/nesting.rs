@@ -29,7 +29,6 @@ fn trace(spans: &[SpanData], name: &str) -> TraceId {
 
 /// A data loader: a future of one request polled inside another's. The sampler keeps the first trace, and drops the second.
 #[test]
-#[ignore = "issue 13, High 1"]
 fn a_dropped_request_s_future_polled_in_a_kept_one_keeps_its_trace() {
     for mode in WITH_CONTEXT {
         let world = world(|builder| builder.with_context_mode(mode).with_sampler("every:2".parse().unwrap()));
@@ -59,7 +58,6 @@ fn a_dropped_request_s_future_polled_in_a_kept_one_keeps_its_trace() {
 }
 
 #[test]
-#[ignore = "issue 13, High 1"]
 fn a_span_of_one_dropped_trace_entered_in_another_keeps_its_trace() {
     for mode in WITH_CONTEXT {
         let world = world(|builder| builder.with_context_mode(mode).with_sampler("never".parse().unwrap()));
@@ -77,7 +75,6 @@ fn a_span_of_one_dropped_trace_entered_in_another_keeps_its_trace() {
 
 /// The registry's parent of `child` is `other`, and ours is `root`: `root` may be gone when `child` ends.
 #[test]
-#[ignore = "issue 13, High 2"]
 fn a_span_below_one_that_was_entered_again_is_exported() {
     for with_fields in [false, true] {
         let spans = world(|builder| builder).run(|| {
@@ -102,7 +99,6 @@ fn a_span_below_one_that_was_entered_again_is_exported() {
 
 /// As above, where a filter on the layer hides the registry's parent.
 #[test]
-#[ignore = "issue 13, High 2"]
 fn a_span_below_a_hidden_one_is_exported_in_its_trace() {
     let world = world(|builder| builder);
     let layer = world.astracer.layer.clone().with_filter(LevelFilter::INFO);
@@ -130,7 +126,6 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Everything {}
 
 /// A span for which there is no room in its trace: its context is of its own trace, never that of a trace from before.
 #[test]
-#[ignore = "issue 13, High 3"]
 fn a_span_beyond_a_bound_has_its_own_trace_s_context() {
     for mode in WITH_CONTEXT {
         let world = world(|builder| {
@@ -159,7 +154,6 @@ fn a_span_beyond_a_bound_has_its_own_trace_s_context() {
 
 /// A span takes the baggage of where it began, not of who enters it first.
 #[test]
-#[ignore = "issue 13, Medium: baggage"]
 fn baggage_of_whoever_enters_a_span_stays_outside() {
     for mode in WITH_CONTEXT {
         let tenant = || Context::current().baggage().get("tenant").map(|tenant| tenant.as_str().to_owned());
@@ -182,7 +176,6 @@ fn baggage_of_whoever_enters_a_span_stays_outside() {
 
 /// In a dropped trace as in a kept one: an empty context says that what begins is nobody's child.
 #[test]
-#[ignore = "issue 13, found by random programs"]
 fn a_span_below_an_attached_empty_context_begins_a_trace() {
     for sampler in ["always", "never"] {
         let world = world(|builder| builder.with_sampler(sampler.parse().unwrap()));
@@ -202,7 +195,6 @@ fn a_span_below_an_attached_empty_context_begins_a_trace() {
 
 /// The context of a dropped trace stays as long as a span of it is entered.
 #[test]
-#[ignore = "issue 13, found by random programs"]
 fn a_dropped_trace_s_context_stays_until_its_last_span_is_left() {
     let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
     world.run(|| {
@@ -221,7 +213,6 @@ fn a_dropped_trace_s_context_stays_until_its_last_span_is_left() {
 }
 
 #[test]
-#[ignore = "issue 13, Low: links to dropped spans"]
 fn a_span_may_follow_from_a_dropped_one() {
     for below in [false, true] {
         let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));

@@ -82,7 +82,7 @@ fn a_root_that_two_threads_enter_at_once_is_decided_once() {
         });
         let stats = world.handle.stats();
         assert_eq!((stats.roots_kept, stats.roots_dropped), (ROUNDS / 2, ROUNDS / 2));
-        assert_eq!(spans.len() as u64, 3 * ROUNDS / 2);
+        assert_eq!(spans.len() as u64, 3 * ROUNDS / 2, "{with_fields} {stats:?}");
     }
 }
 

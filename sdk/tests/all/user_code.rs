@@ -17,7 +17,6 @@ use tracing::info_span;
 use crate::support::{TIMEOUT, draw, world};
 
 #[test]
-#[ignore = "issue 13, Medium: a panic in Key::custom"]
 fn a_key_that_panics_is_replaced_by_the_name() {
     let key = || Key::custom(|root, _| panic!("the key of {} panics", root.name()));
     for with_fields in [false, true] {
@@ -35,7 +34,6 @@ fn a_key_that_panics_is_replaced_by_the_name() {
 
 /// A key that begins a span through the OpenTelemetry API, whose sampler asks for its key.
 #[test]
-#[ignore = "issue 13, Medium: a key that traces"]
 fn a_key_that_traces_by_the_api_ends() {
     static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
     let key = Key::custom(|root, key| {
@@ -70,7 +68,6 @@ impl IdGenerator for PanicsOnce {
 
 /// On a thread of its own, so that one that never ends is seen.
 #[test]
-#[ignore = "issue 13, Medium: a panic in an IdGenerator"]
 fn a_generator_of_ids_that_panics_does_not_stop_the_service() {
     for with_fields in [false, true] {
         let world = Arc::new(world(|builder| builder.with_id_generator(PanicsOnce::default())));
@@ -115,7 +112,6 @@ impl SpanExporter for Fails {
 }
 
 #[test]
-#[ignore = "issue 13, Low: flush and shutdown say Ok"]
 fn flush_and_shutdown_tell_of_the_exporter_s_errors() {
     let world = world(|builder| builder.with_exporter(Fails));
     tracing::dispatcher::with_default(&world.dispatch, || info_span!("root").in_scope(|| ()));
@@ -143,7 +139,6 @@ impl Drop for TellsOfItsEnd {
 }
 
 #[test]
-#[ignore = "issue 13, Medium: threads leak"]
 fn the_exporter_s_thread_ends_when_all_is_dropped() {
     let (sender, ended) = channel();
     let world = world(|builder| builder.with_exporter(TellsOfItsEnd(Mutex::new(sender))));

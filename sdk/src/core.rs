@@ -1,0 +1,218 @@
+//! The layer's state, and what happens to a span, apart from how `tracing` tells of it.
+//!
+//! | file | question |
+//! |---|---|
+//! | [`place`](crate::place) | Where does a new span belong? |
+//! | `begin.rs` | A span begins at its place. |
+//! | `decide.rs` | Is a local root's trace kept? |
+//! | `enter.rs` | A thread enters or leaves a span. |
+//! | `end.rs` | A span ends. |
+//! | `change.rs` | Something is recorded on an open span, or its parent is set. |
+//! | `context.rs` | OpenTelemetry's context of a span. |
+
+mod begin;
+mod change;
+mod context;
+mod decide;
+mod end;
+mod enter;
+
+use std::sync::{Arc, Weak};
+
+use tracing_core::span::Id;
+
+#[cfg(feature = "bridge")]
+pub(crate) use self::change::View;
+#[cfg(feature = "bridge")]
+pub(crate) use self::context::LiveSpan;
+use crate::clock::Ticks;
+use crate::decider::Decider;
+use crate::export::Queue;
+use crate::ids::Ids;
+use crate::record::Fields;
+use crate::settings::Settings;
+use crate::stack;
+use crate::stats::{Counters, Stats};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering};
+use crate::table::{Entry, Table};
+use crate::traces::Traces;
+
+/// The state that the layers of one builder share, on all subscribers.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    decider: Arc<Decider>,
+    counters: Arc<Counters>,
+    queue: Arc<Queue>,
+    traces: Traces,
+    ids: Ids,
+    settings: Settings,
+    /// The age after which a trace's ended spans leave, in ticks.
+    trace_age: Ticks,
+    /// Bytes of the tables of all subscribers.
+    open_bytes: Arc<AtomicUsize>,
+}
+
+/// A layer's state on one subscriber.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Tells the layers of a process apart, and one layer on different subscribers; never 0.
+    number: u64,
+    shared: Arc<Shared>,
+    /// The spans of one subscriber, by their ids there.
+    table: Table,
+    /// Itself, for contexts, which may live for longer.
+    own: Weak<Core>,
+    /// Whether it is on a subscriber.
+    placed: AtomicBool,
+}
+
+/// The ids of the spans above one that has no entry, the nearest first.
+pub(crate) trait Ancestors {
+    /// Returns the first answer that `f` gives.
+    fn find(&self, f: &mut dyn FnMut(&Id) -> bool);
+}
+
+impl Shared {
+    pub(crate) fn new(
+        settings: Settings,
+        decider: Arc<Decider>,
+        counters: Arc<Counters>,
+        queue: Arc<Queue>,
+        ids: Ids,
+    ) -> Arc<Self> {
+        let trace_age = decider.clock().ticks_of(settings.bounds.trace_age);
+        Arc::new(Shared {
+            decider,
+            counters,
+            queue,
+            traces: Traces::new(settings.bounds.open_traces),
+            ids,
+            settings,
+            trace_age,
+            open_bytes: Arc::default(),
+        })
+    }
+
+    pub(crate) fn decider(&self) -> &Decider {
+        &self.decider
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            open_bytes: self.open_bytes.load(Ordering::Relaxed) as u64,
+            last_error: self.queue.last_error(),
+            ..self.counters.read()
+        }
+    }
+
+    /// Passes the ended spans of old traces on.
+    pub(crate) fn expire_traces(&self) {
+        let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
+        self.traces.expire(before, &self.queue);
+    }
+
+    /// Passes the ended spans of all open traces on.
+    pub(crate) fn flush_traces(&self) {
+        self.traces.flush(&self.queue);
+    }
+
+    /// Hands over the spans of open traces that have ended, and takes nothing more. Spans that are still open are lost
+    /// when they end.
+    pub(crate) fn close(&self) {
+        if !self.queue.is_closed() {
+            self.flush_traces();
+            self.queue.close();
+        }
+        // Spans that ended in between are lost, and counted.
+        self.flush_traces();
+    }
+}
+
+impl Drop for Shared {
+    /// The exporter's thread ends when the queue is closed.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Core {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
+        Self::with_placed(shared, false)
+    }
+
+    fn with_placed(shared: Arc<Shared>, placed: bool) -> Arc<Self> {
+        Arc::new_cyclic(|own| Core {
+            number: stack::next_owner(),
+            table: Table::new(shared.open_bytes.clone(), shared.settings.bounds.open_bytes),
+            shared,
+            own: own.clone(),
+            placed: AtomicBool::new(placed),
+        })
+    }
+
+    /// The layer's state on a subscriber: this, or a new one if this is on another subscriber already. Subscribers number
+    /// their spans alike.
+    pub(crate) fn place(self: &Arc<Self>) -> Arc<Self> {
+        if !self.placed.swap(true, Ordering::Relaxed) {
+            return self.clone();
+        }
+        Self::with_placed(self.shared.clone(), true)
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    #[inline]
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.queue.is_closed()
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, id: &Id) -> Option<&Entry> {
+        self.table.find(id.into_u64())
+    }
+
+    /// As [`Core::find`], with an id as it is remembered; 0 is no span's.
+    #[inline]
+    pub(crate) fn find_id(&self, id: u64) -> Option<&Entry> {
+        if id == 0 { None } else { self.table.find(id) }
+    }
+
+    #[inline]
+    fn ticks(&self) -> Ticks {
+        self.shared.decider.clock().ticks()
+    }
+
+    /// The entry of the nearest span above one that has none.
+    pub(crate) fn entry_above(&self, ancestors: &dyn Ancestors) -> Option<&Entry> {
+        let mut found = None;
+        ancestors.find(&mut |id| {
+            found = self.find(id);
+            found.is_some()
+        });
+        found
+    }
+
+    /// Lends scratch memory, filled by `record` with the fields of a span.
+    fn with_fields<T>(
+        &self,
+        record: impl FnOnce(&mut dyn tracing_core::field::Visit),
+        f: impl FnOnce(&mut Fields) -> T,
+    ) -> T {
+        Fields::borrow(|fields| {
+            let settings = self.settings();
+            record(&mut fields.of_span(settings.conventions, settings.limits.text_length));
+            f(fields)
+        })
+    }
+}

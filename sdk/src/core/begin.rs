@@ -1,0 +1,168 @@
+//! A span begins.
+
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use opentelemetry::{SpanId, TraceFlags, TraceId};
+use tracing_core::Metadata;
+use tracing_core::span::{Attributes, Id};
+
+use super::Core;
+use crate::place::{Base, Placement};
+use crate::record::{Body, Fields};
+use crate::settings::ContextMode;
+use crate::stats::{Counted, Loss};
+use crate::table::{BASE_CURRENT, Beginning, CONTEXT, Entry, Pending, Phase, ROOT, STATE};
+use crate::thread;
+use crate::traces::TraceRef;
+
+impl Core {
+    #[inline]
+    pub(crate) fn begin(&self, attributes: &Attributes<'_>, id: &Id, placement: Placement<'_>) {
+        match placement {
+            Placement::Nowhere | Placement::BelowUnknown => {}
+            Placement::LocalRoot { base, below_dropped } => {
+                self.begin_root(attributes, id, base, below_dropped);
+            }
+            Placement::Child { parent, base } => self.begin_child(attributes, id, parent, base),
+            Placement::BelowDropped { above } => self.begin_below_dropped(attributes.metadata(), id, above),
+        }
+    }
+
+    /// A local root begins. It is decided later: its parent may still be set.
+    #[inline]
+    fn begin_root(&self, attributes: &Attributes<'_>, id: &Id, base: Base, below_dropped: bool) {
+        let metadata = attributes.metadata();
+        let began = self.ticks();
+        let body = self.body_of_root(attributes);
+        let (base, flags) = match base {
+            Base::Current => (None, ROOT | BASE_CURRENT),
+            Base::Empty => (None, ROOT),
+            Base::Captured(base) => (Some(base), ROOT),
+        };
+        let pending = base.map(|base| {
+            let parent = base.span().span_context().clone();
+            Box::new(Pending { parent, base, below_dropped })
+        });
+        let Some(entry) = self.table.take(id.into_u64()) else {
+            return self.decide_without_entry(metadata, began, body, pending);
+        };
+        let beginning = Beginning { flags, ..Beginning::undecided(metadata, began, thread::number()) };
+        if body.is_none() && pending.is_none() {
+            return entry.begin(&beginning);
+        }
+        // The phase comes first, then the parts: nobody else knows the span's id yet.
+        entry.begin(&beginning);
+        let mut extra = entry.extra();
+        (extra.body, extra.pending) = (body, pending);
+    }
+
+    /// The fields of a local root, which its key may depend on, and which are recorded if it is kept.
+    #[inline]
+    fn body_of_root(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
+        if attributes.fields().is_empty() {
+            return None;
+        }
+        self.body(attributes)
+    }
+
+    /// The body of a span that begins with fields; `None` if none of them has a value.
+    fn body(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
+        self.with_fields(
+            |visitor| attributes.record(visitor),
+            |fields: &mut Fields| {
+                if fields.is_empty() {
+                    return None;
+                }
+                let mut body = Body::take();
+                body.fill(fields, &self.settings().limits);
+                Some(body)
+            },
+        )
+    }
+
+    /// A span begins below a span of a kept trace.
+    #[inline]
+    fn begin_child(&self, attributes: &Attributes<'_>, id: &Id, parent: &Entry, base: Base) {
+        let metadata = attributes.metadata();
+        let began = self.ticks();
+        let body = if attributes.fields().is_empty() { None } else { self.body(attributes) };
+        let counters = &self.shared.counters;
+        counters.made();
+        let Some(entry) = self.table.take(id.into_u64()) else {
+            counters.ended();
+            return counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 0 });
+        };
+        let parent_flags = parent.flags();
+        entry.begin(&Beginning {
+            phase: Phase::Waiting,
+            metadata,
+            began,
+            span_id: self.shared.ids.new_span_id(),
+            parent: parent.span_id(),
+            trace: parent.trace(),
+            trace_id: parent.trace_id(),
+            trace_start: parent.trace_start(),
+            trace_flags: parent.trace_flags(),
+            thread: thread::number(),
+            flags: if matches!(base, Base::Current) { BASE_CURRENT } else { 0 },
+        });
+        if body.is_some() || parent_flags & STATE != 0 || matches!(base, Base::Captured(_)) {
+            self.begin_extra(entry, parent, body, base);
+        }
+    }
+
+    /// The parts of a child that not every span has.
+    fn begin_extra(&self, entry: &Entry, parent: &Entry, body: Option<Box<Body>>, base: Base) {
+        let state = if parent.has(STATE) { parent.extra().state.clone() } else { None };
+        let mut extra = entry.extra();
+        (extra.body, extra.state) = (body, state);
+        drop(extra);
+        if let Base::Captured(base) = base
+            && self.settings().context != ContextMode::Off
+        {
+            self.keep_context_from(entry, &base);
+        }
+    }
+
+    /// A span begins below a dropped local root: it remembers that root, wherever it is entered.
+    #[inline]
+    fn begin_below_dropped(&self, metadata: &'static Metadata<'static>, id: &Id, above: &Entry) {
+        // If there is no room, the nearest span above that has an entry answers for it.
+        let Some(entry) = self.table.take(id.into_u64()) else { return };
+        entry.begin(&Beginning {
+            trace_id: above.trace_id(),
+            trace_flags: above.trace_flags(),
+            ..Beginning::below_dropped(metadata, above.span_id())
+        });
+        if above.has(CONTEXT) {
+            let context = above.extra().context.clone();
+            entry.extra().context = context;
+        }
+    }
+}
+
+impl Beginning {
+    /// A span below a dropped root, known by that root's id.
+    pub(crate) fn below_dropped(metadata: &'static Metadata<'static>, root: SpanId) -> Self {
+        let undecided = Self::undecided(metadata, 0, 0);
+        Beginning { phase: Phase::Dropped, span_id: root, ..undecided }
+    }
+
+    fn undecided(metadata: &'static Metadata<'static>, began: u64, thread: u32) -> Self {
+        Beginning {
+            phase: Phase::Undecided,
+            metadata,
+            began,
+            span_id: SpanId::INVALID,
+            parent: SpanId::INVALID,
+            trace: TraceRef::NONE,
+            trace_id: TraceId::INVALID,
+            trace_start: began,
+            trace_flags: TraceFlags::default(),
+            thread,
+            flags: 0,
+        }
+    }
+}
+
+/// A parent that is not valid: none.
+pub(super) const NO_PARENT: SpanContext = SpanContext::NONE;

@@ -1,0 +1,189 @@
+//! Something is recorded on an open span, or its parent is set.
+
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt as _;
+use tracing_core::span::{Id, Record};
+use tracing_core::{Event, Metadata};
+
+#[cfg(feature = "bridge")]
+use super::context::LiveSpan;
+use super::{Ancestors, Core};
+use crate::record::{Body, EventTime, Fields};
+use crate::settings::SpanLimits;
+use crate::stack;
+#[cfg(feature = "bridge")]
+use crate::table::PENDING;
+use crate::table::{Entry, Pending, Phase};
+
+/// The parent of this span can no longer be set.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AlreadyStarted;
+
+/// The state of a span for code that is going to ask more.
+#[cfg(feature = "bridge")]
+pub(crate) enum View {
+    /// It may still get another parent. With the context that its own is to be made from.
+    Undecided(Context),
+    /// With its context, or the context of the dropped root above it.
+    Decided(Context),
+}
+
+impl Core {
+    /// Sets the parent of a span that has not started. The context's values, baggage among them, go with it.
+    pub(crate) fn set_parent(&self, id: &Id, parent: Context) -> Result<(), AlreadyStarted> {
+        let entry = self.find(id).ok_or(AlreadyStarted)?;
+        let (claim, was_child) = loop {
+            match entry.settled_phase() {
+                phase @ (Phase::Undecided | Phase::Waiting) => match entry.claim(phase) {
+                    Some(claim) => break (claim, phase == Phase::Waiting),
+                    None => continue,
+                },
+                _ => return Err(AlreadyStarted),
+            }
+        };
+        if was_child {
+            // It leaves the trace that it began in, and becomes a local root.
+            self.shared.counters.unmade();
+        }
+        let ids = parent.span().span_context().clone();
+        let old = claim.undecide(Box::new(Pending { parent: ids, base: parent, below_dropped: false }));
+        // Values of contexts are the user's, and so is the code that runs when they are dropped.
+        drop(old);
+        Ok(())
+    }
+
+    /// Records fields on a span.
+    pub(crate) fn record(&self, id: &Id, values: &Record<'_>) {
+        let Some(entry) = self.recordable(id) else { return };
+        self.with_fields(
+            |visitor| values.record(visitor),
+            |fields| self.with_body(entry, |body, limits| body.absorb(fields, limits)),
+        );
+    }
+
+    /// Adds an event of `tracing` to its parent, or to the innermost span of this thread.
+    pub(crate) fn event(&self, event: &Event<'_>) {
+        let id = if event.is_contextual() {
+            match stack::innermost(self.number) {
+                Some(inside) if !inside.is_dropped && inside.entry != 0 => Id::from_u64(inside.entry),
+                _ => return,
+            }
+        } else {
+            let Some(id) = event.parent() else { return };
+            id.clone()
+        };
+        let Some(entry) = self.recordable(&id) else { return };
+        let now = self.ticks();
+        Fields::borrow(|fields| {
+            let settings = self.settings();
+            event.record(&mut fields.of_event(settings.conventions, settings.limits.text_length));
+            let metadata: &'static Metadata<'static> = event.metadata();
+            self.with_body(entry, |body, limits| body.absorb_event(fields, metadata, now, limits));
+        });
+    }
+
+    /// Links a span to one that it follows from.
+    pub(crate) fn follows(&self, id: &Id, follows: &Id) {
+        let Some(to) = self.find(follows) else { return };
+        self.started(to);
+        let Some(to) = self.ids(to) else { return };
+        self.change(id, |body, limits| body.add_link(to, Vec::new(), limits));
+    }
+
+    /// Changes a span that is recorded, or may come to be. It is not decided for this.
+    pub(crate) fn change(&self, id: &Id, f: impl FnOnce(&mut Body, &SpanLimits)) {
+        if let Some(entry) = self.recordable(id) {
+            self.with_body(entry, |body, limits| {
+                if !body.is_ended_by_hand() {
+                    f(body, limits);
+                }
+            });
+        }
+    }
+
+    /// The entry of a span that is not dropped.
+    #[inline]
+    fn recordable(&self, id: &Id) -> Option<&Entry> {
+        self.find(id).filter(|entry| !matches!(entry.phase(), Phase::Dropped | Phase::Free))
+    }
+
+    fn with_body(&self, entry: &Entry, f: impl FnOnce(&mut Body, &SpanLimits)) {
+        let mut extra = entry.extra();
+        if extra.is_recordable() {
+            f(extra.body.get_or_insert_with(Body::take), &self.settings().limits);
+        }
+    }
+
+    /// The time of an event that is added now.
+    pub(crate) fn event_time(&self) -> EventTime {
+        EventTime::Ticks(self.ticks())
+    }
+
+    /// The context of a span, for the processes that it calls. A local root is decided.
+    pub(crate) fn context_to_call<A: Ancestors>(
+        &self,
+        id: &Id,
+        ancestors: impl FnOnce() -> Option<A>,
+    ) -> Context {
+        let above = || self.entry_above(&ancestors()?);
+        let Some(entry) = self.find(id).or_else(above) else { return Context::new() };
+        self.started(entry);
+        self.context(entry).unwrap_or_else(|| {
+            // Contexts are switched off; the ids are asked for nevertheless.
+            let ids = if entry.phase() == Phase::Kept { self.ids(entry) } else { None };
+            ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
+        })
+    }
+}
+
+/// For the bridge, which answers calls of tracing-opentelemetry's trait.
+#[cfg(feature = "bridge")]
+impl Core {
+    pub(crate) fn view<A: Ancestors>(&self, id: &Id, ancestors: impl FnOnce() -> Option<A>) -> View {
+        match self.base_of_unstarted(id) {
+            Some(base) => View::Undecided(base),
+            None => View::Decided(self.context_to_call(id, ancestors)),
+        }
+    }
+
+    /// The context from which a span's own will be made; `None` if the span has started.
+    pub(crate) fn base_of_unstarted(&self, id: &Id) -> Option<Context> {
+        let entry = self.find(id)?;
+        match entry.settled_phase() {
+            Phase::Undecided => {
+                let base = if entry.has(PENDING) {
+                    entry.extra().pending.as_ref().map(|pending| pending.base.clone())
+                } else {
+                    None
+                };
+                Some(base.unwrap_or_default())
+            }
+            // Its own context, where contexts are made, has the values of the one it will be made from.
+            Phase::Waiting => Some(self.context(entry).unwrap_or_default()),
+            _ => None,
+        }
+    }
+
+    /// The context of a started span that has an entry.
+    pub(crate) fn context_of(&self, id: &Id) -> Option<Context> {
+        self.context(self.find(id)?)
+    }
+
+    /// Starts a span: a local root is decided.
+    pub(crate) fn start(&self, id: &Id) {
+        if let Some(entry) = self.find(id) {
+            self.started(entry);
+        }
+    }
+
+    /// The span as the OpenTelemetry API sees it, if it is or may be recorded, whatever the context mode.
+    pub(crate) fn live_span(&self, id: &Id) -> Option<LiveSpan> {
+        let entry = self.recordable(id)?;
+        let ids = match entry.settled_phase() {
+            Phase::Undecided => None,
+            _ => self.ids(entry),
+        };
+        let ids = ids.unwrap_or(opentelemetry::trace::SpanContext::NONE);
+        Some(self.live(entry, ids))
+    }
+}

@@ -1,0 +1,202 @@
+//! OpenTelemetry's context inside the layer's spans.
+
+use std::borrow::Cow;
+use std::sync::Weak;
+use std::time::SystemTime;
+
+use opentelemetry::baggage::BaggageExt as _;
+use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt, TraceState};
+use opentelemetry::{Context, KeyValue, SpanId};
+use tracing_core::span::Id;
+
+use super::Core;
+use crate::record::{Body, EventTime};
+use crate::settings::{ContextMode, SpanLimits};
+use crate::table::{BASE_CURRENT, CONTEXT, Entry, Kept, Phase, STATE};
+use crate::thread;
+
+impl Core {
+    /// The context to enter a span with, made now if there is none. Only the context of a span that is entered again is
+    /// kept, so that one that is entered once has no lock to take.
+    #[inline]
+    pub(super) fn context_to_enter(&self, entry: &Entry) -> Option<Context> {
+        let again = entry.mark_entered();
+        if self.settings().context == ContextMode::Off {
+            return None;
+        }
+        if let Some(kept) = self.kept_context(entry) {
+            return Some(kept);
+        }
+        let context = self.new_context(entry)?;
+        if again {
+            drop(entry.extra().context.replace(context.clone()));
+        }
+        Some(context)
+    }
+
+    /// The context of a started span, for others to hold. `None` if contexts are off.
+    pub(crate) fn context(&self, entry: &Entry) -> Option<Context> {
+        if self.settings().context == ContextMode::Off {
+            return None;
+        }
+        if let Some(kept) = self.kept_context(entry) {
+            return Some(kept);
+        }
+        let context = self.new_context(entry)?;
+        let old = entry.extra().context.replace(context.clone());
+        drop(old);
+        Some(context)
+    }
+
+    /// The context that was made and kept.
+    #[inline]
+    pub(crate) fn kept_context(&self, entry: &Entry) -> Option<Context> {
+        if entry.has(CONTEXT) { entry.extra().context.clone() } else { None }
+    }
+
+    /// Makes the context from this one, and keeps it.
+    pub(super) fn keep_context_from(&self, entry: &Entry, base: &Context) {
+        let context = self.make_context(base, entry, &kept(entry));
+        let old = context.and_then(|context| entry.extra().context.replace(context));
+        drop(old);
+    }
+
+    fn new_context(&self, entry: &Entry) -> Option<Context> {
+        if entry.span_id() == SpanId::INVALID {
+            return None;
+        }
+        if !entry.has(BASE_CURRENT) || entry.thread() != thread::number() {
+            return self.context_from(&Context::new(), entry);
+        }
+        // Whoever enters the span may be inside another trace, whose values are not the span's. Baggage was not there when
+        // it began.
+        Context::map_current(|current| {
+            if current.span().span_context().span_id() != entry.parent() {
+                self.context_from(&Context::new(), entry)
+            } else if current.baggage().is_empty() {
+                self.context_from(current, entry)
+            } else {
+                self.context_from(&current.with_cleared_baggage(), entry)
+            }
+        })
+    }
+
+    fn context_from(&self, base: &Context, entry: &Entry) -> Option<Context> {
+        if entry.phase() == Phase::Dropped {
+            let (trace_id, span_id) = (entry.trace_id(), entry.span_id());
+            let ids = SpanContext::new(trace_id, span_id, entry.trace_flags(), false, TraceState::NONE);
+            return Some(of_dropped(base, ids));
+        }
+        self.make_context(base, entry, &kept(entry))
+    }
+
+    pub(super) fn make_context(&self, base: &Context, entry: &Entry, kept: &Kept) -> Option<Context> {
+        let ids = self.span_context(entry, kept);
+        match self.settings().context {
+            ContextMode::Off => None,
+            ContextMode::Ids => Some(base.with_remote_span_context(ids)),
+            ContextMode::Recording => Some(base.with_span(self.live(entry, ids))),
+        }
+    }
+
+    fn span_context(&self, entry: &Entry, kept: &Kept) -> SpanContext {
+        let state = if entry.has(STATE) { entry.extra().state.as_deref().cloned() } else { None };
+        let state = state.unwrap_or(TraceState::NONE);
+        SpanContext::new(kept.trace_id, kept.span_id, kept.trace_flags, false, state)
+    }
+
+    /// The ids of a started span: of a span below a dropped root that root's. `None` if it has none.
+    pub(crate) fn ids(&self, entry: &Entry) -> Option<SpanContext> {
+        if entry.span_id() == SpanId::INVALID {
+            return None;
+        }
+        Some(self.span_context(entry, &kept(entry)))
+    }
+
+    pub(crate) fn live(&self, entry: &Entry, context: SpanContext) -> LiveSpan {
+        entry.extra().expose();
+        LiveSpan { core: self.own.clone(), id: Id::from_u64(entry.id()), sequence: entry.sequence(), context }
+    }
+}
+
+/// The facts that a started span's context says.
+fn kept(entry: &Entry) -> Kept {
+    Kept {
+        trace: entry.trace(),
+        trace_id: entry.trace_id(),
+        trace_flags: entry.trace_flags(),
+        span_id: entry.span_id(),
+        parent: entry.parent(),
+        remote_parent: false,
+    }
+}
+
+/// The context of a dropped local root: the processes that it calls have to know that the trace is dropped.
+pub(super) fn of_dropped(base: &Context, ids: SpanContext) -> Context {
+    base.with_remote_span_context(ids)
+}
+
+/// A span of ours, as the OpenTelemetry API sees it. It may outlive the span: then nothing happens.
+#[derive(Debug)]
+pub(crate) struct LiveSpan {
+    core: Weak<Core>,
+    id: Id,
+    /// Another span may have the entry when this one has ended: see [`Entry::with_extra`].
+    sequence: u64,
+    context: SpanContext,
+}
+
+impl LiveSpan {
+    fn with<T>(&self, f: impl FnOnce(&mut Body, &SpanLimits) -> T) -> Option<T> {
+        let core = self.core.upgrade()?;
+        let with = |body: &mut Body| (!body.is_ended_by_hand()).then(|| f(body, &core.settings().limits));
+        core.find(&self.id)?
+            .with_extra(self.sequence, |extra| with(extra.body.get_or_insert_with(Body::take)))?
+    }
+}
+
+impl Span for LiveSpan {
+    fn add_event_with_timestamp<T: Into<Cow<'static, str>>>(
+        &mut self,
+        name: T,
+        timestamp: SystemTime,
+        attributes: Vec<KeyValue>,
+    ) {
+        let name = name.into();
+        self.with(|body, limits| body.add_event(name, EventTime::Date(timestamp), attributes, limits));
+    }
+
+    fn span_context(&self) -> &SpanContext {
+        &self.context
+    }
+
+    fn is_recording(&self) -> bool {
+        let Some(core) = self.core.upgrade() else { return false };
+        let is_open = |body: Option<&Body>| !body.is_some_and(Body::is_ended_by_hand);
+        let entry = core.find(&self.id);
+        entry
+            .and_then(|entry| entry.with_extra(self.sequence, |extra| is_open(extra.body.as_deref())))
+            .unwrap_or(false)
+    }
+
+    fn set_attribute(&mut self, attribute: KeyValue) {
+        self.with(|body, limits| body.set_attribute(attribute, limits));
+    }
+
+    fn set_status(&mut self, status: Status) {
+        self.with(|body, limits| body.set_status(status, limits));
+    }
+
+    fn update_name<T: Into<Cow<'static, str>>>(&mut self, name: T) {
+        let name = name.into();
+        self.with(|body, limits| body.update_name(&name, limits));
+    }
+
+    fn add_link(&mut self, to: SpanContext, attributes: Vec<KeyValue>) {
+        self.with(|body, limits| body.add_link(to, attributes, limits));
+    }
+
+    fn end_with_timestamp(&mut self, timestamp: SystemTime) {
+        self.with(|body, _| body.end_by_hand(timestamp));
+    }
+}

@@ -1,0 +1,249 @@
+//! A local root is decided: once, as late as its parent may still be set, by whichever thread comes first.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use opentelemetry::baggage::BaggageExt as _;
+use opentelemetry::trace::{SpanContext, TraceState};
+use opentelemetry::{SpanId, TraceFlags, TraceId};
+use tracing_core::Metadata;
+
+use super::Core;
+use super::begin::NO_PARENT;
+use super::context::of_dropped;
+use crate::clock::Ticks;
+use crate::decider::Outcome;
+use crate::key::{Lookup, Root};
+use crate::record::Body;
+use crate::settings::ContextMode;
+use crate::stats::{Counted, Loss};
+use crate::table::{BODY, Claim, Entry, HELD, Kept, Pending, Phase};
+
+/// Random parts of a local root's ids. Drawn before the entry is claimed, since the generator may be the user's code.
+struct Drawn {
+    trace_id: TraceId,
+    span_id: SpanId,
+}
+
+impl Core {
+    /// Starts a span: its parent is settled, a local root is decided. Returns `Kept` or `Dropped`.
+    #[inline]
+    pub(crate) fn started(&self, entry: &Entry) -> Phase {
+        loop {
+            match entry.settled_phase() {
+                Phase::Waiting => {
+                    entry.start();
+                }
+                Phase::Undecided => self.decide(entry),
+                Phase::Kept => return Phase::Kept,
+                // `Free`: the caller's span has ended, which only a misuse of ids can bring about.
+                Phase::Dropped | Phase::Free | Phase::Claimed => return Phase::Dropped,
+            }
+        }
+    }
+
+    /// Decides a local root, unless another thread is faster.
+    fn decide(&self, entry: &Entry) {
+        let Some(metadata) = entry.metadata() else { return };
+        let key = self.shared.decider.key().is_custom().then(|| self.custom_key(entry, metadata));
+        let ids = &self.shared.ids;
+        let own = entry.span_id();
+        let drawn = Drawn {
+            trace_id: ids.new_trace_id(),
+            span_id: if own == SpanId::INVALID { ids.new_span_id() } else { own },
+        };
+        let Some(claim) = entry.claim(Phase::Undecided) else { return };
+        if entry.flags() & HELD == 0 && self.shared.decider.key().is_name_only() {
+            let outcome = self.outcome(|| {
+                self.shared.decider.ask_by_name(
+                    metadata,
+                    drawn.trace_id,
+                    entry.began(),
+                    &self.shared.counters,
+                )
+            });
+            if !outcome.keep {
+                return claim.drop_trace(drawn.trace_id, drawn.span_id, TraceFlags::default());
+            }
+            return self.keep(claim, &drawn, &NO_PARENT, outcome.trace_state, None);
+        }
+        self.decide_with_extra(claim, metadata, &drawn, key.as_deref());
+    }
+
+    /// Nothing is kept after the shutdown.
+    fn outcome(&self, ask: impl FnOnce() -> Outcome) -> Outcome {
+        if self.is_closed() {
+            return Outcome { keep: false, trace_state: TraceState::NONE };
+        }
+        ask()
+    }
+
+    fn decide_with_extra(
+        &self,
+        claim: Claim<'_>,
+        metadata: &'static Metadata<'static>,
+        drawn: &Drawn,
+        key: Option<&str>,
+    ) {
+        let entry = claim.entry();
+        let mut extra = entry.extra();
+        let pending = extra.pending.take();
+        let parent = pending.as_ref().map_or(&NO_PARENT, |pending| &pending.parent);
+        let trace_id = if parent.is_valid() { parent.trace_id() } else { drawn.trace_id };
+        let outcome = self.outcome(|| {
+            self.ask(extra.body.as_deref(), pending.as_deref(), metadata, entry.began(), trace_id, key)
+        });
+        // A context without a parent, baggage and trace state need not be kept.
+        let base = pending
+            .as_ref()
+            .map(|pending| &pending.base)
+            .filter(|base| parent.is_valid() || !base.baggage().is_empty());
+        if outcome.keep {
+            drop(extra);
+            let base = base.cloned();
+            self.keep(claim, &Drawn { trace_id, ..*drawn }, parent, outcome.trace_state, base.as_ref());
+            return drop(pending);
+        }
+        let flags = parent.trace_flags().with_sampled(false);
+        let mut old = None;
+        if self.settings().context != ContextMode::Off
+            && (base.is_some() || outcome.trace_state != TraceState::NONE)
+        {
+            let base = base.cloned().unwrap_or_default();
+            let ids = SpanContext::new(trace_id, drawn.span_id, flags, false, outcome.trace_state);
+            old = extra.context.replace(of_dropped(&base, ids));
+        }
+        let body = extra.body.take();
+        drop(extra);
+        claim.drop_trace(trace_id, drawn.span_id, flags);
+        // Values of contexts are the user's, and so is the code that runs when they are dropped.
+        drop((old, pending));
+        body.map(Body::recycle);
+    }
+
+    fn ask(
+        &self,
+        body: Option<&Body>,
+        pending: Option<&Pending>,
+        metadata: &'static Metadata<'static>,
+        began: Ticks,
+        trace_id: TraceId,
+        key: Option<&str>,
+    ) -> Outcome {
+        let (decider, counters) = (&self.shared.decider, &self.shared.counters);
+        let parent = pending.map_or(&NO_PARENT, |pending| &pending.parent);
+        if let Some(pending) = pending.filter(|pending| decider.respects(parent, &pending.base)) {
+            if pending.below_dropped {
+                return decider.follow(parent);
+            }
+            return decider.follow_counted(parent, counters);
+        }
+        let mut memory = String::new();
+        let attributes = body.map(OfBody);
+        let key = match (key, body, &attributes) {
+            (Some(key), ..) => key.into(),
+            (None, Some(body), Some(attributes)) => {
+                decider.key_of(&Root::new(name_of(body, metadata), attributes), &mut memory, counters)
+            }
+            (None, ..) => decider.key_of(&Root::new(metadata.name(), &()), &mut memory, counters),
+        };
+        decider.ask(&key, trace_id, parent.trace_state(), began, counters)
+    }
+
+    fn keep(
+        &self,
+        claim: Claim<'_>,
+        drawn: &Drawn,
+        parent: &SpanContext,
+        state: TraceState,
+        base: Option<&opentelemetry::Context>,
+    ) {
+        let entry = claim.entry();
+        self.shared.counters.made();
+        self.shared.counters.trace_made();
+        if state != TraceState::NONE {
+            entry.extra().state = Some(Arc::new(state));
+        }
+        let trace = self.shared.traces.take(entry.began());
+        let flags = parent.trace_flags() | TraceFlags::SAMPLED;
+        let kept = Kept {
+            trace,
+            trace_id: drawn.trace_id,
+            trace_flags: flags,
+            span_id: drawn.span_id,
+            parent: if parent.is_valid() { parent.span_id() } else { SpanId::INVALID },
+            remote_parent: parent.is_valid() && parent.is_remote(),
+        };
+        let context = base.and_then(|base| self.make_context(base, entry, &kept));
+        let old = context.and_then(|context| entry.extra().context.replace(context));
+        claim.keep(&kept);
+        drop(old);
+    }
+
+    /// A local root for which there is no entry is decided at once. If it is kept, it is lost, and spans below it are
+    /// those of a dropped trace.
+    #[cold]
+    pub(super) fn decide_without_entry(
+        &self,
+        metadata: &'static Metadata<'static>,
+        began: Ticks,
+        body: Option<Box<Body>>,
+        pending: Option<Box<Pending>>,
+    ) {
+        let trace_id = self.shared.ids.new_trace_id();
+        let outcome =
+            self.outcome(|| self.ask(body.as_deref(), pending.as_deref(), metadata, began, trace_id, None));
+        if outcome.keep {
+            let counters = &self.shared.counters;
+            counters.made();
+            counters.trace_made();
+            counters.ended();
+            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1 });
+        }
+        body.map(Body::recycle);
+    }
+
+    /// The key that the user's function makes. It sees copies: nothing is locked or claimed while it runs.
+    #[cold]
+    fn custom_key(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> String {
+        let copied = if entry.has(BODY) { entry.extra().body.as_deref().map(Copied::of) } else { None };
+        let Copied { name, attributes } = copied.unwrap_or_default();
+        let name = name.as_deref().unwrap_or(metadata.name());
+        let mut memory = String::new();
+        let root = Root::new(name, &attributes);
+        self.shared.decider.key_of(&root, &mut memory, &self.shared.counters).into_owned()
+    }
+}
+
+/// The name and the attributes of a root that is not decided yet.
+#[derive(Default)]
+struct Copied {
+    name: Option<String>,
+    attributes: Vec<(String, String)>,
+}
+
+impl Copied {
+    fn of(body: &Body) -> Self {
+        let text = |attribute: &crate::record::Attribute| {
+            let value = attribute.text(&body.memory)?.into_owned();
+            Some((attribute.name(&body.memory).into_owned(), value))
+        };
+        Copied {
+            name: body.detail.name.map(|name| body.memory.text(name).to_owned()),
+            attributes: body.attributes.iter().rev().filter_map(text).collect(),
+        }
+    }
+}
+
+fn name_of<'a>(body: &'a Body, metadata: &'static Metadata<'static>) -> &'a str {
+    body.detail.name.map_or(metadata.name(), |name| body.memory.text(name))
+}
+
+struct OfBody<'a>(&'a Body);
+
+impl Lookup for OfBody<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let Body { attributes, memory, .. } = self.0;
+        attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)
+    }
+}

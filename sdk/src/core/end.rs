@@ -1,0 +1,71 @@
+//! A span ends, and with its local root the trace.
+
+use tracing_core::span::Id;
+
+use super::Core;
+use crate::record::{Body, Ending, Header, Record};
+use crate::table::{Entry, Extra, HELD, Phase, REMOTE_PARENT, ROOT};
+
+impl Core {
+    #[inline]
+    pub(crate) fn end(&self, id: &Id) {
+        let Some(entry) = self.find(id) else { return };
+        let phase = match entry.settled_phase() {
+            // A root that nobody entered has not been decided.
+            Phase::Undecided => self.started(entry),
+            phase => phase,
+        };
+        let is_kept = matches!(phase, Phase::Waiting | Phase::Kept);
+        if entry.flags() & HELD == 0 {
+            if is_kept {
+                self.end_kept(entry, &mut Extra::default());
+            }
+            return entry.free();
+        }
+        self.end_with_extra(entry, is_kept);
+    }
+
+    fn end_with_extra(&self, entry: &Entry, is_kept: bool) {
+        let mut extra = entry.take_extra();
+        if is_kept {
+            self.end_kept(entry, &mut extra);
+        }
+        entry.free();
+        extra.body.take().map(Body::recycle);
+        // Values of contexts are the user's, and so is the code that runs when they are dropped.
+        drop(extra);
+    }
+
+    #[inline]
+    fn end_kept(&self, entry: &Entry, extra: &mut Extra) {
+        let Some(metadata) = entry.metadata() else { return };
+        let ids = (entry.span_id(), entry.parent());
+        let mut record = Record::new(metadata, ids, entry.began(), self.ending(entry), entry.thread());
+        let flags = entry.flags();
+        if flags & ROOT != 0 {
+            record.set_local_root(flags & REMOTE_PARENT != 0);
+        }
+        let state = extra.state.take();
+        let header = || Header {
+            trace_id: entry.trace_id(),
+            flags: entry.trace_flags(),
+            state,
+            began: entry.trace_start(),
+        };
+        let shared = &*self.shared;
+        shared.counters.ended();
+        let bounds = (&*shared.queue, &shared.settings.bounds);
+        shared.traces.end_span(entry.trace(), header, record, extra.body.as_deref_mut(), bounds);
+    }
+
+    /// As in tracing-opentelemetry, a span ends when it is last left: its handles may live for longer.
+    #[inline]
+    fn ending(&self, entry: &Entry) -> Ending {
+        match entry.last_exit() {
+            0 => Ending { time: self.ticks(), busy: None },
+            last_exit => {
+                Ending { time: last_exit, busy: self.settings().extras.inactivity.then(|| entry.busy()) }
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Export: a bounded queue, and a thread that converts records and calls the exporter.
+
+mod convert;
+mod queue;
+mod worker;
+
+pub(crate) use self::convert::Converter;
+pub(crate) use self::queue::{Queue, WaitError};
+pub(crate) use self::worker::{Export, Worker};

@@ -1,0 +1,259 @@
+//! Conversion of records to OpenTelemetry's `SpanData`, on the exporter's thread.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use opentelemetry::trace::{
+    Event as OtelEvent, Link as OtelLink, SpanContext, SpanKind, Status as OtelStatus, TraceState,
+};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use tracing_core::Metadata;
+
+use crate::clock::{Anchor, Anchors, Clock};
+use crate::record::{Attribute, Event, EventName, EventTime, MemoryView, Record, Status, TraceView};
+use crate::settings::{Extras, Settings};
+use crate::thread::ThreadName;
+
+/// Converts traces; belongs to the exporter's thread.
+#[derive(Debug)]
+pub(crate) struct Converter {
+    anchors: Anchors,
+    extras: Extras,
+    attributes_max: usize,
+    /// The number of attributes added to a span at most, so that memory for them is allocated once.
+    added_max: usize,
+    scope: InstrumentationScope,
+    /// The last thread that a span began on.
+    thread: Option<(u32, Option<ThreadName>)>,
+    order: Vec<Positions>,
+}
+
+/// A record and where its parts begin.
+#[derive(Clone, Copy, Debug)]
+struct Positions {
+    record: usize,
+    attributes: usize,
+    detail: usize,
+    events: usize,
+    event_attributes: usize,
+    links: usize,
+}
+
+impl Converter {
+    pub(crate) fn new(clock: Clock, settings: &Settings, scope: InstrumentationScope) -> Self {
+        let attributes_max = settings.limits.attributes as usize;
+        let extras = settings.extras;
+        let Extras { location, threads, level, target, inactivity } = extras;
+        let count = |on: bool, attributes: usize| if on { attributes } else { 0 };
+        let added_max = count(location, 3)
+            + count(threads, 2)
+            + count(level, 1)
+            + count(target, 1)
+            + count(inactivity, 2);
+        let anchors = Anchors::new(clock);
+        Converter { anchors, extras, attributes_max, added_max, scope, thread: None, order: Vec::new() }
+    }
+
+    /// To be called before traces are converted whose spans have ended by now.
+    pub(crate) fn compare_clocks(&mut self) {
+        self.anchors.compare();
+    }
+
+    /// Appends the spans of a trace, in the order in which they began.
+    pub(crate) fn convert(&mut self, mut trace: TraceView<'_>, out: &mut Vec<SpanData>) {
+        let anchor = self.anchors.of(trace.header.began);
+        let mut order = std::mem::take(&mut self.order);
+        set_order(&mut order, &trace);
+        for at in &order {
+            out.push(self.span(*at, &mut trace, &anchor));
+        }
+        self.order = order;
+    }
+
+    fn span(&mut self, at: Positions, trace: &mut TraceView<'_>, anchor: &Anchor) -> SpanData {
+        let record = &trace.records[at.record];
+        let detail = if record.has_detail() { trace.details.get(at.detail) } else { None };
+        let memory = &mut trace.memory;
+        let name = match detail.and_then(|detail| detail.name) {
+            Some(text) => Cow::Owned(memory.text(text).to_owned()),
+            None => Cow::Borrowed(record.metadata.name()),
+        };
+        let status = match detail.map_or(Status::Unset, |detail| detail.status) {
+            Status::Unset => OtelStatus::Unset,
+            Status::Ok => OtelStatus::Ok,
+            Status::Error(text) => OtelStatus::error(memory.text(text).to_owned()),
+        };
+        let clock = self.anchors.clock();
+        let mut events = SpanEvents::default();
+        let mut links = SpanLinks::default();
+        let mut attributes = Vec::with_capacity(record.attributes.held as usize + self.added_max);
+        for attribute in part(trace.attributes, at.attributes, record.attributes.held) {
+            set(&mut attributes, attribute.export(memory));
+        }
+        if let Some(detail) = detail {
+            events.dropped_count = detail.events.cut;
+            links.dropped_count = detail.links.cut;
+            let mut own = at.event_attributes;
+            for event in part(trace.events, at.events, detail.events.held) {
+                let attributes = part(trace.event_attributes, own, event.count);
+                own += event.count as usize;
+                events.events.push(self.event(event, attributes.iter().copied(), memory, anchor));
+            }
+            let end = (at.links + detail.links.held as usize).min(trace.links.len());
+            for link in &mut trace.links[at.links.min(end)..end] {
+                let attributes = std::mem::take(&mut link.attributes);
+                links.links.push(OtelLink::new(link.to.clone(), attributes, link.cut));
+            }
+        }
+        let state = trace.header.state.as_deref().map_or(TraceState::NONE, TraceState::clone);
+        let (trace_id, flags) = (trace.header.trace_id, trace.header.flags);
+        let mut span = SpanData {
+            span_context: SpanContext::new(trace_id, record.span_id, flags, false, state),
+            parent_span_id: record.parent,
+            parent_span_is_remote: record.parent_is_remote(),
+            span_kind: detail.and_then(|detail| detail.kind.clone()).unwrap_or(SpanKind::Internal),
+            name,
+            start_time: anchor.date(clock, record.start),
+            end_time: detail
+                .and_then(|detail| detail.ended_by_hand)
+                .unwrap_or_else(|| anchor.date(clock, record.end)),
+            attributes,
+            dropped_attributes_count: record.attributes.cut,
+            events,
+            links,
+            status,
+            instrumentation_scope: self.scope.clone(),
+        };
+        self.add_extras(record, &mut span);
+        span
+    }
+
+    /// Our attributes come after those that the user gave, so a limit cuts ours first.
+    fn add_extras(&mut self, record: &Record, span: &mut SpanData) {
+        let attributes_max = self.attributes_max;
+        let mut add = |attribute: KeyValue| {
+            if span.attributes.len() < attributes_max {
+                span.attributes.push(attribute);
+            } else {
+                span.dropped_attributes_count = span.dropped_attributes_count.saturating_add(1);
+            }
+        };
+        let metadata = record.metadata;
+        if self.extras.location {
+            location(metadata).for_each(&mut add);
+        }
+        if self.extras.threads {
+            let (_, thread) = match &self.thread {
+                Some(known) if known.0 == record.thread => known,
+                _ => self.thread.insert((record.thread, ThreadName::of(record.thread))),
+            };
+            if let Some(thread) = thread {
+                add(KeyValue::new("thread.id", thread.id));
+                if let Some(name) = &thread.name {
+                    add(KeyValue::new("thread.name", Arc::clone(name)));
+                }
+            }
+        }
+        if self.extras.level {
+            add(KeyValue::new("level", metadata.level().as_str()));
+        }
+        if self.extras.target {
+            add(KeyValue::new("target", metadata.target()));
+        }
+        if self.extras.inactivity {
+            let clock = self.anchors.clock();
+            let nanos = |ticks| i64::try_from(clock.nanos_between(0, ticks)).unwrap_or(i64::MAX);
+            let (busy, idle) = record.busy_and_idle();
+            add(KeyValue::new("busy_ns", nanos(busy)));
+            add(KeyValue::new("idle_ns", nanos(idle)));
+        }
+    }
+
+    fn event(
+        &self,
+        event: &Event,
+        own: impl Iterator<Item = Attribute>,
+        memory: &mut MemoryView<'_>,
+        anchor: &Anchor,
+    ) -> OtelEvent {
+        let mut attributes = Vec::with_capacity(event.count as usize + ADDED_TO_EVENTS);
+        let log = event.log;
+        if let Some(metadata) = event.metadata {
+            attributes.push(KeyValue::new("level", metadata.level().as_str()));
+            attributes.push(match log.target {
+                Some(target) => KeyValue::new("target", memory.text(target).to_owned()),
+                None => KeyValue::new("target", metadata.target()),
+            });
+        }
+        for attribute in own {
+            set(&mut attributes, attribute.export(memory));
+        }
+        if let Some(metadata) = event.metadata.filter(|_| self.extras.location) {
+            if log.target.is_some() {
+                let texts = [("code.file.path", log.file), ("code.module.name", log.module)];
+                let texts =
+                    texts.into_iter().filter_map(|(name, text)| Some((name, memory.text(text?).to_owned())));
+                attributes.extend(texts.map(|(name, text)| KeyValue::new(name, text)));
+                attributes.extend(log.line.map(|line| KeyValue::new("code.line.number", line)));
+            } else {
+                attributes.extend(location(metadata));
+            }
+        }
+        let name = match &event.name {
+            EventName::Text(text) => Cow::Owned(memory.text(*text).to_owned()),
+            EventName::Static(name) => Cow::Borrowed(*name),
+            EventName::Owned(name) => Cow::Owned(name.to_string()),
+        };
+        let time = match event.time {
+            EventTime::Ticks(ticks) => anchor.date(self.anchors.clock(), ticks),
+            EventTime::Date(date) => date,
+        };
+        OtelEvent::new(name, time, attributes, event.cut)
+    }
+}
+
+fn part<T>(list: &[T], start: usize, length: u32) -> &[T] {
+    list.get(start..start + length as usize).unwrap_or_default()
+}
+
+/// Sets the order of the spans' begins. Records are in the order of their ends, so of those that began at the same
+/// tick the one that ended last is the one above.
+fn set_order(order: &mut Vec<Positions>, trace: &TraceView<'_>) {
+    order.clear();
+    let mut at = Positions { record: 0, attributes: 0, detail: 0, events: 0, event_attributes: 0, links: 0 };
+    for record in trace.records {
+        order.push(at);
+        at.record += 1;
+        at.attributes += record.attributes.held as usize;
+        let Some(detail) = trace.details.get(at.detail).filter(|_| record.has_detail()) else { continue };
+        let attributes = part(trace.events, at.events, detail.events.held).iter();
+        at.event_attributes += attributes.map(|event| event.count as usize).sum::<usize>();
+        at.events += detail.events.held as usize;
+        at.links += detail.links.held as usize;
+        at.detail += 1;
+    }
+    order.sort_by_key(|at| {
+        let record = &trace.records[at.record];
+        (record.start, Reverse(record.end))
+    });
+}
+
+/// The number of attributes added to an event at most.
+const ADDED_TO_EVENTS: usize = 5;
+
+fn location(metadata: &'static Metadata<'static>) -> impl Iterator<Item = KeyValue> {
+    let file = metadata.file().map(|file| KeyValue::new("code.file.path", file));
+    let module = metadata.module_path().map(|module| KeyValue::new("code.module.name", module));
+    let line = metadata.line().map(|line| KeyValue::new("code.line.number", i64::from(line)));
+    file.into_iter().chain(module).chain(line)
+}
+
+/// Sets an attribute: the last value of a name counts (OpenTelemetry specification, "Set Attributes").
+fn set(attributes: &mut Vec<KeyValue>, attribute: KeyValue) {
+    match attributes.iter_mut().find(|known| known.key == attribute.key) {
+        Some(known) => *known = attribute,
+        None => attributes.push(attribute),
+    }
+}

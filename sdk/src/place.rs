@@ -1,0 +1,148 @@
+//! Where a new span belongs.
+//!
+//! There are three sources: the parent that the span's author gave, the spans that this thread is inside of, and
+//! OpenTelemetry's current context, in which code may have attached a parent from elsewhere. [`place`] is the only
+//! function that weighs them.
+
+use opentelemetry::baggage::BaggageExt as _;
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::{Context, SpanId};
+use tracing_core::span::{Attributes, Id};
+
+use crate::core::{Ancestors, Core};
+use crate::settings::{ContextMode, faces_outward};
+use crate::stack;
+use crate::table::{Entry, Phase};
+
+/// The place of a new span.
+#[derive(Debug)]
+pub(crate) enum Placement<'a> {
+    /// It is not recorded, and not known: the layer is shut down, or telemetry is suppressed here.
+    Nowhere,
+    /// It is a local root. If its parent is a dropped span of ours, so is it, unless it is given another parent.
+    LocalRoot { base: Base, below_dropped: bool },
+    /// It is below a span of a kept trace.
+    Child { parent: &'a Entry, base: Base },
+    /// It is below a dropped local root, or below another span there.
+    BelowDropped { above: &'a Entry },
+    /// It is below a dropped local root that has no entry, because there was no room for one.
+    BelowUnknown,
+}
+
+/// The context from which the span's own is made.
+#[derive(Clone, Debug)]
+pub(crate) enum Base {
+    /// The context that is current where the span is first entered, if the span's parent is current there, and else an
+    /// empty one.
+    Current,
+    Empty,
+    /// This one, because the span takes values such as baggage with it wherever it is entered.
+    Captured(Context),
+}
+
+/// The current context, as far as it matters for a new span.
+#[derive(Clone, Copy)]
+struct Here {
+    is_suppressed: bool,
+    span_id: SpanId,
+    has_baggage: bool,
+}
+
+impl Here {
+    #[inline]
+    fn now() -> Self {
+        Context::map_current(|context| Here {
+            is_suppressed: context.is_telemetry_suppressed(),
+            span_id: context.span().span_context().span_id(),
+            has_baggage: !context.baggage().is_empty(),
+        })
+    }
+
+    fn base(self) -> Base {
+        if self.has_baggage { Base::Captured(Context::current()) } else { Base::Current }
+    }
+
+    /// A root at this place: with the parent that is current, if there is one.
+    fn local_root(self) -> Placement<'static> {
+        let is_plain = self.span_id == SpanId::INVALID && !self.has_baggage;
+        let base = if is_plain { Base::Current } else { Base::Captured(Context::current()) };
+        Placement::LocalRoot { base, below_dropped: false }
+    }
+}
+
+/// The place of a new span. `ancestors` finds the spans above the explicit parent, in the subscriber, if that parent
+/// exists there.
+#[inline]
+pub(crate) fn place<'a, A: Ancestors>(
+    core: &'a Core,
+    attributes: &Attributes<'_>,
+    ancestors: impl FnOnce(&Id) -> Option<A>,
+) -> Placement<'a> {
+    if core.is_closed() {
+        return Placement::Nowhere;
+    }
+    if !attributes.is_contextual() {
+        return explicit(core, attributes, ancestors);
+    }
+    let inside = stack::innermost(core.number());
+    let is_off = core.settings().context == ContextMode::Off;
+    let Some(inside) = inside else {
+        let here = Here::now();
+        return if here.is_suppressed { Placement::Nowhere } else { here.local_root() };
+    };
+    let here = if is_off {
+        // Contexts say nothing about our spans.
+        Here { is_suppressed: false, span_id: inside.context, has_baggage: false }
+    } else {
+        Here::now()
+    };
+    if here.is_suppressed {
+        return Placement::Nowhere;
+    }
+    // A context that someone attached in between may hold a parent from elsewhere, or none.
+    if here.span_id != inside.context {
+        return here.local_root();
+    }
+    let Some(above) = core.find_id(inside.entry) else {
+        return if inside.is_dropped { Placement::BelowUnknown } else { here.local_root() };
+    };
+    if !inside.is_dropped {
+        return Placement::Child { parent: above, base: if is_off { Base::Empty } else { here.base() } };
+    }
+    if !is_off && faces_outward(attributes.metadata()) {
+        // The span may be given a parent, and the processes that it calls have to know that the trace is dropped.
+        return Placement::LocalRoot { base: Base::Captured(Context::current()), below_dropped: true };
+    }
+    Placement::BelowDropped { above }
+}
+
+/// A span with an explicit parent, or with explicitly none.
+#[cold]
+fn explicit<'a, A: Ancestors>(
+    core: &'a Core,
+    attributes: &Attributes<'_>,
+    ancestors: impl FnOnce(&Id) -> Option<A>,
+) -> Placement<'a> {
+    if Context::is_current_telemetry_suppressed() {
+        return Placement::Nowhere;
+    }
+    let root = Placement::LocalRoot { base: Base::Empty, below_dropped: false };
+    let Some(parent) = attributes.parent() else { return root };
+    let above = match core.find(parent) {
+        Some(above) => above,
+        None => match ancestors(parent) {
+            // A filter hides the parent from the layer: then there is none, as in tracing-opentelemetry.
+            None => return root,
+            Some(ancestors) => match core.entry_above(&ancestors) {
+                Some(above) => above,
+                None => return Placement::BelowUnknown,
+            },
+        },
+    };
+    // Its parent is settled by that.
+    if core.started(above) == Phase::Kept {
+        let base = core.kept_context(above).map_or(Base::Empty, Base::Captured);
+        return Placement::Child { parent: above, base };
+    }
+    Placement::BelowDropped { above }
+}

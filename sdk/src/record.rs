@@ -1,0 +1,21 @@
+//! Recorded data: pure, without locks and without knowledge of threads.
+//!
+//! An open span's fields and events are in its own [`Body`], which most spans do not need. When the span ends, a
+//! [`Record`] and the body's content are appended to the [`Buffer`] of its trace; when the trace leaves, its buffer is
+//! appended to a [`Batch`], from which the exporter's thread reads each trace through a [`TraceView`], without moving it
+//! again.
+
+mod attribute;
+mod batch;
+mod body;
+mod buffer;
+mod fields;
+mod memory;
+mod span;
+
+pub(crate) use self::attribute::Attribute;
+pub(crate) use self::batch::{Batch, MemoryView, TraceView};
+pub(crate) use self::body::Body;
+pub(crate) use self::buffer::{Buffer, Event, EventName, EventTime, Header};
+pub(crate) use self::fields::Fields;
+pub(crate) use self::span::{Ending, Record, Status};

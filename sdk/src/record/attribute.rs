@@ -1,0 +1,225 @@
+//! An attribute as it is recorded: a few words. Texts lie in a [`Memory`] beside it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use opentelemetry::{Array, Key, KeyValue, StringValue, Value as OtelValue};
+
+use super::batch::MemoryView;
+use super::memory::{Lengths, Memory, Text, Texts};
+
+/// An attribute of a span or an event.
+///
+/// Its value is a word and a tag, not an enum: an enum is assembled in one place and copied to another, and a processor
+/// stalls when it reads at once what was just written in parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attribute {
+    /// Empty for an attribute of OpenTelemetry's API: see [`Value::Other`].
+    name: &'static str,
+    word: u64,
+    kind: Kind,
+    chain: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    I64,
+    F64,
+    Text,
+    Texts,
+    Other,
+}
+
+/// An attribute's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    Bool(bool),
+    I64(i64),
+    F64(f64),
+    Text(Text),
+    Texts(Texts),
+    /// An attribute of OpenTelemetry's API: the index of name and value in [`Memory::others`].
+    Other(u32),
+}
+
+impl Attribute {
+    #[inline]
+    pub(crate) fn new(name: &'static str, value: Value) -> Self {
+        let (kind, word) = match value {
+            Value::Bool(value) => (Kind::Bool, u64::from(value)),
+            Value::I64(value) => (Kind::I64, value as u64),
+            Value::F64(value) => (Kind::F64, value.to_bits()),
+            Value::Text(text) => (Kind::Text, pack(text.start, text.length)),
+            Value::Texts(texts) => (Kind::Texts, pack(texts.start, texts.count)),
+            Value::Other(place) => (Kind::Other, u64::from(place)),
+        };
+        Attribute { name, word, kind, chain: false }
+    }
+
+    /// `NAME.chain`: the sources of the error in field NAME.
+    pub(crate) fn chain(name: &'static str, texts: Texts) -> Self {
+        Attribute { chain: true, ..Attribute::new(name, Value::Texts(texts)) }
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> Value {
+        let (high, low) = ((self.word >> 32) as u32, self.word as u32);
+        match self.kind {
+            Kind::Bool => Value::Bool(self.word != 0),
+            Kind::I64 => Value::I64(self.word as i64),
+            Kind::F64 => Value::F64(f64::from_bits(self.word)),
+            Kind::Text => Value::Text(Text { start: high, length: low }),
+            Kind::Texts => Value::Texts(Texts { start: high, count: low }),
+            Kind::Other => Value::Other(low),
+        }
+    }
+
+    /// The same attribute after its memory was appended to other memory, which had these lengths.
+    #[inline]
+    pub(crate) fn moved(self, at: Lengths) -> Self {
+        let by = match self.kind {
+            Kind::Text => u64::from(at.text) << 32,
+            Kind::Texts => u64::from(at.lists) << 32,
+            Kind::Other => u64::from(at.others),
+            Kind::Bool | Kind::I64 | Kind::F64 => 0,
+        };
+        Attribute { word: self.word.wrapping_add(by), ..self }
+    }
+
+    /// The same attribute with its texts copied from one memory to another.
+    pub(crate) fn adopted(self, from: &Memory, to: &mut Memory) -> Self {
+        let value = match self.value() {
+            Value::Text(text) => Value::Text(to.adopt(from, text)),
+            Value::Texts(texts) => Value::Texts(to.adopt_all(from, texts)),
+            Value::Other(place) => match from.others.get(place as usize) {
+                Some(other) => to.keep(other.clone()),
+                None => Value::Other(place),
+            },
+            value => value,
+        };
+        Attribute { chain: self.chain, ..Attribute::new(self.name, value) }
+    }
+
+    /// Bytes of memory that hold its value.
+    pub(crate) fn bytes(&self, memory: &Memory) -> usize {
+        match self.value() {
+            Value::Bool(_) | Value::I64(_) | Value::F64(_) => 0,
+            Value::Text(text) => text.length as usize,
+            Value::Texts(texts) => {
+                memory.texts(texts).iter().map(|text| size_of::<Text>() + text.length as usize).sum()
+            }
+            Value::Other(place) => {
+                size_of::<KeyValue>() + memory.others.get(place as usize).map_or(0, bytes_of)
+            }
+        }
+    }
+
+    pub(crate) fn name<'a>(&self, memory: &'a Memory) -> Cow<'a, str> {
+        match self.value() {
+            Value::Other(place) => {
+                memory.others.get(place as usize).map_or("", |other| other.key.as_str()).into()
+            }
+            _ if self.chain => format!("{}.chain", self.name).into(),
+            _ => self.name.into(),
+        }
+    }
+
+    pub(crate) fn is_named(&self, name: &str, memory: &Memory) -> bool {
+        if self.kind == Kind::Other || self.chain { self.name(memory) == name } else { self.name == name }
+    }
+
+    /// Whether two attributes have the same name. Those of one callsite share it.
+    pub(crate) fn has_name_of(&self, memory: &Memory, other: &Attribute, others: &Memory) -> bool {
+        if self.kind == Kind::Other || other.kind == Kind::Other {
+            return self.name(memory) == other.name(others);
+        }
+        self.chain == other.chain && (std::ptr::eq(self.name, other.name) || self.name == other.name)
+    }
+
+    /// The value as text; `None` for a list of texts.
+    pub(crate) fn text<'a>(&self, memory: &'a Memory) -> Option<Cow<'a, str>> {
+        let shown = |value: &dyn fmt::Display| Some(Cow::Owned(value.to_string()));
+        match self.value() {
+            Value::Bool(value) => Some(Cow::Borrowed(if value { "true" } else { "false" })),
+            Value::I64(value) => shown(&value),
+            Value::F64(value) => shown(&value),
+            Value::Text(text) => Some(Cow::Borrowed(memory.text(text))),
+            Value::Texts(_) => None,
+            Value::Other(place) => shown(&memory.others.get(place as usize)?.value),
+        }
+    }
+
+    /// Converts to OpenTelemetry's type. An attribute that came from its API is taken out of the memory.
+    pub(crate) fn export(&self, memory: &mut MemoryView<'_>) -> KeyValue {
+        let value = match self.value() {
+            Value::Bool(value) => OtelValue::Bool(value),
+            Value::I64(value) => OtelValue::I64(value),
+            Value::F64(value) => OtelValue::F64(value),
+            Value::Text(text) => OtelValue::String(memory.text(text).to_owned().into()),
+            Value::Texts(texts) => {
+                let texts = memory.texts(texts).iter().map(|text| memory.text(*text).to_owned());
+                OtelValue::Array(Array::String(texts.map(StringValue::from).collect()))
+            }
+            Value::Other(place) => {
+                let nothing = || KeyValue::new("", "");
+                let other = memory.others.get_mut(place as usize);
+                return other.map_or_else(nothing, |other| std::mem::replace(other, nothing()));
+            }
+        };
+        let key = match self.chain {
+            true => Key::new(format!("{}.chain", self.name)),
+            false => Key::from_static_str(self.name),
+        };
+        KeyValue::new(key, value)
+    }
+}
+
+/// Bytes that an attribute of OpenTelemetry's API owns, for arrays an estimate.
+pub(super) fn bytes_of(attribute: &KeyValue) -> usize {
+    let value = match &attribute.value {
+        OtelValue::String(text) => text.as_str().len(),
+        OtelValue::Array(Array::Bool(values)) => values.len(),
+        OtelValue::Array(Array::I64(values)) => 8 * values.len(),
+        OtelValue::Array(Array::F64(values)) => 8 * values.len(),
+        OtelValue::Array(Array::String(values)) => values.iter().map(|text| 24 + text.as_str().len()).sum(),
+        _ => 0,
+    };
+    attribute.key.as_str().len() + value
+}
+
+fn pack(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_survive_packing() {
+        let most = u32::MAX;
+        for value in [
+            Value::Bool(true),
+            Value::Bool(false),
+            Value::I64(i64::MIN),
+            Value::I64(-1),
+            Value::F64(-0.5),
+            Value::Text(Text { start: 7, length: most }),
+            Value::Texts(Texts { start: most, count: 3 }),
+            Value::Other(most),
+        ] {
+            assert_eq!(Attribute::new("n", value).value(), value);
+        }
+    }
+
+    #[test]
+    fn positions_move_and_numbers_do_not() {
+        let at = Lengths { text: 10, lists: 1_000, others: 100_000 };
+        let moved = |value| Attribute::new("n", value).moved(at).value();
+        let text = |start| Value::Text(Text { start, length: 2 });
+        let texts = |start| Value::Texts(Texts { start, count: 2 });
+        assert_eq!((moved(text(1)), moved(texts(1))), (text(11), texts(1_001)));
+        assert_eq!((moved(Value::I64(1)), moved(Value::Other(1))), (Value::I64(1), Value::Other(100_001)));
+    }
+}

@@ -1,0 +1,209 @@
+//! Traces on their way to the exporter's thread: one buffer with the lists of all of them, and a head for each.
+//!
+//! A batch that was exported is used again. So small traces share few lines of memory, which are written one after the
+//! other, and the buffer that a trace was recorded in stays in the cache of the thread that writes to it next.
+
+use opentelemetry::KeyValue;
+
+use super::attribute::Attribute;
+use super::body::Body;
+use super::buffer::{Buffer, Event, Header, Link};
+use super::memory::{Text, Texts};
+use super::span::{Detail, Record};
+
+/// Ended traces, or parts of traces.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    heads: Vec<Head>,
+    /// The lists of all traces. Positions in a trace's memory count from where the trace begins.
+    all: Buffer,
+    /// The number of local roots among the records.
+    roots: u64,
+    /// The bytes by which the queue has counted it.
+    pub(crate) bytes: usize,
+}
+
+/// A trace, and the length of its part of each list.
+#[derive(Debug)]
+struct Head {
+    header: Header,
+    lengths: BufferLengths,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct BufferLengths {
+    records: usize,
+    attributes: usize,
+    text: usize,
+    lists: usize,
+    others: usize,
+    details: usize,
+    events: usize,
+    event_attributes: usize,
+    links: usize,
+}
+
+impl BufferLengths {
+    fn of(buffer: &Buffer) -> Self {
+        BufferLengths {
+            records: buffer.records.len(),
+            attributes: buffer.attributes.len(),
+            text: buffer.memory.text.len(),
+            lists: buffer.memory.lists.len(),
+            others: buffer.memory.others.len(),
+            details: buffer.details.len(),
+            events: buffer.events.len(),
+            event_attributes: buffer.event_attributes.len(),
+            links: buffer.links.len(),
+        }
+    }
+}
+
+/// The memory of one trace in a batch: see [`Memory`](super::memory::Memory).
+#[derive(Debug)]
+pub(crate) struct MemoryView<'a> {
+    text: &'a str,
+    lists: &'a [Text],
+    pub(crate) others: &'a mut [KeyValue],
+}
+
+impl MemoryView<'_> {
+    pub(crate) fn text(&self, text: Text) -> &str {
+        self.text.get(text.start as usize..text.start as usize + text.length as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn texts(&self, texts: Texts) -> &[Text] {
+        self.lists.get(texts.start as usize..texts.start as usize + texts.count as usize).unwrap_or_default()
+    }
+}
+
+/// One trace in a batch.
+#[derive(Debug)]
+pub(crate) struct TraceView<'a> {
+    pub(crate) header: &'a Header,
+    pub(crate) records: &'a [Record],
+    pub(crate) attributes: &'a [Attribute],
+    pub(crate) details: &'a [Detail],
+    pub(crate) events: &'a [Event],
+    pub(crate) event_attributes: &'a [Attribute],
+    pub(crate) links: &'a mut [Link],
+    pub(crate) memory: MemoryView<'a>,
+}
+
+impl Batch {
+    /// A batch with memory for `spans` spans without attributes.
+    pub(crate) fn with_capacity(spans: usize) -> Self {
+        let mut batch = Batch::default();
+        batch.all.records.reserve(spans);
+        batch
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn spans(&self) -> usize {
+        self.all.records.len()
+    }
+
+    pub(crate) fn roots(&self) -> u64 {
+        self.roots
+    }
+
+    /// Copies a trace's spans. The buffer keeps its memory, and is empty.
+    pub(crate) fn add(&mut self, header: Header, trace: &mut Buffer) {
+        self.count_roots(&trace.records);
+        self.heads.push(Head { header, lengths: BufferLengths::of(trace) });
+        /// Looks at the other list only if there is something to move.
+        fn append<T>(from: &mut Vec<T>, to: &mut Vec<T>) {
+            if !from.is_empty() {
+                to.append(from);
+            }
+        }
+        append(&mut trace.records, &mut self.all.records);
+        append(&mut trace.attributes, &mut self.all.attributes);
+        append(&mut trace.details, &mut self.all.details);
+        append(&mut trace.events, &mut self.all.events);
+        append(&mut trace.event_attributes, &mut self.all.event_attributes);
+        append(&mut trace.links, &mut self.all.links);
+        self.all.memory.text.push_str(&trace.memory.text);
+        trace.memory.text.clear();
+        append(&mut trace.memory.lists, &mut self.all.memory.lists);
+        append(&mut trace.memory.others, &mut self.all.memory.others);
+    }
+
+    /// A batch of one trace, which takes the buffer over and leaves an empty one.
+    pub(crate) fn of(header: Header, trace: &mut Buffer) -> Self {
+        let all = std::mem::take(trace);
+        let mut batch = Batch::default();
+        batch.count_roots(&all.records);
+        batch.heads.push(Head { header, lengths: BufferLengths::of(&all) });
+        batch.all = all;
+        batch
+    }
+
+    /// Adds one span that leaves without the rest of its trace.
+    pub(crate) fn add_span(&mut self, header: Header, record: Record, body: Option<&mut Body>) {
+        let mut single = Buffer::default();
+        single.append(record, body);
+        self.add(header, &mut single);
+    }
+
+    fn count_roots(&mut self, records: &[Record]) {
+        // A trace's local root ends last, but for spans that outlive it.
+        self.roots += records.iter().rev().filter(|record| record.is_local_root()).count() as u64;
+    }
+
+    /// Lends each trace, one after the other.
+    pub(crate) fn each(&mut self, mut f: impl FnMut(TraceView<'_>)) {
+        let Buffer { records, attributes, memory, details, events, event_attributes, links } = &mut self.all;
+        let (mut records, mut attributes) = (&**records, &**attributes);
+        let (mut details, mut events, mut event_attributes) = (&**details, &**events, &**event_attributes);
+        let (mut links, mut others) = (&mut **links, &mut *memory.others);
+        let (mut text, mut lists) = (&*memory.text, &*memory.lists);
+        for Head { header, lengths } in &self.heads {
+            let (own_links, rest_of_links) = std::mem::take(&mut links).split_at_mut(lengths.links);
+            let (own_others, rest_of_others) = std::mem::take(&mut others).split_at_mut(lengths.others);
+            (links, others) = (rest_of_links, rest_of_others);
+            f(TraceView {
+                header,
+                records: split(&mut records, lengths.records),
+                attributes: split(&mut attributes, lengths.attributes),
+                details: split(&mut details, lengths.details),
+                events: split(&mut events, lengths.events),
+                event_attributes: split(&mut event_attributes, lengths.event_attributes),
+                links: own_links,
+                memory: MemoryView {
+                    text: text.get(..lengths.text).unwrap_or_default(),
+                    lists: split(&mut lists, lengths.lists),
+                    others: own_others,
+                },
+            });
+            text = text.get(lengths.text..).unwrap_or_default();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.heads.clear();
+        self.all.clear();
+        self.roots = 0;
+    }
+
+    /// Bytes in use.
+    pub(crate) fn bytes_used(&self) -> usize {
+        self.heads.len() * size_of::<Head>() + self.all.bytes_used()
+    }
+
+    /// Bytes of memory held, used or not.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.heads.capacity() * size_of::<Head>() + self.all.bytes_held()
+    }
+}
+
+/// Takes the first `length` items off a list.
+fn split<'a, T>(list: &mut &'a [T], length: usize) -> &'a [T] {
+    let (own, rest) = list.split_at(length.min(list.len()));
+    *list = rest;
+    own
+}

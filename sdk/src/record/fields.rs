@@ -1,0 +1,344 @@
+//! The fields of spans and events, taken from `tracing` without an allocation for each.
+//!
+//! A [`Fields`] is scratch memory of a thread: the caller's `Debug` and `Display` code runs while it is filled, when no
+//! lock is held. Its content then moves to the span's [`Body`](super::Body).
+
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
+
+use opentelemetry::trace::SpanKind;
+use tracing_core::Metadata;
+use tracing_core::field::{Field, Visit};
+
+use super::attribute::{Attribute, Value};
+use super::memory::{Memory, Text, Texts};
+use super::span::Status;
+use crate::settings::Conventions;
+
+/// The fields that one call records: a span's creation, a later `record`, or an event.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) memory: Memory,
+    /// `otel.name`, or an event's `message`.
+    pub(crate) name: Option<Text>,
+    pub(crate) kind: Option<SpanKind>,
+    pub(crate) status: Status,
+    /// Attributes that an error on an event adds to the span.
+    pub(crate) for_span: Vec<Attribute>,
+    /// An event without a message that holds an `error`.
+    pub(crate) is_exception: bool,
+    /// The origin of an event of the `log` crate.
+    pub(crate) log: LogOrigin,
+}
+
+/// The origin of an event of the `log` crate; `tracing-log` puts it into fields.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogOrigin {
+    pub(crate) target: Option<Text>,
+    pub(crate) file: Option<Text>,
+    pub(crate) module: Option<Text>,
+    pub(crate) line: Option<i64>,
+}
+
+impl LogOrigin {
+    /// Whether an event is one that `tracing-log` makes: it has a callsite of its own for each level.
+    pub(crate) fn is_of(metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "log" && metadata.name() == "log event" && metadata.file().is_none()
+    }
+
+    pub(crate) fn map(self, mut f: impl FnMut(Text) -> Text) -> Self {
+        LogOrigin {
+            target: self.target.map(&mut f),
+            file: self.file.map(&mut f),
+            module: self.module.map(&mut f),
+            line: self.line,
+        }
+    }
+}
+
+thread_local!(static SPARE: Cell<Option<Box<Fields>>> = const { Cell::new(None) });
+
+impl Fields {
+    /// Lends the thread's memory to `f`, empty. Whatever `f` calls may borrow again: it gets other memory.
+    pub(crate) fn borrow<T>(f: impl FnOnce(&mut Fields) -> T) -> T {
+        let mut fields = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let result = f(&mut fields);
+        fields.clear();
+        // Memory that one huge field has grown is not kept.
+        if fields.memory.text.capacity() <= KEPT_BYTES_MAX {
+            let _ = SPARE.try_with(|spare| spare.set(Some(fields)));
+        }
+        result
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.attributes.clear();
+        self.memory.clear();
+        self.name = None;
+        self.kind = None;
+        self.status = Status::Unset;
+        self.for_span.clear();
+        self.is_exception = false;
+        self.log = LogOrigin::default();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.attributes.is_empty()
+            && self.name.is_none()
+            && self.kind.is_none()
+            && matches!(self.status, Status::Unset)
+            && self.for_span.is_empty()
+    }
+}
+
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Fills [`Fields`], as the conventions of tracing-opentelemetry say.
+pub(crate) struct Visitor<'a> {
+    fields: &'a mut Fields,
+    conventions: Conventions,
+    /// The longest text, in characters.
+    length_max: usize,
+    event: bool,
+}
+
+impl Fields {
+    /// A visitor for the fields of a span.
+    pub(crate) fn of_span(&mut self, conventions: Conventions, length_max: u32) -> Visitor<'_> {
+        Visitor { fields: self, conventions, length_max: length_max as usize, event: false }
+    }
+
+    /// A visitor for the fields of an event.
+    pub(crate) fn of_event(&mut self, conventions: Conventions, length_max: u32) -> Visitor<'_> {
+        Visitor { fields: self, conventions, length_max: length_max as usize, event: true }
+    }
+}
+
+impl Visitor<'_> {
+    fn write(&mut self, source: Source<'_>) -> Text {
+        let start = self.fields.memory.text.len();
+        let mut out = Limited { text: &mut self.fields.memory.text, left: self.length_max };
+        // An error is the limit, or of the caller's code; what was written until then stays.
+        let _ = match source {
+            Source::Str(text) => out.write_str(text),
+            Source::Debug(value) => write!(out, "{value:?}"),
+            Source::Display(value) => write!(out, "{value}"),
+        };
+        self.fields.memory.since(start)
+    }
+
+    #[inline]
+    fn push(&mut self, name: &'static str, value: Value) {
+        self.fields.attributes.push(Attribute::new(name, value));
+    }
+
+    /// A text whose field may mean something.
+    fn text(&mut self, field: &Field, source: Source<'_>) {
+        match field.name() {
+            "message" if self.event => self.fields.name = Some(self.write(source)),
+            "error" if self.event && self.fields.name.is_none() && !self.fields.is_exception => {
+                self.error(source)
+            }
+            name if self.event && name.starts_with("log.") => self.log(name, source),
+            name if !self.event && name.starts_with("otel.") => self.special(name, source),
+            name => {
+                let text = self.write(source);
+                self.push(name, Value::Text(text));
+            }
+        }
+    }
+
+    /// The event that `#[instrument(err)]` emits: an event without a message, with a field `error`.
+    fn error(&mut self, source: Source<'_>) {
+        let text = match source {
+            Source::Str(text) => self.write(Source::Debug(&text)),
+            other => self.write(other),
+        };
+        if self.conventions.error_events_to_status {
+            self.fields.status = Status::Error(text);
+        }
+        if self.conventions.error_events_to_exceptions {
+            self.fields.is_exception = true;
+            self.push("exception.message", Value::Text(text));
+        } else {
+            self.push("error", Value::Text(text));
+        }
+    }
+
+    /// The origin of an event that came over from the `log` crate.
+    fn log(&mut self, name: &'static str, source: Source<'_>) {
+        let text = Some(self.write(source));
+        match name {
+            "log.target" => self.fields.log.target = text,
+            "log.file" => self.fields.log.file = text,
+            "log.module_path" => self.fields.log.module = text,
+            _ => {}
+        }
+    }
+
+    fn special(&mut self, name: &'static str, source: Source<'_>) {
+        let text = self.write(source);
+        match name {
+            "otel.name" => self.fields.name = Some(text),
+            "otel.kind" => self.fields.kind = kind(self.fields.memory.text(text)),
+            "otel.status_code" => {
+                let code = self.fields.memory.text(text);
+                let status = if code.eq_ignore_ascii_case("ok") {
+                    Status::Ok
+                } else if code.eq_ignore_ascii_case("error") {
+                    Status::Error(Text::EMPTY)
+                } else {
+                    Status::Unset
+                };
+                self.fields.status.raise(status);
+            }
+            "otel.status_description" => {
+                self.fields.status.raise(Status::Error(text));
+            }
+            _ => self.push(name, Value::Text(text)),
+        }
+    }
+
+    #[inline(always)]
+    fn number(&mut self, field: &Field, value: Value) {
+        if self.event { self.number_of_event(field.name(), value) } else { self.push(field.name(), value) }
+    }
+
+    #[inline(never)]
+    fn number_of_event(&mut self, name: &'static str, value: Value) {
+        match (name, value) {
+            ("message", Value::Bool(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
+            ("message", Value::I64(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
+            ("message", Value::F64(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
+            ("log.line", Value::I64(line)) => self.fields.log.line = Some(line),
+            (name, _) if name.starts_with("log.") => {}
+            (name, value) => self.push(name, value),
+        }
+    }
+}
+
+/// The source of a text.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Str(&'a str),
+    Debug(&'a dyn fmt::Debug),
+    Display(&'a dyn fmt::Display),
+}
+
+fn kind(text: &str) -> Option<SpanKind> {
+    [
+        ("server", SpanKind::Server),
+        ("client", SpanKind::Client),
+        ("producer", SpanKind::Producer),
+        ("consumer", SpanKind::Consumer),
+        ("internal", SpanKind::Internal),
+    ]
+    .into_iter()
+    .find_map(|(name, kind)| text.eq_ignore_ascii_case(name).then_some(kind))
+}
+
+impl Visit for Visitor<'_> {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.number(field, Value::Bool(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.number(field, Value::F64(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.number(field, Value::I64(value));
+    }
+
+    /// OpenTelemetry has no unsigned integers: a number where it fits, a text else.
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_i128(&mut self, field: &Field, value: i128) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_u128(&mut self, field: &Field, value: u128) {
+        match i64::try_from(value) {
+            Ok(value) => self.record_i64(field, value),
+            Err(_) => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, Source::Str(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, Source::Debug(value));
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let message = self.write(Source::Display(value));
+        let mut chain = Vec::new();
+        let mut source = value.source();
+        while let (Some(error), true) = (source, chain.len() < CHAIN_MAX) {
+            chain.push(self.write(Source::Display(error)));
+            source = error.source();
+        }
+        let lists = &mut self.fields.memory.lists;
+        let texts = Texts { start: lists.len() as u32, count: chain.len() as u32 };
+        lists.append(&mut chain);
+        let exception =
+            [("exception.message", Value::Text(message)), ("exception.stacktrace", Value::Texts(texts))];
+        if self.conventions.error_fields_to_exceptions {
+            for (name, value) in exception {
+                self.push(name, value);
+            }
+        }
+        if self.event && self.conventions.error_records_to_exceptions {
+            self.fields.for_span.extend([
+                Attribute::new("exception.message", Value::Text(message)),
+                Attribute::new("exception.stacktrace", Value::Texts(texts)),
+            ]);
+        }
+        self.push(field.name(), Value::Text(message));
+        self.fields.attributes.push(Attribute::chain(field.name(), texts));
+    }
+}
+
+/// Errors that are their own source would never end.
+const CHAIN_MAX: usize = 64;
+
+/// Cuts what is written after so many characters, and stops the writer there.
+struct Limited<'a> {
+    text: &'a mut String,
+    left: usize,
+}
+
+impl fmt::Write for Limited<'_> {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        // As many bytes as characters are left cannot hold more characters.
+        if piece.len() <= self.left {
+            self.text.push_str(piece);
+            self.left -= piece.chars().count();
+            return Ok(());
+        }
+        match piece.char_indices().nth(self.left) {
+            Some((end, _)) => {
+                self.text.push_str(&piece[..end]);
+                self.left = 0;
+                Err(fmt::Error)
+            }
+            None => {
+                self.text.push_str(piece);
+                self.left -= piece.chars().count();
+                Ok(())
+            }
+        }
+    }
+}

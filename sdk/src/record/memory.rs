@@ -1,0 +1,135 @@
+//! Memory for texts: one string for all of them, so that many small texts are one allocation.
+
+use opentelemetry::KeyValue;
+
+use super::attribute::Value;
+
+/// A piece of [`Memory::text`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Text {
+    pub(crate) start: u32,
+    pub(crate) length: u32,
+}
+
+impl Text {
+    pub(crate) const EMPTY: Text = Text { start: 0, length: 0 };
+}
+
+/// A piece of [`Memory::lists`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Texts {
+    pub(crate) start: u32,
+    pub(crate) count: u32,
+}
+
+/// The texts of an open span, of a trace's ended spans, or of fields on their way to either.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) text: String,
+    pub(crate) lists: Vec<Text>,
+    /// Attributes that came through OpenTelemetry's API, with their names.
+    pub(crate) others: Vec<KeyValue>,
+}
+
+/// Lengths of a [`Memory`]'s parts: what is appended to it has to be moved by as much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    pub(crate) text: u32,
+    pub(crate) lists: u32,
+    pub(crate) others: u32,
+}
+
+impl Lengths {
+    pub(crate) fn text(self, text: Text) -> Text {
+        Text { start: text.start + self.text, ..text }
+    }
+}
+
+impl Memory {
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.text.clear();
+        self.lists.clear();
+        if !self.others.is_empty() {
+            self.others.clear();
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lengths(&self) -> Lengths {
+        Lengths {
+            text: self.text.len() as u32,
+            lists: self.lists.len() as u32,
+            others: self.others.len() as u32,
+        }
+    }
+
+    /// Bytes in use, without what values of the OpenTelemetry API own.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len() + size_of::<Text>() * self.lists.len() + size_of::<KeyValue>() * self.others.len()
+    }
+
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.text.capacity()
+            + size_of::<Text>() * self.lists.capacity()
+            + size_of::<KeyValue>() * self.others.capacity()
+    }
+
+    /// Moves everything to the end of `to`, and says how far: positions have to be moved by as much.
+    #[inline]
+    pub(crate) fn move_to(&mut self, to: &mut Memory) -> Lengths {
+        let at = to.lengths();
+        if !self.text.is_empty() {
+            to.text.push_str(&self.text);
+            self.text.clear();
+        }
+        if !self.lists.is_empty() {
+            to.lists.extend(self.lists.drain(..).map(|text| at.text(text)));
+        }
+        if !self.others.is_empty() {
+            to.others.append(&mut self.others);
+        }
+        at
+    }
+
+    pub(crate) fn text(&self, text: Text) -> &str {
+        self.text.get(text.start as usize..text.start as usize + text.length as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn texts(&self, texts: Texts) -> &[Text] {
+        self.lists.get(texts.start as usize..texts.start as usize + texts.count as usize).unwrap_or_default()
+    }
+
+    /// The text written since the memory had `start` bytes of text.
+    pub(crate) fn since(&self, start: usize) -> Text {
+        Text { start: start as u32, length: (self.text.len() - start) as u32 }
+    }
+
+    pub(crate) fn push(&mut self, text: &str) -> Text {
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.since(start)
+    }
+
+    /// Copies a text of other memory to this.
+    pub(crate) fn adopt(&mut self, other: &Memory, text: Text) -> Text {
+        self.push(other.text(text))
+    }
+
+    /// As [`Memory::adopt`], for a list of texts.
+    pub(crate) fn adopt_all(&mut self, other: &Memory, texts: Texts) -> Texts {
+        let start = self.lists.len() as u32;
+        for text in other.texts(texts) {
+            let adopted = self.adopt(other, *text);
+            self.lists.push(adopted);
+        }
+        Texts { start, ..texts }
+    }
+
+    /// Keeps an attribute of OpenTelemetry's API.
+    pub(crate) fn keep(&mut self, other: KeyValue) -> Value {
+        self.others.push(other);
+        Value::Other((self.others.len() - 1) as u32)
+    }
+}

@@ -1,0 +1,222 @@
+//! The record of one ended span, and the parts that few spans have.
+
+use std::time::SystemTime;
+
+use opentelemetry::SpanId;
+use opentelemetry::trace::SpanKind;
+use tracing_core::Metadata;
+
+use super::memory::{Lengths, Memory, Text};
+use crate::clock::Ticks;
+
+/// A span's status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Status {
+    #[default]
+    Unset,
+    /// With a description, which may be empty.
+    Error(Text),
+    Ok,
+}
+
+impl Status {
+    /// Sets the status in the order of OpenTelemetry's specification ("Set Status"): Ok is final, and Unset changes
+    /// nothing. An error without a description keeps the description that is there.
+    ///
+    /// Returns the description that is no longer used.
+    pub(crate) fn raise(&mut self, new: Status) -> Option<Text> {
+        let old = match (*self, new) {
+            (Status::Ok, _) | (_, Status::Unset) => return new.description(),
+            (Status::Error(_), Status::Error(text)) if text.length == 0 => return None,
+            (old, _) => old.description(),
+        };
+        *self = new;
+        old
+    }
+
+    pub(crate) fn description(self) -> Option<Text> {
+        match self {
+            Status::Error(text) => Some(text),
+            Status::Unset | Status::Ok => None,
+        }
+    }
+
+    fn map(self, f: impl FnOnce(Text) -> Text) -> Status {
+        match self {
+            Status::Error(text) => Status::Error(f(text)),
+            status => status,
+        }
+    }
+}
+
+/// An ended span, in one cache line, since each line travels to the exporter's thread and back.
+///
+/// Attributes and the detail of a record follow those of the records before it in the lists of a [`Buffer`].
+///
+/// [`Buffer`]: super::Buffer
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) span_id: SpanId,
+    pub(crate) parent: SpanId,
+    pub(crate) metadata: &'static Metadata<'static>,
+    pub(crate) start: Ticks,
+    pub(crate) end: Ticks,
+    busy: Ticks,
+    /// The number of the thread that the span began on.
+    pub(crate) thread: u32,
+    pub(crate) attributes: Count,
+    flags: u32,
+}
+
+const _: () = assert!(size_of::<Record>() == 64);
+
+/// In ticks, longer than anything takes.
+const NEVER_ENTERED: Ticks = Ticks::MAX;
+
+const LOCAL_ROOT: u32 = 1;
+const REMOTE_PARENT: u32 = 2;
+const HAS_DETAIL: u32 = 4;
+
+/// The last that is known of a span.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    pub(crate) time: Ticks,
+    /// The time during which at least one thread was inside; `None` if the span was never entered.
+    pub(crate) busy: Option<Ticks>,
+}
+
+impl Record {
+    #[inline]
+    pub(crate) fn new(
+        metadata: &'static Metadata<'static>,
+        (span_id, parent): (SpanId, SpanId),
+        start: Ticks,
+        ending: Ending,
+        thread: u32,
+    ) -> Self {
+        Record {
+            span_id,
+            parent,
+            metadata,
+            start,
+            end: ending.time,
+            busy: ending.busy.unwrap_or(NEVER_ENTERED),
+            thread,
+            attributes: Count::default(),
+            flags: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_local_root(&mut self, remote_parent: bool) {
+        self.flags |= LOCAL_ROOT | if remote_parent { REMOTE_PARENT } else { 0 };
+    }
+
+    #[inline]
+    pub(crate) fn is_local_root(&self) -> bool {
+        self.flags & LOCAL_ROOT != 0
+    }
+
+    pub(crate) fn parent_is_remote(&self) -> bool {
+        self.flags & REMOTE_PARENT != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_has_detail(&mut self) {
+        self.flags |= HAS_DETAIL;
+    }
+
+    #[inline]
+    pub(crate) fn has_detail(&self) -> bool {
+        self.flags & HAS_DETAIL != 0
+    }
+
+    /// The time during which a thread was inside, and the rest of the time from the start to the last exit.
+    pub(crate) fn busy_and_idle(&self) -> (Ticks, Ticks) {
+        if self.busy == NEVER_ENTERED {
+            return (0, 0);
+        }
+        (self.busy, self.end.saturating_sub(self.start).saturating_sub(self.busy))
+    }
+}
+
+/// The parts that few spans have.
+#[derive(Clone, Debug)]
+pub(crate) struct Detail {
+    /// The end that code on the OpenTelemetry API gave.
+    pub(crate) ended_by_hand: Option<SystemTime>,
+    pub(crate) name: Option<Text>,
+    pub(crate) kind: Option<SpanKind>,
+    pub(crate) status: Status,
+    pub(crate) events: Count,
+    pub(crate) links: Count,
+}
+
+impl Default for Detail {
+    fn default() -> Self {
+        Detail::NONE
+    }
+}
+
+impl Detail {
+    pub(crate) const NONE: Detail = Detail {
+        ended_by_hand: None,
+        name: None,
+        kind: None,
+        status: Status::Unset,
+        events: Count { held: 0, cut: 0 },
+        links: Count { held: 0, cut: 0 },
+    };
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.ended_by_hand.is_none()
+            && self.name.is_none()
+            && self.kind.is_none()
+            && self.status == Status::Unset
+            && self.events.is_zero()
+            && self.links.is_zero()
+    }
+
+    /// The same after its memory was appended to other memory, which had these lengths.
+    pub(crate) fn moved(self, at: Lengths) -> Detail {
+        Detail {
+            name: self.name.map(|text| at.text(text)),
+            status: self.status.map(|text| at.text(text)),
+            ..self
+        }
+    }
+
+    /// Copies its texts from one memory to another.
+    pub(crate) fn adopt(&mut self, from: &Memory, to: &mut Memory) {
+        self.name = self.name.map(|text| to.adopt(from, text));
+        self.status = self.status.map(|text| to.adopt(from, text));
+    }
+}
+
+/// The number of items held, and the number that limits cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) held: u32,
+    pub(crate) cut: u32,
+}
+
+impl Count {
+    pub(crate) fn is_zero(self) -> bool {
+        self == Count::default()
+    }
+
+    pub(crate) fn cut_some(&mut self, more: u32) {
+        self.cut = self.cut.saturating_add(more);
+    }
+
+    /// Counts one more item; returns whether it is within the limit.
+    pub(crate) fn admit(&mut self, max: u32) -> bool {
+        let admitted = self.held < max;
+        if admitted {
+            self.held += 1;
+        } else {
+            self.cut_some(1);
+        }
+        admitted
+    }
+}

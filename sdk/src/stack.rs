@@ -1,0 +1,173 @@
+//! The spans that a thread is inside of, for the layer and for the gate.
+//!
+//! More than one layer may be at work on a thread (a scoped subscriber inside a global one, a layer on each of two
+//! subscribers), so each item names its owner. No user code runs while the stack is borrowed: context guards are dropped
+//! by the caller.
+
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+
+use opentelemetry::{ContextGuard, SpanId};
+
+use crate::sync::statics::{AtomicU64, Ordering};
+
+/// A number that tells the owners of a process apart; never 0.
+pub(crate) fn next_owner() -> u64 {
+    static OWNERS: AtomicU64 = AtomicU64::new(1);
+    OWNERS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A span that this thread is inside of.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    /// The number of the layer or gate, one for each subscriber that it is on.
+    pub(crate) owner: u64,
+    /// The span's id in the subscriber.
+    pub(crate) id: u64,
+    pub(crate) inside: Inside,
+    /// Keeps the span's context current. Dropped by the thread that takes the item out; not with a thread that ends
+    /// inside a span, where OpenTelemetry's own thread-local may be gone, and its guards would panic.
+    pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
+}
+
+/// The meaning of being inside a span for spans that begin there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    /// The span whose entry answers: the span itself, or the nearest one above it that has an entry; 0: none.
+    pub(crate) entry: u64,
+    /// The spans that begin here are dropped.
+    pub(crate) is_dropped: bool,
+    /// The id of the span in the context that is current here; not valid if there is none, or contexts are off.
+    pub(crate) context: SpanId,
+}
+
+thread_local! {
+    static STACK: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    /// The innermost item: its owner (0: none) and meaning.
+    static INNERMOST: Cell<(u64, Inside)> =
+        const { Cell::new((0, Inside { entry: 0, is_dropped: false, context: SpanId::INVALID })) };
+    /// The owner of the innermost item, if spans that begin there are dropped; else 0.
+    static DROPPED: Cell<u64> = const { Cell::new(0) };
+    static REFUSED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether the innermost item is this owner's, and spans that begin there are dropped.
+#[inline]
+pub(crate) fn is_dropped(owner: u64) -> bool {
+    DROPPED.get() == owner
+}
+
+/// Counts a span that was refused on this thread.
+#[inline]
+pub(crate) fn refuse() {
+    REFUSED.set(REFUSED.get() + 1);
+}
+
+/// The number of spans refused on this thread since the last call.
+#[inline]
+pub(crate) fn take_refused() -> u64 {
+    REFUSED.replace(0)
+}
+
+#[inline]
+fn set_innermost(owner: u64, inside: Inside) {
+    INNERMOST.set((owner, inside));
+    DROPPED.set(if inside.is_dropped { owner } else { 0 });
+}
+
+/// The owner's innermost item on this thread.
+#[inline]
+pub(crate) fn innermost(owner: u64) -> Option<Inside> {
+    match INNERMOST.get() {
+        (0, _) => None,
+        (innermost, inside) if innermost == owner => Some(inside),
+        _ => find(owner),
+    }
+}
+
+#[cold]
+fn find(owner: u64) -> Option<Inside> {
+    let find = |stack: &RefCell<Vec<Entered>>| {
+        stack.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.inside)
+    };
+    STACK.try_with(find).ok().flatten()
+}
+
+#[inline]
+pub(crate) fn push(entered: Entered) {
+    let (owner, inside) = (entered.owner, entered.inside);
+    if STACK.try_with(|stack| stack.borrow_mut().push(entered)).is_ok() {
+        set_innermost(owner, inside);
+    }
+}
+
+/// The span is left. It is nearly always the innermost; spans may also be left out of order.
+#[inline]
+#[must_use]
+pub(crate) fn pop(owner: u64, id: u64) -> Option<Entered> {
+    let popped = STACK.try_with(|stack| {
+        let mut stack = stack.borrow_mut();
+        let innermost = stack.last()?;
+        let entered = if innermost.owner == owner && innermost.id == id {
+            stack.pop()?
+        } else {
+            take_out(&mut stack, owner, id)?
+        };
+        match stack.last() {
+            Some(last) => set_innermost(last.owner, last.inside),
+            None => set_innermost(0, Inside { is_dropped: false, ..entered.inside }),
+        }
+        Some(entered)
+    });
+    popped.ok().flatten()
+}
+
+/// Whether a span of the owner, on this thread, is inside a dropped one whose context it did not attach itself.
+pub(crate) fn relies_on(owner: u64, context: SpanId) -> bool {
+    let relies = |stack: &RefCell<Vec<Entered>>| {
+        stack.borrow().iter().any(|entered| entered.relies_on(owner, context))
+    };
+    STACK.try_with(relies).unwrap_or(false)
+}
+
+/// Gives the outermost such span a guard, made where nothing is borrowed.
+pub(crate) fn give_guard(owner: u64, context: SpanId, make: impl FnOnce() -> ContextGuard) {
+    if !relies_on(owner, context) {
+        return;
+    }
+    let guard = make();
+    let _ = STACK.try_with(|stack| {
+        let mut stack = stack.borrow_mut();
+        if let Some(entered) = stack.iter_mut().find(|entered| entered.relies_on(owner, context)) {
+            entered.guard = ManuallyDrop::new(Some(guard));
+        }
+    });
+}
+
+impl Entered {
+    fn relies_on(&self, owner: u64, context: SpanId) -> bool {
+        self.owner == owner
+            && self.guard.is_none()
+            && self.inside.is_dropped
+            && self.inside.entry != self.id
+            && self.inside.context == context
+    }
+}
+
+/// Takes a span out from below others.
+#[cold]
+fn take_out(stack: &mut Vec<Entered>, owner: u64, id: u64) -> Option<Entered> {
+    let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;
+    let mut entered = stack.remove(at);
+    // A span further in, below the same dropped root, may rely on the context that this one has attached. It stays
+    // current until that one is left.
+    let relies = |above: &&mut Entered| {
+        above.owner == owner && above.guard.is_none() && above.inside.context == entered.inside.context
+    };
+    if entered.guard.is_some()
+        && let Some(above) = stack[at..].iter_mut().find(relies)
+    {
+        above.guard = ManuallyDrop::new(entered.guard.take());
+    }
+    Some(entered)
+}

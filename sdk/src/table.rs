@@ -1,0 +1,165 @@
+//! From a span's id in the subscriber to its entry, without a lock.
+//!
+//! A `Registry` keeps spans in slabs, one for each thread, and an id says the slab and the place in it; so entries lie in
+//! pages in the same order, and an id is found by arithmetic. Pages are made when they are first needed, within a budget
+//! of bytes, and stay: like a registry, the table grows to the most spans that were ever open at once.
+//!
+//! The full id is compared too. If ids come from elsewhere, or were numbered in another way by a later version, two open
+//! spans may meet in one entry: then the second is not recorded, and counted as lost. It is never taken for the first.
+
+mod atomic_id;
+mod entry;
+
+use std::sync::{Arc, OnceLock};
+
+pub(crate) use self::entry::{
+    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, Extra, HELD, Kept, PENDING, Pending, Phase,
+    REMOTE_PARENT, ROOT, STATE,
+};
+use crate::sync::{AtomicUsize, Ordering};
+
+/// The entries of one subscriber's spans.
+#[derive(Debug)]
+pub(crate) struct Table {
+    shards: Box<[OnceLock<Box<Shard>>]>,
+    /// The bytes that the tables of all subscribers share.
+    bytes: Arc<AtomicUsize>,
+    bytes_max: usize,
+}
+
+/// The entries for one slab. Page `n` has `FIRST_PAGE << n` entries, as in the slab.
+#[derive(Debug, Default)]
+struct Shard {
+    pages: [OnceLock<Box<[Entry]>>; PAGES],
+}
+
+/// A registry's ids: the place in its slab in the low 38 bits, then the slab.
+const SLAB_BITS: u32 = 38;
+const SHARDS: usize = 4096;
+const PAGES: usize = 24;
+const FIRST_PAGE: u64 = 32;
+
+impl Table {
+    /// A table that takes bytes for entries as long as `bytes`, which it counts them in, is at most `bytes_max`.
+    pub(crate) fn new(bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
+        Table { shards: (0..SHARDS).map(|_| OnceLock::new()).collect(), bytes, bytes_max }
+    }
+
+    /// The shard, the page and the place in the page. A registry's first id is 1.
+    #[inline]
+    fn locate(id: u64) -> (usize, usize, usize) {
+        let place = (id.wrapping_sub(1) & ((1 << SLAB_BITS) - 1)) + FIRST_PAGE;
+        let page = place.ilog2() - FIRST_PAGE.ilog2();
+        (
+            (id.wrapping_sub(1) >> SLAB_BITS) as usize % SHARDS,
+            page as usize,
+            (place - (FIRST_PAGE << page)) as usize,
+        )
+    }
+
+    /// The entry of an open span.
+    #[inline]
+    pub(crate) fn find(&self, id: u64) -> Option<&Entry> {
+        let (shard, page, place) = Self::locate(id);
+        let entry = self.shards[shard].get()?.pages.get(page)?.get()?.get(place)?;
+        (entry.id() == id).then_some(entry)
+    }
+
+    /// An entry for a span that begins; `None` if there is no memory for it within the budget.
+    #[inline]
+    pub(crate) fn take(&self, id: u64) -> Option<&Entry> {
+        let (shard, page, place) = Self::locate(id);
+        let entries = match self.shards[shard].get().and_then(|shard| shard.pages.get(page)?.get()) {
+            Some(entries) => entries,
+            None => self.grow(shard, page)?,
+        };
+        entries.get(place).filter(|entry| entry.take(id))
+    }
+
+    #[cold]
+    fn grow(&self, shard: usize, page: usize) -> Option<&[Entry]> {
+        let length = FIRST_PAGE << page;
+        let bytes = usize::try_from(length).ok()?.checked_mul(size_of::<Entry>())?;
+        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
+        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        let shard = self.shards[shard].get_or_init(Box::default);
+        let mut is_new = false;
+        let entries = shard.pages.get(page).map(|page| {
+            page.get_or_init(|| {
+                is_new = true;
+                (0..length).map(|_| Entry::default()).collect()
+            })
+        });
+        if !is_new {
+            // Another thread made the page, or there is none of this number.
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        entries.map(|entries| &**entries)
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let pages = self.shards.iter().filter_map(|shard| shard.get()).flat_map(|shard| &shard.pages);
+        let entries: usize = pages.filter_map(OnceLock::get).map(|page| page.len()).sum();
+        self.bytes.fetch_sub(entries * size_of::<Entry>(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashSet;
+
+    use tracing::Subscriber as _;
+    use tracing_core::span::Attributes;
+    use tracing_subscriber::Registry;
+
+    use super::*;
+
+    /// No two ids share an entry that a registry can have open at once.
+    #[test]
+    fn ids_of_a_registry_have_entries_of_their_own() {
+        let registry = Registry::default();
+        let dispatch = tracing::Dispatch::new(Registry::default());
+        let span = tracing::dispatcher::with_default(&dispatch, || tracing::info_span!("x"));
+        let metadata = span.metadata().unwrap();
+        let open = || {
+            let values = [];
+            let values = metadata.fields().value_set(&values);
+            (0..10_000)
+                .map(|_| registry.new_span(&Attributes::new_root(metadata, &values)).into_u64())
+                .collect::<Vec<u64>>()
+        };
+        let own = open();
+        let other = std::thread::scope(|scope| scope.spawn(open).join().unwrap());
+        let ids: Vec<u64> = own.into_iter().chain(other).collect();
+        let places: HashSet<_> = ids.iter().map(|id| Table::locate(*id)).collect();
+        assert_eq!(places.len(), ids.len());
+        let table = Table::new(Arc::default(), usize::MAX);
+        assert!(ids.iter().all(|id| table.take(*id).is_some()));
+        assert!(ids.iter().all(|id| table.find(*id).is_some_and(|entry| entry.id() == *id)));
+        let entries = table.bytes.load(Ordering::Relaxed) / size_of::<Entry>();
+        assert!((20_000..70_000).contains(&entries), "{entries}: pages double");
+    }
+
+    #[test]
+    fn the_budget_holds_and_a_taken_entry_is_not_taken_again() {
+        let page = FIRST_PAGE as usize * size_of::<Entry>();
+        let bytes = Arc::<AtomicUsize>::default();
+        let table = Table::new(bytes.clone(), page);
+        for id in 1..=FIRST_PAGE {
+            assert!(table.take(id).is_some());
+        }
+        assert!(table.take(1).is_none());
+        assert!(table.take(FIRST_PAGE + 1).is_none(), "a second page");
+        assert!(table.take(1 << SLAB_BITS | 1).is_none(), "a second thread");
+        assert_eq!(bytes.load(Ordering::Relaxed), page);
+        // The same place in its slab, used again.
+        let again = 7 << 51 | 5;
+        assert!(table.take(again).is_none());
+        table.find(5).unwrap().free();
+        assert!(table.take(again).is_some() && table.find(5).is_none());
+        drop(table);
+        assert_eq!(bytes.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,54 @@
+//! Ids that threads read and write without a lock: relaxed, so another atomic has to publish them.
+
+use crate::sync::{AtomicU64, Ordering};
+
+use opentelemetry::{SpanId, TraceId};
+
+#[derive(Debug, Default)]
+pub(crate) struct AtomicSpanId(AtomicU64);
+
+impl AtomicSpanId {
+    #[inline]
+    pub(crate) fn load(&self) -> SpanId {
+        SpanId::from(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, id: SpanId) {
+        self.0.store(u64::from_be_bytes(id.to_bytes()), Ordering::Relaxed);
+    }
+}
+
+/// Written in two halves: a reader for whom nothing published them may see halves of two ids.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicTraceId([AtomicU64; 2]);
+
+impl AtomicTraceId {
+    #[inline]
+    pub(crate) fn load(&self) -> TraceId {
+        let [high, low] = [0, 1].map(|half| u128::from(self.0[half].load(Ordering::Relaxed)));
+        TraceId::from(high << 64 | low)
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, id: TraceId) {
+        let id = u128::from_be_bytes(id.to_bytes());
+        self.0[0].store((id >> 64) as u64, Ordering::Relaxed);
+        self.0[1].store(id as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive() {
+        let (trace_id, span_id) = (AtomicTraceId::default(), AtomicSpanId::default());
+        assert_eq!((trace_id.load(), span_id.load()), (TraceId::INVALID, SpanId::INVALID));
+        trace_id.store(TraceId::from(0x0123_4567_89ab_cdef_fedc_ba98_7654_3210));
+        span_id.store(SpanId::from(0x0123_4567_89ab_cdef));
+        assert_eq!(trace_id.load().to_string(), "0123456789abcdeffedcba9876543210");
+        assert_eq!(span_id.load().to_string(), "0123456789abcdef");
+    }
+}

@@ -1,0 +1,102 @@
+//! Threads: a number for each, and the names by which spans say where they began.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use crate::sync::statics::{AtomicU32, Ordering};
+
+thread_local! {
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    static LEAVES: Leaves = const { Leaves };
+}
+
+/// This thread's number, from 1. Numbers are not used again, but for overflow.
+#[inline]
+pub(crate) fn number() -> u32 {
+    let number = NUMBER.get();
+    if number != 0 { number } else { register() }
+}
+
+#[cold]
+fn register() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed).max(1);
+    NUMBER.set(number);
+    // A thread that is ending already is not noted: its name could not be removed.
+    if LEAVES.try_with(|_| ()).is_ok() {
+        names().known.insert(number, ThreadName::of_this_thread());
+    }
+    number
+}
+
+/// A thread, as OpenTelemetry's conventions name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadName {
+    pub(crate) id: i64,
+    pub(crate) name: Option<Arc<str>>,
+}
+
+impl ThreadName {
+    fn of_this_thread() -> Self {
+        let thread = std::thread::current();
+        // `ThreadId` shows its number only in its `Debug` text: `ThreadId(7)`.
+        let text = format!("{:?}", thread.id());
+        let digits = text.trim_matches(|c: char| !c.is_ascii_digit());
+        ThreadName { id: digits.parse().unwrap_or(0), name: thread.name().map(Arc::from) }
+    }
+
+    /// The name of a thread that is alive or has ended not long ago.
+    pub(crate) fn of(number: u32) -> Option<ThreadName> {
+        names().known.get(&number).cloned()
+    }
+}
+
+/// Names are kept after their threads have ended, for spans that wait to be exported: so many.
+const ENDED_MAX: usize = 4096;
+
+#[derive(Debug, Default)]
+struct Names {
+    known: HashMap<u32, ThreadName>,
+    ended: VecDeque<u32>,
+}
+
+fn names() -> std::sync::MutexGuard<'static, Names> {
+    static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Dropped with its thread.
+struct Leaves;
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        let Ok(number) = NUMBER.try_with(Cell::get) else { return };
+        let mut names = names();
+        names.ended.push_back(number);
+        if names.ended.len() > ENDED_MAX {
+            let oldest = names.ended.pop_front();
+            oldest.and_then(|oldest| names.known.remove(&oldest));
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_outlive_their_threads_and_do_not_pile_up() {
+        let spawn = |name: String| {
+            let thread = std::thread::Builder::new().name(name).spawn(number).unwrap();
+            thread.join().unwrap()
+        };
+        let first = spawn("first".to_owned());
+        assert_ne!(first, number());
+        assert_eq!(ThreadName::of(first).unwrap().name.as_deref(), Some("first"));
+        let later: Vec<u32> = (0..ENDED_MAX).map(|n| spawn(n.to_string())).collect();
+        assert_eq!(ThreadName::of(first), None);
+        assert!(ThreadName::of(later[ENDED_MAX - 1]).is_some());
+        assert!(names().ended.len() <= ENDED_MAX);
+    }
+}
