@@ -1,58 +1,60 @@
-//! Fuzzing as an ordinary test: a target over seeds, their prefixes and mutations of them.
+//! Fuzzing as an ordinary test: runs a target on seeds, on prefixes of them and on mutations of them.
 //!
-//! A panic is caught, its input made smaller, written to a file and reported with the seed that leads to it. A target
-//! that hangs, overflows the stack or eats all memory cannot be caught: its input is then the file
-//! `fuzz-NAME-running` in the scratch folder.
+//! proptest generates the mutations from a fixed seed and makes the first failing list of them smaller. A target that
+//! hangs, overflows the stack or eats all memory cannot be caught: its input is then in the file `fuzz-NAME-running` in
+//! the scratch folder.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
-use crate::mutate::{Mutation, Random};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
-/// How to replay.
+use crate::mutation::{Mutation, any_mutation};
+
+/// Inputs are cut to this length.
+const INPUT_BYTES_MAX: usize = 64 << 10;
+
+/// Settings of a replay.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the mutations start from.
+    /// Seed of the random choice of mutations.
     pub seed: u64,
-    /// How many mutated inputs to run.
-    pub rounds: usize,
-    /// Inputs are cut to this length.
-    pub bytes_max: usize,
-    /// A folder for files that report a failure.
+    /// Number of mutated inputs.
+    pub rounds: u32,
+    /// Folder for the file of a failing input.
     pub scratch: PathBuf,
 }
 
 impl Options {
-    /// A quick run, or what `ASTRACER_FUZZ_ROUNDS` and `ASTRACER_FUZZ_SEED` say.
+    /// A quick run, or the values of `ASTRACER_FUZZ_ROUNDS` and `ASTRACER_FUZZ_SEED`.
     pub fn from_env(scratch: &Path) -> Self {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
         Self {
             seed: number("ASTRACER_FUZZ_SEED").unwrap_or(1),
-            rounds: number("ASTRACER_FUZZ_ROUNDS").map_or(1500, |rounds| rounds as usize),
-            bytes_max: 64 << 10,
+            rounds: number("ASTRACER_FUZZ_ROUNDS").map_or(1500, |rounds| rounds as u32),
             scratch: scratch.to_owned(),
         }
     }
 }
 
-/// An input that made a target panic.
+/// An input that makes a target panic.
 #[derive(Debug)]
 pub struct Failure {
     /// The panic's message.
     pub message: String,
-    /// How the input was made.
+    /// The seed, and the mutations of it.
     pub origin: String,
-    /// The input, made smaller as far as the same panic stays.
-    pub input: Vec<u8>,
-    /// The file that holds it.
+    /// The file that holds the input.
     pub file: PathBuf,
 }
 
-/// Runs `target` over the files of `seeds`, prefixes of them, and mutations.
+/// Runs `target` on the files of the folder `seeds`, on prefixes of them and on mutations. Returns the number of inputs.
 ///
 /// # Errors
 ///
@@ -61,39 +63,69 @@ pub struct Failure {
 /// # Panics
 ///
 /// If there are no seeds, or files cannot be read or written: that is the test's own failure.
-pub fn replay(name: &str, target: fn(&[u8]), seeds: &Path, options: &Options) -> Result<usize, Box<Failure>> {
-    let seeds = load(seeds);
-    let running =
-        File::create(options.scratch.join(format!("fuzz-{name}-running"))).expect("a scratch folder");
-    let mut runner = Runner { name, target, options, running, runs: 0 };
-    for (file, seed) in &seeds {
-        runner.run(seed, || file.clone())?;
-    }
-    for (file, seed) in &seeds {
-        // All prefixes of a short seed, about 100 of a long one.
-        for length in (0..seed.len()).step_by(1 + seed.len() / 100) {
-            runner.run(&seed[..length], || format!("the first {length} bytes of {file}"))?;
+pub fn replay(name: &str, target: fn(&[u8]), seeds: &Path, options: &Options) -> Result<usize, Failure> {
+    let (names, seeds): (Vec<String>, Vec<Vec<u8>>) = load(seeds).into_iter().unzip();
+    let running = options.scratch.join(format!("fuzz-{name}-running"));
+    let running = RefCell::new(File::create(running).expect("a scratch folder"));
+    let run = |input: &[u8]| {
+        note(&mut running.borrow_mut(), input).expect("space in the scratch folder");
+        target(input);
+    };
+    let failure = |message: String, origin: String, input: &[u8]| {
+        let file = options.scratch.join(format!("fuzz-{name}-failed"));
+        fs::write(&file, input).expect("space in the scratch folder");
+        Failure { message, origin, file }
+    };
+
+    let mut runs = 0;
+    for (name, seed) in names.iter().zip(&seeds) {
+        // The whole seed, all prefixes of a short one, about 100 of a long one.
+        let lengths = (0..seed.len()).step_by(1 + seed.len() / 100);
+        for length in std::iter::once(seed.len()).chain(lengths) {
+            runs += 1;
+            let input = &seed[..length];
+            panic::catch_unwind(AssertUnwindSafe(|| run(input))).map_err(|panic| {
+                let message = panic.downcast_ref::<String>().map(String::as_str);
+                let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+                failure(message.to_owned(), format!("the first {length} bytes of {name}"), input)
+            })?;
         }
     }
-    let all: Vec<Vec<u8>> = seeds.iter().map(|(_, seed)| seed.clone()).collect();
-    for round in 0..options.rounds {
-        // Each round has a generator of its own, so that one round can be run again alone.
-        let mut random =
-            Random::new(options.seed.wrapping_add(round as u64).wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let (file, seed) = random.pick(&seeds);
-        let mut input = seed.clone();
-        let mut made = Vec::new();
-        for _ in 0..1 + random.below(3) {
-            let mutation = *random.pick(Mutation::ALL);
-            mutation.apply(&mut random, &mut input, &all);
-            made.push(mutation);
+
+    let mutated = |(seed, mutations): &(Index, Vec<Mutation>)| {
+        let mut input = seed.get(&seeds).clone();
+        mutations.iter().for_each(|mutation| mutation.apply(&mut input, &seeds));
+        input.truncate(INPUT_BYTES_MAX);
+        input
+    };
+    let mut runner = runner(options);
+    let result = runner.run(&(any::<Index>(), vec(any_mutation(), 1..=3)), |case| {
+        run(&mutated(&case));
+        Ok(())
+    });
+    match result {
+        Ok(()) => Ok(runs + options.rounds as usize),
+        Err(TestError::Fail(reason, case)) => {
+            let origin = format!("{} after {:?}, seed {}", case.0.get(&names), case.1, options.seed);
+            Err(failure(reason.to_string(), origin, &mutated(&case)))
         }
-        input.truncate(options.bytes_max);
-        runner.run(&input, || format!("{file} after {made:?} (seed {}, round {round})", options.seed))?;
+        Err(error) => panic!("{error}"),
     }
-    Ok(runner.runs)
 }
 
+fn runner(options: &Options) -> TestRunner {
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&options.seed.to_le_bytes());
+    let config = Config {
+        cases: options.rounds,
+        // A failing input becomes a file in the seeds, not a line in a file of proptest's.
+        failure_persistence: None,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
+}
+
+/// Names and contents, in the order of the names: a folder's own order differs between machines.
 fn load(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut seeds: Vec<(String, Vec<u8>)> = entries
@@ -104,106 +136,14 @@ fn load(folder: &Path) -> Vec<(String, Vec<u8>)> {
         })
         .collect();
     assert!(!seeds.is_empty(), "{} holds no seeds", folder.display());
-    // In the order of their names: a folder's own order is another one on each machine.
     seeds.sort();
     seeds
 }
 
-struct Runner<'a> {
-    name: &'a str,
-    target: fn(&[u8]),
-    options: &'a Options,
-    /// Holds the input that the target has now. Kept open: creating it anew for each input is what takes time.
-    running: File,
-    runs: usize,
-}
-
-impl Runner<'_> {
-    fn run(&mut self, input: &[u8], origin: impl FnOnce() -> String) -> Result<(), Box<Failure>> {
-        self.runs += 1;
-        self.note(input).expect("room in the scratch folder");
-        let Some(message) = caught(self.target, input) else { return Ok(()) };
-        let input = smaller(self.target, input, &message);
-        let file = self.options.scratch.join(format!("fuzz-{}-failed", self.name));
-        fs::write(&file, &input).expect("room in the scratch folder");
-        Err(Box::new(Failure { message, origin: origin(), input, file }))
-    }
-
-    fn note(&mut self, input: &[u8]) -> io::Result<()> {
-        self.running.seek(SeekFrom::Start(0))?;
-        self.running.write_all(input)?;
-        self.running.set_len(input.len() as u64)
-    }
-}
-
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The message of the panic, if the target panics. Nothing is printed: making an input smaller takes many panics.
-fn caught(target: fn(&[u8]), input: &[u8]) -> Option<String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let default = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                default(info);
-            }
-        }));
-    });
-    QUIET.set(true);
-    let result = panic::catch_unwind(AssertUnwindSafe(|| target(input)));
-    QUIET.set(false);
-    let payload = result.err()?;
-    let text = payload.downcast_ref::<String>().map(String::as_str);
-    Some(
-        text.or_else(|| payload.downcast_ref::<&str>().copied())
-            .unwrap_or("a panic without a text")
-            .to_owned(),
-    )
-}
-
-/// Leaves parts out, large ones first, as long as the target still panics in the same way.
-fn smaller(target: fn(&[u8]), input: &[u8], message: &str) -> Vec<u8> {
-    /// Of a message, what does not change with the input's offsets.
-    fn kind(message: &str) -> String {
-        message.lines().next().unwrap_or_default().chars().filter(|c| !c.is_ascii_digit()).collect()
-    }
-    let mut input = input.to_vec();
-    let mut attempts = 2000;
-    let mut length = input.len() / 2;
-    while length > 0 {
-        let mut at = 0;
-        while at < input.len() && attempts > 0 {
-            attempts -= 1;
-            let mut without = input.clone();
-            without.drain(at..(at + length).min(input.len()));
-            if caught(target, &without).is_some_and(|other| kind(&other) == kind(message)) {
-                input = without;
-            } else {
-                at += length;
-            }
-        }
-        length /= 2;
-    }
-    input
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const SHOWN: usize = 2000;
-        writeln!(f, "{}", self.message)?;
-        writeln!(f, "input: {}, made smaller to {} bytes", self.origin, self.input.len())?;
-        writeln!(f, "in file: {}", self.file.display())?;
-        let shown = &self.input[..self.input.len().min(SHOWN)];
-        writeln!(f, "as text: {}", shown.escape_ascii())?;
-        write!(f, "in hex: ")?;
-        for byte in shown {
-            write!(f, "{byte:02x}")?;
-        }
-        if self.input.len() > SHOWN {
-            write!(f, " (the first {SHOWN} bytes)")?;
-        }
-        writeln!(f)
-    }
+/// Writes the input that the target is about to get. The file stays open: creating it for each input takes longer than
+/// most targets.
+fn note(file: &mut File, input: &[u8]) -> io::Result<()> {
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(input)?;
+    file.set_len(input.len() as u64)
 }

@@ -1,5 +1,5 @@
-//! What the front door promises on any file: no panic, no more expanded bytes than the limit allows, a summary that
-//! agrees with what the sink was given, and the same answer when asked again.
+//! The source of recordings, on any file: no panic, no more expanded bytes than the limit allows, a summary that agrees
+//! with the spans that the sink got, and the same answer the second time.
 
 use std::cell::RefCell;
 use std::io::{self, Seek, SeekFrom, Write};

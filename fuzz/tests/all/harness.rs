@@ -1,31 +1,25 @@
-//! The replay itself: planted defects that it must find, in the way it promises.
+//! The replay finds planted defects.
 
 use std::path::{Path, PathBuf};
 
 use astracer_fuzz::replay::{Failure, Options, replay};
 
-/// A folder of its own for each test.
-fn scratch(test: &str, seeds: &[(&str, &[u8])]) -> (PathBuf, Options) {
+const SEED: (&str, &[u8]) = ("a", br#"{"id": 12, "list": ["x", {"b": 1}]}"#);
+
+fn find(test: &str, target: fn(&[u8]), seeds: &[(&str, &[u8])]) -> Result<usize, Failure> {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("harness-{test}"));
-    let folder = scratch.join("seeds");
+    let folder: PathBuf = scratch.join("seeds");
     let _ = std::fs::remove_dir_all(&scratch);
     std::fs::create_dir_all(&folder).unwrap();
     for (name, content) in seeds {
         std::fs::write(folder.join(name), content).unwrap();
     }
-    (folder, Options { seed: 7, rounds: 2000, bytes_max: 4096, scratch })
+    replay(test, target, &folder, &Options { seed: 7, rounds: 2000, scratch })
 }
-
-fn find(test: &str, target: fn(&[u8]), seeds: &[(&str, &[u8])]) -> Result<usize, Box<Failure>> {
-    let (folder, options) = scratch(test, seeds);
-    replay(test, target, &folder, &options)
-}
-
-const SEED: (&str, &[u8]) = ("a", br#"{"id": 12, "list": ["x", {"b": 1}]}"#);
 
 #[test]
 fn a_target_that_keeps_its_promise_passes() {
-    // The seed, its 35 prefixes (the empty one is one of them), the mutations.
+    // The seed, its 35 shorter prefixes (the empty one is one of them), the mutations.
     assert_eq!(find("good", |_| (), &[SEED]).unwrap(), 1 + SEED.1.len() + 2000);
 }
 
@@ -33,14 +27,10 @@ fn a_target_that_keeps_its_promise_passes() {
 fn a_seed_that_breaks_is_named() {
     let failure = find("seed", |data| assert!(!data.starts_with(b"BAD"), "bad"), &[SEED, ("b", b"BAD seed")])
         .unwrap_err();
-    assert_eq!((failure.origin.as_str(), failure.message.as_str()), ("b", "bad"));
-    assert_eq!(failure.input, b"BAD", "made smaller");
-    assert_eq!(std::fs::read(&failure.file).unwrap(), b"BAD");
-    // Had the program died instead, this is what would be left to look at.
-    let running = failure.file.with_file_name("fuzz-seed-running");
-    assert_eq!(std::fs::read(running).unwrap(), b"BAD seed");
-    let text = failure.to_string();
-    assert!(text.contains("as text: BAD\n") && text.contains("in hex: 424144\n"), "{text}");
+    assert_eq!((failure.origin.as_str(), failure.message.as_str()), ("the first 8 bytes of b", "bad"));
+    assert_eq!(std::fs::read(&failure.file).unwrap(), b"BAD seed");
+    // If the process had died, this file would still hold the input.
+    assert_eq!(std::fs::read(failure.file.with_file_name("fuzz-seed-running")).unwrap(), b"BAD seed");
 }
 
 #[test]
@@ -50,13 +40,14 @@ fn a_cut_seed_is_tried_at_every_byte() {
 }
 
 #[test]
-fn deep_nesting_is_found() {
+fn deep_nesting_is_found_and_made_smaller() {
     fn deep(data: &[u8]) {
         assert!(data.iter().filter(|&&byte| byte == b'[').count() < 1000, "deep");
     }
     let failure = find("deep", deep, &[SEED]).unwrap_err();
-    assert!(failure.origin.contains("Nest"), "{}", failure.origin);
-    assert_eq!(failure.input, vec![b'['; 1000], "made smaller");
+    // Of up to three mutations, one is enough; 1024 is the smallest power of two that breaks the promise.
+    assert!(failure.origin.contains("Nest") && failure.origin.contains("open: 1024"), "{}", failure.origin);
+    assert_eq!(failure.origin.matches("at: ").count(), 1, "{}", failure.origin);
 }
 
 #[test]
@@ -67,8 +58,8 @@ fn huge_numbers_are_found() {
         assert!(numbers.all(|digits| digits.parse::<u64>().is_ok()), "huge");
     }
     let failure = find("huge", huge, &[SEED]).unwrap_err();
-    assert_eq!(failure.message, "huge");
-    assert!(failure.origin.contains("seed 7, round "), "{}", failure.origin);
+    assert!(failure.message.contains("huge"), "{}", failure.message);
+    assert!(failure.origin.ends_with("seed 7"), "{}", failure.origin);
 }
 
 #[test]
@@ -78,5 +69,5 @@ fn the_same_seed_finds_the_same() {
     }
     let [first, second] = ["same-1", "same-2"].map(|test| find(test, odd, &[SEED]).unwrap_err());
     assert_eq!(first.origin, second.origin);
-    assert_eq!(first.input, second.input);
+    assert_eq!(std::fs::read(first.file).unwrap(), std::fs::read(second.file).unwrap());
 }

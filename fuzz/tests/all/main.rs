@@ -1,6 +1,6 @@
-//! Replays every target over its seeds; and checks that the replay finds what is there to be found.
+//! Runs every target on its seeds and on mutations of them, and checks that the replay finds planted defects.
 
-// Seeds and counts are for whoever reads the output.
+// Prints seeds and counts.
 #![allow(clippy::print_stdout)]
 
 mod harness;

@@ -15,8 +15,11 @@ fn check(name: &str) {
     match replay(name, target::named(name).run, &folder().join(name), &options) {
         Ok(runs) => println!("{runs} inputs; seed {}", options.seed),
         Err(failure) => panic!(
-            "{failure}to see it alone: cargo run -p astracer-fuzz --bin {name} -- {}\n\
+            "{}\ninput: {}\n\
+             to run it alone: cargo run -p astracer-fuzz --bin {name} -- {}\n\
              once it is fixed, add the file to fuzz/seeds/{name}",
+            failure.message,
+            failure.origin,
             failure.file.display()
         ),
     }
