@@ -1,0 +1,191 @@
+//! Access to the files of a spool, behind a trait so that tests can make every operation fail.
+
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A folder of files.
+pub trait Disk: Send + Debug {
+    /// Locks the folder for this process until the value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if another process holds it.
+    fn lock(&self) -> io::Result<Box<dyn Send + std::marker::Sync>>;
+
+    /// Returns the names of all files.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be read.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Creates a file that is not there.
+    ///
+    /// # Errors
+    ///
+    /// If it is there or cannot be created.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Opens a file to read and write.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened.
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Returns true if the file is still in the folder: an open file may have been removed.
+    fn contains(&self, name: &str) -> bool;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be removed.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes the names of new files durable.
+    ///
+    /// # Errors
+    ///
+    /// If that fails.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Debug {
+    /// Returns the length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    fn bytes(&mut self) -> io::Result<u64>;
+
+    /// Reads at an offset until `buffer` is full or the file ends; returns the bytes read.
+    ///
+    /// # Errors
+    ///
+    /// If reading fails.
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all bytes at an offset.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails; some bytes may be written then.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Cuts the file to a length.
+    ///
+    /// # Errors
+    ///
+    /// If that fails.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// Makes the content durable.
+    ///
+    /// # Errors
+    ///
+    /// If that fails; the content's state is unknown then.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A folder of the file system.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Opens a folder, and makes it if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be made.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        Ok(Folder(path.to_owned()))
+    }
+
+    /// Opens a folder that is there.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        fs::read_dir(path)?;
+        Ok(Folder(path.to_owned()))
+    }
+}
+
+impl Disk for Folder {
+    fn lock(&self) -> io::Result<Box<dyn Send + std::marker::Sync>> {
+        let path = self.0.join("lock");
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
+        match fs4::FileExt::try_lock(&file) {
+            Ok(()) => Ok(Box::new(file)),
+            Err(fs4::TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(fs4::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let names =
+            fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
+        names.collect()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new().create_new(true).read(true).write(true).open(self.0.join(name))?;
+        Ok(Box::new(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().read(true).write(true).open(self.0.join(name))?))
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.0.join(name).exists()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.0.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Folders cannot be opened on every system; where they cannot, there is nothing to sync.
+        File::open(&self.0).map_or(Ok(()), |folder| folder.sync_all())
+    }
+}
+
+impl DiskFile for File {
+    fn bytes(&mut self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.seek(SeekFrom::Start(offset))?;
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.seek(SeekFrom::Start(offset))?;
+        self.write_all(bytes)
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

@@ -1,0 +1,183 @@
+//! A disk in memory whose failures tests control.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::disk::{Disk, DiskFile};
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<String, Content>,
+    /// Bytes that all files together may have; `None` is unlimited.
+    capacity: Option<usize>,
+    fails_reads: bool,
+    fails_writes: bool,
+    fails_syncs: bool,
+    lock: Arc<()>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    /// Bytes that survive a loss of power.
+    synced: usize,
+}
+
+impl MemoryDisk {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Limits the bytes of all files together.
+    pub fn set_capacity(&self, bytes: Option<usize>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Makes reads fail.
+    pub fn fail_reads(&self, fails: bool) {
+        self.state().fails_reads = fails;
+    }
+
+    /// Makes writes fail.
+    pub fn fail_writes(&self, fails: bool) {
+        self.state().fails_writes = fails;
+    }
+
+    /// Makes syncs fail.
+    pub fn fail_syncs(&self, fails: bool) {
+        self.state().fails_syncs = fails;
+    }
+
+    /// Returns the names and contents of all files.
+    pub fn files(&self) -> Vec<(String, Vec<u8>)> {
+        self.state().files.iter().map(|(name, content)| (name.clone(), content.bytes.clone())).collect()
+    }
+
+    /// Replaces the content of a file.
+    pub fn set(&self, name: &str, bytes: Vec<u8>) {
+        self.state().files.insert(name.to_owned(), Content { synced: bytes.len(), bytes });
+    }
+
+    /// Returns a copy of this disk after a loss of power: `kept` returns the bytes that survive of a file, between those
+    /// that were synced and all.
+    pub fn after_power_loss(&self, mut kept: impl FnMut(usize, usize) -> usize) -> Self {
+        let state = self.state();
+        let files = state.files.iter().map(|(name, content)| {
+            let bytes = kept(content.synced, content.bytes.len()).clamp(content.synced, content.bytes.len());
+            (name.clone(), Content { bytes: content.bytes[..bytes].to_vec(), synced: bytes })
+        });
+        let files = files.collect();
+        MemoryDisk(Arc::new(Mutex::new(State { files, ..State::default() })))
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
+        let lock = Arc::clone(&self.state().lock);
+        // The disk's own, and this one.
+        if Arc::strong_count(&lock) > 2 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(Box::new(lock)) }
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.state().files.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.state();
+        if state.fails_writes {
+            return Err(io::Error::other("EIO"));
+        }
+        if state.files.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.files.insert(name.to_owned(), Content::default());
+        Ok(Box::new(MemoryFile { disk: self.clone(), name: name.to_owned() }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        if !self.contains(name) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Box::new(MemoryFile { disk: self.clone(), name: name.to_owned() }))
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.state().files.contains_key(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.state().files.remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.state().fails_syncs { Err(io::Error::other("EIO")) } else { Ok(()) }
+    }
+}
+
+#[derive(Debug)]
+struct MemoryFile {
+    disk: MemoryDisk,
+    name: String,
+}
+
+impl MemoryFile {
+    fn with<R>(&self, f: impl FnOnce(&mut Content) -> R) -> io::Result<R> {
+        self.disk.state().files.get_mut(&self.name).map(f).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn bytes(&mut self) -> io::Result<u64> {
+        self.with(|content| content.bytes.len() as u64)
+    }
+
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.disk.state().fails_reads {
+            return Err(io::Error::other("EIO"));
+        }
+        self.with(|content| {
+            let rest = content.bytes.get(offset as usize..).unwrap_or_default();
+            let count = rest.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            count
+        })
+    }
+
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let state = self.disk.state();
+        if state.fails_writes {
+            return Err(io::Error::other("EIO"));
+        }
+        let used: usize = state.files.values().map(|content| content.bytes.len()).sum();
+        let room = state.capacity.map_or(usize::MAX, |capacity| capacity.saturating_sub(used));
+        drop(state);
+        let taken = self.with(|content| {
+            let offset = offset as usize;
+            let inside = content.bytes.len().saturating_sub(offset).min(bytes.len());
+            let taken = bytes.len().min(inside.saturating_add(room));
+            content.bytes.resize(content.bytes.len().max(offset + taken), 0);
+            content.bytes[offset..offset + taken].copy_from_slice(&bytes[..taken]);
+            taken
+        })?;
+        if taken < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.with(|content| {
+            content.bytes.truncate(bytes as usize);
+            content.synced = content.synced.min(content.bytes.len());
+        })
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.disk.state().fails_syncs {
+            return Err(io::Error::other("EIO"));
+        }
+        self.with(|content| content.synced = content.bytes.len())
+    }
+}

@@ -1,0 +1,161 @@
+//! A check of every frame of a spool that no process holds. Nothing is changed.
+
+use std::io;
+
+use crate::cursor;
+use crate::disk::Disk;
+use crate::frame::SEGMENT_START;
+use crate::scan::{Found, look};
+use crate::series::{file_name, numbers, read_header, read_payload};
+
+/// State of a spool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Segments of records that wait, oldest first.
+    pub live: Vec<SegmentReport>,
+    /// Segments of dead letters, oldest first.
+    pub dead: Vec<SegmentReport>,
+    /// Spans in good frames behind the cursor.
+    pub pending_spans: u64,
+    /// Records in good frames behind the cursor.
+    pub pending_records: u64,
+    /// Time of the oldest of these records, in nanoseconds since 1970.
+    pub oldest_ns: Option<u64>,
+    /// Reasons of the dead letters, with their numbers of spans, most frequent first.
+    pub reasons: Vec<(String, u64)>,
+}
+
+impl Report {
+    /// Iterates over damage with the file that has it.
+    pub fn damage(&self) -> impl Iterator<Item = (&str, &Damage)> {
+        let all = self.live.iter().chain(&self.dead);
+        all.flat_map(|segment| segment.damage.iter().map(|damage| (&*segment.name, damage)))
+    }
+}
+
+/// State of one segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SegmentReport {
+    /// Name of the file.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Good records, settled or not.
+    pub records: u64,
+    /// Their spans.
+    pub spans: u64,
+    /// Parts that hold no good frame.
+    pub damage: Vec<Damage>,
+}
+
+/// A part of a file that holds no good frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Damage {
+    /// First byte.
+    pub offset: u64,
+    /// Length.
+    pub bytes: u64,
+    /// Description of the damage.
+    pub description: &'static str,
+}
+
+/// Different reasons of dead letters that are listed.
+const REASONS_MAX: usize = 100;
+
+/// Reads every frame of a spool.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::WouldBlock`] if a process uses the spool; else if it cannot be read.
+pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
+    let _lock = disk.lock()?;
+    let position = cursor::peek(disk)?.unwrap_or_default();
+    let mut report = Report::default();
+    for number in numbers(disk, "live")? {
+        let segment = segment(disk, "live", number, |offset, time_ns, spans, _| {
+            if (number, offset) >= (position.segment, position.offset) {
+                report.pending_spans += spans;
+                report.pending_records += 1;
+                report.oldest_ns.get_or_insert(time_ns);
+            }
+        })?;
+        report.live.push(segment);
+    }
+    for number in numbers(disk, "dead")? {
+        let reasons = &mut report.reasons;
+        let segment = segment(disk, "dead", number, |_, _, spans, payload| {
+            let reason = reason(payload).unwrap_or_default();
+            if let Some((_, count)) = reasons.iter_mut().find(|(known, _)| *known == reason) {
+                *count += spans;
+            } else if reasons.len() < REASONS_MAX {
+                reasons.push((reason, spans));
+            }
+        })?;
+        report.dead.push(segment);
+    }
+    report.reasons.sort_by_key(|(_, spans)| std::cmp::Reverse(*spans));
+    Ok(report)
+}
+
+/// The reason at the beginning of a dead letter.
+fn reason(payload: &[u8]) -> Option<String> {
+    let (length, rest) = payload.split_first_chunk::<2>()?;
+    let text = rest.get(..usize::from(u16::from_le_bytes(*length)))?;
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+fn segment(
+    disk: &dyn Disk,
+    prefix: &str,
+    number: u64,
+    mut good: impl FnMut(u64, u64, u64, &[u8]),
+) -> io::Result<SegmentReport> {
+    let name = file_name(prefix, number);
+    let mut file = disk.open(&name)?;
+    let bytes = file.bytes()?;
+    let mut report = SegmentReport { name, bytes, ..SegmentReport::default() };
+    let Some(header) = read_header(&mut *file, number)? else {
+        report.damage.push(Damage { offset: 0, bytes, description: "the segment's header is damaged" });
+        return Ok(report);
+    };
+    let mut offset = SEGMENT_START;
+    loop {
+        match look(&mut *file, offset, bytes, header.salt)? {
+            Found::Frame(frame) => {
+                match read_payload(&mut *file, offset, &frame, header.salt)? {
+                    Some(payload) => {
+                        report.records += 1;
+                        report.spans += u64::from(frame.spans);
+                        good(offset, frame.time_ns, u64::from(frame.spans), &payload);
+                    }
+                    None => report.damage.push(Damage {
+                        offset,
+                        bytes: frame.frame_bytes(),
+                        description: "a payload does not match its checksum",
+                    }),
+                }
+                offset += frame.frame_bytes();
+            }
+            Found::Damage { next } => {
+                report.damage.push(Damage {
+                    offset,
+                    bytes: next - offset,
+                    description: "no frame begins here",
+                });
+                offset = next;
+            }
+            Found::Torn => {
+                report.damage.push(Damage {
+                    offset,
+                    bytes: bytes - offset,
+                    description: "an unfinished frame",
+                });
+                return Ok(report);
+            }
+            Found::End => return Ok(report),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Truncation at every byte, and a flipped bit in every byte: what is lost is what was hit, and it is counted.
+
+use astracer_spool::testing::MemoryDisk;
+use astracer_spool::{Outcome, Settings, Spool, verify};
+
+use crate::support::{check_law, drain, number, open, payload, spans};
+
+const RECORDS: u64 = 6;
+
+/// Six records in two segments of three.
+fn filled() -> (MemoryDisk, Settings) {
+    let disk = MemoryDisk::default();
+    let settings = Settings::default().with_segment_bytes(80 + 3 * (40 + 8 + 12));
+    let mut spool = open(&disk, &settings);
+    for number in 0..RECORDS {
+        spool.append(9, 0, spans(number), &payload(number, 12)).unwrap();
+    }
+    drop(spool);
+    (disk, settings)
+}
+
+fn segments(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
+    disk.files().into_iter().filter(|(name, _)| name.starts_with("live")).collect()
+}
+
+#[test]
+fn records_come_back_in_order_after_a_restart() {
+    let (disk, settings) = filled();
+    let files = segments(&disk);
+    assert_eq!(
+        files.iter().map(|(name, _)| &**name).collect::<Vec<_>>(),
+        ["live-00000001.seg", "live-00000002.seg"]
+    );
+    assert!(files.iter().all(|(_, bytes)| bytes.len() == 80 + 3 * 60));
+    let mut spool = open(&disk, &settings);
+    let first = spool.peek(5).unwrap().unwrap();
+    assert_eq!((first.kind, first.spans, first.settled, number(&first.payload)), (9, 1, 0, 0));
+    // Some of record 1's two spans are done, then the process restarts.
+    spool.settle(&first, Outcome::Delivered);
+    let second = spool.peek(5).unwrap().unwrap();
+    spool.settle(&second, Outcome::Partly(1));
+    drop(spool);
+    let mut spool = open(&disk, &settings);
+    let again = spool.peek(5).unwrap().unwrap();
+    assert_eq!((again.spans, again.settled, number(&again.payload)), (2, 1, 1));
+    assert_eq!(drain(&mut spool), [1, 2, 3, 4, 5]);
+    // 1 + 2 + ... + 6 spans without the two that were done.
+    assert_eq!((spool.counts().found, spool.counts().delivered, spool.counts().pending), (19, 19, 0));
+    drop(spool);
+    assert_eq!(drain(&mut open(&disk, &settings)), []);
+}
+
+#[test]
+fn a_tail_cut_at_any_byte_costs_the_records_that_it_cuts() {
+    let (disk, settings) = filled();
+    let (name, whole) = segments(&disk).remove(1);
+    for bytes in 0..=whole.len() {
+        let (disk, _) = filled();
+        disk.set(&name, whole[..bytes].to_vec());
+        let (mut spool, recovered) = Spool::open(disk.clone(), settings.clone()).unwrap();
+        // Whole frames of 60 bytes behind the header of 80, of which one copy is enough.
+        let left = if bytes < 40 { 0 } else { bytes.saturating_sub(80) as u64 / 60 };
+        let torn = if bytes < 80 { 0 } else { (bytes as u64 - 80) % 60 };
+        assert_eq!(recovered.torn_bytes, torn, "{bytes}");
+        // The spool goes on behind it.
+        spool.append(0, 0, 7, &payload(100, 0)).unwrap();
+        let expected: Vec<u64> = (0..3 + left).chain([100]).collect();
+        assert_eq!(drain(&mut spool), expected, "{bytes}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_costs_one_record_and_is_counted() {
+    let (disk, settings) = filled();
+    for (index, (name, whole)) in segments(&disk).into_iter().enumerate() {
+        for bit in 0..whole.len() * 8 {
+            let (disk, _) = filled();
+            let mut damaged = whole.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            disk.set(&name, damaged);
+            let report = verify(&disk).unwrap();
+            let mut spool = open(&disk, &settings);
+            let delivered = drain(&mut spool);
+            let hit = (bit / 8).checked_sub(80).map(|byte| index as u64 * 3 + byte as u64 / 60);
+            let expected: Vec<u64> = (0..RECORDS).filter(|&number| Some(number) != hit).collect();
+            assert_eq!(delivered, expected, "{name} bit {bit}");
+            let counts = spool.counts();
+            // A damaged tail has no number; every other loss does.
+            let lost =
+                hit.filter(|&number| number != RECORDS - 1).map_or(0, |number| u64::from(spans(number)));
+            assert_eq!((counts.damaged, counts.pending), (lost, 0), "{name} bit {bit}");
+            assert_eq!(report.damage().count(), usize::from(hit.is_some()), "{name} bit {bit}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_segment_without_a_readable_header_costs_its_records() {
+    for index in 0..2 {
+        let (disk, settings) = filled();
+        let (name, mut bytes) = segments(&disk).remove(index);
+        bytes[..80].fill(0);
+        disk.set(&name, bytes);
+        let mut spool = open(&disk, &settings);
+        spool.append(0, 0, 1, &payload(6, 0)).unwrap();
+        let expected: &[u64] = if index == 0 { &[3, 4, 5, 6] } else { &[0, 1, 2, 6] };
+        assert_eq!(drain(&mut spool), expected);
+        check_law(&spool.counts());
+    }
+}
+
+/// Bytes of a real frame inside of a payload are no frame: the salt differs.
+#[test]
+fn a_payload_cannot_pose_as_a_frame() {
+    let (other, settings) = filled();
+    let frame = segments(&other)[0].1[80..140].to_vec();
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &settings);
+    spool.append(0, 0, 1, &[payload(1, 0), frame].concat()).unwrap();
+    spool.append(0, 0, 1, &payload(2, 0)).unwrap();
+    drop(spool);
+    let (name, mut bytes) = segments(&disk).remove(0);
+    bytes[85] ^= 1;
+    disk.set(&name, bytes);
+    let mut spool = open(&disk, &settings);
+    assert_eq!((drain(&mut spool), spool.counts().damaged), (vec![2], 1));
+}
+
+#[test]
+fn a_lost_cursor_costs_duplicates_and_no_record() {
+    let (disk, settings) = filled();
+    let mut spool = open(&disk, &settings);
+    for _ in 0..2 {
+        let record = spool.peek(0).unwrap().unwrap();
+        spool.settle(&record, Outcome::Delivered);
+    }
+    drop(spool);
+    disk.set("cursor", vec![0xff; 128]);
+    assert_eq!(drain(&mut open(&disk, &settings)), [0, 1, 2, 3, 4, 5]);
+}

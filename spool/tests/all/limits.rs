@@ -1,0 +1,175 @@
+//! Limits on bytes and age, dead letters, and a disk that fails.
+
+use std::time::Duration;
+
+use astracer_spool::testing::MemoryDisk;
+use astracer_spool::{Outcome, Settings, Sync, WhenFull, verify};
+
+use crate::support::{check_law, drain, number, open, payload, spans};
+
+/// Bytes of a frame with a payload of 8 bytes.
+const FRAME: u64 = 48;
+
+/// Segments of two records, three of them at most.
+fn small() -> Settings {
+    Settings::default().with_segment_bytes(80 + 2 * FRAME).with_max_bytes(3 * (80 + 2 * FRAME))
+}
+
+#[test]
+fn a_full_spool_refuses_and_takes_again() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &small());
+    let mut appended = 0;
+    let error = loop {
+        match spool.append(0, 0, 1, &payload(appended, 0)) {
+            Ok(()) => appended += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_full() && spool.bytes() <= 528, "{error}");
+    assert_eq!((appended, spool.counts().appended, spool.bytes()), (6, 6, 528));
+    // A segment is freed when all of it is settled.
+    for _ in 0..3 {
+        let record = spool.peek(0).unwrap().unwrap();
+        spool.settle(&record, Outcome::Delivered);
+    }
+    spool.append(0, 0, 1, &payload(6, 0)).unwrap();
+    assert_eq!(drain(&mut spool), [3, 4, 5, 6]);
+    // All of it is settled: any number fits again.
+    for number in 0..4 {
+        spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+    }
+    assert!(spool.append(0, 0, 1, &payload(0, 1_000)).unwrap_err().is_full());
+    assert_eq!(drain(&mut spool), [0, 1, 2, 3]);
+}
+
+#[test]
+fn the_oldest_make_room_if_that_is_asked_for() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &small().with_when_full(WhenFull::DropOldest));
+    for number in 0..10 {
+        spool.append(0, 0, spans(number), &payload(number, 0)).unwrap();
+        check_law(&spool.counts());
+        assert!(spool.bytes() <= 528);
+    }
+    let left = drain(&mut spool);
+    assert_eq!(left.last(), Some(&9));
+    let dropped: u64 = (0..left[0]).map(|number| u64::from(spans(number))).sum();
+    assert_eq!(spool.counts().dropped, dropped);
+}
+
+/// A record whose segment makes room while it is being delivered is counted once, by its own outcome.
+#[test]
+fn a_record_under_way_is_not_counted_twice() {
+    for outcome in [Some(Outcome::Delivered), Some(Outcome::Partly(0)), None] {
+        let disk = MemoryDisk::default();
+        let mut spool = open(&disk, &small().with_when_full(WhenFull::DropOldest));
+        spool.append(0, 0, 3, &payload(0, 0)).unwrap();
+        let under_way = spool.peek(0).unwrap().unwrap();
+        for number in 1..8 {
+            spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+            check_law(&spool.counts());
+        }
+        let before = spool.counts();
+        if let Some(outcome) = outcome {
+            spool.settle(&under_way, outcome);
+        }
+        spool.peek(0).unwrap();
+        check_law(&spool.counts());
+        let delivered = if outcome == Some(Outcome::Delivered) { 3 } else { 0 };
+        assert_eq!(spool.counts().delivered, delivered);
+        assert_eq!(spool.counts().dropped, before.dropped + 3 - delivered);
+    }
+}
+
+#[test]
+fn old_records_are_passed_over() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default().with_max_age(Duration::from_nanos(100)));
+    for time in [1_000, 1_050, 2_000] {
+        spool.append(0, time, 2, &payload(time, 0)).unwrap();
+    }
+    // A clock that was set back makes nothing older.
+    assert_eq!(number(&spool.peek(500).unwrap().unwrap().payload), 1_000);
+    assert_eq!(number(&spool.peek(1_100).unwrap().unwrap().payload), 1_000);
+    assert_eq!(number(&spool.peek(1_101).unwrap().unwrap().payload), 1_050);
+    assert_eq!(number(&spool.peek(2_000).unwrap().unwrap().payload), 2_000);
+    assert_eq!((spool.counts().expired, spool.counts().pending), (4, 2));
+}
+
+#[test]
+fn rejected_records_keep_their_reason() {
+    let disk = MemoryDisk::default();
+    let settings = Settings::default().with_dead_letter_bytes(400).with_segment_bytes(150);
+    let mut spool = open(&disk, &settings);
+    for number in 0..4 {
+        spool.append(0, 0, 2, &payload(number, 0)).unwrap();
+        let record = spool.peek(0).unwrap().unwrap();
+        spool.settle(&record, Outcome::Rejected(if number == 3 { "too large" } else { "forbidden" }));
+    }
+    let counts = spool.counts();
+    // Each has a segment of 139 or 133 bytes: two fit, and the oldest two made room.
+    assert_eq!((counts.rejected, counts.dead_letters_lost, counts.pending), (8, 4, 0));
+    drop(spool);
+    let report = verify(&disk).unwrap();
+    assert_eq!(report.reasons, [("forbidden".to_owned(), 2), ("too large".to_owned(), 2)]);
+    assert_eq!((report.pending_spans, report.damage().count()), (0, 0));
+}
+
+#[test]
+fn a_full_disk_loses_nothing_that_was_appended() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default());
+    for number in 0..3 {
+        spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+    }
+    let used: usize = disk.files().iter().map(|(_, bytes)| bytes.len()).sum();
+    // Room for a part of a frame only.
+    disk.set_capacity(Some(used + 30));
+    for _ in 0..3 {
+        assert!(!spool.append(0, 0, 1, &payload(99, 0)).unwrap_err().is_full());
+    }
+    // Without any segment yet: no empty file is left.
+    let empty = MemoryDisk::default();
+    let mut none = open(&empty, &Settings::default());
+    empty.set_capacity(Some(10));
+    none.append(0, 0, 1, &payload(0, 0)).unwrap_err();
+    assert!(empty.files().iter().all(|(name, _)| name == "cursor"));
+    disk.set_capacity(None);
+    spool.append(0, 0, 1, &payload(3, 0)).unwrap();
+    assert_eq!(drain(&mut spool), [0, 1, 2, 3]);
+    assert_eq!(spool.counts().damaged, 0);
+}
+
+#[test]
+fn a_record_whose_sync_failed_is_refused() {
+    let disk = MemoryDisk::default();
+    let settings = Settings::default().with_sync(Sync::Append);
+    let mut spool = open(&disk, &settings);
+    spool.append(0, 0, 1, &payload(0, 0)).unwrap();
+    disk.fail_syncs(true);
+    for _ in 0..3 {
+        spool.append(0, 0, 1, &payload(1, 0)).unwrap_err();
+    }
+    disk.fail_syncs(false);
+    spool.append(0, 0, 1, &payload(2, 0)).unwrap();
+    drop(spool);
+    assert_eq!(disk.files().len(), 3, "the cursor and two segments");
+    assert_eq!(drain(&mut open(&disk.after_power_loss(|synced, _| synced), &settings)), [0, 2]);
+}
+
+#[test]
+fn a_disk_that_cannot_be_read_is_reported_and_can_be_passed_over() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &small());
+    for number in 0..5 {
+        spool.append(0, 0, 2, &payload(number, 0)).unwrap();
+    }
+    disk.fail_reads(true);
+    assert!(spool.peek(0).is_err() && spool.peek(0).is_err());
+    spool.skip_segment();
+    disk.fail_reads(false);
+    check_law(&spool.counts());
+    assert_eq!(drain(&mut spool), [2, 3, 4]);
+    assert_eq!(spool.counts().damaged, 4);
+}

@@ -1,0 +1,7 @@
+//! The spool from outside.
+
+mod damage;
+mod limits;
+mod processes;
+mod simulation;
+mod support;
