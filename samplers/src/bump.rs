@@ -11,6 +11,7 @@ mod tumbling;
 
 pub(crate) use curve::Curves;
 pub(crate) use policy::BumpPolicy;
+pub(crate) use tumbling::Tumbling;
 
 use crate::config::ConfigError;
 use crate::nanos::Nanos;

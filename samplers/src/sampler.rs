@@ -1,7 +1,7 @@
 //! The sampler: one type for all of them.
 
-use crate::bump::{BumpPolicy, Curves};
-use crate::config::Config;
+use crate::bump::{Bump, BumpPolicy, Count, Curves, Tumbling};
+use crate::config::{Config, PerKey};
 use crate::decision::{Decision, Reason};
 use crate::every_nth::EveryNth;
 use crate::request::Request;
@@ -41,8 +41,27 @@ enum Kind {
     Never,
     Ratio(Threshold),
     EveryNth(EveryNth),
-    Bump(Table<BumpPolicy>),
+    /// All counts tumble.
+    Bump(Table<Tumbling>),
+    /// Some decay.
+    AnyBump(Table<BumpPolicy>),
     TokenBucket(Table<TokenBucket>),
+}
+
+impl Kind {
+    fn bump(config: &PerKey<Bump>, limits: Limits) -> Self {
+        let (curves, shards) = (Curves::new(config.all()), limits.shards());
+        if config.all().all(|bump| matches!(bump.count(), Count::Tumbling { .. })) {
+            let policy = |bump: &Bump| match bump.count() {
+                Count::Tumbling { window, .. } => Tumbling::new(bump, window, &curves, shards),
+                // There is none.
+                Count::Decaying { half_life } => Tumbling::new(bump, half_life, &curves, shards),
+            };
+            Kind::Bump(Table::new(config, policy, limits))
+        } else {
+            Kind::AnyBump(Table::new(config, |bump| BumpPolicy::new(bump, &curves, shards), limits))
+        }
+    }
 }
 
 impl Sampler {
@@ -58,10 +77,7 @@ impl Sampler {
             Config::Never => Kind::Never,
             Config::Ratio(ratio) => Kind::Ratio(ratio.threshold()),
             Config::EveryNth(n) => Kind::EveryNth(EveryNth::new(*n)),
-            Config::Bump(bump) => {
-                let curves = Curves::new(bump.all());
-                Kind::Bump(Table::new(bump, |bump| BumpPolicy::new(bump, &curves, limits.shards()), limits))
-            }
+            Config::Bump(bump) => Kind::bump(bump, limits),
             Config::TokenBucket(bucket) => Kind::TokenBucket(Table::new(bucket, TokenBucket::clone, limits)),
         };
         Sampler { config: config.clone(), kind }
@@ -76,6 +92,7 @@ impl Sampler {
             Kind::Ratio(threshold) => Kind::Ratio(*threshold),
             Kind::EveryNth(every) => Kind::EveryNth(every.fresh()),
             Kind::Bump(table) => Kind::Bump(table.fresh()),
+            Kind::AnyBump(table) => Kind::AnyBump(table.fresh()),
             Kind::TokenBucket(table) => Kind::TokenBucket(table.fresh()),
         };
         Sampler { config: self.config.clone(), kind }
@@ -91,6 +108,7 @@ impl Sampler {
     pub fn decide(&self, request: &Request<'_>) -> Decision {
         match &self.kind {
             Kind::Bump(table) => table.decide(request),
+            Kind::AnyBump(table) => decide_apart(table, request),
             Kind::TokenBucket(table) => table.decide(request),
             Kind::Ratio(threshold) => Decision {
                 keep: threshold.keeps(request.randomness),
@@ -111,8 +129,15 @@ impl Sampler {
     pub fn snapshot(&self) -> Option<Snapshot> {
         match &self.kind {
             Kind::Bump(table) => Some(table.snapshot()),
+            Kind::AnyBump(table) => Some(table.snapshot()),
             Kind::TokenBucket(table) => Some(table.snapshot()),
             Kind::Always | Kind::Never | Kind::Ratio(_) | Kind::EveryNth(_) => None,
         }
     }
+}
+
+/// Not inlined, so that it takes no registers from the tables that are.
+#[inline(never)]
+fn decide_apart(table: &Table<BumpPolicy>, request: &Request<'_>) -> Decision {
+    table.decide(request)
 }

@@ -4,9 +4,12 @@
 //! call turns x into x + 1, which adds log2(1 + 1 / x) half-lives. Times are fixed-point numbers of half-lives that wrap,
 //! after 2^32 half-lives (49 days for a millisecond, 136 years for a second); their differences are what is looked at.
 
-use super::curve::{Curve, LOG_BITS, LOG_ONE};
+use super::Bump;
+use super::curve::{Curve, Curves, LOG_BITS, LOG_ONE};
+use super::policy::{REASONS, batch_bits};
+use crate::decision::Reason;
 use crate::nanos::Nanos;
-use crate::policy::{LATE_MAX, Step, Write};
+use crate::policy::{LATE_MAX, Policy, Step, Write};
 
 /// The logarithm below which a count is 0. A key whose count is 0 is as good as new.
 const FORGOTTEN: i64 = -24 * LOG_ONE;
@@ -17,26 +20,34 @@ const COUNT_MAX: i64 = 44 * LOG_ONE;
 /// 4096 * shards on, each shard adds its calls in batches of x / (2048 * shards), as a tumbling count's shards do: x is
 /// then right to one in 1024.
 #[derive(Debug)]
-pub(super) struct Decaying {
+pub(crate) struct Decaying {
+    curve: Curve,
     half_life: Nanos,
     /// 2^(32 + shift) / half-life, in 64 bits.
     multiplier: u64,
     shift: u32,
     /// The number of half-lives that `now` may lie behind, as a logarithm: [`LATE_MAX`].
     late_max: i64,
-    /// A count's batch is 2^(log2(count) - this).
+    /// See [`batch_bits`].
     batch_bits: u32,
 }
 
 impl Decaying {
     /// `half_life` is a millisecond or longer.
-    pub(super) fn new(half_life: Nanos, batch_bits: u32) -> Self {
+    pub(super) fn new(bump: &Bump, half_life: Nanos, curves: &Curves, shards: u32) -> Self {
         let nanos = half_life.get().max(1);
         // The quotient has 64 bits: nanos has `bits`, so 2^(63 + bits) / nanos lies from 2^63 on below 2^64; of a power
         // of two it would be 2^64, hence the subtraction.
         let bits = u64::BITS - (nanos - 1).leading_zeros();
         let multiplier = ((1u128 << (63 + bits)) / u128::from(nanos)) as u64;
-        let mut decaying = Decaying { half_life, multiplier, shift: 31 + bits, late_max: 0, batch_bits };
+        let mut decaying = Decaying {
+            curve: curves.of(bump),
+            half_life,
+            multiplier,
+            shift: 31 + bits,
+            late_max: 0,
+            batch_bits: batch_bits(shards),
+        };
         // Differences of rounded times are off by one at most.
         decaying.late_max = decaying.time(LATE_MAX) as i64 + 1;
         decaying
@@ -57,38 +68,47 @@ impl Decaying {
         let known = (FORGOTTEN..=COUNT_MAX + self.late_max).contains(&log2);
         known.then_some(log2.min(COUNT_MAX))
     }
+}
 
-    pub(super) fn fresh(&self, now: Nanos) -> u64 {
+impl Policy for Decaying {
+    const REASONS: [Reason; 2] = REASONS;
+    const BY_CHANCE: bool = true;
+
+    fn offset(&self, _key: &str) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn fresh(&self, now: Nanos, _offset: Nanos) -> u64 {
         self.time(now).wrapping_add_signed(FORGOTTEN - 1)
     }
 
     #[inline]
-    pub(super) fn step(&self, curve: &Curve, word: u64, now: Nanos) -> Step {
+    fn step(&self, word: u64, now: Nanos, _offset: Nanos) -> Step {
         let time = self.time(now);
         let Some(log2) = self.count_log2(word, time) else {
             // f(0) = 1, and the count is 1.
             return Step { threshold: 0, slot: 0, write: Write::Word(time) };
         };
-        let threshold = curve.threshold_of_log2(log2);
-        let slot = usize::from(threshold >= curve.minimum());
+        let threshold = self.curve.threshold_of_log2(log2);
+        let slot = usize::from(threshold >= self.curve.minimum());
         let write = match ((log2 >> LOG_BITS) as i32).checked_sub_unsigned(self.batch_bits) {
             Some(bits @ 1..) => Write::Batch(1 << bits),
-            _ => Write::Word(curve.tables.sum(word, time)),
+            _ => Write::Word(self.curve.tables.sum(word, time)),
         };
-        Step { threshold: threshold.min(curve.minimum()), slot, write }
+        Step { threshold: threshold.min(self.curve.minimum()), slot, write }
     }
 
     /// `calls` is a power of two.
-    pub(super) fn batch(&self, curve: &Curve, word: u64, calls: u64, now: Nanos) -> u64 {
+    fn batch(&self, word: u64, calls: u64, now: Nanos, _offset: Nanos) -> u64 {
         let time = self.time(now);
         match self.count_log2(word, time) {
-            Some(_) => curve.tables.sum(word, time.wrapping_add(u64::from(calls.ilog2()) << LOG_BITS)),
+            Some(_) => self.curve.tables.sum(word, time.wrapping_add(u64::from(calls.ilog2()) << LOG_BITS)),
             // The count was forgotten since the call's step. The call itself is all that is known to be of now.
             None => time,
         }
     }
 
-    pub(super) fn idle(&self, word: u64, now: Nanos) -> Nanos {
+    fn idle(&self, word: u64, now: Nanos, _offset: Nanos) -> Nanos {
         let log2 = word.wrapping_sub(self.time(now)) as i64;
         if log2 > COUNT_MAX + self.late_max {
             return Nanos::new(u64::MAX);
@@ -102,8 +122,7 @@ impl Decaying {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bump::{Bump, BumpPolicy, Count};
-    use crate::policy::Policy as _;
+    use crate::bump::{BumpPolicy, Count};
     use crate::probability::Probability;
     use crate::threshold::Threshold;
 
@@ -140,7 +159,9 @@ mod tests {
     #[test]
     fn times_are_half_lives_however_long_those_are() {
         for nanos in [1_000_000, 1_000_001, 1 << 30, (1 << 30) + 1, 3_600 * SECOND, 1 << 62] {
-            let decaying = Decaying::new(Nanos::new(nanos), 11);
+            let (BumpPolicy::Decaying(decaying), _) = policy(1.0, 0.0, Nanos::new(nanos), 1) else {
+                panic!("a decaying count")
+            };
             for now in [0, 1, nanos / 3, nanos, 1_000 * nanos.min(SECOND), u64::MAX] {
                 let exact = (u128::from(now) << 32) / u128::from(nanos);
                 let found = decaying.time(Nanos::new(now));

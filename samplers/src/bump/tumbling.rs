@@ -1,9 +1,12 @@
 //! A tumbling count: a record's word is the window's number and the calls counted in it.
 
-use super::curve::Curve;
+use super::Bump;
+use super::curve::{Curve, Curves};
+use super::policy::{REASONS, batch_bits};
+use crate::decision::Reason;
 use crate::division::Divisor;
 use crate::nanos::Nanos;
-use crate::policy::{LATE_MAX, Step, Write};
+use crate::policy::{LATE_MAX, Policy, Step, Write};
 
 /// The word: the window's number (its low 32 bits) above, the calls counted in it below.
 ///
@@ -16,12 +19,14 @@ use crate::policy::{LATE_MAX, Step, Write};
 ///   size, too low or too high. Sizes are chosen so that together they are at most x / 1024: f(x), which falls with
 ///   x^2, is then wrong by 0.2 %. The least x at which this begins is 4096 * shards.
 #[derive(Debug)]
-pub(super) struct Tumbling {
+pub(crate) struct Tumbling {
+    bump: Bump,
+    curve: Curve,
     length: Nanos,
     window: Divisor,
     /// The number of windows that `now` may lie behind: [`LATE_MAX`], rounded up.
     late_max: i32,
-    /// A count's batch is 2^(log2(count) - this): x / 1024 over 2 * shards.
+    /// See [`batch_bits`].
     batch_bits: u32,
 }
 
@@ -29,9 +34,16 @@ pub(super) struct Tumbling {
 const COUNT: u64 = u32::MAX as u64;
 
 impl Tumbling {
-    pub(super) fn new(length: Nanos, batch_bits: u32) -> Self {
+    pub(crate) fn new(bump: &Bump, length: Nanos, curves: &Curves, shards: u32) -> Self {
         let late_max = (LATE_MAX.get() / length.get() + 1).min(i32::MAX as u64) as i32;
-        Tumbling { length, window: Divisor::new(length.get()), late_max, batch_bits }
+        Tumbling {
+            bump: bump.clone(),
+            curve: curves.of(bump),
+            length,
+            window: Divisor::new(length.get()),
+            late_max,
+            batch_bits: batch_bits(shards),
+        }
     }
 
     fn window_number(&self, now: Nanos, offset: Nanos) -> u32 {
@@ -44,30 +56,39 @@ impl Tumbling {
         let late = of_word.wrapping_sub(number) as i32;
         if (0..=self.late_max).contains(&late) { 0 } else { number.wrapping_sub(of_word) }
     }
+}
 
-    pub(super) fn fresh(&self, now: Nanos, offset: Nanos) -> u64 {
+impl Policy for Tumbling {
+    const REASONS: [Reason; 2] = REASONS;
+    const BY_CHANCE: bool = true;
+
+    fn offset(&self, key: &str) -> Nanos {
+        self.bump.shift(key)
+    }
+
+    fn fresh(&self, now: Nanos, offset: Nanos) -> u64 {
         word(self.window_number(now, offset), 0)
     }
 
     #[inline]
-    pub(super) fn step(&self, curve: &Curve, word: u64, now: Nanos, offset: Nanos) -> Step {
+    fn step(&self, word: u64, now: Nanos, offset: Nanos) -> Step {
         let number = self.window_number(now, offset);
         if self.windows_since(word, number) != 0 {
             // The first call of a window: x = 0, f(0) = 1.
             return Step { threshold: 0, slot: 0, write: Write::Word(self::word(number, 1)) };
         }
         let count = word as u32;
-        if count >= curve.saturation() {
-            return Step { threshold: curve.minimum(), slot: 1, write: Write::Nothing };
+        if count >= self.curve.saturation() {
+            return Step { threshold: self.curve.minimum(), slot: 1, write: Write::Nothing };
         }
         let write = match count >> self.batch_bits {
             0 | 1 => Write::Word(word + 1),
             batches => Write::Batch(1 << batches.ilog2()),
         };
-        Step { threshold: curve.threshold(count), slot: 0, write }
+        Step { threshold: self.curve.threshold(count), slot: 0, write }
     }
 
-    pub(super) fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64 {
+    fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64 {
         let number = self.window_number(now, offset);
         match self.windows_since(word, number) {
             0 => self::word((word >> 32) as u32, (word & COUNT) + calls),
@@ -76,7 +97,7 @@ impl Tumbling {
         }
     }
 
-    pub(super) fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos {
+    fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos {
         let shifted = now.saturating_add(offset).get();
         let windows = u64::from(self.windows_since(word, self.window_number(now, offset)));
         let window = self.length.get();
@@ -94,8 +115,7 @@ fn word(number: u32, count: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bump::{Bump, BumpPolicy};
-    use crate::policy::Policy as _;
+    use crate::bump::BumpPolicy;
     use crate::probability::Probability;
     use crate::threshold::Threshold;
 
