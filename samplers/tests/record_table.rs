@@ -269,3 +269,38 @@ fn no_call_is_lost_while_keys_come_and_go() {
     assert_eq!(seen(&snapshot), CALLS * THREADS);
     assert!(snapshot.keys_evicted > 0);
 }
+
+/// Of several keys that may leave, the longest idle one does, whatever the order in which they came; of equally idle ones
+/// the first that came.
+#[test]
+fn the_longest_idle_key_leaves_first() {
+    let names = |sampler: &Sampler| {
+        sampler.snapshot().unwrap().keys.into_iter().map(|key| key.key).collect::<Vec<_>>().join(" ")
+    };
+    for (last_calls, rest) in [
+        ([("a", 3), ("b", 0), ("c", 2), ("d", 1)], ["a c d", "a c n0", "a n0 n1"]),
+        ([("a", 0), ("b", 1), ("c", 2), ("d", 3)], ["b c d", "c d n0", "d n0 n1"]),
+        ([("a", 3), ("b", 3), ("c", 3), ("d", 3)], ["b c d", "c d n0", "d n0 n1"]),
+    ] {
+        for config in ["bump:lambda=1", "bump:lambda=1,tau=100ms", "bucket:capacity=1,rate=1"] {
+            // Room for four keys, of which a sixteenth leaves at once: one.
+            let sampler = small(config);
+            for key in ["a", "b", "c", "d"] {
+                let _ = call(&sampler, key, 0);
+            }
+            for (key, second) in last_calls {
+                let _ = call(&sampler, key, second * 1_000);
+            }
+            // Each look makes one key leave; its record can be had from the next look on.
+            for (look, rest) in rest.into_iter().enumerate() {
+                let new = format!("n{}", look.saturating_sub(1));
+                let _ = call(&sampler, &new, 20_000 + 1_000 * look as u64);
+                if look > 0 {
+                    // The one that came in at this look takes the record; the table is full again, and looks once more.
+                    let _ = call(&sampler, &format!("n{look}"), 20_000 + 1_000 * look as u64);
+                }
+                assert_eq!(names(&sampler), rest, "{config}, {last_calls:?}, look {look}");
+            }
+        }
+    }
+}
