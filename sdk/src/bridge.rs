@@ -225,7 +225,10 @@ impl Tracer for RecordTracer {
         }
         match core.live_span(&id) {
             Some(span) => Shown::Live { span, after_call: core.settings().context == ContextMode::Recording },
-            None => Shown::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
+            // A dropped span has no ids to show where contexts are off.
+            None => Shown::Ids(
+                core.context_of(&id).map_or(SpanContext::NONE, |cx| cx.span().span_context().clone()),
+            ),
         }
     }
 }

@@ -193,8 +193,12 @@ impl Core {
         self.shared.decider.clock().ticks()
     }
 
-    /// The entry of the nearest span above one that has none.
+    /// The entry of the nearest span above one that has none because there was no room. Other spans without an entry are
+    /// hidden from the layer by a filter, or began where telemetry is suppressed: they have no place in our traces.
     pub(crate) fn entry_above(&self, ancestors: &dyn Ancestors) -> Option<&Entry> {
+        if !self.table.has_refused() {
+            return None;
+        }
         let mut found = None;
         ancestors.find(&mut |id| {
             found = self.find(id);

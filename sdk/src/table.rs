@@ -16,7 +16,7 @@ pub(crate) use self::entry::{
     BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, Extra, HELD, Kept, PENDING, Pending, Phase,
     REMOTE_PARENT, ROOT, STATE,
 };
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering};
 
 /// The entries of one subscriber's spans.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Table {
     /// The bytes that the tables of all subscribers share.
     bytes: Arc<AtomicUsize>,
     bytes_max: usize,
+    /// Whether a span was ever refused: then there are open spans without an entry.
+    refused: AtomicBool,
 }
 
 /// The entries for one slab. Page `n` has `FIRST_PAGE << n` entries, as in the slab.
@@ -42,7 +44,8 @@ const FIRST_PAGE: u64 = 32;
 impl Table {
     /// A table that takes bytes for entries as long as `bytes`, which it counts them in, is at most `bytes_max`.
     pub(crate) fn new(bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
-        Table { shards: (0..SHARDS).map(|_| OnceLock::new()).collect(), bytes, bytes_max }
+        let shards = (0..SHARDS).map(|_| OnceLock::new()).collect();
+        Table { shards, bytes, bytes_max, refused: AtomicBool::new(false) }
     }
 
     /// The shard, the page and the place in the page. A registry's first id is 1.
@@ -69,11 +72,21 @@ impl Table {
     #[inline]
     pub(crate) fn take(&self, id: u64) -> Option<&Entry> {
         let (shard, page, place) = Self::locate(id);
-        let entries = match self.shards[shard].get().and_then(|shard| shard.pages.get(page)?.get()) {
-            Some(entries) => entries,
-            None => self.grow(shard, page)?,
+        let entries = self.shards[shard].get().and_then(|shard| shard.pages.get(page)?.get());
+        let entry = match entries {
+            Some(entries) => entries.get(place),
+            None => self.grow(shard, page).and_then(|entries| entries.get(place)),
         };
-        entries.get(place).filter(|entry| entry.take(id))
+        let taken = entry.filter(|entry| entry.take(id));
+        if taken.is_none() {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Whether there may be open spans without an entry, though they were to have one.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     #[cold]

@@ -9,6 +9,8 @@ use tracing_core::{Event, Metadata};
 use super::context::LiveSpan;
 use super::{Ancestors, Core};
 use crate::record::{Body, EventTime, Fields};
+#[cfg(feature = "bridge")]
+use crate::settings::ContextMode;
 use crate::settings::SpanLimits;
 use crate::stack;
 #[cfg(feature = "bridge")]
@@ -150,6 +152,9 @@ impl Core {
     pub(crate) fn base_of_unstarted(&self, id: &Id) -> Option<Context> {
         let entry = self.find(id)?;
         match entry.settled_phase() {
+            Phase::Undecided | Phase::Waiting if self.settings().context == ContextMode::Off => {
+                Some(Context::new())
+            }
             Phase::Undecided => {
                 let base = if entry.has(PENDING) {
                     entry.extra().pending.as_ref().map(|pending| pending.base.clone())

@@ -44,8 +44,13 @@ impl Core {
             return self.push(id, Inside::dropped(entry.id(), SpanId::INVALID), None);
         }
         let context = entry.span_id();
-        let guard =
-            if current_span() == context { None } else { self.context_to_enter(entry).map(Context::attach) };
+        // Only an item of ours keeps the context for as long as this one needs it: see `stack::pop`.
+        let is_ours = || stack::innermost(self.number).is_some_and(|inside| inside.context == context);
+        let guard = if current_span() == context && is_ours() {
+            None
+        } else {
+            self.context_to_enter(entry).map(Context::attach)
+        };
         self.push(id, Inside::dropped(entry.id(), context), guard);
     }
 
@@ -53,7 +58,7 @@ impl Core {
     /// answers for it.
     #[cold]
     fn enter_without_entry<A: Ancestors>(&self, id: &Id, ancestors: Option<A>) {
-        if self.is_closed() || Context::is_current_telemetry_suppressed() {
+        if self.is_closed() || !self.table.has_refused() || Context::is_current_telemetry_suppressed() {
             return;
         }
         let off = self.settings().context == ContextMode::Off;

@@ -125,13 +125,11 @@ fn the_reference_agrees_with_the_stock_layer() {
 }
 
 #[test]
-#[ignore = "disagrees until the table is rebuilt"]
 fn the_layer_agrees_with_the_reference_visible() {
     sessions(Pair::Ours(DroppedSpans::Visible), 200);
 }
 
 #[test]
-#[ignore = "disagrees until the table is rebuilt"]
 fn the_layer_agrees_with_the_reference_disabled() {
     sessions(Pair::Ours(DroppedSpans::Disabled), 200);
 }
