@@ -1,12 +1,13 @@
-//! Converting, beside reading alone and writing alone.
+//! Converting, compared with reading alone plus writing alone.
 //!
-//! The same bytes in one process, from memory to memory, the three one after the other in each round; processor time of
-//! the one thread. Reading alone hands each span to a sink that only counts. Writing alone writes the spans, which were
-//! read before, in the requests that a conversion makes (in Jaeger's JSON: traces). What is written goes into memory
-//! that is there already, for all three alike.
+//! All three process the same bytes from memory to memory in one process, in turn in each round; the figures
+//! are processor time of the one thread. Reading alone delivers each span to a sink that only counts. Writing
+//! alone writes spans that were read before, in the requests that a conversion makes (in Jaeger's JSON:
+//! traces). The output buffer is allocated beforehand for all three.
 //!
-//! With arguments, `FROM TO [ROUNDS]`, only that pair. For instructions instead of times, run the program under
-//! callgrind with `--collect-atstart=no --toggle-collect=*::round`, and look for the three functions' inclusive costs.
+//! With arguments `FROM TO [ROUNDS]`, only that pair runs. To count instructions, run the program under
+//! callgrind with `--collect-atstart=no --toggle-collect=*::round`, and compare the three functions'
+//! inclusive costs.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 
@@ -21,9 +22,9 @@ use astracer_recording::source;
 use rustix::time::{ClockId, clock_gettime};
 
 const ROUNDS: usize = 21;
-/// As many spans as a conversion puts into one request.
+/// The number of spans that a conversion puts into one request.
 const REQUEST_SPANS: usize = 1 << 12;
-/// A recording of the repository.
+/// A recording in the repository.
 const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/hdfs_raw_roots.tar.xz");
 const FORMATS: [Format; 5] =
     [Format::OtlpJson, Format::OtlpProto, Format::ZipkinJson, Format::HTrace, Format::JaegerJson];
@@ -56,7 +57,7 @@ impl Sink for Count {
 }
 
 fn main() {
-    // Cargo hands `--bench` on.
+    // Cargo passes `--bench` on.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let (pair, rounds) = match &arguments[..] {
         [from, to, rest @ ..] => (
@@ -67,7 +68,7 @@ fn main() {
     };
     let mut spans = Spans::default();
     source::read(RECORDING.as_ref(), &source::Options::default(), &mut spans).expect("a recording");
-    // HTrace 3 knows parents, but not traces; of itself each span is a trace of its own.
+    // HTrace 3 knows parents but not traces; here each span becomes its own trace.
     for span in &mut spans.0 {
         span.trace_id.0 = span.trace_id.0.max(u128::from(span.span_id.0)).max(1);
     }
@@ -100,7 +101,7 @@ fn main() {
     }
 }
 
-/// Reading, writing and converting, ns a span; and the ratio of the last to the sum of the others.
+/// Reading, writing and converting in ns per span, and the ratio of converting to the sum of the others.
 #[inline(never)]
 fn round(from: Format, to: Format, text: &[u8], spans: &[Span<'_>], out: &mut Vec<u8>) -> [f64; 4] {
     let count = spans.len() as f64;

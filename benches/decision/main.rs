@@ -1,16 +1,17 @@
-//! One sampling decision: ours and rivals in the same run, one thread, two threads on the same key, and a flood of
-//! unique names.
+//! One sampling decision: our samplers and baselines in the same run, on one thread, on two threads with the
+//! same key, and with a flood of unique names.
 //!
-//! Times are the deciding threads' own processor time, not the wall's: other work on the machine then does not count.
-//! Two threads only disturb each other while both run, so that the figure for two is good only on a machine with two
-//! idle cores; the share of the time in which they did is printed.
+//! Times are the deciding threads' processor time rather than wall time, so that other work on the machine
+//! does not count. Two threads disturb each other only while both run, so the figure for two threads is valid
+//! only on a machine with two idle cores; the share of time in which both ran is printed.
 //!
-//! What the bench itself distorts: the key is one string in the cache, and the loop does nothing else, so that branch
-//! prediction is perfect. Each body makes a random number by the same few instructions (about 1 ns, the row `floor`).
-//! Our samplers are handed `now`; the rows with a clock read it as a service would. governor and Jaeger's rate limiter
-//! read their own clock in every call or when their bucket is empty; governor is also measured with its fake clock.
+//! Distortions: the key is one string in the cache, and the loop does nothing else, so branch prediction is
+//! perfect. Each body makes a random number with the same few instructions (about 1 ns, the row `floor`). Our
+//! samplers are passed `now`; the rows with a clock read it as a service would. governor and Jaeger's rate
+//! limiter read their own clock in every call or when their bucket is empty; governor is also measured with
+//! its fake clock.
 
-// A benchmark may print what criterion does not measure: the resident memory.
+// Prints the resident memory, which criterion does not measure.
 #![allow(clippy::print_stderr)]
 
 mod rivals;
@@ -35,7 +36,7 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What `work` costs this thread.
+/// The processor time that `work` takes on this thread.
 fn timed(work: impl FnOnce()) -> Duration {
     let start = thread_time();
     work();
@@ -55,7 +56,7 @@ fn timed_in_two(world: &dyn World, count: u64) -> (Duration, Duration) {
         let other = scope.spawn(move || run_one(3));
         let (mine, my_wall) = run_one(5);
         let (theirs, their_wall) = other.join().expect("a bench thread");
-        // The mean of the two: neither may wait for the other and look fast.
+        // The mean of the two, so that a thread that waits for the other does not look fast.
         ((mine + theirs) / 2, my_wall.max(their_wall))
     })
 }
@@ -83,14 +84,14 @@ fn hot_key(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Decides once for each of the names, from the first again after the last.
+/// Decides once per name, starting again after the last.
 fn run_through(world: &dyn World, names: &[String], count: u64) {
     for (name, call) in names.iter().cycle().zip(0..count) {
         world.decide_many(black_box(name), call, 1);
     }
 }
 
-/// A million names, none seen twice in a round, against a table that is full.
+/// A million names, none repeated within a round, against a full table.
 fn unique_names(criterion: &mut Criterion) {
     const NAMES: usize = 1_000_000;
     let names: Vec<String> =
@@ -106,7 +107,7 @@ fn unique_names(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
             bencher.iter_custom(|count| timed(|| run_through(&*world, &names, count)));
         });
-        // The same loop over as many strings that are one key: what the memory of the names costs, and the known
+        // The same loop over as many strings that are one key: the cost of the names' memory plus a known
         // key's time.
         let known = vec![worlds::HOT.to_owned(); NAMES];
         group.bench_function(BenchmarkId::from_parameter(format!("{name}, known key")), |bencher| {
@@ -116,7 +117,7 @@ fn unique_names(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Resident memory of this process, from the kernel; 0 where there is no such file.
+/// The resident memory of this process; 0 if the kernel does not report it.
 fn resident_kib() -> i64 {
     std::fs::read_to_string("/proc/self/status")
         .ok()
@@ -127,7 +128,7 @@ fn resident_kib() -> i64 {
         .unwrap_or(0)
 }
 
-/// A sampler with its table, made and dropped: what each seed of a replay costs before its first call.
+/// Creates and drops a sampler with its table: the cost of each seed of a replay before its first call.
 fn fresh(criterion: &mut Criterion) {
     use astracer_samplers::{Config, Limits, Sampler};
     let mut group = criterion.benchmark_group("fresh_sampler");

@@ -1,4 +1,4 @@
-//! The rivals, each set up as its own documentation does.
+//! The baselines, each set up as its own documentation recommends.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_sdk::runtime;
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
 
-/// As a root span is asked for: no parent, no attributes, no links.
+/// The question for a root span: no parent, no attributes, no links.
 fn is_sampled(sampler: &impl ShouldSample, key: &str, random: u64) -> bool {
     let trace_id = TraceId::from(u128::from(random) << 64 | u128::from(random));
     let result = sampler.should_sample(None, trace_id, key, &SpanKind::Internal, &[], &[]);
@@ -45,7 +45,7 @@ pub(crate) const PER_OPERATION: &str = r#"{"strategyType":"PROBABILISTIC","opera
 pub(crate) const RATE_LIMITING: &str =
     r#"{"strategyType":"RATELIMITING","rateLimitingSampling":{"maxTracesPerSecond":2}}"#;
 
-/// A server that is no further away than this function.
+/// A server that answers without a network.
 #[derive(Debug)]
 struct Canned(&'static str);
 
@@ -56,7 +56,8 @@ impl HttpClient for Canned {
     }
 }
 
-/// The SDK's own sampler, which has got its strategy from a canned answer. It asks once, then not again for an hour.
+/// The SDK's own sampler, whose strategy comes from a canned answer. It asks once, then not again for an
+/// hour.
 pub(crate) fn jaeger_remote(strategy: &'static str) -> impl Fn(&String, u64, u64) -> bool + Sync {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -65,7 +66,7 @@ pub(crate) fn jaeger_remote(strategy: &'static str) -> impl Fn(&String, u64, u64
         .expect("a runtime");
     let sampler = {
         let _inside = tokio.enter();
-        // Until the strategy is there, nothing is sampled; it arrives within the first interval.
+        // Nothing is sampled until the strategy arrives, within the first interval.
         Sampler::jaeger_remote(runtime::Tokio, Canned(strategy), Sampler::AlwaysOff, "bench")
             .with_update_interval(Duration::from_millis(200))
             .with_leaky_bucket_size(50.0)
@@ -77,7 +78,7 @@ pub(crate) fn jaeger_remote(strategy: &'static str) -> impl Fn(&String, u64, u64
         is_sampled(&sampler, "probe", u64::MAX >> 8)
     });
     assert!(arrived, "the strategy did not arrive");
-    // The strategy stays when its updates end: from here on nothing runs beside the benchmark.
+    // The strategy stays after its updates end, and nothing runs beside the benchmark from here on.
     drop(tokio);
     move |key, random, _| is_sampled(&sampler, key, random)
 }

@@ -1,7 +1,7 @@
-//! The same body in several worlds: no sampler at all, ours, and the rivals.
+//! The same body in several worlds: no sampler, our samplers, and the baselines.
 
-// governor is asked with a `&String` if its keys are strings. A `String` made of a `&str` for each call would be unfair
-// to it, so all are handed one.
+// governor takes a `&String` if its keys are strings. Making a `String` from a `&str` for each call would be
+// unfair to it, so all worlds are passed one.
 #![allow(clippy::ptr_arg)]
 
 use std::hint::black_box;
@@ -16,23 +16,24 @@ pub(crate) const HOT: &str = "GET /api/v1/orders/{id}";
 pub(crate) const BUMP: &str = "bump:lambda=10,min=0.01,window=1s";
 pub(crate) const BUCKET: &str = "bucket:capacity=50,rate=2";
 
-/// The worlds that keep something for each key, and so have something to say about a million of them.
+/// The worlds with state per key, for which a million keys are a meaningful test.
 pub(crate) const BY_KEY: [&str; 3] = ["bump", "bucket", "governor keyed"];
 
-/// One way to decide.
+/// A sampler under test.
 pub(crate) trait World: Sync {
-    /// Decides so many times, with a random number each. The loop is inside, so that no dynamic call is measured.
+    /// Decides `count` times, with a random number each. The loop is inside, so that no dynamic call is
+    /// measured.
     fn decide_many(&self, key: &String, seed: u64, count: u64);
 }
 
-/// A decision as a function of (key, random number, number of the call).
+/// A decision as a function of the key, a random number and the call's number.
 struct Body<F>(F);
 
 impl<F: Fn(&String, u64, u64) -> bool + Sync> World for Body<F> {
     fn decide_many(&self, key: &String, seed: u64, count: u64) {
         let mut state = seed;
         for call in 0..count {
-            // Weyl's sequence and one multiplication: enough for a coin.
+            // A Weyl sequence and one multiplication, which is random enough here.
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let random = (state ^ state >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
             black_box((self.0)(black_box(key), random, call));
@@ -43,7 +44,7 @@ impl<F: Fn(&String, u64, u64) -> bool + Sync> World for Body<F> {
 fn ours(text: &str) -> impl Fn(&String, u64, u64) -> bool + Sync + use<> {
     let sampler = Sampler::new(&text.parse::<Config>().expect("a valid config"));
     move |key, random, call| {
-        // A call each 100 ns, so that windows and buckets move on as they would.
+        // One call per 100 ns, so that windows and buckets advance as they would in a service.
         let request = Request::new(key, Randomness::from_low_bits(random), Nanos::new(call * 100));
         sampler.decide(&request).keep
     }

@@ -1,18 +1,19 @@
 //! Exporting spans: ours and opentelemetry-otlp in the same run, to the same sink in another process.
 //!
-//! What is counted is the processor time of this process, all threads, from the first span handed over to the answer to
-//! the last request; the sink's is its own. Rounds in which every world has its turn, and the median of each round's
-//! ratio to the stock world: what slows a round down slows all of it. Making the spans is not counted.
+//! The figure is the processor time of this process, all threads, from the first span passed to the exporter
+//! to the answer to the last request; the sink's time is its own. Every world runs once per round, and the
+//! result is the median of each round's ratio to the stock world, so that a slow round affects all worlds
+//! alike. Making the spans does not count.
 //!
-//! Worlds: `stock` is opentelemetry_sdk's batch processor with opentelemetry-otlp, at the default batch of 512 spans and
-//! a queue that holds all. `processor, ours` is the same processor with our exporter; `ours` hands batches of 512 to our
-//! exporter, as astracer-sdk's worker does, and `otlp alone` the same to opentelemetry-otlp. Argument:
-//! `--sink KIND` is the sink.
+//! Worlds: `stock` is opentelemetry_sdk's batch processor with opentelemetry-otlp, at the default batch of
+//! 512 spans and a queue that holds all spans. `processor, ours` is the same processor with our exporter;
+//! `ours` passes batches of 512 to our exporter, as astracer-sdk's worker does, and `otlp alone` passes the
+//! same to opentelemetry-otlp. Argument: `--sink KIND` selects the sink.
 //!
-//! What the bench itself distorts: the loopback device has no latency and no loss, its copies are counted; the sink
-//! answers at once.
+//! Distortions: the loopback device has no latency and no loss, and its copies count; the sink answers at
+//! once.
 
-// A benchmark may print.
+// Benchmarks may print.
 #![allow(clippy::print_stdout)]
 
 mod sink;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use worlds::{Protocol, worlds};
 
-/// This process' time on processors.
+/// The processor time of this process.
 fn process_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -49,7 +50,7 @@ fn compare(protocol: Protocol) {
             let start = process_time();
             world.export(batches);
             let took = process_time() - start;
-            // The first round warms connections and memory up.
+            // The first round warms up connections and memory.
             if round > 0 {
                 times[at].push(took.as_nanos() as f64 / (BATCH * BATCHES) as f64);
             }
@@ -68,7 +69,7 @@ fn main() {
     if let Some(kind) = arguments.iter().position(|argument| argument == "--sink") {
         return sink::run(&arguments[kind + 1]);
     }
-    // `cargo test` runs benches too; it has nothing to learn here.
+    // `cargo test` runs benchmarks too, but a measurement would be pointless there.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }

@@ -1,4 +1,4 @@
-//! The far end, in a process of its own: it reads requests and accepts them.
+//! The receiving end, in a separate process: it reads requests and accepts them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use crate::worlds::Protocol;
 
-/// A running sink, ended when this is dropped.
+/// A running sink, killed on drop.
 pub(crate) struct Process {
     child: Child,
     address: String,
@@ -43,13 +43,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It has nothing to finish.
+        // The sink has nothing to finish.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Is the sink, until the process is ended.
+/// Runs as the sink until the process is killed.
 pub(crate) fn run(kind: &str) {
     if kind == Protocol::Http.name() { http() } else { grpc() }
 }

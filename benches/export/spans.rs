@@ -1,4 +1,4 @@
-//! What is exported: spans of a web shop, eight to a trace, five attributes each, an event in every fourth.
+//! The exported spans: a web shop's, eight per trace, five attributes each, an event in every fourth.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,7 +28,7 @@ fn at(number: usize, micros: u64) -> SystemTime {
 }
 
 fn span(number: usize, scope: &InstrumentationScope) -> SpanData {
-    // Ids as random as real ones: they are bytes that no shorter form has.
+    // Ids are as random as real ones, so that no shorter encoding exists.
     let trace = (number as u128 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     let id = |number: usize| SpanId::from((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut events = SpanEvents::default();

@@ -1,4 +1,4 @@
-//! The ways from spans to the wire.
+//! The exporters under test.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Protocol {
     }
 }
 
-/// What exports batches, and returns when the last is answered.
+/// Exports batches and returns when the last is answered.
 type Export = Box<dyn Fn(Vec<Vec<SpanData>>)>;
 
 pub(crate) struct World {
@@ -44,7 +44,7 @@ impl World {
     }
 }
 
-/// The stock world is the first.
+/// All worlds; the first is the stock one.
 pub(crate) fn worlds(protocol: Protocol, url: &str) -> Vec<World> {
     vec![
         World { name: "stock: processor + otlp", export: by_processor(stock(protocol, url)) },
@@ -65,7 +65,7 @@ fn ours(protocol: Protocol, url: &str) -> impl SpanExporter + 'static {
     exporter
 }
 
-/// opentelemetry-otlp's exporter, with the runtime that its gRPC needs.
+/// opentelemetry-otlp's exporter, with the runtime that its gRPC client needs.
 #[derive(Debug)]
 struct Stock {
     exporter: StockExporter,
@@ -124,7 +124,7 @@ fn directly(exporter: impl SpanExporter + 'static) -> Export {
     })
 }
 
-/// Fails the benchmark if an export does: the processor only logs that.
+/// Fails the benchmark if an export fails; the processor would only log it.
 #[derive(Debug)]
 struct Checked<E>(E);
 

@@ -1,4 +1,5 @@
-//! Zipkin's JSON beside serde_json's bare speed: the same JSON from structs that hold nothing but its text and numbers.
+//! Zipkin's JSON compared with serde_json writing the same JSON from structs that hold only its text and
+//! numbers.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ struct Annotation {
     value: String,
 }
 
-/// A map as a list, which is the least work to write.
+/// A map as a list, the cheapest form to write.
 #[derive(Deserialize)]
 #[serde(from = "std::collections::BTreeMap<String, String>")]
 struct Tags(Vec<(String, String)>);
@@ -61,7 +62,7 @@ impl Serialize for Tags {
     }
 }
 
-/// This thread's time on a processor.
+/// The processor time of this thread.
 fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -69,7 +70,7 @@ fn thread_time() -> Duration {
 
 const TURNS: usize = 200;
 
-/// Nanoseconds a span of writing a batch again and again.
+/// The time to write a batch, in ns per span.
 fn timed(mut write: impl FnMut(&mut Vec<u8>)) -> f64 {
     let mut out = Vec::with_capacity(1 << 20);
     let start = thread_time();

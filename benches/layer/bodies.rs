@@ -1,9 +1,9 @@
-//! The traces: 1 + 3 + 6 spans, started, entered, left and ended one after the other.
+//! The traces: 1 + 3 + 6 spans, each started, entered, left and ended in turn.
 
 use fastrace::prelude::{LocalSpan, Span, SpanContext, SpanId, TraceId};
 use tracing::info_span;
 
-/// Spans of a trace.
+/// The number of spans of a trace.
 pub(crate) const SPANS: u64 = 10;
 
 /// A trace without attributes.
@@ -18,7 +18,7 @@ pub(crate) fn plain() {
     }
 }
 
-/// A trace of a hundred: 1 + 9 + 90.
+/// A trace of a hundred spans: 1 + 9 + 90.
 #[inline(never)]
 pub(crate) fn hundred() {
     let _root = info_span!("root").entered();
@@ -42,7 +42,7 @@ pub(crate) fn attributes() {
     }
 }
 
-/// The same without attributes for fastrace, by its own API.
+/// A trace without attributes, through fastrace's API.
 #[inline(never)]
 pub(crate) fn fastrace(id: u64, sampled: bool) {
     let context = SpanContext::new(TraceId(u128::from(id) + 1), SpanId(id)).sampled(sampled);

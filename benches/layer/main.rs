@@ -1,14 +1,16 @@
-//! A span in a trace of ten: what the layers cost, ours and rivals in the same run.
+//! The cost of a span in a trace of ten: our layer and others in the same run.
 //!
-//! First a table of ratios to a registry with an idle layer, from rounds in which every world has its turn, so that the
-//! machine's moods fall on all alike; the median of the rounds. It counts the time that the service's thread was on a
-//! processor, so that a busy machine disturbs it less. Then criterion's own measurements of the same worlds. Arguments: `--ratios` prints the table only, `--only TEXT` chooses
-//! worlds, `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around, for callgrind.
+//! The first output is a table of ratios to a registry with an idle layer. Every world runs once per round,
+//! so that changes of the machine's speed affect all alike, and the table has the median of the rounds. It
+//! counts the processor time of the service's thread, so a busy machine disturbs it less. Criterion's own
+//! measurements of the same worlds follow. Arguments: `--ratios` prints only the table, `--only TEXT` selects
+//! worlds, `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around it, for
+//! callgrind.
 //!
-//! What the bench itself distorts: the loop does nothing else, so that caches and branch prediction are perfect; and at
-//! this speed no exporter keeps up, so queues are full and the exporter's thread works all the time, ours and theirs.
+//! Distortions: the loop does nothing else, so caches and branch prediction are perfect; and no exporter
+//! keeps up at this speed, so queues are full and exporters' threads work all the time, in every world.
 
-// A benchmark may print what criterion does not measure: ratios.
+// Prints ratios, which criterion does not measure.
 #![allow(clippy::print_stdout)]
 
 mod bodies;
@@ -21,13 +23,13 @@ use criterion::{BenchmarkId, Criterion};
 
 use worlds::{WORLDS, World};
 
-/// This thread's time on a processor.
+/// The processor time of this thread.
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The mean time of so many traces in each of `threads` threads at once.
+/// The mean time for `traces` traces in each of `threads` threads at once.
 fn timed(world: &World, threads: u64, traces: u64) -> Duration {
     let barrier = Barrier::new(threads as usize);
     std::thread::scope(|scope| {
@@ -68,7 +70,7 @@ fn ratios(threads: u64, only: Option<&str>) {
         sorted.sort_by(f64::total_cmp);
         sorted[sorted.len() / 2]
     };
-    // Each round's ratio is taken by itself: what slows a round down slows all of it.
+    // Each round has its own ratio, because a slow round slows all worlds.
     println!("{:<44} {:>8} {:>8}   threads: {threads}", "world", "ns/span", "ratio");
     for (at, (_, (name, _))) in chosen.iter().enumerate() {
         let ratio: Vec<f64> = times[at].iter().zip(&times[0]).map(|(own, idle)| own / idle).collect();

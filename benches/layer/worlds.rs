@@ -1,4 +1,5 @@
-//! What runs the traces: an idle layer, ours in its ways of living, and rivals at their best settings.
+//! The subscribers that run the traces: an idle layer, ours with several settings, and others at their best
+//! settings.
 
 use std::cell::Cell;
 
@@ -15,13 +16,13 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::bodies::{self, SPANS};
 
-/// A world lives while it is measured: `tracing` asks every subscriber that is alive about every callsite.
+/// A world exists only while it is measured: `tracing` asks every live subscriber about every callsite.
 pub(crate) struct World {
     dispatch: Option<Dispatch>,
     body: Box<dyn Fn(u64) + Send + Sync>,
     handle: Option<Handle>,
     provider: Option<SdkTracerProvider>,
-    /// Spans of a trace.
+    /// The number of spans of a trace.
     pub(crate) spans: u64,
 }
 
@@ -36,7 +37,7 @@ impl World {
         }
     }
 
-    /// So many traces.
+    /// Runs this many traces.
     pub(crate) fn run(&self, traces: u64) {
         let all = || (0..traces).for_each(|trace| (self.body)(trace));
         match &self.dispatch {
@@ -45,7 +46,7 @@ impl World {
         }
     }
 
-    /// What ours says of itself.
+    /// The statistics of our layer, if it is in this world.
     pub(crate) fn stats(&self) -> Option<String> {
         self.handle.as_ref().map(|handle| handle.stats().to_string())
     }
@@ -62,7 +63,7 @@ impl Drop for World {
     }
 }
 
-/// Takes everything and keeps nothing.
+/// Accepts everything and keeps nothing.
 #[derive(Debug)]
 struct Sink;
 
@@ -79,7 +80,8 @@ impl<S: tracing::Subscriber> Layer<S> for Idle {}
 
 thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
 
-/// Refuses whatever is below a root, and does nothing else: cheaper no layer can be that drops every trace exclusively.
+/// Refuses everything below a root and does nothing else: the lower bound for a layer that drops every trace
+/// and hides its spans from other layers.
 struct Floor;
 
 impl<S: tracing::Subscriber> Layer<S> for Floor {
@@ -113,14 +115,14 @@ fn ours(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> W
     world
 }
 
-/// A layer that hands its spans to this provider, which is shut down with the world.
+/// A layer whose spans go to this provider, which is shut down with the world.
 fn provided(provider: SdkTracerProvider, layer: impl Layer<Registry> + Send + Sync, body: fn()) -> World {
     let mut world = World::of(Dispatch::new(Registry::default().with(layer)), body);
     world.provider = Some(provider);
     world
 }
 
-/// Exports in batches to where nothing is kept.
+/// A provider that exports in batches to an exporter that keeps nothing.
 fn exporting(sampler: Sampler) -> SdkTracerProvider {
     let processor = BatchSpanProcessor::builder(Sink).build();
     SdkTracerProvider::builder().with_sampler(sampler).with_span_processor(processor).build()
@@ -138,7 +140,7 @@ fn stock(sampler: Sampler, body: fn()) -> World {
     provided(provider, layer, body)
 }
 
-/// The stock layer with all that it adds to spans unless it is told not to, and its context.
+/// The stock layer with its default additions to spans, and with contexts.
 fn stock_as_it_comes() -> World {
     let provider = exporting(Sampler::AlwaysOn);
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("bench"));
@@ -148,7 +150,7 @@ fn stock_as_it_comes() -> World {
 /// The stock layer behind the gate, dropping everything.
 fn gated(presence: DroppedSpans, body: fn(), spans: u64) -> World {
     let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
-    // The gate needs the context that the stock worlds do without.
+    // The gate needs contexts, which the other stock worlds disable.
     let layer = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer("bench"))
         .with_location(false)
@@ -183,7 +185,7 @@ const ONE_PERCENT: &str = "bump:lambda=10,min=0.01,window=1s";
 
 pub(crate) type Make = fn() -> World;
 
-/// The first is what the others are compared with.
+/// The first world is the one that ratios refer to.
 pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("registry + idle layer", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::plain)),
     ("a layer that only refuses", || {

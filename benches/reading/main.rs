@@ -23,7 +23,7 @@ use criterion::Criterion;
 
 criterion::criterion_main!(otlp_json::benches, htrace::benches);
 
-/// About how much text each benchmark reads.
+/// The approximate size of each benchmark's text.
 const BYTES: usize = 20 << 20;
 
 fn settings() -> Criterion {

@@ -1,4 +1,4 @@
-//! OTLP JSON: requests of fifty spans, of one span, and one of them all.
+//! OTLP JSON: requests of fifty spans, of one span, and a single request with all spans.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -49,7 +49,7 @@ fn serde(text: &str) -> u64 {
     text.lines().map(count).sum()
 }
 
-/// The same spans for the same sink as our reader's.
+/// Delivers the same spans to the same sink as our reader.
 fn same_sink(text: &str) -> u64 {
     let mut count = Count::default();
     let mut place = Place::start_of(&Arc::from("f"));
@@ -213,8 +213,8 @@ enum AnyValue<'a> {
     Double(f64),
 }
 
-/// Requests as the collector's file exporter writes them, with the attributes of an HTTP service: four to six a span,
-/// an event in every tenth, an error in every fiftieth.
+/// Requests in the form of the Collector's file exporter, with the attributes of an HTTP service: four to six
+/// per span, an event in every tenth, an error in every fiftieth.
 fn requests(spans_per_request: usize) -> String {
     // xorshift64*, so that the bytes are the same on every machine.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;

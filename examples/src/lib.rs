@@ -1,4 +1,4 @@
-//! What the examples share: how a service sets tracing up, a load that is worth sampling, and messages of gRPC.
+//! Shared parts of the examples: tracing set-up, a load worth sampling, and gRPC messages.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "examples print")]
 

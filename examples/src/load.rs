@@ -1,4 +1,4 @@
-//! A load of mixed routes over some connections, and what it measured.
+//! A load of mixed routes over several connections, and its measurements.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,35 +11,35 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// How much load, for how long.
+/// The size and duration of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Connections, each with one request after the other.
+    /// The number of connections. Each sends one request after another.
     pub connections: u32,
-    /// Requests over all connections, at most.
+    /// The most requests over all connections.
     pub requests_max: u64,
-    /// The end, whatever was sent until then.
+    /// The longest duration; the load ends then even if requests are left.
     pub duration_max: Duration,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How long it took.
+    /// The duration.
     pub duration: Duration,
-    /// Answers with a server's error: some orders fail.
+    /// The number of answers with a server error: some orders fail.
     pub failed: u64,
-    /// Of each answered request, us, ascending.
+    /// Latencies of the answered requests in microseconds, ascending.
     pub latencies_us: Vec<u32>,
 }
 
 impl Outcome {
-    /// Requests a second.
+    /// Requests per second.
     pub fn throughput(&self) -> f64 {
         self.latencies_us.len() as f64 / self.duration.as_secs_f64()
     }
 
-    /// The latency, ms, that this share of the requests did not exceed.
+    /// The latency in ms that this share of the requests did not exceed.
     pub fn latency_ms(&self, share: f64) -> f64 {
         let last = self.latencies_us.len().saturating_sub(1);
         let rank = (share * last as f64).round() as usize;
@@ -63,7 +63,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Load {
-    /// Sends it.
+    /// Sends the load.
     ///
     /// # Errors
     ///
@@ -115,9 +115,10 @@ async fn client(
     Ok((latencies, failed))
 }
 
-/// Of a thousand requests 949 for a product, 30 orders, 10 searches, 10 lists of categories and one report.
+/// Of a thousand requests, 949 ask for a product; 30 are orders, 10 searches, 10 lists of categories, and one
+/// is a report.
 fn route(number: u64) -> (Method, String) {
-    // SplitMix64's last steps: neighbours get routes that have nothing to do with each other.
+    // The finalizer of SplitMix64, so that consecutive numbers get unrelated routes.
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^= mixed >> 27;

@@ -1,4 +1,4 @@
-//! A shop over HTTP: one hot route, one rare, one that fails now and then, a slow one and one with a deep tree.
+//! An HTTP shop: one frequent route, one rare, one that fails sometimes, a slow one and one with a deep tree.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use opentelemetry::propagation::Extractor;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span, error, info_span, instrument};
 
-/// Levels below the root of /categories.
+/// The number of levels below the root of /categories.
 const DEPTH: u32 = 12;
-/// One order in so many fails.
+/// One order in this many fails.
 const FAILS: u64 = 5;
 
-/// The routes, each request in a span of its own.
+/// The routes; each request has its own span.
 pub fn routes() -> Router {
     Router::new()
         .route("/products/{id}", get(product))
@@ -28,7 +28,7 @@ pub fn routes() -> Router {
         .route_layer(middleware::from_fn(traced))
 }
 
-/// What a service needs around its routes: the span of the request, named by its route, below its caller's.
+/// Wraps a route as a service does: the request's span, named by its route, continues the caller's trace.
 async fn traced(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let method = request.method().as_str();
@@ -50,14 +50,14 @@ async fn traced(request: Request, next: Next) -> Response {
     response
 }
 
-/// If the caller sent its trace along, the request is a part of it.
+/// Makes the caller the parent of the request's span, if the request carries a trace context.
 fn continue_trace(span: &Span, request: &Request) {
     let headers = Headers(request.headers());
     if headers.get("traceparent").is_none() {
         return;
     }
     let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&headers));
-    // An error says that nobody traces this span, and then there is nothing to continue.
+    // An error means that no layer records this span, so there is nothing to continue.
     let _ = astracer_sdk::OpenTelemetrySpanExt::set_parent(span, parent);
 }
 

@@ -1,4 +1,4 @@
-//! Setting tracing up: the one function that a service has of all this, with a choice of exporters.
+//! Tracing set-up: the one function that a service needs, with a choice of exporters.
 
 use std::error::Error;
 use std::io;
@@ -16,17 +16,17 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanExporte
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// What a bucket or bump sampler does to a service that a newcomer runs for a moment: of each root the first call in ten
-/// seconds, and then one in a thousand.
+/// Suits a service that a newcomer runs briefly: it keeps the first call of each root in ten seconds, and one
+/// in a thousand after that.
 const SAMPLER: &str = "bump:lambda=0.5,min=0.001,window=10s";
-/// How long the end waits for the exporter.
+/// The longest wait for the exporter at the end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a service is traced.
+/// Options for tracing.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Where kept traces go: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318) or zipkin=URL
-    /// (http://127.0.0.1:9411).
+    /// Target of kept traces: console, none, file=FOLDER, otlp=URL (such as http://127.0.0.1:4318) or
+    /// zipkin=URL (http://127.0.0.1:9411).
     #[arg(long, value_name = "TARGET", default_value = "console")]
     pub export: Export,
 
@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long, value_name = "SAMPLER", default_value = SAMPLER)]
     pub sampler: Config,
 
-    /// Take the sampler from a parameters file of `astracer tune` instead.
+    /// Read the sampler from a parameters file of `astracer tune` instead.
     #[arg(long, value_name = "FILE")]
     pub parameters: Option<PathBuf>,
 
@@ -43,14 +43,14 @@ pub struct Options {
     pub tracing: Tracing,
 }
 
-/// Where kept traces go.
+/// The target of kept traces.
 #[derive(Clone, Debug)]
 pub enum Export {
     /// Trees on standard output.
     Console,
-    /// Nowhere.
+    /// No target.
     None,
-    /// OTLP JSON lines, in files in a folder.
+    /// A folder with files of OTLP JSON lines.
     Folder(PathBuf),
     /// OTLP over HTTP.
     Otlp(String),
@@ -58,7 +58,7 @@ pub enum Export {
     Zipkin(String),
 }
 
-/// Which layer.
+/// The layer that records spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tracing {
     /// Ours.
@@ -84,7 +84,7 @@ impl FromStr for Export {
     }
 }
 
-/// Throws spans away, as a service's exporter that costs nothing.
+/// Discards spans, like an exporter that costs nothing.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -94,23 +94,23 @@ impl SpanExporter for Nowhere {
     }
 }
 
-/// Tracing under way.
+/// Active tracing.
 #[derive(Debug)]
 pub enum Running {
-    /// With our layer.
+    /// Tracing with our layer.
     Astracer(Handle),
-    /// With the stock one.
+    /// Tracing with the stock layer.
     Stock(SdkTracerProvider),
-    /// With none.
+    /// No tracing.
     Off,
 }
 
 impl Options {
-    /// Makes tracing known to the whole process, as a service does once at its start.
+    /// Installs tracing for the whole process, once at its start.
     ///
     /// # Errors
     ///
-    /// If the exporter or the parameters are impossible.
+    /// If the exporter or the parameters are invalid.
     pub fn start(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
         match self.tracing {
             Tracing::Off => Ok(Running::Off),
@@ -123,12 +123,13 @@ impl Options {
         let file = self.parameters.clone();
         let builder = Astracer::builder()
             .with_sampler(self.sampler.clone())
-            // Spans below a dropped root do not exist at all; DroppedSpans::Visible, the default, is for services whose
-            // logs name their spans.
+            // With `Disabled`, spans below a dropped root do not exist at all. `DroppedSpans::Visible`, the
+            // default, suits services whose logs name their spans.
             .with_dropped_spans(DroppedSpans::Disabled)
-            // Nothing here sets attributes by the OpenTelemetry API, and propagation needs no more than ids.
+            // Nothing here sets attributes through the OpenTelemetry API, and propagation needs only ids.
             .with_context_mode(ContextMode::Ids)
-            // A parameters file is the environment's `astracer_file`; OTEL_* variables say the rest.
+            // A parameters file is the environment's `astracer_file`; OTEL_* variables determine everything
+            // else.
             .with_variables(move |name| match (name, &file) {
                 ("OTEL_TRACES_SAMPLER", Some(_)) => Some("astracer_file".to_owned()),
                 ("OTEL_TRACES_SAMPLER_ARG", Some(path)) => Some(path.display().to_string()),
@@ -153,13 +154,14 @@ impl Options {
         };
         let astracer = builder.build()?;
         opentelemetry::global::set_text_map_propagator(astracer.propagator());
-        // What libraries say below INFO is theirs; a filter on the layer itself would make it shared.
+        // Libraries' events below INFO are hidden globally; a filter on the layer itself would make it
+        // visible to other layers.
         let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO).with(astracer.layer.clone());
         tracing::subscriber::set_global_default(subscriber)?;
         Ok(Running::Astracer(astracer.handle))
     }
 
-    /// The stock layer before the stock batch processor, with our ratio; to compare with.
+    /// Starts the stock layer and batch processor with our ratio, for comparison.
     fn start_stock(&self, service: &'static str) -> Result<Running, Box<dyn Error>> {
         let sampler = match self.sampler.to_string().as_str() {
             "always" => Sampler::AlwaysOn,
@@ -182,7 +184,7 @@ impl Options {
 }
 
 impl Running {
-    /// Waits until what was kept is exported, and tells what there is to tell.
+    /// Waits until kept spans are exported, and returns a summary.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! A codec for gRPC without generated code: its messages are texts.
+//! A gRPC codec without generated code: messages are plain text.
 
 use bytes::{Buf as _, BufMut as _};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// A message is its text.
+/// Encodes a message as its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Texts;
 

@@ -23,7 +23,7 @@ struct Args {
     #[command(flatten)]
     tracing: telemetry::Options,
 
-    /// Only serve, at this address, until Ctrl-C.
+    /// Only serve, on this address, until Ctrl-C.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "to")]
     listen: Option<SocketAddr>,
 
@@ -31,15 +31,15 @@ struct Args {
     #[arg(long, value_name = "ADDRESS")]
     to: Option<SocketAddr>,
 
-    /// Requests, at most.
+    /// The most requests.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     requests: u64,
 
-    /// Seconds, at most.
+    /// The longest duration, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
 
-    /// Connections.
+    /// The number of connections.
     #[arg(long, value_name = "N", default_value_t = 8)]
     connections: u32,
 }

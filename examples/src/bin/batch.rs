@@ -1,4 +1,4 @@
-//! A batch job without any asynchronous code: it imports records, most of them alike, and traces each.
+//! A batch job without asynchronous code: it imports records, most of them alike, and traces each.
 //!
 //! ```text
 //! cargo run --release -p astracer-examples --bin batch
@@ -18,7 +18,7 @@ struct Args {
     #[command(flatten)]
     tracing: telemetry::Options,
 
-    /// Records.
+    /// The number of records.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     records: u64,
 }
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn import(number: u64) -> Result<u64, &'static str> {
-    // The kind is in the name, so that the sampler tells corrections from the many others.
+    // The kind is part of the name, so that the sampler distinguishes corrections from the frequent records.
     let root = if number % 200 == 7 {
         info_span!("import correction", number)
     } else {

@@ -1,10 +1,11 @@
-//! A gRPC client and its server, traced as one: the trace context travels in the request's metadata.
+//! A gRPC client and its server in one trace: the trace context travels in the request's metadata.
 //!
 //! ```text
 //! cargo run --release -p astracer-examples --bin tonic
 //! ```
 //!
-//! The messages are texts, so that no code is generated; services with generated code are traced in the same way.
+//! Messages are plain text, so that no code is generated; services with generated code are traced in the same
+//! way.
 
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 
@@ -36,7 +37,7 @@ struct Args {
     #[command(flatten)]
     tracing: telemetry::Options,
 
-    /// Calls.
+    /// The number of calls.
     #[arg(long, value_name = "N", default_value_t = 3_000)]
     calls: u64,
 }
@@ -48,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let failed = runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        // The server takes the address again: tonic listens by itself.
+        // The server binds the address again, because tonic listens by itself.
         drop(listener);
         let server = tokio::spawn(Server::builder().add_service(Quotes).serve(address));
         let failed = ask(address, args.calls).await;
@@ -98,7 +99,7 @@ async fn get(request: Request<String>) -> Result<Response<String>, Status> {
     let span = info_span!("quotes.Quotes/Get", otel.kind = "server", rpc.system = "grpc", rpc.method = "Get");
     let metadata = Metadata(&mut request.metadata().clone());
     let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&metadata));
-    // An error says that nobody traces this span.
+    // An error means that no layer records this span.
     let _ = span.set_parent(parent);
     look_up(request.into_inner()).instrument(span).await
 }
@@ -134,7 +135,7 @@ impl Extractor for Metadata<'_> {
     }
 }
 
-/// The service, as generated code would make it.
+/// The service, in the form of generated code.
 #[derive(Clone, Debug)]
 struct Quotes;
 

@@ -1,4 +1,5 @@
-//! The examples as a newcomer runs them, and the loop from a recording to a service that obeys it.
+//! The examples as a newcomer runs them, and the loop from a recording to a service that loads the tuned
+//! parameters.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,7 @@ use astracer_tuner::{Grouping, Workload};
 #[track_caller]
 fn run(program: &str, options: &[&str]) -> String {
     let mut command = Command::new(program);
-    // A developer's own settings are not the test's.
+    // A developer's own settings must not affect the test.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("OTEL_")) {
         command.env_remove(name);
     }
@@ -53,7 +54,8 @@ fn bytes(recording: &Recording) -> u64 {
     recording.traces().flat_map(|trace| trace.spans()).map(|span| span.record_bytes()).sum()
 }
 
-/// Recorded, tuned to a tenth, and run again by the file: every route is still there, in about a tenth of the bytes.
+/// Records, tunes to a tenth, and runs again with the file: every route is still there, in about a tenth of
+/// the bytes.
 #[test]
 fn what_was_recorded_is_tuned_and_obeyed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -82,7 +84,7 @@ fn what_was_recorded_is_tuned_and_obeyed() {
     };
     assert_eq!(names(&kept), names(&all));
     assert_eq!(names(&all).len(), 5);
-    // The machine is as fast as it is at the moment: windows hold more or less of the load than they did.
+    // The machine's speed varies: windows hold more or fewer calls than in the recording.
     let share = bytes(&kept) as f64 / bytes(&all) as f64;
     assert!(share > 0.005 && share < 0.3, "{share}");
 }

@@ -1,5 +1,6 @@
-//! The scores of real recordings, computed again by code that shares nothing with ours: it reads the archive's lines
-//! with serde_json, joins with hash maps, keeps whole lists of durations, and writes call trees as text.
+//! The scores of real recordings, computed by code that shares nothing with ours: it reads the archive's
+//! lines with serde_json, joins with hash maps, keeps complete lists of durations, and writes call trees as
+//! text.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -60,7 +61,7 @@ fn span(line: &str) -> Span {
         Some(both) => (text(both)[..16].to_owned(), text(both)),
         None => (text(&value["i"]), text(&value["s"])),
     };
-    // The recordings of the repository have ids of digits only.
+    // Ids in the names of the repository's recordings consist of digits only.
     let mut name = String::new();
     for piece in text(&value["d"]).split_inclusive(|c: char| !c.is_ascii_digit()) {
         let digits = piece.trim_end_matches(|c: char| !c.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! Keys from recording to service: a service is recorded, its keys are made of the recording and written to a parameters
-//! file, and the service, run again with this file, finds the parameters of each key.
+//! Keys from recording to service: a service is recorded, its keys are derived from the recording and written
+//! to a parameters file, and the service, run again with this file, applies the parameters of each key.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SdkTracerProvider};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// The lowest randomness, so that a trace is kept only if its probability is 1; ids in order.
+/// The lowest randomness, so that a trace is kept only if its probability is 1; ids ascend.
 #[derive(Debug, Default)]
 struct Unlucky(Arc<AtomicU64>);
 
@@ -54,8 +54,8 @@ fn service(builder: Builder, folder: &Path) -> Astracer {
         .expect("good settings")
 }
 
-/// Roots with fields of each type, of their own and of the resource, set once and twice, with ids to fold, and with text
-/// that looks like a part of a key. Each comes twice.
+/// Roots with fields of each type, on the span and on the resource, set once and twice, with ids to fold, and
+/// with text that resembles a part of a key. Each root occurs twice.
 fn serve(astracer: &Astracer) {
     let subscriber = tracing_subscriber::registry().with(astracer.layer.clone());
     tracing::subscriber::with_default(subscriber, || {
@@ -109,7 +109,7 @@ const KEYS: [&str; 9] = [
     "name+tenant+size+service.name",
 ];
 
-/// Parameters by which all calls of these keys are kept, and of every other key the first.
+/// Parameters that keep all calls of these keys, and the first of every other key.
 fn file(keys: &[String], rule: &KeyRule) -> String {
     let bump = |minimum| Bump::new(0.0, minimum, Nanos::from_secs(3600)).expect("in range");
     let all = |config: PerKey<Bump>, key: &String| config.with_override(key, bump(Probability::ONE));
@@ -117,7 +117,7 @@ fn file(keys: &[String], rule: &KeyRule) -> String {
     Parameters { key: rule.clone(), ..Parameters::new(Config::Bump(config)) }.to_string()
 }
 
-/// Runs the service with a file; gives (key, seen, kept) for each key.
+/// Runs the service with a file and returns (key, seen, kept) for each key.
 fn run(file: &str) -> Vec<(String, u64, u64)> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("astracer.toml");
@@ -147,7 +147,7 @@ fn every_override_of_a_file_made_from_a_recording_matches_in_the_service() {
     }
 }
 
-/// The same for spans of OpenTelemetry's own API, which come to the sampler by another way.
+/// Spans made through OpenTelemetry's own API reach the sampler by another path.
 #[test]
 fn spans_of_the_open_telemetry_api_have_the_same_keys() {
     let attributes = || {

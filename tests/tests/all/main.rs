@@ -14,12 +14,12 @@ use astracer_recording::source::{self, Options};
 use astracer_samplers::Template;
 use astracer_tuner::names::NameFolding;
 
-/// A file of the repository.
+/// A file in the repository.
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Reads a recording of the repository as the command line does.
+/// Reads a recording in the repository as the command line does.
 fn read(path: &str) -> Recording {
     let mut folding = NameFolding::new(Template::default());
     let mut intake = Intake::new(Keep::default()).rename_with(|raw, out| folding.fold(raw, out));

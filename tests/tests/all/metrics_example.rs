@@ -42,7 +42,7 @@ fn the_worked_example_comes_out_as_computed_by_hand() {
     close(score.ss_ms, ss);
     close(score.entropy_bits, entropy);
     close(score.dist_over_entropy, ss / entropy);
-    // As printed in the document.
+    // The format used in the document.
     let printed = |number: f64| format!("{number:.5}");
     assert_eq!(printed(score.ss_ms), "8.09003");
     assert_eq!(printed(score.entropy_bits), "0.97095");

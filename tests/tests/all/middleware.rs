@@ -1,8 +1,8 @@
-//! The middleware that people use, with the real crates on both sides of a call: two processes, one trace.
+//! Popular middleware, with the real crates on both sides of a call: two processes, one trace.
 //!
-//! The second process is this binary again, running [`service::process`] alone: it listens on a free port, says which,
-//! serves until its input ends, and then says what it exported. What both export is compared with what they export
-//! with tracing-opentelemetry's own layer.
+//! The second process is this binary again, running only [`service::process`]: it listens on a free port,
+//! prints it, serves until its input ends, and then prints what it exported. The exports of both processes
+//! are compared with those of tracing-opentelemetry's own layer.
 
 mod client;
 mod grpc;
@@ -39,7 +39,7 @@ const PAIRS: [Pair; 5] = [
     Pair::TowerOtelGrpc,
 ];
 
-/// What the caller's process and the service's export: a call of two orders, in one trace.
+/// The exports of the caller's process and of the service: one call of two orders, in one trace.
 fn call(
     pair: Pair,
     [caller, callee]: [Kind; 2],
@@ -81,7 +81,7 @@ fn assert_one_trace([own, theirs]: &[Vec<Value>; 2], state: &str, case: &str) {
     }
 }
 
-/// The caller keeps everything, and the service honours it though its own sampler would not.
+/// The caller keeps everything, and the service respects that although its own sampler would not.
 #[test]
 fn kept_traces_are_as_with_the_stock_layer() {
     for pair in PAIRS {
@@ -104,7 +104,7 @@ fn kept_traces_are_as_with_the_stock_layer() {
     }
 }
 
-/// The caller drops everything, and the service honours it though its own sampler would keep it.
+/// The caller drops everything, and the service respects that although its own sampler would keep it.
 #[test]
 fn dropped_traces_are_dropped_on_both_sides() {
     for pair in PAIRS {
@@ -115,8 +115,8 @@ fn dropped_traces_are_dropped_on_both_sides() {
     }
 }
 
-/// A weight travels: one of two traces, as the ids have it, and `th:8` on every span of the kept one. With each layer
-/// on either side.
+/// A weight is propagated: one of two traces is kept, as the ids determine, with `th:8` on every span of it.
+/// Runs with each layer on either side.
 #[test]
 fn weights_travel_with_the_trace() {
     let mixed = [

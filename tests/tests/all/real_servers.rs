@@ -1,7 +1,7 @@
 //! Traces sent to real servers and read back: Zipkin, Jaeger and the OpenTelemetry Collector.
 //!
-//! `cargo xtask e2e` brings and starts the servers, tells these tests where they are, and runs them; a plain `cargo test`
-//! counts them as ignored. The tests of a server lie in the module of its name.
+//! `cargo xtask e2e` installs and starts the servers, passes their addresses to these tests, and runs them; a
+//! plain `cargo test` counts them as ignored. The tests of a server are in the module of its name.
 
 mod collector;
 mod http;
@@ -19,17 +19,17 @@ use astracer_model::sink::Record;
 use astracer_model::span::Resource;
 use astracer_model::{Format, Problem, Sink, Span};
 
-/// Servers take in spans in the background, so they are asked again until they have them or this is over.
+/// Servers store spans in the background, so they are polled until they have them or this time is over.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
-/// What the step of CI says of a server: an address, a file, a program.
+/// A fact about a server, set by the CI step: an address, a file, a program.
 fn told(name: &str) -> String {
     let name = format!("ASTRACER_E2E_{name}");
     std::env::var(&name).unwrap_or_else(|_| panic!("{name} is not set; run these tests by `cargo xtask e2e`"))
 }
 
-/// Asks until there is an answer that will do.
+/// Polls until there is a satisfactory answer.
 #[track_caller]
 fn eventually<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
@@ -62,7 +62,7 @@ impl Sink for Kept {
     }
 }
 
-/// The spans of a text, in the order of their ids.
+/// The spans of a text, sorted by id.
 #[track_caller]
 fn read(format: Format, text: &[u8]) -> Vec<Span<'static>> {
     let mut kept = Kept::default();
@@ -71,7 +71,7 @@ fn read(format: Format, text: &[u8]) -> Vec<Span<'static>> {
     in_order(kept.spans)
 }
 
-/// Spans in the order of their ids, each with its attributes in the order of their names: servers keep neither.
+/// Spans sorted by id, with attributes sorted by name: servers preserve neither order.
 fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
     for span in &mut spans {
         span.attributes.sort_by(|a, b| a.key.cmp(&b.key));
@@ -87,7 +87,7 @@ fn in_order(mut spans: Vec<Span<'static>>) -> Vec<Span<'static>> {
     spans
 }
 
-/// What our own reader makes of what our own writer writes.
+/// The result of reading back our own writer's output.
 fn through(format: Format, spans: &[Span<'_>]) -> Vec<Span<'static>> {
     let mut text = Vec::new();
     let mut writer = astracer_formats::writer(format, Box::new(&mut text)).expect("the format is written");
@@ -102,7 +102,7 @@ fn through(format: Format, spans: &[Span<'_>]) -> Vec<Span<'static>> {
 fn assert_same(found: &[Span<'_>], expected: &[Span<'_>]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
-        // NaN equals nothing, but looks the same.
+        // NaN does not equal itself but prints the same.
         assert_eq!(format!("{found:#?}"), format!("{expected:#?}"));
     }
 }

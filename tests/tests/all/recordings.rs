@@ -1,10 +1,10 @@
-//! What is in the repository's recordings, and what the paper's parameters find in them. The numbers are those that the
-//! recordings were published with, not ours.
+//! The contents of the repository's recordings, and the results of the paper's parameters on them. The
+//! numbers were published with the recordings.
 
 use astracer_recording::recording::Recording;
 use astracer_tuner::{Candidate, Evaluator, Grouping, Inspection, Workload};
 
-/// (traces, spans, roots, functions, the commonest root and its share in percent).
+/// (traces, spans, roots, functions, the most frequent root and its share in percent).
 #[track_caller]
 fn check(path: &str, expected: (u64, u64, usize, usize, &str, f64)) -> Recording {
     let recording = crate::read(path);

@@ -1,4 +1,4 @@
-//! The caller: asks for two orders, one after the other, inside of a span of its own.
+//! The caller: requests two orders in sequence, inside its own span.
 
 use astracer_examples::texts::Texts;
 use http::Uri;
@@ -13,7 +13,7 @@ use tracing::{Instrument as _, Level, info_span};
 use super::telemetry::Telemetry;
 use super::{Pair, grpc};
 
-/// Returns when nothing of the client is left.
+/// Runs the client, and returns when it is gone completely.
 pub(crate) fn run(telemetry: &Telemetry, pair: Pair, port: u16) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tracing::dispatcher::with_default(&telemetry.dispatch, || {

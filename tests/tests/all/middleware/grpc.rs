@@ -1,4 +1,4 @@
-//! A gRPC method without generated code: its messages are texts.
+//! A gRPC method without generated code: messages are plain text.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! The service, and the process that it runs in.
+//! The service and its process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,14 +16,14 @@ use tracing::{Level, info, info_span};
 use super::telemetry::Telemetry;
 use super::{PAIRS, Pair, grpc};
 
-/// Says to this binary that it is the service: the pair, the layer and the sampler.
+/// Set for this binary when it runs as the service: the pair, the layer and the sampler.
 const VARIABLE: &str = "ASTRACER_TEST_SERVICE";
 
-/// What the service says before its port, and before its spans. (The test harness talks too.)
+/// Prefixes of the service's output lines, which distinguish them from the test harness's.
 const PORT: &str = "astracer-test-port ";
 const SPANS: &str = "astracer-test-spans ";
 
-/// The service's process, from the outside.
+/// The service's process, seen from outside.
 pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
@@ -47,7 +47,7 @@ impl Process {
         Process { child, input, output, port }
     }
 
-    /// Ends the service; what it exported.
+    /// Stops the service and returns its exports.
     pub(crate) fn finish(mut self) -> Vec<Value> {
         drop(self.input);
         let spans = said(&mut self.output, SPANS);
@@ -59,7 +59,7 @@ impl Process {
     }
 }
 
-/// The rest of the line that holds this.
+/// The rest of the first line that contains `what`.
 fn said(output: &mut impl std::io::BufRead, what: &str) -> String {
     let lines = output.lines().map(|line| line.expect("text"));
     lines
@@ -68,14 +68,14 @@ fn said(output: &mut impl std::io::BufRead, what: &str) -> String {
         .expect("the service says it before it ends")
 }
 
-/// To the parent: not through the macros, whose output the test harness keeps for itself.
+/// Writes to the parent process. The print macros would be captured by the test harness.
 fn say(what: &str, text: &str) {
     #[allow(clippy::disallowed_methods, reason = "a test prints for the process that started it")]
     let mut output = std::io::stdout();
     writeln!(output, "{what}{text}").and_then(|()| output.flush()).expect("the parent listens");
 }
 
-/// The service itself, if this process was started to be it.
+/// The service itself, if this process was started as the service.
 #[test]
 fn process() {
     let Ok(task) = std::env::var(VARIABLE) else { return };
@@ -88,7 +88,7 @@ fn process() {
     say(SPANS, &Value::Array(telemetry.finish()).to_string());
 }
 
-/// Serves on a free port until the input ends. When this returns, nothing of the service is left.
+/// Serves on a free port until the input ends. Nothing of the service is left when this returns.
 fn serve(router: Router) {
     let (end, ended) = oneshot::channel();
     std::thread::spawn(move || {
@@ -116,7 +116,7 @@ fn router(pair: Pair) -> Router {
     layered(pair, routes)
 }
 
-/// These routes with the pair's middleware for services.
+/// Wraps routes in the pair's server middleware.
 pub(crate) fn layered(pair: Pair, routes: Router) -> Router {
     match pair {
         Pair::AxumTracingOpentelemetry => {
@@ -140,7 +140,7 @@ async fn order(Path(id): Path<String>) -> String {
     look_up(&id)
 }
 
-/// What every service does with an order.
+/// The work that every service does for an order.
 pub(crate) fn look_up(id: &str) -> String {
     let _span = info_span!("look up", id).entered();
     info!(found = true, "looked up");

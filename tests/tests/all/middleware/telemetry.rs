@@ -18,7 +18,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Which layer.
+/// The layer of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Stock,
@@ -45,7 +45,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Keeps what is exported.
+/// Keeps exported spans.
 #[derive(Clone, Debug, Default)]
 struct Collector(Arc<Mutex<Vec<SpanData>>>);
 
@@ -56,8 +56,8 @@ impl SpanExporter for Collector {
     }
 }
 
-/// Ids in order, those of traces with high or low randomness: so that a ratio keeps all or none. Those of spans carry
-/// the process's number, so that two processes do not make the same.
+/// Ascending ids whose traces have high or low randomness, so that a ratio keeps all or none. Span ids
+/// contain the process's number, so that two processes never make the same.
 #[derive(Debug)]
 struct Ids {
     next: AtomicU64,
@@ -86,7 +86,7 @@ pub(crate) struct Telemetry {
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Telemetry {
-    /// `sampler`: a sampler, and `high` or `low` after it if the traces' randomness shall be that.
+    /// `sampler` is a sampler, optionally followed by `high` or `low`: the randomness of the traces.
     pub(crate) fn new(kind: Kind, sampler: &str) -> Self {
         Telemetry::with_key(kind, sampler, Key::default())
     }
@@ -112,7 +112,7 @@ impl Telemetry {
             .with_exporter(collector.clone())
             .build()
             .expect("a layer");
-        // What hyper and h2 trace of themselves is theirs.
+        // The spans of hyper and h2 themselves are not of interest.
         let ours = env!("CARGO_CRATE_NAME");
         let targets = Targets::new()
             .with_target("otel", LevelFilter::TRACE)
@@ -148,7 +148,7 @@ impl Telemetry {
         Telemetry { dispatch, handle: astracer.handle, collector, provider }
     }
 
-    /// All that was exported.
+    /// All exported spans.
     pub(crate) fn finish(&self) -> Vec<Value> {
         if let Some(provider) = &self.provider {
             provider.shutdown().expect("a shutdown in time");
@@ -158,7 +158,7 @@ impl Telemetry {
     }
 }
 
-/// A span, to be passed from process to process.
+/// A span in a form that can be passed between processes.
 fn span(span: &SpanData) -> Value {
     let pairs = |attributes: &[opentelemetry::KeyValue]| -> BTreeMap<String, String> {
         attributes.iter().map(|pair| (pair.key.to_string(), pair.value.as_str().into_owned())).collect()
@@ -178,7 +178,7 @@ fn span(span: &SpanData) -> Value {
     })
 }
 
-/// The same spans as if the service had listened on port 0.
+/// The same spans with the service's port replaced by 0.
 pub(crate) fn without_port(spans: Vec<Value>, port: u16) -> Vec<Value> {
     let text = Value::Array(spans).to_string();
     let text = text.replace(&format!(":{port}"), ":0").replace(&format!("\"{port}\""), "\"0\"");
@@ -198,7 +198,7 @@ const VARIES: [&str; 6] = [
     "rpc.grpc.response.metadata.date",
 ];
 
-/// One line for each span, without ids and times, in an order that does not depend on when spans were exported.
+/// One line per span, without ids and times, in an order that does not depend on the order of export.
 pub(crate) fn lines(spans: &[Value]) -> Vec<String> {
     let mut lines: Vec<String> = spans
         .iter()

@@ -1,4 +1,4 @@
-//! The collector: spans by OTLP and as Zipkin's, read back from the file that it writes.
+//! The Collector: spans sent over OTLP and as Zipkin's, read back from the file that it writes.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use astracer_model::{Format, Span, TraceId};
 use super::recordings::{Ids, RECORDINGS, ids, send};
 use super::{assert_same, eventually, read, service, told};
 
-/// The spans in the collector's file that are in these traces, once there are so many.
+/// The spans of these traces in the Collector's file, once there are this many.
 fn spans(traces: &BTreeSet<TraceId>, spans: usize) -> Vec<Span<'static>> {
     eventually("collector", || {
         let text = std::fs::read(told("COLLECTOR_FILE")).map_err(|error| error.to_string())?;
-        // The last line may be under way.
+        // The last line may be incomplete.
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(&[][..], |end| &text[..=end]);
         let mut found = read(Format::OtlpJson, whole);
         found.retain(|span| traces.contains(&span.trace_id));

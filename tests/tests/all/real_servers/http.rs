@@ -1,10 +1,10 @@
-//! Questions to servers.
+//! HTTP requests to servers.
 
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-/// GET: status and body.
+/// Sends a GET request; returns status and body.
 pub(super) fn get(address: &str, path: &str) -> Result<(u16, Vec<u8>), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
@@ -18,7 +18,7 @@ pub(super) fn get(address: &str, path: &str) -> Result<(u16, Vec<u8>), String> {
     })
 }
 
-/// GET of something that is there.
+/// Sends a GET request for something that must exist.
 pub(super) fn get_found(address: &str, path: &str) -> Result<Vec<u8>, String> {
     match get(address, path)? {
         (200, body) => Ok(body),

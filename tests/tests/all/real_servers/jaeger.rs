@@ -1,11 +1,11 @@
-//! Jaeger: spans by OTLP, read back through its query API.
+//! Jaeger: spans sent over OTLP, read back through its query API.
 
 use astracer_exporters::{Compression, Otlp, Protocol};
 use astracer_model::{Format, Span, TraceId};
 
 use super::{assert_same, eventually, http, read, recordings, service, shop, told};
 
-/// The spans of a trace, once there are so many.
+/// The spans of a trace, once there are this many.
 fn trace(id: TraceId, spans: usize) -> Vec<Span<'static>> {
     let server = told("JAEGER_QUERY");
     eventually("jaeger", || {

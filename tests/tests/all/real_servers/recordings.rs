@@ -24,14 +24,14 @@ fn astracer(args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// The ids of a recording's spans, each in its trace.
+/// The ids of a recording's spans, with their traces.
 pub(super) fn ids(recording: &str) -> Ids {
     let path = repository(recording);
     let lines = astracer(&["convert", path.to_str().expect("UTF-8"), "-"]);
     read(Format::OtlpJson, &lines).iter().map(|span| (span.trace_id, span.span_id)).collect()
 }
 
-/// Sends a recording, all of which must be accepted.
+/// Sends a recording; every span must be accepted.
 #[track_caller]
 pub(super) fn send(recording: &str, to: &str) -> u64 {
     let path = repository(recording);
@@ -41,8 +41,8 @@ pub(super) fn send(recording: &str, to: &str) -> u64 {
     report["accepted"].as_u64().expect("a number")
 }
 
-/// Sends each recording to a server that is asked for one trace at a time, and finds just its spans there. `trace` gives
-/// the spans of a trace, once there are so many.
+/// Sends each recording to a server that is queried by trace, and checks that exactly its spans are found.
+/// `trace` returns the spans of a trace, once there are this many.
 #[track_caller]
 pub(super) fn are_found(to: &str, trace: impl Fn(TraceId, usize) -> Vec<Span<'static>>) {
     for recording in RECORDINGS {

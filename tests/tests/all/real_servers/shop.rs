@@ -1,13 +1,14 @@
-//! The whole loop: a service runs under load and records; its recording is tuned; it runs again by what was found.
+//! The whole loop: a service runs under load and records; its recording is tuned; it runs again with the
+//! tuned parameters.
 
 use std::process::Command;
 
 use super::told;
 use crate::repository;
 
-/// At most this share of the bytes is to be kept.
+/// The largest share of bytes to keep.
 const SIZE_MAX: f64 = 0.05;
-/// One of them is rare, and one fails now and then.
+/// One of these routes is rare, and one fails sometimes.
 const ROUTES: [&str; 5] =
     ["GET /products/{id}", "GET /reports/{month}", "POST /orders/{id}", "GET /search", "GET /categories"];
 
@@ -22,17 +23,18 @@ pub(super) fn record_tune_and_run(export: &str) {
         &["tune", &recorded, "--size-max", "5%", "--starts", "2", "--one-key", "--out", &parameters],
     );
     let kept = spans_exported(&["--parameters", &parameters, "--export", export]);
-    // Spans are no bytes, and a second run may be several times slower than the first and last for more windows.
+    // The limit is on bytes rather than spans, and a second run may be several times slower and span more
+    // windows.
     assert!(kept > 0.0 && kept < 4.0 * SIZE_MAX * all, "{kept} of {all} spans");
 }
 
-/// Whether all routes are named in an answer.
+/// Returns true if an answer names all routes.
 pub(super) fn all_routes(answer: &str, spelled: fn(&str) -> String) -> Result<(), String> {
     let missing: Vec<_> = ROUTES.iter().filter(|route| !answer.contains(&spelled(route))).collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} not in {answer}")) }
 }
 
-/// A run of the shop that loses nothing.
+/// Runs the shop without losses; returns the number of exported spans.
 fn spans_exported(options: &[&str]) -> f64 {
     let text = run(&told("SHOP"), &[&["--requests", "10000", "--connections", "4"], options].concat());
     let before = |what: &str| {
