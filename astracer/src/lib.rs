@@ -20,6 +20,8 @@ pub mod exporters {
     };
     #[cfg(any(feature = "otlp-http", feature = "otlp-grpc", feature = "zipkin"))]
     pub use astracer_exporters::{Compression, ConfigError, Retry};
+    #[cfg(feature = "spool")]
+    pub use astracer_exporters::{DrainOrder, SpoolMode, Spooled, SpooledBuilder, spool};
     #[cfg(feature = "file")]
     pub use astracer_exporters::{FileCompression, Files, FilesBuilder, Fsync, WhenFull};
     #[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]

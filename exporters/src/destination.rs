@@ -79,6 +79,7 @@ impl Delivery {
     }
 
     /// Adds another delivery; its message replaces this one's unless it is empty.
+    #[cfg(feature = "_send")]
     pub(crate) fn add(&mut self, other: Delivery) {
         self.accepted += other.accepted;
         self.rejected += other.rejected;

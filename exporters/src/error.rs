@@ -107,6 +107,12 @@ error_kinds! {
     /// The limit on the bytes of all files is reached.
     Full "full" "the limit on the size of all files is reached"
         "raise the limit, remove files, or let the oldest be deleted",
+    /// They waited in the spool for longer than its limit on age.
+    Expired "expired" "the spans waited for longer than the spool's limit on age"
+        "find out why the destination did not take them, or raise the limit",
+    /// The spool's disk returned other bytes than were written.
+    Damaged "damaged" "the disk has damaged what the spool held"
+        "check the disk; `astracer spool verify` names the places",
     /// Spans came after the shutdown, or it cut their export off.
     ShutDown "shut_down" "the exporter is shut down"
         "shut the exporter down after the last span",

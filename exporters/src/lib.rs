@@ -37,6 +37,7 @@
 //! - `otlp-grpc`: OTLP over gRPC; brings tonic, and tokio on a thread of its own.
 //! - `zipkin`: Zipkin v2 JSON.
 //! - `tls`: https for whichever of these there is, with rustls and ring, the system's root certificates or given ones.
+//! - `spool`: [`Spooled`], a spool on disk before any destination.
 //! - `full`: all of them.
 
 #[cfg(feature = "_send")]
@@ -67,11 +68,16 @@ mod requests;
 mod retry;
 #[cfg(feature = "_send")]
 mod sending;
+#[cfg(feature = "spool")]
+mod spooled;
 #[cfg(all(feature = "_send", feature = "tls"))]
 mod tls;
 #[cfg(feature = "zipkin")]
 mod zipkin;
 
+/// The spool, for its settings.
+#[cfg(feature = "spool")]
+pub use astracer_spool as spool;
 pub use clock::{Clock, SystemClock};
 #[cfg(feature = "_send")]
 pub use compression::Compression;
@@ -88,6 +94,8 @@ pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenF
 pub use otlp::{Otlp, OtlpBuilder, Protocol, UnknownProtocol};
 #[cfg(feature = "_send")]
 pub use retry::Retry;
+#[cfg(feature = "spool")]
+pub use spooled::{DrainOrder, SpoolMode, Spooled, SpooledBuilder};
 #[cfg(feature = "zipkin")]
 pub use zipkin::{Zipkin, ZipkinBuilder};
 

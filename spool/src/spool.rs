@@ -337,6 +337,16 @@ impl Spool {
             self.counts.dropped += left;
             self.counts.pending -= left;
         }
+        let settled = self.position.settled;
+        let head = self.find_head(now_ns);
+        if self.position.settled != settled {
+            // What was given up is not found again by the next process.
+            self.write_cursor();
+        }
+        head
+    }
+
+    fn find_head(&mut self, now_ns: u64) -> io::Result<Option<Record>> {
         loop {
             let Position { segment, offset, .. } = self.position;
             let header = match self.live.look(segment, offset)? {

@@ -1,0 +1,470 @@
+//! A destination behind a spool on disk: spans that it cannot take now survive the process.
+//!
+//! ```text
+//! send -- up, nothing waits --> destination
+//!     \-- down, or durable --> spool -- drain thread --> destination
+//!                                                   \--> dead letters, if they are refused for good
+//! ```
+//!
+//! Spans are delivered at least once: a crash, or an answer that is lost, repeats a record. All counts are in the
+//! destination's own [`Counter`], to which the spool adds what it loses itself:
+//! `made = sent + rejected + lost + pending`.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use astracer_formats::{Limits, otlp_proto};
+use astracer_model::sink::Record as Place;
+use astracer_model::{Format, Problem, Sink, Span};
+use astracer_spool::{Counts as SpoolCounts, Disk, Folder, Outcome, Record, Settings, Spool};
+
+use crate::clock::{Clock, SystemClock};
+use crate::counts::Counter;
+use crate::destination::{Attempt, Delivery, Destination};
+use crate::error::{ErrorKind, ExportError};
+
+/// When spans go through the spool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpoolMode {
+    /// When the destination does not take them at once: it is down, slow or refusing.
+    #[default]
+    Overflow,
+    /// Always: spans are on disk when [`Destination::send`] returns.
+    Durable,
+}
+
+/// Which spans go first while the spool is drained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DrainOrder {
+    /// The oldest: new spans queue up behind them.
+    #[default]
+    OldFirst,
+    /// The newest: new spans go straight to the destination while the spool drains beside them.
+    NewFirst,
+}
+
+/// Settings of a [`Spooled`] destination, from [`Spooled::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct SpooledBuilder {
+    folder: PathBuf,
+    mode: SpoolMode,
+    order: DrainOrder,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+}
+
+impl SpooledBuilder {
+    /// Sets when spans go through the spool. On overflow by default.
+    pub fn with_mode(mut self, mode: SpoolMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets which spans go first. The oldest by default.
+    pub fn with_order(mut self, order: DrainOrder) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets the limits of the spool.
+    pub fn with_settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets the clock by which records age.
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Opens the spool, and starts a thread that drains it to `destination`.
+    ///
+    /// # Errors
+    ///
+    /// If another process uses the folder, or it cannot be read or written.
+    pub fn open(self, destination: impl Destination + 'static) -> Result<Spooled, ExportError> {
+        let target = self.folder.display().to_string();
+        let failed = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                ExportError::new(ErrorKind::File, &*target, "another process uses this folder")
+            }
+            _ => ExportError::file(&*target, &error),
+        };
+        let disk = Folder::create(&self.folder).map_err(failed)?;
+        let shared = Arc::new(Shared::open(disk, self, Box::new(destination)).map_err(failed)?);
+        let run = {
+            let shared = Arc::clone(&shared);
+            move || shared.run()
+        };
+        std::thread::Builder::new().name("astracer-spool".to_owned()).spawn(run).map_err(failed)?;
+        Ok(Spooled { shared })
+    }
+}
+
+/// A destination behind a spool on disk.
+#[derive(Debug)]
+pub struct Spooled {
+    shared: Arc<Shared>,
+}
+
+impl Spooled {
+    /// Returns the default settings for a spool in this folder, which no other process may use.
+    pub fn builder(folder: impl Into<PathBuf>) -> SpooledBuilder {
+        SpooledBuilder {
+            folder: folder.into(),
+            mode: SpoolMode::default(),
+            order: DrainOrder::default(),
+            settings: Settings::default(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Returns the spans that wait in the spool.
+    pub fn pending(&self) -> u64 {
+        self.shared.lock().spool.counts().pending
+    }
+
+    /// Returns the spool's own counts.
+    pub fn spool_counts(&self) -> SpoolCounts {
+        self.shared.lock().spool.counts()
+    }
+
+    /// Appends an encoded request of `spans` spans to the spool. The formats are OTLP's, JSON (also in lines) and protobuf.
+    ///
+    /// # Errors
+    ///
+    /// If it is not in the spool: its spans are lost, and counted.
+    pub fn append(&self, format: Format, spans: u64, request: &[u8]) -> Result<(), ExportError> {
+        self.shared.append(kind_of(format), spans, request)
+    }
+
+    /// Waits until the spool is empty; returns the spans that wait when `timeout` is over.
+    pub fn drain(&self, timeout: Duration) -> u64 {
+        let begun = Instant::now();
+        let mut state = self.shared.lock();
+        loop {
+            let pending = state.spool.counts().pending;
+            let left = timeout.saturating_sub(begun.elapsed());
+            if pending == 0 || left.is_zero() {
+                return pending;
+            }
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Destination for Spooled {
+    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+        self.shared.send(spans)
+    }
+
+    fn counter(&self) -> Counter {
+        self.shared.counter.clone()
+    }
+
+    /// Syncs the spool. [`Spooled::drain`] waits for the destination.
+    fn flush(&self) -> Result<(), ExportError> {
+        let synced = self.shared.lock().spool.sync();
+        synced.map_err(|error| ExportError::file(&*self.shared.target, &error))?;
+        self.shared.destination.flush()
+    }
+
+    fn diagnose(&self, error: ExportError) -> ExportError {
+        self.shared.destination.diagnose(error)
+    }
+
+    /// Drains as much as the destination takes within `timeout`, and syncs the rest, which the next process sends.
+    fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {
+        let begun = Instant::now();
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        state.is_closed = true;
+        shared.changed.notify_all();
+        while state.spool.counts().pending > 0 && !state.is_waiting {
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            state = shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.is_ended = true;
+        shared.changed.notify_all();
+        let synced = state.spool.sync();
+        drop(state);
+        let ended = shared.destination.shut_down(timeout.saturating_sub(begun.elapsed()));
+        synced.map_err(|error| ExportError::file(&*shared.target, &error)).and(ended)
+    }
+}
+
+impl Drop for Spooled {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        (state.is_closed, state.is_ended) = (true, true);
+        self.shared.changed.notify_all();
+    }
+}
+
+struct Shared {
+    destination: Box<dyn Destination>,
+    counter: Counter,
+    state: Mutex<State>,
+    /// The spool got a record, was drained, or is to end.
+    changed: Condvar,
+    mode: SpoolMode,
+    order: DrainOrder,
+    clock: Arc<dyn Clock>,
+    target: String,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("destination", &self.destination).finish_non_exhaustive()
+    }
+}
+
+struct State {
+    spool: Spool,
+    /// The spool's counts up to which its losses are in the counter.
+    seen: SpoolCounts,
+    /// No more spans are taken.
+    is_closed: bool,
+    /// The drain thread is to end.
+    is_ended: bool,
+    /// The drain thread waits for the destination to come back.
+    is_waiting: bool,
+    /// Failed reads in a row.
+    read_failures: u32,
+}
+
+/// What the drain thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Go,
+    /// There is nothing to send.
+    Idle,
+    /// The destination cannot take more for this long.
+    Wait(Duration),
+}
+
+/// Wait after a failure that does not say how long it lasts.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Failed reads after which a segment is given up.
+const READ_FAILURES_MAX: u32 = 3;
+
+fn kind_of(format: Format) -> u32 {
+    u32::from(format == Format::OtlpJson)
+}
+
+fn format_of(kind: u32) -> Format {
+    if kind == 1 { Format::OtlpJson } else { Format::OtlpProto }
+}
+
+impl Shared {
+    fn open(
+        disk: impl Disk + 'static,
+        builder: SpooledBuilder,
+        destination: Box<dyn Destination>,
+    ) -> std::io::Result<Self> {
+        let (spool, _) = Spool::open(disk, builder.settings)?;
+        let state = State {
+            seen: spool.counts(),
+            spool,
+            is_closed: false,
+            is_ended: false,
+            is_waiting: false,
+            read_failures: 0,
+        };
+        Ok(Shared {
+            counter: destination.counter(),
+            destination,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            mode: builder.mode,
+            order: builder.order,
+            clock: builder.clock,
+            target: builder.folder.display().to_string(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ns(&self) -> u64 {
+        let since = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+        let (is_closed, pending) = {
+            let state = self.lock();
+            (state.is_closed, state.spool.counts().pending)
+        };
+        if is_closed {
+            self.counter.lose(ErrorKind::ShutDown, spans.len() as u64);
+            return Err(ExportError::new(ErrorKind::ShutDown, &*self.target, ""));
+        }
+        let is_direct =
+            self.mode == SpoolMode::Overflow && (pending == 0 || self.order == DrainOrder::NewFirst);
+        let attempt = if is_direct { self.destination.try_send(spans) } else { Attempt::default() };
+        let rest = spans.get(attempt.settled..).unwrap_or_default();
+        let mut delivery = attempt.delivery;
+        if rest.is_empty() {
+            return attempt.error.map_or(Ok(delivery), Err);
+        }
+        let mut body = Vec::new();
+        otlp_proto::write_request(&mut body, rest);
+        self.append(kind_of(Format::OtlpProto), rest.len() as u64, &body)?;
+        delivery.accepted += rest.len() as u64;
+        Ok(delivery)
+    }
+
+    fn append(&self, kind: u32, spans: u64, request: &[u8]) -> Result<(), ExportError> {
+        let now = self.now_ns();
+        let mut state = self.lock();
+        let count = u32::try_from(spans).unwrap_or(u32::MAX);
+        let appended = state.spool.append(kind, now, count, request);
+        self.note_losses(&mut state);
+        drop(state);
+        match appended {
+            Ok(()) => {
+                self.changed.notify_all();
+                Ok(())
+            }
+            Err(error) => {
+                let kind = if error.is_full() { ErrorKind::Full } else { ErrorKind::File };
+                self.counter.lose(kind, spans);
+                Err(ExportError::new(kind, &*self.target, error.to_string()))
+            }
+        }
+    }
+
+    /// Adds the spool's own losses to the counter.
+    fn note_losses(&self, state: &mut State) {
+        let (now, seen) = (state.spool.counts(), state.seen);
+        self.counter.lose(ErrorKind::Expired, now.expired - seen.expired);
+        self.counter.lose(ErrorKind::Damaged, now.damaged - seen.damaged);
+        self.counter.lose(ErrorKind::Full, now.dropped - seen.dropped);
+        state.seen = now;
+    }
+
+    fn run(&self) {
+        loop {
+            let next = catch_unwind(AssertUnwindSafe(|| self.step())).unwrap_or(Next::Wait(PAUSE));
+            let mut state = self.lock();
+            if state.is_ended {
+                return;
+            }
+            let (is_waiting, wait) = match next {
+                Next::Go => (false, None),
+                Next::Idle => (false, Some(None)),
+                Next::Wait(time) => (true, Some(Some(time))),
+            };
+            state.is_waiting = is_waiting;
+            self.changed.notify_all();
+            match wait {
+                None => {}
+                // A record may have come since the step looked.
+                Some(None) => {
+                    let idle = |state: &mut State| state.spool.counts().pending == 0 && !state.is_ended;
+                    drop(self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner));
+                }
+                Some(Some(time)) => {
+                    let waits = |state: &mut State| !state.is_ended;
+                    drop(
+                        self.changed
+                            .wait_timeout_while(state, time, waits)
+                            .unwrap_or_else(PoisonError::into_inner),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Sends the oldest record.
+    fn step(&self) -> Next {
+        let now = self.now_ns();
+        let mut state = self.lock();
+        let peeked = state.spool.peek(now);
+        if peeked.is_ok() {
+            state.read_failures = 0;
+        } else {
+            state.read_failures += 1;
+            if state.read_failures >= READ_FAILURES_MAX {
+                state.spool.skip_segment();
+            }
+        }
+        self.note_losses(&mut state);
+        drop(state);
+        let record = match peeked {
+            Ok(Some(record)) => record,
+            Ok(None) => return Next::Idle,
+            Err(_) => return Next::Wait(PAUSE),
+        };
+        let spans = decode(&record);
+        if spans.len() != record.spans as usize {
+            let reason = format!("{} of {} spans can be decoded", spans.len(), record.spans);
+            self.counter.lose(ErrorKind::Damaged, u64::from(record.spans - record.settled));
+            self.lock().spool.settle(&record, Outcome::Rejected(&reason));
+            return Next::Go;
+        }
+        let rest = &spans[record.settled as usize..];
+        let attempt = self.destination.try_send(rest);
+        let reason = attempt.error.as_ref().map(ToString::to_string);
+        let settled = record.settled + attempt.settled.min(rest.len()) as u32;
+        let mut state = self.lock();
+        let next = match &reason {
+            _ if settled < record.spans => {
+                state.spool.settle(&record, Outcome::Partly(settled));
+                Next::Wait(if attempt.retry_in.is_zero() { PAUSE } else { attempt.retry_in })
+            }
+            Some(reason) => {
+                state.spool.settle(&record, Outcome::Rejected(reason));
+                Next::Go
+            }
+            None => {
+                state.spool.settle(&record, Outcome::Delivered);
+                Next::Go
+            }
+        };
+        self.note_losses(&mut state);
+        next
+    }
+}
+
+/// Spans of a record.
+#[derive(Default)]
+struct Spans(Vec<Span<'static>>);
+
+impl Sink for Spans {
+    fn span(&mut self, span: Span<'_>, _place: Place<'_>) {
+        self.0.push(span.into_owned());
+    }
+
+    fn problem(&mut self, _problem: Problem) {}
+
+    fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
+}
+
+fn decode(record: &Record) -> Vec<Span<'static>> {
+    let mut spans = Spans::default();
+    let limits = Limits { record_bytes_max: record.payload.len(), ..Limits::default() };
+    astracer_formats::read(
+        format_of(record.kind),
+        &mut &*record.payload,
+        &"spool".into(),
+        &limits,
+        &mut spans,
+    );
+    spans.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! Hours of outages and bursts in milliseconds: time, destination and disk are the test's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use astracer_model::{SpanId, TraceId};
+use astracer_spool::WhenFull;
+use astracer_spool::testing::MemoryDisk;
+
+use super::*;
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// Seconds that the test moves.
+#[derive(Clone, Debug, Default)]
+struct Hand(Arc<AtomicU64>);
+
+impl Clock for Hand {
+    fn now(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mood {
+    #[default]
+    Takes,
+    /// 503, with a time in seconds.
+    Busy(u64),
+    /// 403.
+    Refuses,
+    /// Takes half of a call, then is busy.
+    TakesHalf,
+    /// Rejects one span of each call.
+    TakesAllButOne,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Scripted {
+    mood: Arc<Mutex<Mood>>,
+    arrived: Arc<Mutex<Vec<u64>>>,
+    counter: Counter,
+}
+
+impl Scripted {
+    fn set(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    fn arrived(&self) -> Vec<u64> {
+        self.arrived.lock().unwrap().clone()
+    }
+}
+
+impl Destination for Scripted {
+    fn send(&self, _: &[Span<'_>]) -> Result<Delivery, ExportError> {
+        unreachable!("a spool never waits")
+    }
+
+    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
+        let busy = |seconds| {
+            let error = ExportError::new(ErrorKind::Unavailable, "t", "busy");
+            let retry_in = Duration::from_secs(seconds);
+            Attempt { error: Some(error), retry_in, ..Attempt::default() }
+        };
+        let mood = *self.mood.lock().unwrap();
+        let (taken, rejected) = match mood {
+            Mood::Busy(seconds) => return busy(seconds),
+            Mood::Refuses => {
+                self.counter.lose(ErrorKind::Forbidden, spans.len() as u64);
+                let error = ExportError::new(ErrorKind::Forbidden, "t", "no");
+                return Attempt { settled: spans.len(), error: Some(error), ..Attempt::default() };
+            }
+            Mood::Takes => (spans.len(), 0),
+            Mood::TakesHalf => (spans.len() / 2, 0),
+            Mood::TakesAllButOne => (spans.len() - 1, 1),
+        };
+        self.arrived.lock().unwrap().extend(spans[..taken].iter().map(|span| span.span_id.0));
+        let delivery = Delivery::new(taken as u64, rejected);
+        self.counter.deliver(&delivery);
+        if mood == Mood::TakesHalf {
+            return Attempt { delivery, settled: taken, ..busy(1) };
+        }
+        Attempt { delivery, settled: spans.len(), ..Attempt::default() }
+    }
+
+    fn counter(&self) -> Counter {
+        self.counter.clone()
+    }
+
+    fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
+        Ok(())
+    }
+}
+
+struct World {
+    shared: Shared,
+    destination: Scripted,
+    disk: MemoryDisk,
+    clock: Hand,
+    made: u64,
+    /// Spans that a former process had left in the spool.
+    found: u64,
+}
+
+impl World {
+    fn new(change: impl Fn(SpooledBuilder) -> SpooledBuilder) -> Self {
+        Self::on(MemoryDisk::default(), Hand::default(), change)
+    }
+
+    fn on(disk: MemoryDisk, clock: Hand, change: impl Fn(SpooledBuilder) -> SpooledBuilder) -> Self {
+        let destination = Scripted::default();
+        let builder = change(Spooled::builder("spool").with_clock(Arc::new(clock.clone())));
+        let shared = Shared::open(disk.clone(), builder, Box::new(destination.clone())).unwrap();
+        let found = shared.lock().spool.counts().found;
+        World { shared, destination, disk, clock, made: 0, found }
+    }
+
+    fn send(&mut self, count: u64) -> Result<Delivery, ErrorKind> {
+        let span =
+            |id| Span { trace_id: TraceId(1), span_id: SpanId(id), name: "work".into(), ..Span::default() };
+        let spans: Vec<_> = (self.made + 1..=self.made + count).map(span).collect();
+        self.made += count;
+        let sent = self.shared.send(&spans).map_err(|error| error.kind());
+        self.check();
+        sent
+    }
+
+    fn step(&self) -> Next {
+        let next = self.shared.step();
+        self.check();
+        next
+    }
+
+    fn drain(&self) {
+        while self.step() == Next::Go {}
+    }
+
+    fn pending(&self) -> u64 {
+        self.shared.lock().spool.counts().pending
+    }
+
+    /// made = arrived + rejected + counted lost + spooled.
+    #[track_caller]
+    fn check(&self) {
+        let counts = self.destination.counter.read();
+        let (sent, rejected, lost) = (counts.sent, counts.rejected, counts.lost.total());
+        assert_eq!(self.destination.arrived().len() as u64, sent);
+        let known = sent + rejected + lost + self.pending();
+        assert_eq!(self.made + self.found, known, "{counts} {}", self.pending());
+    }
+}
+
+#[test]
+fn an_outage_costs_nothing_and_keeps_the_order() {
+    for mode in [SpoolMode::Overflow, SpoolMode::Durable] {
+        let mut world = World::new(|builder| builder.with_mode(mode));
+        world.send(3).unwrap();
+        assert_eq!(world.pending(), if mode == SpoolMode::Durable { 3 } else { 0 });
+        world.destination.set(Mood::Busy(7));
+        for _ in 0..10 {
+            assert_eq!(world.send(5).unwrap().accepted, 5);
+        }
+        assert_eq!(world.step(), Next::Wait(Duration::from_secs(7)));
+        world.destination.set(Mood::Takes);
+        // While older spans wait, new ones queue up behind them.
+        world.send(1).unwrap();
+        world.drain();
+        assert_eq!(world.destination.arrived(), Vec::from_iter(1..=54), "{mode:?}");
+    }
+}
+
+#[test]
+fn new_spans_can_go_first() {
+    let mut world = World::new(|builder| builder.with_order(DrainOrder::NewFirst));
+    world.destination.set(Mood::Busy(0));
+    world.send(2).unwrap();
+    assert_eq!(world.step(), Next::Wait(PAUSE));
+    world.destination.set(Mood::Takes);
+    world.send(1).unwrap();
+    world.drain();
+    assert_eq!(world.destination.arrived(), [3, 1, 2]);
+}
+
+#[test]
+fn a_record_that_was_taken_in_part_goes_on_where_it_stopped() {
+    let mut world = World::new(|builder| builder.with_mode(SpoolMode::Durable));
+    world.send(8).unwrap();
+    world.destination.set(Mood::TakesHalf);
+    assert_eq!((world.step(), world.pending()), (Next::Wait(Duration::from_secs(1)), 4));
+    // The process is killed; the next one goes on.
+    let clock = world.clock.clone();
+    let next = World::on(world.disk.after_power_loss(|_, all| all), clock, |builder| builder);
+    assert_eq!(next.found, 4);
+    next.drain();
+    assert_eq!(
+        (world.destination.arrived(), next.destination.arrived()),
+        (vec![1, 2, 3, 4], vec![5, 6, 7, 8])
+    );
+}
+
+#[test]
+fn spans_that_are_refused_for_good_become_dead_letters() {
+    let mut world = World::new(|builder| builder.with_mode(SpoolMode::Durable));
+    world.send(3).unwrap();
+    world.destination.set(Mood::Refuses);
+    world.drain();
+    assert_eq!(world.destination.counter.read().lost.of(ErrorKind::Forbidden), 3);
+    drop(world.shared);
+    let report = astracer_spool::verify(&world.disk).unwrap();
+    assert!(matches!(&report.reasons[..], [(reason, 3)] if reason.contains("no")), "{report:?}");
+}
+
+#[test]
+fn a_spool_that_is_full_or_cannot_be_written_says_so() {
+    let mut world = World::new(|builder| {
+        builder.with_mode(SpoolMode::Durable).with_settings(Settings::default().with_max_bytes(300))
+    });
+    world.send(1).unwrap();
+    assert_eq!(world.send(30), Err(ErrorKind::Full));
+    world.disk.fail_writes(true);
+    assert_eq!(world.send(1), Err(ErrorKind::File));
+    let lost = world.destination.counter.read().lost;
+    assert_eq!((lost.of(ErrorKind::Full), lost.of(ErrorKind::File)), (30, 1));
+}
+
+#[test]
+fn every_span_made_arrived_waits_or_is_counted() {
+    for seed in 0..30 {
+        println!("seed {seed}");
+        let mut random = Random(seed);
+        let mode = if seed % 2 == 0 { SpoolMode::Overflow } else { SpoolMode::Durable };
+        let order = if seed % 3 == 0 { DrainOrder::NewFirst } else { DrainOrder::OldFirst };
+        let when_full = if seed % 5 < 2 { WhenFull::DropOldest } else { WhenFull::Refuse };
+        let settings = Settings::default()
+            .with_segment_bytes(4_000)
+            .with_max_bytes(30_000)
+            .with_max_age(Duration::from_secs(1_800))
+            .with_when_full(when_full);
+        let change = |builder: SpooledBuilder| {
+            builder.with_mode(mode).with_order(order).with_settings(settings.clone())
+        };
+        let mut world = World::new(change);
+        for _ in 0..400 {
+            match random.below(20) {
+                0..9 => drop(world.send(random.below(40) + 1)),
+                9..15 => drop(world.step()),
+                15..17 => world.destination.set(match random.below(8) {
+                    0..3 => Mood::Takes,
+                    3..6 => Mood::Busy(random.below(600)),
+                    6 => Mood::TakesHalf,
+                    _ if random.below(4) == 0 => Mood::Refuses,
+                    _ => Mood::TakesAllButOne,
+                }),
+                // Hours pass; sometimes the clock is set back.
+                17 => drop(world.clock.0.fetch_add(random.below(1_200), Ordering::Relaxed)),
+                18 => world.clock.0.store(random.below(10_000), Ordering::Relaxed),
+                _ => {
+                    // The process is killed, and started again.
+                    let (disk, clock) = (world.disk.after_power_loss(|_, all| all), world.clock.clone());
+                    let pending = world.pending();
+                    world = World::on(disk, clock, change);
+                    assert_eq!(world.found, pending);
+                }
+            }
+            world.check();
+        }
+        // The destination returns at last.
+        world.clock.0.store(0, Ordering::Relaxed);
+        world.destination.set(Mood::Takes);
+        world.drain();
+        assert_eq!(world.pending(), 0);
+        world.check();
+    }
+}
