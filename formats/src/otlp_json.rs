@@ -79,7 +79,7 @@ struct Units {
 
 impl Units {
     fn resource_spans(&mut self, cursor: &mut Cursor<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
-        let head = Head::ahead(cursor, RESOURCE, SCOPE_SPANS, self.schema_ahead.is_ahead(cursor, out))?;
+        let head = Head::ahead(cursor, RESOURCE, SCOPE_SPANS, self.schema_ahead.is_ahead(cursor, out));
         let resource = head.subject(&mut self.resources, out, value::resource);
         cursor.object(|cursor, key| match &*key {
             key if SCOPE_SPANS.contains(&key) => {
@@ -95,7 +95,7 @@ impl Units {
         cursor: &mut Cursor<'_>,
         out: &mut Out<'_>,
     ) -> Result<(), Fault> {
-        let head = Head::ahead(cursor, SCOPE, SPANS, self.schema_ahead.is_ahead(cursor, out))?;
+        let head = Head::ahead(cursor, SCOPE, SPANS, self.schema_ahead.is_ahead(cursor, out));
         let scope = head.subject(&mut self.scopes, out, value::scope);
         cursor.object(|cursor, key| match &*key {
             "spans" => out.records(cursor, |cursor, out| {

@@ -358,7 +358,10 @@ impl Documents<'_, '_> {
             }
             Extent::TooLong(scanner, at) => {
                 let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
-                self.out.problem(ProblemKind::Limit, self.window.place(), &detail);
+                let place = self.window.place();
+                // A resource may be over the limit while its spans are not: those before the limit are used.
+                self.read(self.limits.record_bytes_max, depth, false);
+                self.out.problem(ProblemKind::Limit, place, &detail);
                 self.skip(scanner, at)
             }
             Extent::Cut(at, reason) => {

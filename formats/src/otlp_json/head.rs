@@ -18,14 +18,11 @@ pub(super) struct Head<'a> {
 impl<'a> Head<'a> {
     /// Reads ahead of a cursor, which does not move, as far as needed: past the `groups` of spans only if the
     /// `subject` follows them, or if a schema URL may.
-    pub(super) fn ahead(
-        cursor: &Cursor<'a>,
-        subject: &[&str],
-        groups: &[&str],
-        schema_ahead: bool,
-    ) -> Result<Self, Fault> {
+    pub(super) fn ahead(cursor: &Cursor<'a>, subject: &[&str], groups: &[&str], schema_ahead: bool) -> Self {
         let mut head = Self { subject: None, schema_url: Cow::Borrowed("") };
-        let read = cursor.clone().object(|cursor, key| {
+        // A fault is found again, and reported, when the spans are read. Those before it come, without a subject if
+        // that would have followed.
+        let _ = cursor.clone().object(|cursor, key| {
             if subject.contains(&&*key) {
                 cursor.peek();
                 let start = cursor.clone();
@@ -39,11 +36,7 @@ impl<'a> Head<'a> {
             }
             Ok(())
         });
-        // A fault after the subject is found again when the spans are read.
-        if head.subject.is_none() {
-            read?;
-        }
-        Ok(head)
+        head
     }
 
     /// Skips a member that is not spans; the end of the subject is known already.

@@ -442,6 +442,96 @@ fn a_request_cut_off_anywhere_gives_the_spans_before_the_cut() {
     }
 }
 
+/// Requests of four spans in two resources, whose members stand in the orders that recorders write: resource and scope
+/// before the spans or behind, schema URLs or none, on one line or on many.
+fn layouts() -> Vec<String> {
+    let mut layouts = Vec::new();
+    for (resource_first, schema) in
+        [(true, ""), (false, ""), (true, r#","schemaUrl":"u""#), (false, r#","schemaUrl":"u""#)]
+    {
+        let order = |subject: String, spans: String| {
+            if resource_first {
+                format!("{{{subject},{spans}{schema}}}")
+            } else {
+                format!("{{{spans},{subject}{schema}}}")
+            }
+        };
+        let unit = |ids: [u32; 2]| {
+            let spans = ids
+                .map(|id| format!(r#"{{"traceId":"{id:032}","spanId":"{id:016}","name":"n{id}","kind":1}}"#));
+            let scope =
+                order(r#""scope":{"name":"s"}"#.to_owned(), format!(r#""spans":[{}]"#, spans.join(",")));
+            let resource =
+                r#""resource":{"attributes":[{"key":"service.name","value":{"stringValue":"r"}}]}"#;
+            order(resource.to_owned(), format!(r#""scopeSpans":[{scope}]"#))
+        };
+        let line = format!(r#"{{"resourceSpans":[{},{}]}}"#, unit([1, 2]), unit([3, 4]));
+        // No string of it has these characters.
+        layouts.push(line.replace('{', "{\n").replace(',', ",\n  ").replace("}]", "}\n]"));
+        layouts.push(line);
+    }
+    layouts
+}
+
+/// The spans whose text ends at or before a byte.
+fn before(whole: &Kept, end: usize) -> Vec<SpanId> {
+    let ends = whole.records.iter().map(|(bytes, _, start)| *start as usize + bytes.len());
+    whole.spans.iter().zip(ends).filter(|&(_, at)| at <= end).map(|(span, _)| span.span_id).collect()
+}
+
+#[test]
+fn a_cut_loses_no_span_before_it_whatever_the_order_of_members() {
+    for text in layouts() {
+        let whole = read(&text);
+        assert_eq!((whole.spans.len(), whole.problems.len()), (4, 0));
+        for end in 1..text.len() {
+            let kept = read(&text[..end]);
+            let ids: Vec<_> = kept.spans.iter().map(|span| span.span_id).collect();
+            assert_eq!(ids, before(&whole, end), "cut at {end} of {text}");
+            assert_eq!(kept.problems.len(), 1, "{:?} for a cut at {end} of {text}", kept.problems);
+        }
+    }
+}
+
+#[test]
+fn a_syntax_error_loses_no_span_before_it() {
+    for text in layouts() {
+        let whole = read(&text);
+        for at in 1..text.len() {
+            for damage in [",", "}", "]", "\"", "{", "["] {
+                let kept = read(format!("{}{damage}{}", &text[..at], &text[at..]));
+                let ids: Vec<_> = kept.spans.iter().map(|span| span.span_id).collect();
+                let expected = before(&whole, at);
+                assert!(
+                    ids.starts_with(&expected),
+                    "{damage:?} at {at} of {text}: {ids:?} {:?}",
+                    kept.problems
+                );
+                let distinct: std::collections::HashSet<_> = ids.iter().collect();
+                assert_eq!(distinct.len(), ids.len(), "{damage:?} at {at} of {text}: twice");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_resource_over_the_limit_gives_the_spans_before_the_limit() {
+    for text in layouts() {
+        let whole = read(&text);
+        // Up to the second resource, whose first span is at least partly beyond the limit of some of these.
+        for limit in 200..text.len() / 2 {
+            let mut kept = Kept::default();
+            let limits = Limits { record_bytes_max: limit, ..Limits::default() };
+            crate::read(Format::OtlpJson, &mut text.as_bytes(), &"f".into(), &limits, &mut kept);
+            let first = text.find('[').expect("a list") + 1;
+            let first = first + text[first..].find('{').expect("a resource");
+            let ids: Vec<_> = kept.spans.iter().map(|span| span.span_id).filter(|id| id.0 <= 2).collect();
+            let expected: Vec<_> = before(&whole, first + limit).into_iter().filter(|id| id.0 <= 2).collect();
+            assert_eq!(ids, expected, "{limit} of {text}: {:?}", kept.problems);
+        }
+    }
+}
+
 #[test]
 fn a_mark_is_only_what_the_writer_writes() {
     let mark = r#"[{"key":"astracer.parent","value":{"boolValue":true}}]"#;

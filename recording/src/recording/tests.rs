@@ -394,8 +394,15 @@ fn work(lines: &str) -> usize {
     polls.get()
 }
 
+/// A name, and lines of so many spans.
+type Shape = (&'static str, fn(u64) -> String);
+
 /// Shapes of recordings that once took, or could take, quadratic time. Each line is a span.
-const SHAPES: &[(&str, fn(u64) -> String)] = &[
+const SHAPES: &[Shape] = &[
+    // Spans of a trace are visited by id: here from the leaf.
+    ("a chain without starts whose parents have larger ids", |n| {
+        (1..=n).map(|id| format!("1 {id} {} n\n", (id + 1) % (n + 1))).collect()
+    }),
     ("a chain", |n| (1..=n).map(|id| format!("1 {id} {} n {id} {n}\n", id - 1)).collect()),
     ("a chain without starts", |n| (1..=n).map(|id| format!("1 {id} {} n\n", id - 1)).collect()),
     ("a chain without starts, from its end", |n| {
