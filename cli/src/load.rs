@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use astracer_model::sink::Record;
-use astracer_model::{Problem, Problems, Sink, Span, TraceId};
+use astracer_model::{Problem, ProblemKind, Problems, Sink, Span, TraceId};
 use astracer_recording::convert::Converted;
 use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, FileSummary};
@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::source::{Names, Reading, Source, once};
+use crate::source::{LIMITS_HINT, Names, Reading, Source, once};
 
 /// How many examples of each kind of problem are shown; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;
@@ -66,6 +66,13 @@ struct ProblemCount {
     count: u64,
     loses_data: bool,
     examples: Vec<String>,
+}
+
+impl ProblemCount {
+    /// What to do about it.
+    fn hint(&self) -> Option<&'static str> {
+        (self.kind == ProblemKind::Limit.slug()).then_some(LIMITS_HINT)
+    }
 }
 
 /// Reads a workload. `labels` are attributes that keys will be made of.
@@ -217,7 +224,8 @@ impl Input {
     pub(crate) fn check(&self, strict: bool, no_spans: bool) -> Result<(), Failure> {
         let example = |problem: &ProblemCount| {
             let example = problem.examples.first().map_or("", |example| example);
-            format!("{}: {}", problem.describe, output::escaped(example))
+            let hint = problem.hint().map_or_else(String::new, |hint| format!("; {hint}"));
+            format!("{}: {}{hint}", problem.describe, output::escaped(example))
         };
         let losses: Vec<_> = self.problems.iter().filter(|problem| problem.loses_data).map(example).collect();
         if strict && !losses.is_empty() {
@@ -284,6 +292,9 @@ impl Input {
         }
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {}: {}", problem.describe, output::count(problem.count));
+            if let Some(hint) = problem.hint() {
+                let _ = writeln!(text, "  ({hint})");
+            }
             for example in &problem.examples {
                 let _ = writeln!(text, "  {}", output::escaped(example));
             }

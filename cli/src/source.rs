@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use astracer_formats as records;
 use astracer_model::Format;
 use astracer_recording::source::{Limits, Options};
 use astracer_samplers::Template;
@@ -55,12 +56,24 @@ pub(crate) struct Reading {
     /// Stop reading when the input has expanded to this size (a bomb in an archive): bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", default_value = "64GB", value_parser = size, help_heading = "Reading")]
     pub(crate) expanded_max: u64,
+
+    /// Pass over single records (a span, the spans of one resource, a trace) above this size, which are held in memory;
+    /// spans before the limit are kept where the format allows: bytes, or with KB, MB, GB.
+    #[arg(long, value_name = "SIZE", default_value = "256MB", value_parser = size, help_heading = "Reading")]
+    pub(crate) record_max: u64,
 }
+
+/// The options that raise limits of reading, for messages.
+pub(crate) const LIMITS_HINT: &str = "raise the limit with --expanded-max or --record-max";
 
 impl Reading {
     /// The same for the model's front door.
     pub(crate) fn options(&self) -> Options {
-        let limits = Limits { expanded_bytes_max: self.expanded_max, ..Limits::default() };
+        let record_bytes_max = usize::try_from(self.record_max).unwrap_or(usize::MAX);
+        let limits = Limits {
+            expanded_bytes_max: self.expanded_max,
+            records: records::Limits { record_bytes_max, ..records::Limits::default() },
+        };
         Options { format: self.format, limits }
     }
 }

@@ -362,6 +362,24 @@ fn a_bomb_is_cut_off_at_the_limit_that_was_set() {
     );
 }
 
+/// The message names the option, and the spans before the limit are there.
+#[test]
+fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
+    let spans = (1..=100).map(|id| format!(r#"{{"traceId":"{id:032x}","spanId":"{id:016x}","name":"n"}}"#));
+    let spans = spans.collect::<Vec<_>>().join(",\n");
+    let json = format!("{{\"resourceSpans\":[{{\"scopeSpans\":[{{\"spans\":[\n{spans}]}}]}}]}}");
+    let text = success(&run_with_input(&["inspect", "-", "--record-max", "4KB"], &json));
+    assert!(
+        text.contains("problem: is over a limit: 1\n  (raise the limit with --expanded-max or --record-max)"),
+        "{text}"
+    );
+    let kept = text.lines().find_map(|line| line.split(" traces, ").next()?.parse::<u64>().ok());
+    assert!(kept.is_some_and(|kept| kept > 40 && kept < 60), "{text}");
+    let strict = ["inspect", "-", "--record-max", "4KB", "--strict"];
+    failure(&run_with_input(&strict, &json), 1, &["longer than 4000 bytes; raise the limit with"]);
+    assert!(success(&run_with_input(&["inspect", "-"], &json)).contains("100 traces"));
+}
+
 #[cfg(unix)]
 #[test]
 fn nobody_reading_the_output_is_no_error() {

@@ -16,8 +16,11 @@ mod proto;
 pub enum Detection {
     /// The file contains traces of this format.
     Format(Format),
-    /// The file contains something else, described here.
+    /// The file contains something else, described here; the detection may be wrong.
     Other(String),
+    /// The file contains no traces as it stands, whatever its format is said to be: it is empty, or packed in a way that
+    /// is not opened.
+    Unusable(String),
     /// The prefix is inconclusive. If no further bytes follow, the file is something else, described here.
     Open(String),
 }
@@ -31,14 +34,15 @@ const RESTARTS_MAX: usize = 16;
 /// 64 KiB are enough for nearly every file, because a record's keys stand near its start.
 pub fn detect(prefix: &[u8], complete: bool) -> Detection {
     if prefix.is_empty() {
-        return Detection::Other("empty".to_owned());
+        return Detection::Unusable("empty".to_owned());
     }
     if let Some(known) = known_binary(prefix) {
-        return Detection::Other(known.to_owned());
+        return Detection::Unusable(known.to_owned());
     }
     let text = skip_blank(prefix);
     if text.is_empty() {
-        return other_or_open("blank", complete);
+        let reason = "blank".to_owned();
+        return if complete { Detection::Unusable(reason) } else { Detection::Open(reason) };
     }
     if let b'{' | b'[' = text[0] {
         return match json::scan(text, complete) {

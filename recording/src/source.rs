@@ -21,6 +21,7 @@ use astracer_model::Format;
 use astracer_model::sink::Sink;
 use astracer_model::text::escaped;
 
+mod gzip;
 mod label;
 mod meter;
 mod peek;
@@ -188,16 +189,18 @@ impl fmt::Display for SourceError {
             }
             Kind::Unrecognised { path, first_refusal } => {
                 write!(f, "no traces in '{}'", escaped(path))?;
-                match first_refusal {
-                    Some(Refusal { name, reason }) if name == path => write!(f, ": {}", escaped(reason))?,
-                    Some(Refusal { name, reason }) => {
-                        let (name, reason) = (escaped(name), escaped(reason));
-                        write!(f, "; the first file left out is '{name}': {reason}")?
-                    }
-                    None => {}
+                let Some(Refusal { name, reason, format_may_help }) = first_refusal else { return Ok(()) };
+                let (name, reason) = (escaped(name), escaped(reason));
+                if name == escaped(path) {
+                    write!(f, ": {reason}")?;
+                } else {
+                    write!(f, "; the first file left out is '{name}': {reason}")?;
                 }
-                let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
-                write!(f, "; if it holds traces, name their format: {}", names.join(", "))
+                if *format_may_help {
+                    let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
+                    write!(f, "; if it holds traces, name their format: {}", names.join(", "))?;
+                }
+                Ok(())
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_analysis::{
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::load::{self, Input, Loaded};
 use crate::output::{self, count, escaped, measure, named};
 use crate::outputs::{Output, Outputs};
-use crate::source::Source;
+use crate::source::{Source, once};
 
 mod render;
 
@@ -170,6 +170,7 @@ struct Found {
 }
 
 pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure> {
+    once(args.source.paths.iter().chain(&args.compare))?;
     let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.compare));
     let mut file =
         |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
@@ -188,7 +189,7 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
         file.write(&folded(by_path))?;
     }
     if let (Some(file), Some(by_path)) = (&html, &found.by_path) {
-        file.write(&page::page(&page::Report {
+        let page = page::page(&page::Report {
             title: &loaded.input.paths().join(", "),
             rule: args.rule.name(),
             percentiles: &args.percentiles,
@@ -198,7 +199,8 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
             speedup: found.speedup.as_ref(),
             compared: compared.as_ref().map(|(other, _)| other.paths().join(", ")).as_deref(),
             differences: differences.as_deref().unwrap_or_default(),
-        }))?;
+        });
+        file.write(&output::lines_escaped(&page))?;
     }
     let written = [&segments, &folded_file, &html].into_iter().flatten();
     let written: String = written.map(|file| format!("wrote {}\n", output::shown(file.path()))).collect();
@@ -346,8 +348,8 @@ fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol,
 }
 
 /// The other recording's profile.
-fn compared(args: &CriticalPath, other: &PathBuf, stop: &AtomicBool) -> Result<(Input, Profile), Failure> {
-    let source = Source { paths: vec![other.clone()], ..args.source.clone() };
+fn compared(args: &CriticalPath, other: &Path, stop: &AtomicBool) -> Result<(Input, Profile), Failure> {
+    let source = Source { paths: vec![other.to_owned()], ..args.source.clone() };
     let Loaded { recording, input } = load::load_keeping(&source, keep(args), stop)?;
     let mut profiler = Profiler::new(&recording, args.by.by());
     let mut analyser = Analyser::new(method(args));

@@ -40,6 +40,7 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
     let folder = Folder::new("foreign");
     let path = folder.file(NASTY_PATH, &recording());
     let (out, page, kept) = (folder.join("o\u{1b}.toml"), folder.join("p\u{1b}.html"), folder.join("k"));
+    let html = folder.join("h\u{1b}.html");
     let converted = folder.join("c\u{1b}.json");
     let missing = folder.join("missing\u{1b}[2J\n");
     let text = folder.file("no\u{1b}traces", "text");
@@ -57,6 +58,11 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
         &[&tune[..], &["--json"]].concat(),
         &[&tune[..], &["--validate", &path]].concat(),
         &["convert", &path, &converted],
+        &["critical-path", &path],
+        &["critical-path", &path, "--by", "path", "--json"],
+        &["critical-path", &path, "--trace", "1"],
+        &["critical-path", &path, "--root", NASTY],
+        &["critical-path", &path, "--compare", &path, "--html", &html],
         &["convert", &path, &converted, "--json"],
         &["inspect", &missing],
         &["inspect", &text],
@@ -73,6 +79,8 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
             assert!(!text.lines().any(|line| line.starts_with("faked line")), "{args:?}: {text}");
         }
     }
-    let page = std::fs::read_to_string(&page).expect("written");
-    assert_eq!(page.chars().find(|&char| acts(char) && char != '\t'), None);
+    for page in [&page, &html] {
+        let page = std::fs::read_to_string(page).expect("written");
+        assert_eq!(page.chars().find(|&char| acts(char) && char != '\t'), None);
+    }
 }

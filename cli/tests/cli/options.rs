@@ -50,11 +50,16 @@ const CONVERT: &[&str] = &["convert", INPUT, "new.json"];
 const SEND: &[&str] = &["send", INPUT, "--to", "otlp://127.0.0.1:1"];
 const RECEIVE: &[&str] = &["receive", "--out", "received", "--otlp", "127.0.0.1:0"];
 
+const PATHS: &[&str] = &["critical-path", INPUT];
+/// A name that no root has.
+const TEXT: Codes = [1, 2, 1, 1, 1, 1, 1, 1, 1, 1];
+
 /// The arguments before the option, the option (empty for what has no name), and the codes.
 const TABLE: &[(&[&str], &str, Codes)] = &[
     (&["inspect"], "", RECORDING),
     (INSPECT, "--format", REFUSED),
     (INSPECT, "--expanded-max", REFUSED),
+    (INSPECT, "--record-max", REFUSED),
     (INSPECT, "--names", REFUSED),
     (INSPECT, "--fold", REFUSED),
     (INSPECT, "--sort", REFUSED),
@@ -62,6 +67,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (&["evaluate", "--seeds", "1"], "", RECORDING),
     (EVALUATE, "--format", REFUSED),
     (EVALUATE, "--expanded-max", REFUSED),
+    (EVALUATE, "--record-max", REFUSED),
     (EVALUATE, "--names", REFUSED),
     (EVALUATE, "--fold", REFUSED),
     (EVALUATE, "--sampler", REFUSED),
@@ -73,6 +79,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (&["tune", "--size-max", "100%", "--starts", "1", "--iterations", "10", "--one-key"], "", RECORDING),
     (TUNE, "--format", REFUSED),
     (TUNE, "--expanded-max", REFUSED),
+    (TUNE, "--record-max", REFUSED),
     (TUNE, "--names", REFUSED),
     (TUNE, "--fold", REFUSED),
     (TUNE, "--sampler", REFUSED),
@@ -95,12 +102,33 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
         "--out",
         FILE,
     ),
+    (&["critical-path"], "", RECORDING),
+    (PATHS, "--format", REFUSED),
+    (PATHS, "--expanded-max", REFUSED),
+    (PATHS, "--record-max", REFUSED),
+    (PATHS, "--names", REFUSED),
+    (PATHS, "--fold", REFUSED),
+    (PATHS, "--root", TEXT),
+    (PATHS, "--by", REFUSED),
+    (PATHS, "--rule", REFUSED),
+    (PATHS, "--skew", REFUSED),
+    (PATHS, "--speedup", REFUSED),
+    (PATHS, "--compare", RECORDING),
+    (PATHS, "--percentiles", [0, 2, 2, 2, 0, 2, 2, 2, 2, 2]),
+    // 1e300 is a hexadecimal number, of a trace that is not there.
+    (PATHS, "--trace", [1, 2, 2, 1, 2, 2, 2, 2, 2, 2]),
+    (PATHS, "--top", FROM_0),
+    (PATHS, "--segments", FILE),
+    (PATHS, "--folded", FILE),
+    (PATHS, "--html", FILE),
     (&["convert", INPUT], "", CONVERTED),
     (CONVERT, "--format", REFUSED),
     (CONVERT, "--expanded-max", REFUSED),
+    (CONVERT, "--record-max", REFUSED),
     (CONVERT, "--to", REFUSED),
     (SEND, "--format", REFUSED),
     (SEND, "--expanded-max", REFUSED),
+    (SEND, "--record-max", REFUSED),
     (&["send", INPUT], "--to", REFUSED),
     (SEND, "--rate", REFUSED),
     (SEND, "--batch", REFUSED),
@@ -115,8 +143,17 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
 ];
 
 /// Options without a value.
-const FLAGS: &[&str] =
-    &["--strict", "--json", "--help", "--quicken", "--per-root", "--one-key", "--shift-to-now", "--zstd"];
+const FLAGS: &[&str] = &[
+    "--strict",
+    "--json",
+    "--weights",
+    "--help",
+    "--quicken",
+    "--per-root",
+    "--one-key",
+    "--shift-to-now",
+    "--zstd",
+];
 
 fn run_in(folder: &Folder, args: &[&str]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
@@ -166,8 +203,10 @@ fn every_option_has_an_answer_to_every_value() {
 fn the_table_has_every_option_of_every_command() {
     let help = success(&run(&["--help"]));
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // Longer descriptions go on below, further to the right.
+    let commands = commands.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
     let commands =
-        commands.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+        commands.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
     let mut missing = BTreeSet::new();
     for command in commands.filter(|&command| command != "help") {
         let help = success(&run(&[command, "--help"]));

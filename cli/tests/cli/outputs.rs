@@ -49,6 +49,9 @@ const WRITING: &[(&str, &[&str])] = &[
     ("out", &["tune", "--size-max", "100%", "w.jsonl", "--out", "{}"]),
     ("report", &["tune", "--size-max", "100%", "w.jsonl", "--out", "fresh.toml", "--report", "{}"]),
     ("validated", &["tune", "--size-max", "100%", "other.jsonl", "--validate", "w.jsonl", "--out", "{}"]),
+    ("segments", &["critical-path", "w.jsonl", "--segments", "{}"]),
+    ("folded", &["critical-path", "w.jsonl", "--folded", "{}"]),
+    ("html", &["critical-path", "w.jsonl", "--html", "{}"]),
     ("in a folder", &["tune", "--size-max", "100%", "folder", "--out", "{}"]),
     ("in a folder", &["evaluate", "folder", "--sampler", "always", "--kept", "{}"]),
 ];

@@ -91,10 +91,12 @@ fn other_files_get_a_reason() {
         ("BZh91AY", "bzip2; decompress it, or use gz, xz or zst"),
         ("\u{7f}ELF\0\0\0", "binary data of no known kind"),
     ] {
-        assert_eq!(detect(text.as_bytes(), true), Detection::Other(reason.to_owned()), "{text:?}");
+        let unusable = reason.contains(';') || matches!(reason, "empty" | "blank");
+        let expected = if unusable { Detection::Unusable } else { Detection::Other };
+        assert_eq!(detect(text.as_bytes(), true), expected(reason.to_owned()), "{text:?}");
     }
     let utf_16 = detect(b"\xff\xfe{\0\"\0", true);
-    assert_eq!(utf_16, Detection::Other("UTF-16 text; convert it to UTF-8".to_owned()));
+    assert_eq!(utf_16, Detection::Unusable("UTF-16 text; convert it to UTF-8".to_owned()));
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use flate2::bufread::MultiGzDecoder;
 use liblzma::bufread::XzDecoder;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
+use super::gzip::GzipMembers;
 use super::meter::{Expanded, OverLimit, Stored};
 use super::peek::{Peek, Quiet};
 use super::{FileSummary, Options, Summary, tarball};
@@ -87,7 +87,7 @@ impl<'a> Unpack<'a> {
         }
         let decoder: io::Result<Box<dyn Read + '_>> = match container {
             Container::Tar => return tarball::read(self, input, name, depth),
-            Container::Gzip => Ok(Box::new(MultiGzDecoder::new(&mut *input))),
+            Container::Gzip => Ok(Box::new(GzipMembers::new(&mut *input))),
             Container::Xz => xz_decoder(&mut *input),
             Container::Zstd => {
                 ZstdDecoder::with_buffer(&mut *input).map(|decoder| Box::new(decoder) as Box<dyn Read>)
@@ -122,12 +122,14 @@ impl<'a> Unpack<'a> {
                     self.unreadable(name, input.position(), &error);
                 }
             }
-            Err(reason) => {
+            Err((reason, format_may_help)) => {
                 let bytes = input.peek(PREFIX_BYTES[0]).len() as u64;
                 let error = input.take_error();
                 // A stream that fails before its first byte is broken, not empty.
                 if bytes > 0 || error.is_none() {
-                    self.skip(name, &reason);
+                    let format_may_help = format_may_help && error.is_none();
+                    self.refuse(name, || reason.clone(), format_may_help);
+                    self.tap.sink.skipped(name, &reason);
                 }
                 if let Some(error) = error {
                     self.unreadable(name, bytes, &error);
@@ -136,8 +138,8 @@ impl<'a> Unpack<'a> {
         }
     }
 
-    /// The format of a plain file, or the reason why it is not a trace file.
-    fn format_of(&self, input: &mut Peek<'_>) -> Result<Format, String> {
+    /// The format of a plain file, or the reason why it is not a trace file and whether naming a format may help.
+    fn format_of(&self, input: &mut Peek<'_>) -> Result<Format, (String, bool)> {
         if let Some(format) = self.options.format {
             return Ok(format);
         }
@@ -146,19 +148,20 @@ impl<'a> Unpack<'a> {
             let complete = input.ends_within(len);
             match detect::detect(input.peek(len), complete) {
                 Detection::Format(format) => return Ok(format),
-                Detection::Other(other) => return Err(other),
+                Detection::Other(other) => return Err((other, true)),
+                Detection::Unusable(unusable) => return Err((unusable, false)),
                 Detection::Open(open) => reason = open,
             }
             if complete {
                 break;
             }
         }
-        Err(reason)
+        Err((reason, true))
     }
 
     /// Reports a file without traces to the sink.
     pub(super) fn skip(&mut self, name: &Arc<str>, reason: &str) {
-        self.refuse(name, || reason.to_owned());
+        self.refuse(name, || reason.to_owned(), false);
         self.tap.sink.skipped(name, reason);
     }
 
@@ -179,13 +182,14 @@ impl<'a> Unpack<'a> {
 
     /// Reports a problem of a whole file or archive to the sink.
     pub(super) fn problem(&mut self, kind: ProblemKind, name: &Arc<str>, byte: u64, detail: String) {
-        self.refuse(name, || format!("{}: {detail}", kind.describe()));
+        self.refuse(name, || format!("{}: {detail}", kind.describe()), false);
         let place = Place { file: Arc::clone(name), line: 0, byte };
         self.tap.sink.problem(Problem { kind, place, detail });
     }
 
-    fn refuse(&mut self, name: &Arc<str>, reason: impl FnOnce() -> String) {
-        self.first_refusal.get_or_insert_with(|| Refusal { name: Arc::clone(name), reason: reason() });
+    fn refuse(&mut self, name: &Arc<str>, reason: impl FnOnce() -> String, format_may_help: bool) {
+        let refusal = || Refusal { name: Arc::clone(name), reason: reason(), format_may_help };
+        self.first_refusal.get_or_insert_with(refusal);
     }
 }
 
@@ -194,6 +198,8 @@ impl<'a> Unpack<'a> {
 pub(super) struct Refusal {
     pub(super) name: Arc<str>,
     pub(super) reason: String,
+    /// True if the file could hold traces of a format that was not detected.
+    pub(super) format_may_help: bool,
 }
 
 /// A file that contains other files.

@@ -285,6 +285,21 @@ fn a_damaged_stream_is_named_once() {
     assert!(result.is_ok());
 }
 
+/// gzip(1) ignores zeros after a member: tapes and block devices pad with them.
+#[test]
+fn zeros_after_a_gzip_member_are_padding() {
+    let (first, second) = (gz(line("a").as_bytes()), gz(line("b").as_bytes()));
+    for padding in [1, 512, 300_000] {
+        let zeros = vec![0; padding];
+        for content in [[&first[..], &zeros, b""].concat(), [&first[..], &zeros, &second].concat()] {
+            let (collected, result) = read_bytes("a.gz", &content);
+            assert_eq!(collected.kinds(), [], "{padding}");
+            assert!(collected.names() == ["a"] || collected.names() == ["a", "b"], "{:?}", collected.names());
+            assert!(result.is_ok());
+        }
+    }
+}
+
 #[test]
 fn a_damaged_header_loses_one_file_of_an_archive() {
     let mut archive = tar(&[
@@ -514,6 +529,20 @@ fn errors_name_what_to_do() {
     let error = result.unwrap_err();
     assert!(error.is_unrecognised() && !error.is_not_found());
     assert_eq!(error.to_string(), format!("no traces in '{}': text, not traces; {NAMES}", log.display()));
+    // Naming a format does not help where there is nothing to read, or nothing that can be opened.
+    for (content, reason) in [
+        (&b""[..], "empty"),
+        (b" \n", "blank"),
+        (b"PK\x03\x04", "a zip archive; unpack it, or pack it as tar"),
+        (&gz(b"")[..10], "ends too early: "),
+    ] {
+        let file = folder.path().join("refused");
+        fs::write(&file, content).unwrap();
+        let error = read_with(&file, &Options::default()).1.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("no traces in '{}': {reason}", file.display())), "{error}");
+        assert!(!error.contains("if it holds traces"), "{error}");
+        fs::remove_file(&file).unwrap();
+    }
     let (_, result) = read_with(folder.path(), &Options::default());
     let expected = format!(
         "no traces in '{}'; the first file left out is '{}': text, not traces; {NAMES}",

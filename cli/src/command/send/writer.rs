@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use astracer_exporters::Destination;
+use astracer_exporters::{Attempt, Delivery, Destination};
 use astracer_formats::TraceWriter;
 use astracer_model::{Span, UnixNanos};
 
@@ -15,7 +15,10 @@ use super::resume::Resume;
 /// A wait is cut into such pieces, so that Ctrl-C is noticed.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
-/// What the server said so far.
+/// How long a server may give no answer, or ask to wait, before the sending ends. It can go on later.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The server's answers so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
     pub(super) accepted: u64,
@@ -53,23 +56,28 @@ impl TraceWriter for Writer<'_> {
             moved = spans.iter().map(|span| shifted(span, self.shift_ns)).collect();
             &moved
         };
-        let delivery = self.destination.send(spans).map_err(io::Error::other)?;
-        let mut sent = self.sent.get();
-        sent.accepted += delivery.accepted;
-        sent.rejected += delivery.rejected;
-        self.sent.set(sent);
-        if !delivery.message.is_empty() {
-            *self.message.borrow_mut() = delivery.message;
-        }
-        match &mut self.resume {
-            Some(resume) => {
-                resume.note(spans.len() as u64)?;
-                sent.noted = sent.accepted + sent.rejected;
-                self.sent.set(sent);
-                Ok(())
+        let mut left = spans;
+        let mut last_progress = Instant::now();
+        while !left.is_empty() {
+            let Attempt { delivery, settled, error, retry_in, .. } = self.destination.try_send(left);
+            if settled > 0 {
+                left = left.get(settled..).unwrap_or_default();
+                last_progress = Instant::now();
             }
-            None => Ok(()),
+            self.answered(delivery)?;
+            let Some(error) = error else { break };
+            let patience = PATIENCE.saturating_sub(last_progress.elapsed());
+            let sent = self.sent.get();
+            // A server that never answered is not there, or is another.
+            let never = sent.accepted + sent.rejected == 0 && error.retry_after().is_none();
+            if left.is_empty() || !error.may_retry() || never || retry_in >= patience {
+                return Err(io::Error::other(self.destination.diagnose(error)));
+            }
+            if !self.wait_until(Instant::now() + retry_in.max(WAIT_STEP)) {
+                return Ok(());
+            }
         }
+        Ok(())
     }
 
     fn finish(&mut self) -> io::Result<()> {
@@ -82,6 +90,38 @@ impl TraceWriter for Writer<'_> {
 }
 
 impl Writer<'_> {
+    /// Counts spans that the server has answered for, and notes them.
+    fn answered(&mut self, delivery: Delivery) -> io::Result<()> {
+        let answered = delivery.accepted + delivery.rejected;
+        let mut sent = self.sent.get();
+        sent.accepted += delivery.accepted;
+        sent.rejected += delivery.rejected;
+        self.sent.set(sent);
+        if !delivery.message.is_empty() {
+            *self.message.borrow_mut() = delivery.message;
+        }
+        if let Some(resume) = self.resume.as_mut().filter(|_| answered > 0) {
+            resume.note(answered)?;
+            sent.noted = sent.accepted + sent.rejected;
+            self.sent.set(sent);
+        }
+        Ok(())
+    }
+
+    /// Waits; false if the user wants no more.
+    fn wait_until(&self, due: Instant) -> bool {
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(WAIT_STEP));
+        }
+    }
+
     /// Waits until the next spans are due; false if the user wants no more.
     fn wait(&self) -> bool {
         let sent = self.sent.get();
@@ -90,15 +130,10 @@ impl Writer<'_> {
             // So slow a rate that no duration holds it waits for Ctrl-C.
             Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
         });
-        loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return false;
-            }
-            let left = due.saturating_sub(self.began.elapsed());
-            if left.is_zero() {
-                return true;
-            }
-            std::thread::sleep(left.min(WAIT_STEP));
+        match self.began.checked_add(due) {
+            Some(due) => self.wait_until(due),
+            // Later than the clock can tell: the first wait of a rate near 0 lasts until Ctrl-C.
+            None => self.wait_until(Instant::now() + Duration::from_secs(u64::from(u32::MAX))),
         }
     }
 }
