@@ -27,6 +27,8 @@ fn check(root: &Path) -> Result<Outcome, String> {
     let copy = target.join("workspace");
     let names: Vec<&str> = metadata.published().map(|package| package.name.as_str()).collect();
     write_copy(&Repo::load(root)?, &copy).map_err(|error| format!("{}: {error}", copy.display()))?;
+    let folders: Vec<String> = metadata.published().map(|package| metadata.folder(package)).collect();
+    keep_members(&copy, &folders)?;
     tool::run(tool::toolchain_cargo(&copy, "nightly").args(["update", "-Z", "direct-minimal-versions"]))?;
     // The ordinary compiler builds: the question is about versions, not about nightly.
     let mut command = std::process::Command::new("cargo");
@@ -51,4 +53,31 @@ fn write_copy(repo: &Repo, copy: &Path) -> std::io::Result<()> {
         fs::write(path, &file.bytes)?;
     }
     Ok(())
+}
+
+/// Takes the unpublished crates out of the workspace: their dependencies promise nothing to anybody.
+fn keep_members(copy: &Path, folders: &[String]) -> Result<(), String> {
+    let path = copy.join("Cargo.toml");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text = with_members(&text, folders).ok_or("Cargo.toml has no list `members = [...]`")?;
+    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn with_members(manifest: &str, folders: &[String]) -> Option<String> {
+    let start = manifest.find("members = [")?;
+    let end = start + manifest[start..].find(']')? + 1;
+    Some(format!("{}members = {folders:?}{}", &manifest[..start], &manifest[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_published_crates_stay_in_the_workspace() {
+        let manifest = "[workspace]\nmembers = [\n    \"a\",\n    \"b\",\n]\nresolver = \"3\"\n";
+        let expected = "[workspace]\nmembers = [\"a\"]\nresolver = \"3\"\n";
+        assert_eq!(with_members(manifest, &["a".to_owned()]).as_deref(), Some(expected));
+        assert_eq!(with_members("[workspace]", &[]), None);
+    }
 }

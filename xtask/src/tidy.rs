@@ -3,14 +3,18 @@
 //! Each rule is a function from the repository (and cargo's metadata) to problems, in a file of its own, with tests that
 //! break the rule. A rule about code belongs into clippy.toml or `[workspace.lints]` wherever a lint can say it.
 
+mod circles;
 mod docs;
 mod graph;
 mod links;
 mod manifest;
+mod openers;
 mod paths;
 mod readme;
 mod size;
+mod text;
 mod unfinished;
+mod words;
 
 use std::fmt;
 use std::path::Path;
@@ -73,13 +77,16 @@ fn report(files: usize, problems: &[Problem]) -> Outcome {
 
 fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     let mut problems = graph::check(repo, metadata);
+    problems.extend(circles::check(repo));
     problems.extend(docs::check(repo, metadata));
     problems.extend(links::check(repo));
     problems.extend(manifest::check(repo, metadata));
+    problems.extend(openers::check(repo));
     problems.extend(paths::check(repo));
     problems.extend(readme::check(repo));
     problems.extend(size::check(repo));
     problems.extend(unfinished::check(repo));
+    problems.extend(words::check(repo));
     problems.sort();
     problems
 }

@@ -2,6 +2,7 @@
 //! in comments.
 
 use super::Problem;
+use super::text::find_word;
 use crate::repo::Repo;
 
 // Written in two parts, so that this file does not contain them.
@@ -23,14 +24,6 @@ pub(super) fn check(repo: &Repo) -> Vec<Problem> {
         }
     }
     problems
-}
-
-/// The offsets at which `word` is not part of a longer word.
-fn find_word<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    let is_word = |character: char| character.is_alphanumeric() || character == '_';
-    text.match_indices(word).map(|(start, _)| start).filter(move |&start| {
-        !text[..start].ends_with(is_word) && !text[start + word.len()..].starts_with(is_word)
-    })
 }
 
 #[cfg(test)]

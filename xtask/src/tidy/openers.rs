@@ -1,0 +1,75 @@
+//! No comment opens with What, Who, How or So many: its subject is the thing's name.
+
+use std::collections::BTreeMap;
+
+use super::Problem;
+use super::text::prose;
+use crate::repo::Repo;
+
+const OPENERS: [&str; 5] = ["What ", "Who ", "How ", "So many ", "Whether what "];
+
+/// Crates that still have such comments, and the most that each may have. The numbers only go down.
+const ALLOWED: &[(&str, usize)] = &[
+    ("analysis", 30),
+    ("baselines", 14),
+    ("benches", 10),
+    ("cli", 40),
+    ("examples", 9),
+    ("exporters", 60),
+    ("fuzz", 2),
+    ("receiver", 15),
+    ("samplers", 50),
+    ("sdk", 30),
+    ("spool", 10),
+    ("tests", 8),
+    ("tuner", 95),
+    ("xtask", 7),
+];
+
+pub(super) fn check(repo: &Repo) -> Vec<Problem> {
+    check_except(repo, ALLOWED)
+}
+
+fn check_except(repo: &Repo, allowed: &[(&str, usize)]) -> Vec<Problem> {
+    let mut found: BTreeMap<&str, Vec<Problem>> = BTreeMap::new();
+    for (file, text) in [".rs", ".toml"].into_iter().flat_map(|extension| repo.with_extension(extension)) {
+        if file.is_data() {
+            continue;
+        }
+        for line in prose(file, text).into_iter().filter(|line| line.opens) {
+            if OPENERS.iter().any(|opener| line.text.starts_with(opener)) {
+                let folder = file.path.split('/').next().unwrap_or_default();
+                let message =
+                    format!("open with the thing's name or a verb, not with \"{:.30}...\"", line.text);
+                let path = file.path.clone();
+                found.entry(folder).or_default().push(Problem { path, line: Some(line.number), message });
+            }
+        }
+    }
+    let most = |folder: &str| allowed.iter().find(|(name, _)| *name == folder).map_or(0, |(_, most)| *most);
+    found
+        .into_iter()
+        .filter(|(folder, found)| found.len() > most(folder))
+        .flat_map(|(_, found)| found)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::printed;
+
+    #[test]
+    fn openers_are_found_up_to_the_allowance() {
+        let text = "//! Reads.\n\n/// What is read\n/// How it is read.\nfn f() {}\n\n// Who knows.\n";
+        let repo = Repo::of(&[("a/src/b.rs", text)]);
+        let expected = [
+            "a/src/b.rs:3: open with the thing's name or a verb, not with \"What is read...\"",
+            "a/src/b.rs:7: open with the thing's name or a verb, not with \"Who knows....\"",
+        ];
+        assert_eq!(printed(&check_except(&repo, &[])), expected);
+        assert_eq!(printed(&check_except(&repo, &[("a", 1)])), expected);
+        assert_eq!(check_except(&repo, &[("a", 2)]), []);
+        assert_eq!(check_except(&Repo::of(&[("a.rs", "// Whatever.\nlet a = \"// What \";")]), &[]), []);
+    }
+}
