@@ -19,6 +19,7 @@ use astracer_sdk::{ContextMode, DroppedSpans};
 use self::compare::Names;
 use self::driver::Driver;
 use self::program::{Random, Shape, Step, generate, shrink};
+use self::reference::Kind;
 use self::world::{Filter, Setup, World};
 
 /// Programs that use the same layers one after the other: places that were used before must be as good as new.
@@ -29,8 +30,10 @@ const PROGRAMS_IN_SESSION: usize = 50;
 enum Pair {
     /// Ours and the reference.
     Ours(DroppedSpans),
-    /// tracing-opentelemetry and the reference: of where the documentation calls both the same.
+    /// tracing-opentelemetry and the reference, where the documentation calls both the same.
     Stock,
+    /// tracing-opentelemetry behind a gate, and the reference.
+    Gate(DroppedSpans),
 }
 
 /// A setup and the programs that run in it; both follow from the seed.
@@ -52,20 +55,24 @@ fn session(pair: Pair, seed: u64) -> Session {
     match pair {
         Pair::Ours(dropped_spans) => setup.dropped_spans = dropped_spans,
         Pair::Stock => setup.context = ContextMode::Recording,
+        Pair::Gate(dropped_spans) => {
+            (setup.context, setup.dropped_spans) = (ContextMode::Recording, dropped_spans);
+        }
     }
-    let shape = Shape { subscribers: setup.subscribers, leaks: false, parity: pair == Pair::Stock };
+    let parity = !matches!(pair, Pair::Ours(_));
+    let shape = Shape { subscribers: setup.subscribers, leaks: false, parity };
     let programs = (0..PROGRAMS_IN_SESSION).map(|_| generate(&mut random, shape)).collect();
     Session { setup, programs }
 }
 
 /// Runs programs one after the other with both layers; the first disagreement is an error.
 fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String> {
-    let subject = match pair {
-        Pair::Ours(_) => World::ours(setup),
-        Pair::Stock => World::stock(setup),
+    let (subject, kind) = match pair {
+        Pair::Ours(_) => (World::ours(setup), Kind::Layer),
+        Pair::Stock => (World::stock(setup, false), Kind::Stock),
+        Pair::Gate(_) => (World::stock(setup, true), Kind::Gate),
     };
-    let subject = Driver::new(subject);
-    let reference = Driver::new(World::reference(setup, pair == Pair::Stock));
+    let (subject, reference) = (Driver::new(subject), Driver::new(World::reference(setup, kind)));
     let (mut subject_names, mut reference_names) = (Names::default(), Names::default());
     for (number, program) in programs.iter().enumerate() {
         let (got, expected) = (subject.run(program), reference.run(program));
@@ -80,7 +87,8 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
             }
         }
         let (mut got, mut expected) = (subject.world.take_exported(), reference.world.take_exported());
-        let timed = pair != Pair::Stock;
+        // The stock layer has the machine's clock.
+        let timed = matches!(pair, Pair::Ours(_));
         let got = subject_names.records(&mut got, timed);
         let expected = reference_names.records(&mut expected, timed);
         if got != expected {
@@ -132,4 +140,16 @@ fn the_layer_agrees_with_the_reference_visible() {
 #[test]
 fn the_layer_agrees_with_the_reference_disabled() {
     sessions(Pair::Ours(DroppedSpans::Disabled), 200);
+}
+
+#[test]
+#[ignore = "disagrees until the gate is rebuilt"]
+fn the_gate_agrees_with_the_reference_visible() {
+    sessions(Pair::Gate(DroppedSpans::Visible), 100);
+}
+
+#[test]
+#[ignore = "disagrees until the gate is rebuilt"]
+fn the_gate_agrees_with_the_reference_disabled() {
+    sessions(Pair::Gate(DroppedSpans::Disabled), 100);
 }

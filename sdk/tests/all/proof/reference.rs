@@ -36,9 +36,32 @@ pub(crate) struct Rules {
     pub(crate) refuses: bool,
     /// Of traces that begin here, the first of so many is kept; 0: none.
     pub(crate) keep_every: u64,
-    /// The behaviour of tracing-opentelemetry, where ours is meant to differ: a span below a dropped one may be given
-    /// another parent, and so may one that a filter hides, without effect.
-    pub(crate) is_stock: bool,
+    pub(crate) kind: Kind,
+}
+
+/// The layers that the reference stands for. They differ in what the extension trait says of a span that is bound to the
+/// dropped root above it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// Ours: its parent cannot be set, and its context is the dropped trace's.
+    Layer,
+    /// tracing-opentelemetry's: no span is bound.
+    Stock,
+    /// The gate before tracing-opentelemetry's, which knows nothing of the span: its parent is set without effect, and its
+    /// context is empty.
+    Gate,
+}
+
+impl Kind {
+    /// Whether a span that begins below a dropped one is bound to it.
+    fn binds(self, attributes: &tracing::span::Attributes<'_>) -> bool {
+        let is_outward = is_outward(attributes.metadata());
+        match self {
+            Kind::Layer => !(is_outward && attributes.is_contextual()),
+            Kind::Stock => false,
+            Kind::Gate => !is_outward,
+        }
+    }
 }
 
 /// The layer, on one subscriber.
@@ -70,6 +93,7 @@ struct Entry {
     base: Context,
     /// It is below a dropped root, and keeps to it.
     bound: bool,
+    was_entered: bool,
     last_left: Option<u64>,
     record: Record,
 }
@@ -114,13 +138,17 @@ impl Reference {
     // --- The methods of the extension trait.
 
     pub(crate) fn set_parent(&self, id: &tracing::Id, parent: Context) -> Result<(), ()> {
+        let kind = self.lock().rules.kind;
         let Some(at) = self.find(id) else {
-            return if self.lock().rules.is_stock { Ok(()) } else { Err(()) };
+            // A filter hides it.
+            return if kind == Kind::Layer { Err(()) } else { Ok(()) };
         };
         let mut book = self.lock();
-        let is_bound = book.entries[at].bound && !book.rules.is_stock;
         let entry = &mut book.entries[at];
-        if is_bound || !matches!(entry.place, Place::NotStarted) {
+        if entry.bound && kind == Kind::Gate {
+            return Ok(());
+        }
+        if entry.bound || !matches!(entry.place, Place::NotStarted) {
             return Err(());
         }
         entry.base = parent;
@@ -131,6 +159,9 @@ impl Reference {
         let Some(at) = self.find(id) else { return Context::new() };
         self.start(at);
         let book = self.lock();
+        if book.entries[at].bound && book.rules.kind == Kind::Gate {
+            return Context::new();
+        }
         match (&book.entries[at].place, book.rules.context) {
             (Place::NotStarted, _) | (Place::Dropped(_), ContextMode::Off) => Context::new(),
             (Place::Kept(context), ContextMode::Off) => {
@@ -182,10 +213,17 @@ impl Reference {
             // A parent that a filter hides from the layer is none.
             let Some(at) = self.find(parent) else { return (Context::new(), false) };
             self.start(at);
-            return match &self.lock().entries[at].place {
+            let book = self.lock();
+            return match &book.entries[at].place {
                 Place::NotStarted => (Context::new(), false),
                 Place::Kept(context) => (context.clone(), false),
-                Place::Dropped(context) => (context.clone(), true),
+                Place::Dropped(context) => {
+                    let parent = &book.entries[at];
+                    // The gate learns what became of a span when it is entered.
+                    let is_known = parent.bound || (parent.was_entered && !book.rules.refuses);
+                    let is_known = is_known || book.rules.kind != Kind::Gate;
+                    (context.clone(), is_known && book.rules.kind.binds(attributes))
+                }
             };
         }
         if !attributes.is_contextual() {
@@ -199,7 +237,7 @@ impl Reference {
             (Some(Place::Dropped(context)), ContextMode::Off) => (context, true),
             (Some(Place::Dropped(context)), _) => {
                 let is_current = context.span().span_context() == current.span().span_context();
-                (current, is_current && !is_outward(attributes.metadata()))
+                (current, is_current && book.rules.kind.binds(attributes))
             }
             _ => (current, false),
         }
@@ -268,7 +306,14 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         let mut record = Record::new(attributes.metadata().name(), book.now);
         attributes.record(&mut Fields { record: &mut record });
         let at = book.entries.len();
-        book.entries.push(Entry { place: Place::NotStarted, base, bound, last_left: None, record });
+        book.entries.push(Entry {
+            place: Place::NotStarted,
+            base,
+            bound,
+            was_entered: false,
+            last_left: None,
+            record,
+        });
         book.open.insert((self.subscriber, id.into_u64()), at);
     }
 
@@ -276,6 +321,7 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         let Some(at) = self.find(id) else { return };
         self.start(at);
         let mut book = self.lock();
+        book.entries[at].was_entered = true;
         book.inside.entry(std::thread::current().id()).or_default().push((self.subscriber, at));
         let context = match &book.entries[at].place {
             Place::Kept(context) | Place::Dropped(context) if book.rules.context != ContextMode::Off => {

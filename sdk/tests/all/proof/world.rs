@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock};
+use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, gate};
 use opentelemetry::propagation::{Injector, TextMapCompositePropagator, TextMapPropagator as _};
 use opentelemetry::trace::{
     SpanContext, SpanKind, Status, TraceContextExt as _, TraceState, TracerProvider as _,
@@ -22,7 +22,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
 use super::compare::{Link, Mention, Record, Seen};
-use super::reference::{Book, Reference, Rules};
+use super::reference::{Book, Kind, Reference, Rules};
 use crate::support::{Collector, TIMEOUT, start};
 
 /// The settings that programs run with.
@@ -86,28 +86,25 @@ impl World {
             .build()
             .unwrap();
         let dispatches =
-            (0..setup.subscribers).map(|_| dispatch(astracer.layer.clone(), setup.filter)).collect();
+            (0..setup.subscribers).map(|_| on_registry!(astracer.layer.clone(), setup.filter)).collect();
         let propagator = astracer.propagator();
         let subject = Subject::Ours { astracer, collector, clock: hand, bridge: setup.bridge };
         World { dispatches, subject, propagator, steps: AtomicU64::new(0) }
     }
 
-    /// tracing-opentelemetry, with a sampler that asks as ours does. It has no settings but the filter.
-    pub(crate) fn stock(setup: Setup) -> World {
+    /// tracing-opentelemetry, with a sampler that asks as ours does, behind a gate or without one.
+    pub(crate) fn stock(setup: Setup, with_gate: bool) -> World {
         let collector = Collector::default();
         let provider = SdkTracerProvider::builder()
             .with_sampler(Every { n: setup.keep_every, asked: Arc::default() })
             .with_simple_exporter(collector.clone())
             .build();
         let dispatches = (0..setup.subscribers)
-            .map(|_| match setup.filter {
-                Filter::None => Dispatch::new(Registry::default().with(stock_layer(&provider))),
-                Filter::OnLayer => {
-                    let layer = stock_layer(&provider).with_filter(LevelFilter::INFO);
-                    Dispatch::new(Registry::default().with(Idle).with(layer))
-                }
-                Filter::Beside => {
-                    Dispatch::new(Registry::default().with(stock_layer(&provider)).with(LevelFilter::INFO))
+            .map(|_| {
+                if with_gate {
+                    on_registry!(gate(stock_layer(&provider), setup.dropped_spans), setup.filter)
+                } else {
+                    on_registry!(stock_layer(&provider), setup.filter)
                 }
             })
             .collect();
@@ -116,15 +113,15 @@ impl World {
         World { dispatches, subject, propagator, steps: AtomicU64::new(0) }
     }
 
-    pub(crate) fn reference(setup: Setup, is_stock: bool) -> World {
+    pub(crate) fn reference(setup: Setup, kind: Kind) -> World {
         let rules = Rules {
             context: setup.context,
             refuses: setup.dropped_spans == DroppedSpans::Disabled,
             keep_every: setup.keep_every,
-            is_stock,
+            kind,
         };
         let (layers, book) = Reference::new(rules, setup.subscribers);
-        let dispatches = layers.into_iter().map(|layer| dispatch(layer, setup.filter)).collect();
+        let dispatches = layers.into_iter().map(|layer| on_registry!(layer, setup.filter)).collect();
         let propagator = Astracer::builder().build().unwrap().propagator();
         World { dispatches, subject: Subject::Reference { book }, propagator, steps: AtomicU64::new(0) }
     }
@@ -172,7 +169,9 @@ impl World {
     pub(crate) fn may_follow(&self, span: &Span, other: &Span) -> bool {
         match &self.subject {
             Subject::Ours { .. } => true,
-            Subject::Reference { book } => !book.lock().unwrap().rules.is_stock || span.id() != other.id(),
+            Subject::Reference { book } => {
+                book.lock().unwrap().rules.kind == Kind::Layer || span.id() != other.id()
+            }
             Subject::Stock { .. } => span.id() != other.id(),
         }
     }
@@ -267,24 +266,24 @@ fn change(span: &Span, f: impl FnOnce(&mut Record)) {
     with_reference(span, |layer, id| layer.change(id, f));
 }
 
+/// A subscriber with the layer `make`, of whatever type the filter asks for.
+macro_rules! on_registry {
+    ($make:expr, $filter:expr) => {
+        match $filter {
+            Filter::None => Dispatch::new(Registry::default().with($make)),
+            Filter::OnLayer => {
+                Dispatch::new(Registry::default().with(Idle).with($make.with_filter(LevelFilter::INFO)))
+            }
+            Filter::Beside => Dispatch::new(Registry::default().with($make).with(LevelFilter::INFO)),
+        }
+    };
+}
+use on_registry;
+
 /// Sees all spans, so that a filter of the other layer alone does not make them disappear.
 struct Idle;
 
 impl<S: Subscriber> Layer<S> for Idle {}
-
-fn dispatch<L>(layer: L, filter: Filter) -> Dispatch
-where
-    L: Layer<Registry> + Layer<tracing_subscriber::layer::Layered<Idle, Registry>> + Send + Sync + 'static,
-    Registry: for<'a> LookupSpan<'a>,
-{
-    match filter {
-        Filter::None => Dispatch::new(Registry::default().with(layer)),
-        Filter::OnLayer => {
-            Dispatch::new(Registry::default().with(Idle).with(layer.with_filter(LevelFilter::INFO)))
-        }
-        Filter::Beside => Dispatch::new(Registry::default().with(layer).with(LevelFilter::INFO)),
-    }
-}
 
 fn stock_layer<S>(provider: &SdkTracerProvider) -> OpenTelemetryLayer<S, SdkTracer>
 where
