@@ -160,12 +160,12 @@ fn take_out(stack: &mut Vec<Entered>, owner: u64, id: u64) -> Option<Entered> {
     let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;
     let mut entered = stack.remove(at);
     // A span further in, below the same dropped root, may rely on the context that this one has attached. It stays
-    // current until that one is left.
-    let relies = |above: &&mut Entered| {
-        above.owner == owner && above.guard.is_none() && above.inside.context == entered.inside.context
-    };
+    // current until that one is left. Spans above the next guard rely on that guard, not on this one.
+    let relies =
+        |above: &&mut Entered| above.owner == owner && above.inside.context == entered.inside.context;
+    let mut above = stack[at..].iter_mut().take_while(|above| above.guard.is_none());
     if entered.guard.is_some()
-        && let Some(above) = stack[at..].iter_mut().find(relies)
+        && let Some(above) = above.find(relies)
     {
         above.guard = ManuallyDrop::new(entered.guard.take());
     }

@@ -233,3 +233,38 @@ fn a_span_may_follow_from_a_dropped_one() {
         assert!(!links[0].span_context.is_sampled());
     }
 }
+
+/// Of two contexts of one dropped trace, each goes with the spans that were entered after it.
+#[test]
+fn spans_of_a_dropped_trace_left_out_of_order_keep_their_context() {
+    let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
+    world.run(|| {
+        let (kept, dropped) = (info_span!("kept"), info_span!("dropped"));
+        kept.in_scope(|| ());
+        let (below, again, own) =
+            dropped.in_scope(|| (info_span!("below"), info_span!("again"), current().trace_id()));
+        let first = dropped.enter();
+        let _between = kept.enter();
+        let second = below.enter();
+        let third = again.enter();
+        drop(first);
+        drop(second);
+        assert_eq!(current().trace_id(), own);
+        drop(third);
+        assert!(current().is_sampled());
+    });
+}
+
+/// The service's own context may have the ids of a dropped span, and is detached when the service likes.
+#[test]
+fn a_dropped_span_entered_under_its_own_context_keeps_it() {
+    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    world.run(|| {
+        let dropped = info_span!("dropped");
+        let (context, own) = dropped.in_scope(|| (Context::current(), current().trace_id()));
+        let attached = context.attach();
+        let _inside = dropped.enter();
+        drop(attached);
+        assert_eq!(current().trace_id(), own);
+    });
+}
