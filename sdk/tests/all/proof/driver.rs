@@ -75,14 +75,18 @@ impl Driver {
 
     /// Runs the steps, and then ends all that they left open, thread by thread. Without the steps that only end things, the
     /// lines are one for each step.
-    pub(crate) fn run(&self, steps: &[Step]) -> Vec<Line> {
+    ///
+    /// # Errors
+    ///
+    /// If a step panicked; its thread is gone.
+    pub(crate) fn run(&self, steps: &[Step]) -> Result<Vec<Line>, String> {
         let mut lines = Vec::with_capacity(steps.len());
         let mut rest = steps;
         while let Some(first) = rest.first() {
             // Steps of one thread go there together.
             let count = rest.iter().take_while(|step| step.thread == first.thread).count();
             let ops = rest[..count].iter().map(|step| step.op.clone()).collect();
-            lines.extend(self.workers[first.thread].run(ops));
+            lines.extend(self.workers[first.thread].run(ops)?);
             rest = &rest[count..];
         }
         for (thread, worker) in self.workers.iter().enumerate() {
@@ -95,10 +99,10 @@ impl Driver {
                 ops.extend((0..SPANS).map(Op::Drop));
             }
             if !ops.is_empty() {
-                lines.extend(worker.run(ops));
+                lines.extend(worker.run(ops)?);
             }
         }
-        lines
+        Ok(lines)
     }
 }
 
@@ -121,9 +125,10 @@ impl Worker {
         Worker { jobs: Some(jobs), lines, thread: Some(thread) }
     }
 
-    fn run(&self, ops: Vec<Op>) -> Vec<Line> {
-        self.jobs.as_ref().unwrap().send(ops).unwrap();
-        self.lines.recv().expect("a step panicked")
+    fn run(&self, ops: Vec<Op>) -> Result<Vec<Line>, String> {
+        let jobs = self.jobs.as_ref().ok_or("the threads have ended")?;
+        jobs.send(ops).map_err(|_| "a step panicked before")?;
+        self.lines.recv().map_err(|_| "a step panicked".to_owned())
     }
 }
 
@@ -244,6 +249,10 @@ impl Local {
                 let mut context = Context::new();
                 places.with(span, |span| {
                     context = world.context(span);
+                    if !world.has_contexts {
+                        // With contexts switched off, baggage is nobody's.
+                        context = context.with_cleared_baggage();
+                    }
                     answer = Answer::Context(world.seen(&context));
                 });
                 drop(std::mem::replace(&mut places.contexts.lock().unwrap()[to], context));

@@ -260,6 +260,11 @@ impl Book {
         inside.iter().rev().find(|(owner, _)| *owner == subscriber).map(|(_, at)| *at)
     }
 
+    /// The spans of kept traces that began.
+    pub(crate) fn kept(&self) -> u64 {
+        self.entries.iter().filter(|entry| matches!(entry.place, Place::Kept(_))).count() as u64
+    }
+
     /// Changes what is recorded of a span that is open, and not dropped.
     fn change(&mut self, at: usize, f: impl FnOnce(&mut Record)) {
         let entry = &mut self.entries[at];

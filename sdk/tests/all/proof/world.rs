@@ -54,6 +54,8 @@ const STEP: Duration = Duration::from_micros(1);
 pub(crate) struct World {
     pub(crate) dispatches: Vec<Dispatch>,
     pub(crate) subject: Subject,
+    /// Spans have contexts.
+    pub(crate) has_contexts: bool,
     propagator: TextMapCompositePropagator,
     steps: AtomicU64,
 }
@@ -89,7 +91,13 @@ impl World {
             (0..setup.subscribers).map(|_| on_registry!(astracer.layer.clone(), setup.filter)).collect();
         let propagator = astracer.propagator();
         let subject = Subject::Ours { astracer, collector, clock: hand, bridge: setup.bridge };
-        World { dispatches, subject, propagator, steps: AtomicU64::new(0) }
+        World {
+            dispatches,
+            subject,
+            has_contexts: setup.context != ContextMode::Off,
+            propagator,
+            steps: AtomicU64::new(0),
+        }
     }
 
     /// tracing-opentelemetry, with a sampler that asks as ours does, behind a gate or without one.
@@ -110,7 +118,13 @@ impl World {
             .collect();
         let propagator = Astracer::builder().build().unwrap().propagator();
         let subject = Subject::Stock { collector, _provider: provider };
-        World { dispatches, subject, propagator, steps: AtomicU64::new(0) }
+        World {
+            dispatches,
+            subject,
+            has_contexts: setup.context != ContextMode::Off,
+            propagator,
+            steps: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn reference(setup: Setup, kind: Kind) -> World {
@@ -123,7 +137,13 @@ impl World {
         let (layers, book) = Reference::new(rules, setup.subscribers);
         let dispatches = layers.into_iter().map(|layer| on_registry!(layer, setup.filter)).collect();
         let propagator = Astracer::builder().build().unwrap().propagator();
-        World { dispatches, subject: Subject::Reference { book }, propagator, steps: AtomicU64::new(0) }
+        World {
+            dispatches,
+            subject: Subject::Reference { book },
+            has_contexts: setup.context != ContextMode::Off,
+            propagator,
+            steps: AtomicU64::new(0),
+        }
     }
 
     /// Time passes.
@@ -163,6 +183,25 @@ impl World {
             }
             Subject::Reference { book } => std::mem::take(&mut book.lock().unwrap().exported),
         }
+    }
+
+    /// The spans of kept traces that began, as the reference counts them.
+    pub(crate) fn made(&self) -> u64 {
+        match &self.subject {
+            Subject::Reference { book } => book.lock().unwrap().kept(),
+            Subject::Ours { .. } | Subject::Stock { .. } => 0,
+        }
+    }
+
+    /// Exact accounting, when all spans have ended and were flushed: what was made was exported.
+    pub(crate) fn account(&self, made: u64) -> Result<(), String> {
+        let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
+        let stats = astracer.handle.stats();
+        let spans = (stats.spans_made, stats.spans_exported, stats.spans_lost.total());
+        let open = (stats.spans_open, stats.spans_waiting, stats.traces_open);
+        let traces = (stats.traces_made, stats.traces_lost.total());
+        let is_exact = spans == (made, made, 0) && open == (0, 0, 0) && traces == (stats.traces_exported, 0);
+        if is_exact { Ok(()) } else { Err(format!("{made} spans were made\n{stats:?}")) }
     }
 
     /// tracing-opentelemetry waits for itself for ever, if a span follows from itself.
