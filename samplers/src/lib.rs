@@ -25,6 +25,7 @@
 //! - [`Bump`] keeps a key's call with probability max(1 - exp(-(lambda / x)^exponent), minimum), for x calls of the key
 //!   before it, in the window or with a weight that decays; [`TokenBucket`] keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
 //! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that keys are few.
+//! - [`Stratified`] spreads the randomness of a key's traces evenly, which makes counts by weight more exact.
 //! - [`tracestate`] carries threshold and randomness from process to process.
 
 #![cfg_attr(
@@ -47,6 +48,7 @@ mod randomness;
 mod ratio;
 mod request;
 mod sampler;
+mod stratified;
 mod sync;
 mod table;
 mod template;
@@ -64,6 +66,7 @@ pub use randomness::Randomness;
 pub use ratio::Ratio;
 pub use request::Request;
 pub use sampler::Sampler;
+pub use stratified::Stratified;
 pub use table::{Counts, KeyCounts, Limits, Snapshot};
 pub use template::{Template, TemplateError};
 pub use threshold::Threshold;

@@ -16,7 +16,7 @@ mod limits;
 mod record;
 mod snapshot;
 mod tally;
-mod thread;
+pub(crate) mod thread;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -35,7 +35,7 @@ impl Drop for Owned {
 /// This thread's number: no other thread that lives has it, and what earlier ones did under it is seen. One that is no
 /// less than 256 is not its own.
 #[inline]
-pub(super) fn number() -> u32 {
+pub(crate) fn number() -> u32 {
     match NUMBER.get() {
         UNKNOWN => claim(),
         number => number,

@@ -6,6 +6,7 @@ mod metrics_example;
 mod middleware;
 mod real_servers;
 mod recordings;
+mod stratified;
 
 use std::path::{Path, PathBuf};
 
