@@ -9,8 +9,6 @@
 //! The paper's inner loop of proposals at each temperature is made by cooling a little after each proposal.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use argmin::core::{
     CostFunction, Error, Executor, IterState, KV, Problem as Counted, Solver, TerminationReason,
@@ -20,6 +18,7 @@ use argmin::solver::simulatedannealing::{Anneal, SATempFunc, SimulatedAnnealing}
 
 use crate::problem::{Archive, Landscape};
 use crate::random::Random;
+use crate::stop::Stop;
 
 /// Where the temperature ends.
 const COLD: f64 = 1e-3;
@@ -41,8 +40,6 @@ pub(crate) struct Schedule {
     pub(crate) iterations: u64,
     /// Proposals scored without a new best.
     pub(crate) stall: u64,
-    /// Not after this.
-    pub(crate) deadline: Option<Instant>,
 }
 
 /// Walks from `start`. `done` is called after each evaluation.
@@ -51,7 +48,7 @@ pub(crate) fn anneal<L: Landscape>(
     start: L::Point,
     schedule: Schedule,
     mut random: Random,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     done: &dyn Fn(&Archive<L::Point>),
 ) -> Archive<L::Point> {
     let cooling = (COLD / schedule.hot).powf(1.0 / schedule.iterations.max(1) as f64);
@@ -61,9 +58,9 @@ pub(crate) fn anneal<L: Landscape>(
         .with_temp_func(SATempFunc::Exponential(cooling))
         .with_stall_best(schedule.stall);
     let archive = RefCell::new(Archive::default());
-    let state = RefCell::new((random, landscape.scratch()));
+    let state = RefCell::new((random, L::Scratch::default()));
     let walk = Walk { landscape, schedule, archive: &archive, done, state };
-    let solver = Interruptible { inner: solver, stop, deadline: schedule.deadline };
+    let solver = Interruptible { inner: solver, stop };
     let run = Executor::new(walk, solver)
         .configure(|state| state.param(start).max_iters(schedule.iterations))
         .timer(false)
@@ -73,7 +70,7 @@ pub(crate) fn anneal<L: Landscape>(
     archive.into_inner()
 }
 
-/// What argmin walks through.
+/// The problem that argmin walks through.
 struct Walk<'a, L: Landscape> {
     landscape: &'a L,
     schedule: Schedule,
@@ -103,14 +100,14 @@ impl<L: Landscape> Anneal for Walk<'_, L> {
     type Float = f64;
 
     fn anneal(&self, from: &L::Point, temperature: f64) -> Result<L::Point, Error> {
-        let (random, scratch) = &mut *self.state.borrow_mut();
+        let (random, _) = &mut *self.state.borrow_mut();
         let Schedule { hot, step_hot, .. } = self.schedule;
         // From hot to cold the step shrinks as the temperature does, on a logarithmic scale.
         let cooled = (temperature / hot).ln() / (COLD / hot).ln();
         let scale = step_hot * (STEP_COLD / step_hot).powf(cooled.clamp(0.0, 1.0));
         for _ in 0..PROPOSALS {
             let proposal = self.landscape.step(from, scale, random);
-            if self.landscape.allows(&proposal, scratch) {
+            if self.landscape.allows(&proposal) {
                 return Ok(proposal);
             }
         }
@@ -145,8 +142,7 @@ impl rand_core_09::RngCore for Metropolis {
 /// A solver that ends early when asked to.
 struct Interruptible<'a, S> {
     inner: S,
-    stop: &'a AtomicBool,
-    deadline: Option<Instant>,
+    stop: Stop<'a>,
 }
 
 type State<P> = IterState<P, (), (), (), (), f64>;
@@ -169,11 +165,8 @@ impl<O, P: Clone, S: Solver<O, State<P>>> Solver<O, State<P>> for Interruptible<
     }
 
     fn terminate(&mut self, state: &State<P>) -> TerminationStatus {
-        if self.stop.load(Ordering::Relaxed) {
+        if self.stop.is_asked() {
             return TerminationStatus::Terminated(TerminationReason::Interrupt);
-        }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return TerminationStatus::Terminated(TerminationReason::Timeout);
         }
         self.inner.terminate(state)
     }

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use astracer_baselines::{BaselineSpec, Keys};
-use astracer_samplers::{Config, Limits, Sampler};
+use astracer_samplers::{Config, Count, Limits, Nanos, Sampler};
 
+use crate::draw::Draw;
 use crate::replay::{replay, replay_baseline};
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// A sampler that can be replayed over a workload.
@@ -18,19 +20,36 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// Replays a workload and calls `keep` with the index of each arrival kept, and with its weight if the sampler is
-    /// ours and states one. All candidates see the same draws.
-    pub fn replay(&self, workload: &Workload, seed: u64, mut keep: impl FnMut(usize, Option<f64>)) {
+    /// Replays a workload on one draw and calls `keep` with the index of each arrival kept, and with its weight if the
+    /// sampler is ours and states one. False if it was asked to stop before the end.
+    pub fn replay(
+        &self,
+        workload: &Workload,
+        draw: &Draw,
+        stop: Stop<'_>,
+        mut keep: impl FnMut(usize, Option<f64>),
+    ) -> bool {
         match self {
             Self::Ours(config) => {
                 let sampler = Sampler::with_limits(config, Limits::single_threaded());
-                replay(workload, &sampler, seed, keep);
+                replay(workload, &sampler, period(config), draw, stop, keep)
             }
             Self::Baseline(spec) => {
                 let mut baseline = spec.build(&Keys::new(workload.keys().names()));
-                replay_baseline(workload, baseline.as_mut(), seed, |index| keep(index, None));
+                replay_baseline(workload, baseline.as_mut(), draw, stop, |index| keep(index, None))
             }
         }
+    }
+}
+
+/// The window that a draw's phase is a share of.
+fn period(config: &Config) -> Nanos {
+    match config {
+        Config::Bump(bump) => match bump.default().count() {
+            Count::Tumbling { window, .. } => window,
+            _ => Nanos::ZERO,
+        },
+        _ => Nanos::ZERO,
     }
 }
 

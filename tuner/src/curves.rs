@@ -1,29 +1,33 @@
 //! How good each sampler is at several sizes: ours tuned for each, baselines with their knob turned until they keep as much.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use astracer_baselines::BaselineSpec;
+use astracer_samplers::{Config, Probability, Ratio};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
+use crate::draw::Draw;
 use crate::equal_size::at_equal_size;
-use crate::evaluate::Evaluator;
+use crate::held_out::Replayed;
 use crate::limits::Limits;
 use crate::space::Tunable;
-use crate::statistics::MeanSd;
-use crate::tune::{Options, Tuning, tune, windows_for_a_look};
+use crate::stop::Stop;
+use crate::tune::{Options, Tuning, search};
 use crate::workload::Workload;
 
 /// Sizes as shares of the largest.
 const STEPS: [f64; 3] = [1.0, 0.3, 0.1];
 /// Replays of each sampler at each size: more of small workloads, where chance is larger and a replay cheaper.
-const SEEDS: std::ops::RangeInclusive<u64> = 2..=5;
-/// All replays of a sampler at a size decide so many traces, roughly.
-const DECISIONS: u64 = 1_000_000;
+const REPLAYS: std::ops::RangeInclusive<usize> = 3..=9;
+/// All replays of a sampler at a size decide about this number of traces.
+const DECISIONS: usize = 300_000;
+/// Chance may take a mean of replays a little above the size that is expected.
+const SIZE_TOLERANCE: f64 = 1.02;
 /// A quick search for our samplers.
 const STARTS: u32 = 2;
-const ITERATIONS: u64 = 200;
+const ITERATIONS: u64 = 80;
 
 /// Samplers at several sizes.
 #[derive(Clone, Debug, Serialize)]
@@ -58,6 +62,8 @@ pub struct CurvePoint {
     pub size_met: bool,
     /// dist/entropy.
     pub dist_over_entropy: f64,
+    /// Nine of ten single runs have a dist/entropy in here.
+    pub run_interval: [f64; 2],
     /// Call trees found.
     pub call_trees: f64,
 }
@@ -73,65 +79,86 @@ pub fn curves(
     done: &(dyn Fn() + Sync),
 ) -> Option<Curves> {
     let sizes = STEPS.map(|step| step * options.limits.size_max).to_vec();
-    let evaluator = Evaluator::new(workload);
-    let mut series = vec![equal_share(&evaluator, &sizes), this_tuning(&evaluator, found, &sizes)];
-    for sampler in [Tunable::Bump, Tunable::Bucket] {
-        series.push(ours(&evaluator, sampler, options, &sizes, stop, done)?);
+    let asked = Stop::new(stop, None);
+    let draws = Draw::unseen(replays(workload), options.seed);
+    let at = Place { workload, draws: &draws, stop: asked };
+    let mut series = vec![equal_share(&at, &sizes)?, this_tuning(&at, found, &sizes)?];
+    for sampler in [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket] {
+        series.push(ours(&at, sampler, options, &sizes, stop, done)?);
     }
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     let of_baseline = |baseline: &BaselineSpec| {
         // The search for the next knob begins at the last one.
         let mut spec = baseline.quickened_for(seconds);
         let point = |&size: &f64| {
-            if stop.load(Ordering::Relaxed) {
-                return None;
-            }
-            let found = at_equal_size(workload, &spec, size, seeds(workload));
+            let found = at_equal_size(workload, &spec, size, &draws, asked)?;
             spec = found.spec.clone();
-            let point = point(&evaluator, &found.spec.into(), |kept| (kept / size - 1.0).abs() <= 0.05);
+            let point = at.point(&found.spec.into(), |kept| (kept / size - 1.0).abs() <= 0.05)?;
             done();
-            Some(point)
+            Some(Some(point))
         };
-        let points = sizes.iter().map(point).collect();
-        Series { name: baseline.kind().name.to_owned(), about: baseline.kind().about, ours: false, points }
+        let points = sizes.iter().map(point).collect::<Option<_>>()?;
+        Some(Series {
+            name: baseline.kind().name.to_owned(),
+            about: baseline.kind().about,
+            ours: false,
+            points,
+        })
     };
-    series.extend(baselines.par_iter().map(of_baseline).collect::<Vec<_>>());
-    (!stop.load(Ordering::Relaxed)).then_some(Curves { sizes, series })
+    series.extend(baselines.par_iter().map(of_baseline).collect::<Option<Vec<_>>>()?);
+    Some(Curves { sizes, series })
+}
+
+/// Where samplers are looked at.
+struct Place<'a> {
+    workload: &'a Workload,
+    draws: &'a [Draw],
+    stop: Stop<'a>,
+}
+
+impl Place<'_> {
+    fn point(&self, sampler: &Candidate, size_met: impl Fn(f64) -> bool) -> Option<CurvePoint> {
+        let replayed = Replayed::new(self.workload, sampler, self.draws, self.stop, &|| ())?;
+        Some(CurvePoint {
+            sampler: sampler.to_string(),
+            size: replayed.tfcr.mean,
+            size_met: size_met(replayed.tfcr.mean),
+            dist_over_entropy: replayed.dist_over_entropy.mean,
+            run_interval: replayed.dist_over_entropy.run_interval,
+            call_trees: replayed.call_trees.mean,
+        })
+    }
 }
 
 impl Curves {
     /// How often `done` is called for so many baselines.
     pub fn steps(baselines: usize) -> u64 {
-        ((2 + baselines) * STEPS.len()) as u64
+        ((3 + baselines) * STEPS.len()) as u64
     }
 }
 
-fn equal_share(evaluator: &Evaluator<'_>, sizes: &[f64]) -> Series {
-    let points = sizes.iter().map(|size| {
-        let expected = crate::held_out::equal_share(evaluator.workload(), *size);
-        Some(CurvePoint {
-            sampler: format!("ratio:{size}"),
-            size: expected.tfcr,
-            size_met: true,
-            dist_over_entropy: expected.dist_over_entropy,
-            call_trees: expected.call_trees,
-        })
-    });
+fn equal_share(at: &Place<'_>, sizes: &[f64]) -> Option<Series> {
+    let point = |&size: &f64| {
+        let share = Probability::new(size).and_then(|share| Ratio::new(share).ok()).map(Config::from);
+        // A size that is not a probability has no point; a point that was stopped ends it all.
+        share.map_or(Some(None), |share| at.point(&share.into(), |_| true).map(Some))
+    };
     let about = "keeps every trace with the same probability";
-    Series { name: "equal share".to_owned(), about, ours: false, points: points.collect() }
+    let points = sizes.iter().map(point).collect::<Option<_>>()?;
+    Some(Series { name: "equal share".to_owned(), about, ours: false, points })
 }
 
-fn this_tuning(evaluator: &Evaluator<'_>, found: &Tuning, sizes: &[f64]) -> Series {
+fn this_tuning(at: &Place<'_>, found: &Tuning, sizes: &[f64]) -> Option<Series> {
     let mut points = vec![None; sizes.len()];
     if let (true, Ok(config)) = (found.feasible, found.config()) {
-        points[0] = Some(point(evaluator, &config.into(), |kept| kept <= sizes[0] * 1.02));
+        points[0] = Some(at.point(&config.into(), |kept| kept <= sizes[0] * SIZE_TOLERANCE)?);
     }
     let about = "the parameters of this page";
-    Series { name: "this tuning".to_owned(), about, ours: true, points }
+    Some(Series { name: "this tuning".to_owned(), about, ours: true, points })
 }
 
 fn ours(
-    evaluator: &Evaluator<'_>,
+    at: &Place<'_>,
     sampler: Tunable,
     options: &Options,
     sizes: &[f64],
@@ -140,52 +167,43 @@ fn ours(
 ) -> Option<Series> {
     let mut points = Vec::new();
     for &size in sizes {
-        if stop.load(Ordering::Relaxed) {
-            return None;
-        }
         let options = Options {
             sampler,
             limits: Limits { size_min: size / 10.0, size_max: size, ..options.limits },
-            windows: windows_for_a_look(options, evaluator.workload()),
             starts: STARTS,
             iterations: ITERATIONS,
+            time_max: None,
             ..options.search_only()
         };
-        let tuning = tune(evaluator.workload(), &options, stop, &|_| ());
+        let tuning = search(at.workload, &options, stop, &|_| ());
         let config = if tuning.feasible { tuning.config().ok() } else { None };
-        // Chance may take a replay a little above the size that is expected.
-        points.push(config.map(|config| point(evaluator, &config.into(), |kept| kept <= size * 1.02)));
+        points.push(match config {
+            Some(config) => Some(at.point(&config.into(), |kept| kept <= size * SIZE_TOLERANCE)?),
+            None => None,
+        });
         done();
     }
     let about = match sampler {
-        Tunable::Bump => "keeps the first calls of each root in each window, then fewer and fewer",
+        Tunable::Bump => {
+            "keeps the first calls of each root, then fewer and fewer the more there were lately"
+        }
+        Tunable::Tumbling => "keeps the first calls of each root in each window, then fewer and fewer",
         Tunable::Bucket => "keeps while the root's bucket has tokens",
     };
     Some(Series { name: sampler.name().to_owned(), about, ours: true, points })
 }
 
-fn seeds(workload: &Workload) -> u64 {
-    (DECISIONS / workload.arrivals().len().max(1) as u64).clamp(*SEEDS.start(), *SEEDS.end())
-}
-
-fn point(evaluator: &Evaluator<'_>, sampler: &Candidate, size_met: impl Fn(f64) -> bool) -> CurvePoint {
-    let seeds = 1..=seeds(evaluator.workload());
-    let scores: Vec<_> = seeds.into_par_iter().map(|seed| evaluator.score(sampler, seed)).collect();
-    let mean = |of: fn(&crate::Score) -> f64| MeanSd::of(scores.iter().map(of)).mean;
-    let size = mean(|score| score.tfcr);
-    CurvePoint {
-        sampler: sampler.to_string(),
-        size,
-        size_met: size_met(size),
-        dist_over_entropy: mean(|score| score.dist_over_entropy),
-        call_trees: mean(|score| score.call_trees as f64),
-    }
+fn replays(workload: &Workload) -> usize {
+    (DECISIONS / workload.arrivals().len().max(1)).clamp(*REPLAYS.start(), *REPLAYS.end())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
     use crate::testing::synthetic;
+    use crate::tune::tune;
     use astracer_baselines as baselines;
 
     #[test]
@@ -204,7 +222,7 @@ mod tests {
         let found = curves(&workload, &tuning, &options, &baselines, &AtomicBool::new(false), &done);
         let found = found.expect("not stopped");
         assert_eq!(steps.into_inner(), Curves::steps(baselines.len()));
-        assert_eq!(found.series.len(), 4 + baselines.len());
+        assert_eq!(found.series.len(), 5 + baselines.len());
         for series in &found.series {
             assert_eq!(series.points.len(), found.sizes.len(), "{}", series.name);
             for (point, wanted) in
@@ -214,7 +232,7 @@ mod tests {
             }
         }
         // An equal share and the ratio at equal size are the same sampler.
-        let (share, ratio) = (&found.series[0].points[0], &found.series[4].points[0]);
+        let (share, ratio) = (&found.series[0].points[0], &found.series[5].points[0]);
         let (share, ratio) = (share.as_ref().expect("possible"), ratio.as_ref().expect("possible"));
         assert!((share.call_trees - ratio.call_trees).abs() < 3.0, "{share:?} {ratio:?}");
         assert_eq!(

@@ -4,7 +4,9 @@ use rayon::prelude::*;
 
 use astracer_baselines::{BaselineSpec, Keys};
 
+use crate::draw::Draw;
 use crate::replay::replay_baseline;
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// A size is met if it is within this share of the wanted one.
@@ -40,35 +42,47 @@ impl EqualSize {
     }
 }
 
-/// Turns a baseline's knob until it keeps a wanted share of the bytes in the mean over seeds 1 to `seeds`, all its other
-/// parameters left as they are.
+/// Turns a baseline's knob until it keeps a wanted share of the bytes in the mean over some draws, all its other
+/// parameters left as they are. `None` if asked to stop.
 ///
 /// The knob is moved by growing factors until one value keeps too much and one too little, then bisected (by ratio)
 /// until the size is met or no value of four digits lies between. Some baselines have steps (whole numbers) or reach only some sizes (a
 /// lower bound, a start that keeps everything), and with few seeds size need not grow evenly with the knob: what comes
 /// back is the nearest that was seen, and how near it is.
-pub fn at_equal_size(workload: &Workload, spec: &BaselineSpec, wanted_tfcr: f64, seeds: u64) -> EqualSize {
-    let mut search = Search::new(workload, spec, wanted_tfcr, seeds);
-    search.run();
-    search.best
+pub fn at_equal_size(
+    workload: &Workload,
+    spec: &BaselineSpec,
+    wanted_tfcr: f64,
+    draws: &[Draw],
+    stop: Stop<'_>,
+) -> Option<EqualSize> {
+    let mut search = Search::new(workload, spec, wanted_tfcr, (draws, stop));
+    search.run()?;
+    Some(search.best)
 }
 
 struct Search<'w> {
     workload: &'w Workload,
     keys: Keys,
-    seeds: u64,
+    draws: &'w [Draw],
+    stop: Stop<'w>,
     bytes: f64,
     best: EqualSize,
 }
 
 impl<'w> Search<'w> {
-    fn new(workload: &'w Workload, spec: &BaselineSpec, wanted_tfcr: f64, seeds: u64) -> Self {
+    fn new(
+        workload: &'w Workload,
+        spec: &BaselineSpec,
+        wanted_tfcr: f64,
+        (draws, stop): (&'w [Draw], Stop<'w>),
+    ) -> Self {
         let bytes = workload.arrivals().iter().map(|arrival| arrival.bytes as f64).sum();
         let best = EqualSize { spec: spec.clone(), wanted_tfcr, tfcr: f64::INFINITY, tries: 0 };
-        Self { workload, keys: Keys::new(workload.keys().names()), seeds: seeds.max(1), bytes, best }
+        Self { workload, keys: Keys::new(workload.keys().names()), draws, stop, bytes, best }
     }
 
-    fn run(&mut self) {
+    fn run(&mut self) -> Option<()> {
         let (least, greatest) = self.best.spec.knob_range();
         let whole = self.best.spec.knob_is_whole();
         let larger_keeps_more = self.best.spec.kind().larger_keeps_more;
@@ -77,9 +91,9 @@ impl<'w> Search<'w> {
         let (mut too_little, mut too_much): (Option<f64>, Option<f64>) = (None, None);
         let mut factor = 2.0_f64;
         for _ in 0..TRIES_MAX {
-            let keeps_too_much = self.try_knob(knob);
+            let keeps_too_much = self.try_knob(knob)?;
             if self.best.is_met() {
-                return;
+                return Some(());
             }
             *(if keeps_too_much { &mut too_much } else { &mut too_little }) = Some(knob);
             let next = match (too_little, too_much) {
@@ -93,25 +107,24 @@ impl<'w> Search<'w> {
             };
             let next = if whole { next.round() } else { to_four_digits(next) };
             if Some(next) == too_little || Some(next) == too_much {
-                return;
+                return Some(());
             }
             knob = next;
         }
+        Some(())
     }
 
     /// Replays with this knob; returns whether that keeps more than wanted.
-    fn try_knob(&mut self, knob: f64) -> bool {
+    fn try_knob(&mut self, knob: f64) -> Option<bool> {
         let spec = self.best.spec.with_knob(knob);
-        let kept = |seed: u64| {
-            let mut bytes = 0;
+        let kept = |draw: &Draw| {
+            let (mut bytes, arrivals) = (0, self.workload.arrivals());
             let mut baseline = spec.build(&self.keys);
-            replay_baseline(self.workload, baseline.as_mut(), seed, |index| {
-                bytes += self.workload.arrivals()[index].bytes
-            });
-            bytes
+            let keep = |index: usize| bytes += arrivals[index].bytes;
+            replay_baseline(self.workload, baseline.as_mut(), draw, self.stop, keep).then_some(bytes)
         };
-        let bytes: u64 = (1..=self.seeds).into_par_iter().map(kept).sum();
-        let tfcr = if self.bytes == 0.0 { 0.0 } else { bytes as f64 / self.bytes / self.seeds as f64 };
+        let bytes: u64 = self.draws.par_iter().map(kept).sum::<Option<u64>>()?;
+        let tfcr = if self.bytes == 0.0 { 0.0 } else { bytes as f64 / self.bytes / self.draws.len() as f64 };
         let tried = EqualSize { spec, tfcr, tries: self.best.tries + 1, ..self.best };
         let keeps_too_much = tfcr > self.best.wanted_tfcr;
         if tried.error() < self.best.error() {
@@ -119,7 +132,7 @@ impl<'w> Search<'w> {
         } else {
             self.best.tries += 1;
         }
-        keeps_too_much
+        Some(keeps_too_much)
     }
 }
 

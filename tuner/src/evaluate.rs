@@ -1,16 +1,19 @@
-//! The table of sampler quality: each sampler replayed with several seeds, and scored.
+//! The table of sampler quality: each sampler replayed on several draws, and scored.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use astracer_model::TraceId;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
+use crate::counts::{Estimates, estimates};
+use crate::draw::Draw;
+use crate::held_out::CountErrors;
 use crate::key::Grouping;
-use crate::latency::LatencyTally;
 use crate::score::{Reference, Score, Tally};
 use crate::statistics::MeanSd;
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// Replays samplers over one workload and scores what they keep.
@@ -20,10 +23,10 @@ pub struct Evaluator<'w> {
     reference: Reference,
 }
 
-/// What came out: one row for each sampler and seed, and one summary for each sampler.
+/// The table: one row for each sampler and draw, and one summary for each sampler.
 #[derive(Clone, Debug, Serialize)]
 pub struct Evaluation {
-    /// What was replayed.
+    /// The workload replayed.
     pub workload: WorkloadSummary,
     /// Samplers in the order asked for, seeds ascending.
     pub rows: Vec<Row>,
@@ -54,29 +57,32 @@ pub struct WorkloadSummary {
     pub keys: u64,
 }
 
-/// One sampler's score with one seed.
+/// One sampler's score on one draw.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The sampler, as it can be asked for.
     pub sampler: String,
-    /// The seed of the randomness.
-    pub seed: u64,
+    /// The draw: phase, jitter and seed.
+    #[serde(flatten)]
+    pub draw: Draw,
     /// The score.
     #[serde(flatten)]
     pub score: Score,
 }
 
-/// One sampler over all seeds.
+/// One sampler over all draws.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The sampler, as it can be asked for.
     pub sampler: String,
-    /// How many seeds were replayed.
+    /// The number of seeds that were replayed.
     pub seeds: u64,
     /// Means over the seeds.
     pub mean: Averages,
     /// Standard deviations (of a population) over the seeds.
     pub sd: Averages,
+    /// Errors of counts that are estimated by weights. `None` where decisions have no weights.
+    pub counts: Option<CountErrors>,
 }
 
 /// The numbers of a [`Score`] as averages.
@@ -107,7 +113,7 @@ pub struct Averages {
 }
 
 impl Summary {
-    fn new(rows: &[Row]) -> Option<Self> {
+    fn new(rows: &[Row], counts: Option<CountErrors>) -> Option<Self> {
         let column = |number: fn(&Score) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.score)));
         let columns = [
             column(|score| score.traces as f64),
@@ -127,6 +133,7 @@ impl Summary {
             seeds: rows.len() as u64,
             mean: Averages::new(columns.map(|column| column.mean)),
             sd: Averages::new(columns.map(|column| column.sd)),
+            counts,
         })
     }
 }
@@ -168,60 +175,71 @@ impl<'w> Evaluator<'w> {
         Self { workload, reference: Reference::new(workload) }
     }
 
-    /// What is scored.
+    /// The workload scored.
     pub fn workload(&self) -> &'w Workload {
         self.workload
     }
 
-    /// The score of one sampler with one seed.
-    pub fn score(&self, sampler: &Candidate, seed: u64) -> Score {
+    /// The score of one sampler on one draw.
+    pub fn score(&self, sampler: &Candidate, draw: &Draw) -> Score {
+        let never = AtomicBool::new(false);
         let mut tally = Tally::new(self.workload, &self.reference);
-        sampler.replay(self.workload, seed, |arrival, _| tally.keep(arrival));
+        sampler.replay(self.workload, draw, Stop::new(&never, None), |arrival, _| tally.keep(arrival));
         tally.score()
     }
 
-    /// The score of one sampler with one seed, and the distance of its latency histograms from the whole's.
-    pub fn score_and_latency(&self, sampler: &Candidate, seed: u64) -> (Score, f64) {
-        let mut tally = Tally::new(self.workload, &self.reference);
-        let mut histograms = LatencyTally::new(self.workload);
-        sampler.replay(self.workload, seed, |arrival, weight| {
-            tally.keep(arrival);
-            histograms.keep(arrival, weight.unwrap_or(1.0));
-        });
-        (tally.score(), histograms.distance())
-    }
-
-    /// Replays each sampler with seeds 1 to `seeds`, on all cores, calling `done` after each replay.
+    /// Replays each sampler on each draw, on all cores, calling `done` after each replay.
     ///
     /// `None` if `stop` became true before the end.
     pub fn evaluate(
         &self,
         samplers: &[Candidate],
-        seeds: u64,
+        draws: &[Draw],
         key: &Grouping,
         stop: &AtomicBool,
         done: impl Fn() + Sync,
     ) -> Option<Evaluation> {
+        let stop = Stop::new(stop, None);
         let jobs: Vec<_> =
-            samplers.iter().flat_map(|sampler| (1..=seeds).map(move |seed| (sampler, seed))).collect();
-        let row = |&(sampler, seed): &(&Candidate, u64)| {
-            if stop.load(Ordering::Relaxed) {
-                return None;
-            }
-            let score = self.score(sampler, seed);
+            samplers.iter().flat_map(|sampler| draws.iter().map(move |draw| (sampler, draw))).collect();
+        let row = |&(sampler, draw): &(&Candidate, &Draw)| {
+            let mut tally = Tally::new(self.workload, &self.reference);
+            let (mut kept, mut weighted) = (Vec::new(), true);
+            let finished = sampler.replay(self.workload, draw, stop, |arrival, weight| {
+                tally.keep(arrival);
+                weighted &= weight.is_some();
+                kept.push((arrival, weight.unwrap_or(1.0)));
+            });
             done();
-            Some(Row { sampler: sampler.to_string(), seed, score })
+            let estimates = || estimates(self.workload, &self.reference, &kept);
+            finished.then(|| (tally.score(), weighted.then(estimates)))
         };
-        let rows: Vec<Row> = jobs.par_iter().map(row).collect::<Option<_>>()?;
-        let summary = rows.chunks(seeds.max(1) as usize).filter_map(Summary::new).collect();
-        Some(Evaluation { workload: self.summary(key), rows, summary })
+        let runs: Vec<(Score, Option<Estimates>)> = jobs.par_iter().map(row).collect::<Option<_>>()?;
+        let mut evaluation =
+            Evaluation { workload: self.summary(key), rows: Vec::new(), summary: Vec::new() };
+        for (sampler, runs) in samplers.iter().zip(runs.chunks(draws.len().max(1))) {
+            let name = sampler.to_string();
+            let row = |((score, _), draw): (&(Score, _), &Draw)| Row {
+                sampler: name.clone(),
+                draw: *draw,
+                score: *score,
+            };
+            let rows: Vec<Row> = runs.iter().zip(draws).map(row).collect();
+            let estimates: Option<Vec<&Estimates>> =
+                runs.iter().map(|(_, estimates)| estimates.as_ref()).collect();
+            let counts = estimates.map(|estimates| CountErrors::of(&estimates));
+            evaluation.summary.extend(Summary::new(&rows, counts));
+            evaluation.rows.extend(rows);
+        }
+        Some(evaluation)
     }
 
-    /// The ids of the traces that a sampler keeps with one seed, in order of arrival.
-    pub fn kept(&self, sampler: &Candidate, seed: u64) -> Vec<TraceId> {
-        let mut ids = Vec::new();
-        sampler.replay(self.workload, seed, |arrival, _| ids.push(self.workload.trace_id(arrival)));
-        ids
+    /// The ids of the traces that a sampler keeps on one draw, in order of arrival.
+    pub fn kept(&self, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
+        let never = AtomicBool::new(false);
+        let mut kept = Vec::new();
+        sampler.replay(self.workload, draw, Stop::new(&never, None), |arrival, _| kept.push(arrival));
+        kept.into_iter().map(|arrival| self.workload.trace_id(arrival)).collect()
     }
 
     fn summary(&self, key: &Grouping) -> WorkloadSummary {

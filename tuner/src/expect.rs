@@ -1,22 +1,29 @@
-//! What bump keeps in expectation: a score without chance, and without replaying a trace.
+//! The part that a sampler keeps, in expectation: a score without chance, and without replaying a trace.
 //!
-//! Bump decides an arrival by its key and by how many calls of the key came before it in the window, and by nothing
-//! else: the same arrivals have the same probabilities in every replay, and are kept independently. So a few sums for
-//! each (key, count) tell what is kept on average; a candidate costs the same however many traces they stand for.
+//! Bump decides an arrival by its key and its count (the calls of the key before it, in the window or decayed), and by
+//! nothing else: the same arrivals have the same probabilities in every replay. So a few sums for each (key, count)
+//! give what is kept on average; a candidate costs the same however many traces they stand for.
 //!
-//! - Exact, but for the binning of large counts (below 0.1 %): traces, spans, bytes, functions and call trees found,
-//!   expected counts of each function; and, within 2 %, the standard error of counts estimated by weights.
+//! - Exact, but for the binning of counts (below 1 %): traces, spans, bytes, functions and call trees found, expected
+//!   counts of each function; and, within 2 %, the standard error of counts estimated by weights.
 //! - Exact over each function's weightiest traces and of first order over the others: the mean and the variance of
 //!   each function's share in SS^2.
 //! - From these, SS: the mean of the root of SS^2, level by level of its spread over replays, where functions of the same
 //!   root are taken to rise and fall together, and those of different roots to be independent.
 //! - The entropy is that of the expected counts, and dist/entropy the quotient of the two expectations.
-//!
 //! - The distance of latencies is of first order in the variance of each bucket's share, with a bridge to buckets that
 //!   are hardly ever found (see `crate::latency`): within 15 %.
 //!
-//! RESULTS.md compares all of these with the means of 200 replays.
+//! With independent randomness traces are kept independently of each other. With stratified randomness the number kept
+//! of a key hardly varies: the variances of sums are those of a sample of fixed size with unequal probabilities (Hajek
+//! 1964), sum p (1 - p) (v - B)^2 with B = sum p (1 - p) v / sum p (1 - p) over the key's traces.
+//!
+//! One expectation is of one draw of phase and jitter. Over several draws the scores are averaged, not the sums: the mean
+//! of sizes would be the same, the mean of dist/entropy would not.
+//!
+//! RESULTS.md compares all of these with the means of replays.
 
+mod chances;
 mod index;
 mod moments;
 mod pivots;
@@ -25,31 +32,24 @@ mod table;
 
 use std::num::NonZeroU64;
 
-use rayon::prelude::*;
 use serde::Serialize;
+
+pub use chances::{Curve, KeyLaw};
+pub use index::Counting;
 
 use crate::latency::{LatencyCell, expected_divergence};
 use crate::score::Score;
 use crate::statistics::MeanSd;
+use crate::stop::Stop;
 use crate::workload::Workload;
+use chances::{Chances, PROBABILITY_MIN};
 use moments::{Moments, Sums, distances};
 use pivots::{PIVOTS, Pivots};
 use spread::Spread;
 use table::{KeyTable, Size, Table};
 
-/// The shortest window that tables are made for, ns.
-const WINDOW_MIN_NS: u64 = 100_000_000;
-/// The longest, ns.
-const WINDOW_MAX_NS: u64 = 60_000_000_000;
-/// So many window lengths lie between one and its double.
-const WINDOWS_PER_DOUBLING: u32 = 8;
-/// All tables together take no more than about this; there are fewer window lengths if they would.
-const TABLES_BYTES_MAX: usize = 256 << 20;
-/// So many families of functions are added level by level; each more costs some 10 us a candidate.
+/// Families of functions that are added level by level; each more costs some 10 us a candidate.
 const FAMILIES_BY_LEVEL: usize = 3;
-/// A probability below this counts as this where it is divided by.
-const PROBABILITY_MIN: f64 = 1e-12;
-
 /// A kept part, in expectation. The same measures as a [`Score`], as averages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Expected {
@@ -73,6 +73,8 @@ pub struct Expected {
     pub call_trees_all: f64,
     /// The distance, ms.
     pub ss_ms: f64,
+    /// Its standard deviation over single runs, ms.
+    pub ss_sd_ms: f64,
     /// The entropy, bits.
     pub entropy_bits: f64,
     /// `ss_ms / entropy_bits`.
@@ -99,6 +101,7 @@ impl Expected {
             call_trees: score.call_trees as f64,
             call_trees_all: score.call_trees_all as f64,
             ss_ms: score.ss_ms,
+            ss_sd_ms: 0.0,
             entropy_bits: score.entropy_bits,
             dist_over_entropy: score.dist_over_entropy,
             latency,
@@ -107,31 +110,49 @@ impl Expected {
     }
 }
 
-/// Bump's parameters for one key, with the window as a place in [`Expectation::windows_ns`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BumpPoint {
-    /// The count up to which calls are mostly kept.
-    pub lambda: f64,
-    /// The least probability.
-    pub minimum: f64,
-    /// Which window.
-    pub window: usize,
+/// Which sums an expectation has.
+#[derive(Clone, Debug)]
+pub struct Design {
+    /// How calls count.
+    pub counting: Counting,
+    /// Window lengths, or half-lives.
+    pub lengths_ns: Vec<NonZeroU64>,
+    /// By which share of themselves windows are ahead.
+    pub phase: f64,
+    /// Whether a distance of latencies is wanted, which takes memory and time.
+    pub latencies: bool,
+    /// Whether a key's randomness is spread evenly over its traces.
+    pub stratified: bool,
 }
 
-/// A workload's sums for windows of several lengths.
+impl Design {
+    /// For samplers that do not count.
+    pub fn uncounted(latencies: bool, stratified: bool) -> Self {
+        Self {
+            counting: Counting::Tumbling,
+            lengths_ns: vec![NonZeroU64::MAX],
+            phase: 0.0,
+            latencies,
+            stratified,
+        }
+    }
+}
+
+/// A workload's sums for windows, or decays, of several lengths.
 #[derive(Debug)]
 pub struct Expectation {
     functions: Vec<Function>,
-    /// How many families functions are of.
+    /// The number of families that functions are of.
     families: usize,
     call_trees: usize,
     /// Of the whole.
     size: Size,
     pivots: Pivots,
-    windows_ns: Vec<NonZeroU64>,
+    /// By length.
     tables: Vec<Table>,
     /// Empty if the distance of latencies is not asked for.
     latency_cells: Vec<LatencyCell>,
+    stratified: bool,
 }
 
 /// A function of the whole.
@@ -144,7 +165,7 @@ struct Function {
 }
 
 /// Working memory for one candidate after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Scratch {
     size: Size,
     functions: Vec<Sums>,
@@ -155,113 +176,79 @@ pub struct Scratch {
     components: Vec<(f64, Moments)>,
     /// For each latency cell, the variance of its number of calls estimated by weights.
     latencies: Vec<f64>,
-    law: Law,
 }
 
 impl Expectation {
-    /// Sums up a workload, for window lengths of its own scale: from 0.1 s to a minute, or to the recording's length.
-    ///
-    /// With `latencies` there will be a distance of latencies, which takes memory and time.
-    pub fn new(workload: &Workload, latencies: bool) -> Self {
-        let seconds_ns = workload.arrivals().last().map_or(0, |arrival| arrival.at_ns);
-        let pivots = Pivots::new(workload);
-        let mut windows_ns = window_lengths(seconds_ns);
-        // The longest windows have the most bins.
-        let largest =
-            windows_ns.last().map_or(0, |&window| Table::new(workload, &pivots, window, latencies).bytes());
-        let affordable = (TABLES_BYTES_MAX / largest.max(1)).max(3);
-        let step = windows_ns.len().div_ceil(affordable);
-        windows_ns = windows_ns.into_iter().rev().step_by(step).collect();
-        windows_ns.reverse();
-        Self::build(workload, pivots, windows_ns, latencies)
-    }
-
-    /// Sums up a workload for these window lengths.
-    pub fn with_windows(workload: &Workload, windows_ns: &[NonZeroU64], latencies: bool) -> Self {
-        Self::build(workload, Pivots::new(workload), windows_ns.to_vec(), latencies)
-    }
-
-    fn build(workload: &Workload, pivots: Pivots, windows_ns: Vec<NonZeroU64>, latencies: bool) -> Self {
-        let tables =
-            windows_ns.par_iter().map(|&window| Table::new(workload, &pivots, window, latencies)).collect();
+    /// Sums up a workload; `None` if asked to stop.
+    pub fn new(workload: &Workload, design: &Design, stop: Stop<'_>) -> Option<Self> {
+        let pivots = Pivots::new(workload, stop)?;
+        let table = |&length: &NonZeroU64| {
+            Table::new(workload, &pivots, (design.counting, length, design.phase), design.latencies, stop)
+        };
+        let tables = design.lengths_ns.iter().map(table).collect::<Option<_>>()?;
         let mut size = [0.0; 4];
         for arrival in workload.arrivals() {
             let trace = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
             size.iter_mut().zip(trace).for_each(|(sum, value)| *sum += value);
         }
         let functions = functions(workload);
-        Self {
+        Some(Self {
             families: functions.iter().map(|function| function.family + 1).max().unwrap_or(0),
             functions,
             call_trees: workload.call_trees() as usize,
             size,
             pivots,
-            windows_ns,
             tables,
-            latency_cells: if latencies { workload.latency_cells().to_vec() } else { Vec::new() },
-        }
+            latency_cells: if design.latencies { workload.latency_cells().to_vec() } else { Vec::new() },
+            stratified: design.stratified,
+        })
     }
 
-    /// The window lengths that there are sums for, ascending.
-    pub fn windows_ns(&self) -> &[NonZeroU64] {
-        &self.windows_ns
+    /// Memory that the sums take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.tables.iter().map(Table::bytes).sum()
     }
 
-    /// How many keys the workload has.
+    /// What a candidate costs at most, in units of some ns.
+    pub(crate) fn cost(&self) -> u64 {
+        let cells = self.tables.iter().map(Table::bytes).max().unwrap_or(0) / size_of::<table::Cell>();
+        // A function's distance is a sum over combinations of pivots.
+        (4 * cells + 100 * self.functions.len() + self.call_trees) as u64
+    }
+
+    /// The number of keys of the workload.
     pub fn keys(&self) -> usize {
-        self.tables.first().map_or(0, |table| table.keys.len())
-    }
-
-    /// Memory for [`Expectation::bump`].
-    pub fn scratch(&self) -> Scratch {
-        Scratch {
-            size: [0.0; 4],
-            functions: vec![Sums::default(); self.functions.len()],
-            pivots: vec![0.0; self.pivots.len()],
-            trees: vec![0.0; self.call_trees],
-            families: vec![Spread::ZERO; self.families],
-            components: Vec::new(),
-            latencies: vec![0.0; self.latency_cells.len()],
-            law: Law::default(),
-        }
-    }
-
-    /// Bytes of the whole.
-    pub fn bytes(&self) -> f64 {
-        self.size[2]
+        self.tables.first().map_or(0, Table::len)
     }
 
     /// The score of keeping each trace with the same probability.
     pub fn ratio(&self, probability: f64, scratch: &mut Scratch) -> Expected {
-        scratch.clear();
-        let table = self.tables.first().map_or(&[][..], |table| &table.keys);
-        for key in table {
-            scratch.law.set_alike(probability);
-            scratch.add(key);
-        }
-        self.score(scratch)
+        self.expected(0, |_| KeyLaw::Constant(probability), scratch)
     }
 
-    /// The share of bytes and the number of traces that are kept: cheaper than the whole score.
-    pub fn bump_size(&self, of_key: impl Fn(usize) -> BumpPoint, scratch: &mut Scratch) -> (f64, f64) {
+    /// The shares of the bytes and of the traces that are kept: cheaper than the whole score. `length` is a place in
+    /// [`Design::lengths_ns`].
+    pub fn kept<'c>(&self, length: usize, of_key: impl Fn(usize) -> KeyLaw<'c>) -> (f64, f64) {
         let mut size = [0.0; 4];
-        for key in 0..self.keys() {
-            let point = of_key(key);
-            let table = &self.tables[point.window].keys[key];
-            scratch.law.set(point, &table.inverse_squares);
-            scratch.law.add_size(table, &mut size);
+        let table = &self.tables[length];
+        for key in 0..table.len() {
+            Chances::new(of_key(key)).add_size(table.key(key), &mut size);
         }
-        (if self.size[2] > 0.0 { size[2] / self.size[2] } else { 0.0 }, size[0])
+        let share = |kept: f64, all: f64| if all > 0.0 { kept / all } else { 0.0 };
+        (share(size[2], self.size[2]), share(size[0], self.size[0]))
     }
 
-    /// The score of bump, with parameters that may differ from key to key.
-    pub fn bump(&self, of_key: impl Fn(usize) -> BumpPoint, scratch: &mut Scratch) -> Expected {
-        scratch.clear();
-        for key in 0..self.keys() {
-            let point = of_key(key);
-            let table = &self.tables[point.window].keys[key];
-            scratch.law.set(point, &table.inverse_squares);
-            scratch.add(table);
+    /// The score of a sampler that keeps each key's traces by a law of its own.
+    pub fn expected<'c>(
+        &self,
+        length: usize,
+        of_key: impl Fn(usize) -> KeyLaw<'c>,
+        scratch: &mut Scratch,
+    ) -> Expected {
+        scratch.clear(self);
+        let table = &self.tables[length];
+        for key in 0..table.len() {
+            scratch.add(table.key(key), &Chances::new(of_key(key)), self.stratified);
         }
         self.score(scratch)
     }
@@ -282,7 +269,7 @@ impl Expectation {
             distances(function.duration_ms, sums, pivots, kept, &mut scratch.components);
             scratch.families[function.family].add_rising_together(&Spread::of(&mut scratch.components));
             let (mut expected, mut missing) = (sums.expected[0], sums.missing());
-            let mut variance = sums.estimate_variance;
+            let mut variance = sums.estimate_variance.max(0.0);
             for (calls, &p) in pivots.iter().zip(kept).filter(|(calls, _)| calls.count > 0) {
                 let count = f64::from(calls.count);
                 expected += p * count;
@@ -296,6 +283,7 @@ impl Expectation {
             }
             count_error += variance.sqrt() / function.count;
         }
+        let square: f64 = scratch.families.iter().map(|family| family.moments().mean).sum();
         let ss_ms = root_of_sum(&mut scratch.families, &mut scratch.components);
         let [traces, spans, bytes, otlp_bytes] = scratch.size;
         let functions_all = self.functions.iter().filter(|function| function.count > 0.0).count() as f64;
@@ -311,6 +299,7 @@ impl Expectation {
             call_trees: scratch.trees.iter().map(|log_missing| -log_missing.exp_m1()).sum(),
             call_trees_all: self.call_trees as f64,
             ss_ms,
+            ss_sd_ms: (square - ss_ms * ss_ms).max(0.0).sqrt(),
             entropy_bits,
             dist_over_entropy: if ss_ms == 0.0 { 0.0 } else { ss_ms / entropy_bits },
             latency: divergences.is_some().then(|| latency / functions_all.max(1.0)),
@@ -349,27 +338,20 @@ impl Expectation {
 /// The mean of the root of the sum of all families, which are independent of each other. Those that spread most are
 /// added level by level, the others by mean and variance.
 fn root_of_sum(families: &mut [Spread], memory: &mut Vec<(f64, Moments)>) -> f64 {
-    families.sort_by(|a, b| b.moments().variance.total_cmp(&a.moments().variance));
-    let (widest, others) = families.split_at(families.len().min(FAMILIES_BY_LEVEL));
+    let by_level = families.len().min(FAMILIES_BY_LEVEL);
+    if by_level < families.len() {
+        let wider = |a: &Spread, b: &Spread| b.moments().variance.total_cmp(&a.moments().variance);
+        families.select_nth_unstable_by(by_level, wider);
+    }
+    let (widest, others) = families.split_at_mut(by_level);
+    widest.sort_by(|a, b| b.moments().variance.total_cmp(&a.moments().variance));
     let mut rest = Moments::default();
-    for moments in others.iter().map(Spread::moments) {
+    for moments in others.iter().map(|family| family.moments()) {
         rest.mean += moments.mean;
         rest.variance += moments.variance;
     }
     let sum = widest.iter().copied().reduce(|sum, family| sum.plus_independent(&family, memory));
     sum.unwrap_or(Spread::ZERO).mean_of_root(rest)
-}
-
-/// Window lengths on a geometric scale, in whole milliseconds.
-fn window_lengths(recording_ns: u64) -> Vec<NonZeroU64> {
-    let longest = recording_ns.clamp(WINDOW_MIN_NS, WINDOW_MAX_NS);
-    let length = |step: u32| {
-        let ns = WINDOW_MIN_NS as f64 * (f64::from(step) / f64::from(WINDOWS_PER_DOUBLING)).exp2();
-        // Three digits, which are whole milliseconds from 0.1 s on.
-        let digit = 10f64.powf(ns.log10().floor() - 2.0);
-        ((ns / digit).round() * digit).round() as u64
-    };
-    (0..).map(length).take_while(|&ns| ns <= longest).filter_map(NonZeroU64::new).collect()
 }
 
 fn functions(workload: &Workload) -> Vec<Function> {
@@ -417,163 +399,60 @@ impl Entropy {
     }
 }
 
-/// What a bin's traces are kept by, for one key and one point.
-#[derive(Clone, Copy, Debug)]
-struct Chance {
-    /// p
-    probability: f64,
-    /// p (1 - p)
-    variance: f64,
-    /// ln(1 - p); 0 where p is 1, which is counted apart.
-    log_missing: f64,
-    /// (1 - p) / p
-    odds_against: f64,
-}
-
-/// The chances of each bin, up to the first at the minimum; all later ones are alike.
-#[derive(Clone, Debug, Default)]
-struct Law {
-    chances: Vec<Chance>,
-}
-
-impl Chance {
-    const CERTAIN: Self = Self { probability: 1.0, variance: 0.0, log_missing: 0.0, odds_against: 0.0 };
-    const NONE: Self = Self { probability: 0.0, variance: 0.0, log_missing: 0.0, odds_against: 0.0 };
-
-    /// Kept with probability 1 - e^(-exponent).
-    fn new(exponent: f64) -> Self {
-        let missing = (-exponent).exp();
-        let probability = -(-exponent).exp_m1();
-        Self {
-            probability,
-            variance: probability * missing,
-            log_missing: -exponent,
-            odds_against: missing / probability.max(PROBABILITY_MIN),
-        }
-    }
-}
-
 impl Scratch {
-    fn clear(&mut self) {
+    fn clear(&mut self, of: &Expectation) {
+        fn zero<T: Clone>(values: &mut Vec<T>, len: usize, value: T) {
+            values.clear();
+            values.resize(len, value);
+        }
         self.size = [0.0; 4];
-        self.functions.fill(Sums::default());
-        self.pivots.fill(0.0);
-        self.trees.fill(0.0);
-        self.latencies.fill(0.0);
+        zero(&mut self.functions, of.functions.len(), Sums::default());
+        zero(&mut self.pivots, of.pivots.len(), 0.0);
+        zero(&mut self.trees, of.call_trees, 0.0);
+        zero(&mut self.families, of.families, Spread::ZERO);
+        zero(&mut self.latencies, of.latency_cells.len(), 0.0);
     }
 
-    /// Adds what a key's traces bring, by the law that was set.
-    fn add(&mut self, table: &KeyTable) {
-        self.law.add_size(table, &mut self.size);
-        self.law.add_functions(table, &mut self.functions);
-        self.law.add_trees(table, &mut self.trees);
-        self.law.add_latencies(table, &mut self.latencies);
-        for &(place, bin) in &table.pivots {
-            self.pivots[place as usize] = self.law.probability(bin);
+    /// Adds what a key's traces bring.
+    fn add(&mut self, key: KeyTable<'_>, chances: &Chances<'_>, stratified: bool) {
+        chances.add_size(key, &mut self.size);
+        // In a sample of fixed size, the variance that is not there: see the module's documentation.
+        let fixed = if stratified { chances.variance(key) } else { 0.0 };
+        chances.add_functions(key, fixed, &mut self.functions);
+        chances.add_trees(key, &mut self.trees);
+        chances.add_latencies(key, &mut self.latencies);
+        for &(place, bin) in key.pivots() {
+            self.pivots[place as usize] = chances.chance(bin).0.probability;
         }
     }
 }
 
-impl Law {
-    /// The same probability, whatever the count.
-    fn set_alike(&mut self, probability: f64) {
-        self.chances.clear();
-        let floor = -(-probability.min(1.0 - f64::EPSILON)).ln_1p();
-        self.chances.push(Chance::new(floor));
-    }
-
-    fn set(&mut self, point: BumpPoint, inverse_squares: &[f64]) {
-        self.chances.clear();
-        let square = point.lambda * point.lambda;
-        // A minimum of 1 is as good as certain, and its logarithm must stay finite.
-        let floor = -(-point.minimum.min(1.0 - f64::EPSILON)).ln_1p();
-        for &inverse_square in inverse_squares {
-            if inverse_square.is_infinite() {
-                self.chances.push(Chance::CERTAIN);
-                continue;
-            }
-            let exponent = square * inverse_square;
-            self.chances.push(Chance::new(exponent.max(floor)));
-            if exponent <= floor {
-                break;
-            }
-        }
-    }
-
-    /// The chance of a bin, and whether all later ones are the same.
-    fn chance(&self, bin: u32) -> (Chance, bool) {
-        let last = self.chances.len() - 1;
-        (self.chances[last.min(bin as usize)], bin as usize >= last)
-    }
-
-    fn probability(&self, bin: u32) -> f64 {
-        self.chance(bin).0.probability
-    }
-
-    fn add_size(&self, table: &KeyTable, size: &mut Size) {
-        let mut before = 0.0;
-        for (chance, sums) in self.chances.iter().zip(&table.sizes) {
-            let step = chance.probability - before;
-            before = chance.probability;
-            size.iter_mut().zip(sums).for_each(|(total, sum)| *total += step * sum);
-        }
-    }
-
-    fn add_functions(&self, table: &KeyTable, functions: &mut [Sums]) {
-        for (function, cells) in table.by_function() {
-            let total = &mut functions[function];
-            let mut before = Chance::NONE;
-            for cell in cells {
-                let (chance, last) = self.chance(cell.bin);
-                let (p, v) = (chance.probability - before.probability, chance.variance - before.variance);
-                let [traces, c, d, q, products @ ..] = &cell.moments;
-                for (sum, value) in total.expected.iter_mut().zip([c, d, q]) {
-                    *sum += p * value;
-                }
-                for (sum, value) in total.covariances.iter_mut().zip(products) {
-                    *sum += v * value;
-                }
-                total.estimate_variance += (chance.odds_against - before.odds_against) * products[0];
-                total.log_missing += (chance.log_missing - before.log_missing) * traces;
-                total.certain += u32::from(chance.probability == 1.0);
-                before = chance;
-                if last {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn add_latencies(&self, table: &KeyTable, variances: &mut [f64]) {
-        for (cell, bins) in table.by_latency() {
-            let mut before = 0.0;
-            for bin in bins {
-                let (chance, last) = self.chance(bin.bin);
-                variances[cell] += (chance.odds_against - before) * bin.squares;
-                before = chance.odds_against;
-                if last {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn add_trees(&self, table: &KeyTable, trees: &mut [f64]) {
-        for (tree, cells) in table.by_tree() {
-            let total = &mut trees[tree];
-            let mut before = 0.0;
-            for cell in cells {
-                let (chance, last) = self.chance(cell.bin);
-                if chance.probability == 1.0 {
-                    *total = f64::NEG_INFINITY;
-                    break;
-                }
-                *total += (chance.log_missing - before) * cell.traces;
-                before = chance.log_missing;
-                if last {
-                    break;
-                }
-            }
+impl Expected {
+    /// The mean of several, field by field.
+    pub(crate) fn mean(all: &[Self]) -> Self {
+        let mean = |of: fn(&Self) -> f64| all.iter().map(of).sum::<f64>() / all.len().max(1) as f64;
+        let optional = |of: fn(&Self) -> Option<f64>| {
+            let values: Option<Vec<f64>> = all.iter().map(of).collect();
+            values
+                .filter(|values| !values.is_empty())
+                .map(|values| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        Self {
+            traces: mean(|one| one.traces),
+            spans: mean(|one| one.spans),
+            bytes: mean(|one| one.bytes),
+            otlp_bytes: mean(|one| one.otlp_bytes),
+            tfcr: mean(|one| one.tfcr),
+            functions: mean(|one| one.functions),
+            functions_all: mean(|one| one.functions_all),
+            call_trees: mean(|one| one.call_trees),
+            call_trees_all: mean(|one| one.call_trees_all),
+            ss_ms: mean(|one| one.ss_ms),
+            ss_sd_ms: mean(|one| one.ss_sd_ms),
+            entropy_bits: mean(|one| one.entropy_bits),
+            dist_over_entropy: mean(|one| one.dist_over_entropy),
+            latency: optional(|one| one.latency),
+            count_error: optional(|one| one.count_error),
         }
     }
 }

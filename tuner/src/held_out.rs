@@ -1,58 +1,116 @@
-//! How parameters do on traces that they were not tuned on.
-
-use std::num::NonZeroU64;
+//! Replays of parameters: on draws that no search saw, and on traces that they were not tuned on.
 
 use astracer_samplers::Config;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
-use crate::evaluate::Evaluator;
-use crate::expect::{Expectation, Expected};
-use crate::score::Score;
-use crate::statistics::MeanSd;
+use crate::counts::{Estimates, estimates, root_mean_square};
+use crate::draw::{Draw, STRATIFIED};
+use crate::expect::{Design, Expectation, Expected, Scratch};
+use crate::latency::LatencyTally;
+use crate::score::{Reference, Score, Tally};
+use crate::statistics::Distribution;
+use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Worse than what tuning there reaches by more than this: fitted to what happened once.
+/// Worse than what tuning there reaches by more than this factor: fitted to what happened once.
 const OVER_FITTED: f64 = 1.3;
 
-/// Means over several replays.
+/// A sampler over several draws.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Replayed {
-    /// How many replays.
+    /// The number of replays, each on a draw of its own.
     pub replays: u64,
     /// dist/entropy.
-    pub dist_over_entropy: MeanSd,
+    pub dist_over_entropy: Distribution,
+    /// dist/entropy with SS from weighted means and deviations. `None` where decisions have no weights.
+    pub dist_over_entropy_weighted: Option<Distribution>,
     /// Share of the bytes.
-    pub tfcr: MeanSd,
+    pub tfcr: Distribution,
     /// Call trees found.
-    pub call_trees: MeanSd,
+    pub call_trees: Distribution,
     /// Traces kept.
-    pub traces: MeanSd,
+    pub traces: Distribution,
     /// The distance of latencies, by weights where there are any.
-    pub latency: MeanSd,
+    pub latency: Distribution,
+    /// Errors of counts that are estimated by weights. `None` where decisions have no weights.
+    pub counts: Option<CountErrors>,
+}
+
+/// Relative errors of estimated counts: the root of the mean square over the replays, mean over functions or roots.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CountErrors {
+    /// Of the functions' numbers of calls.
+    pub functions: f64,
+    /// The same with each root's weights made to add up to the number of its traces, which the record table knows.
+    pub functions_calibrated: f64,
+    /// Of the roots' numbers of traces.
+    pub roots: f64,
+}
+
+impl CountErrors {
+    pub(crate) fn of(runs: &[&Estimates]) -> Self {
+        let error = |of: fn(&Estimates) -> &[f64]| root_mean_square(runs.iter().map(|run| of(run)));
+        Self {
+            functions: error(|run| &run.functions),
+            functions_calibrated: error(|run| &run.calibrated),
+            roots: error(|run| &run.roots),
+        }
+    }
+}
+
+/// One replay.
+struct Run {
+    score: Score,
+    latency: f64,
+    /// `None` where a decision had no weight.
+    estimates: Option<Estimates>,
 }
 
 impl Replayed {
-    /// Replays a sampler with seeds 1 to `replays`, on all cores; `done` is called after each.
-    pub fn new(workload: &Workload, config: &Config, replays: u64, done: &(dyn Fn() + Sync)) -> Self {
-        let evaluator = Evaluator::new(workload);
-        let config = Candidate::from(config.clone());
-        let score = |seed: u64| {
-            let score = evaluator.score_and_latency(&config, seed);
+    /// Replays a sampler on each of some draws, on all cores; `done` is called after each. Draws that were not finished
+    /// when it was asked to stop are left out; `None` if there is not a single one.
+    pub fn new(
+        workload: &Workload,
+        sampler: &Candidate,
+        draws: &[Draw],
+        stop: Stop<'_>,
+        done: &(dyn Fn() + Sync),
+    ) -> Option<Self> {
+        let reference = Reference::new(workload);
+        let run = |draw: &Draw| {
+            let mut tally = Tally::new(workload, &reference);
+            let mut histograms = LatencyTally::new(workload);
+            let (mut kept, mut weighted) = (Vec::new(), true);
+            let finished = sampler.replay(workload, draw, stop, |arrival, weight| {
+                tally.keep(arrival);
+                histograms.keep(arrival, weight.unwrap_or(1.0));
+                weighted &= weight.is_some();
+                kept.push((arrival, weight.unwrap_or(1.0)));
+            });
+            let estimates = (finished && weighted).then(|| estimates(workload, &reference, &kept));
             done();
-            score
+            finished.then(|| Run { score: tally.score(), latency: histograms.distance(), estimates })
         };
-        let scores: Vec<(Score, f64)> = (1..=replays).into_par_iter().map(score).collect();
-        let mean_sd = |of: fn(&Score) -> f64| MeanSd::of(scores.iter().map(|(score, _)| of(score)));
-        Self {
-            replays,
-            dist_over_entropy: mean_sd(|score| score.dist_over_entropy),
-            tfcr: mean_sd(|score| score.tfcr),
-            call_trees: mean_sd(|score| score.call_trees as f64),
-            traces: mean_sd(|score| score.traces as f64),
-            latency: MeanSd::of(scores.iter().map(|&(_, latency)| latency)),
-        }
+        let runs: Vec<Run> = draws.par_iter().filter_map(run).collect();
+        let of = |number: fn(&Run) -> f64| Distribution::of(runs.iter().map(number).collect());
+        let estimates: Option<Vec<&Estimates>> = runs.iter().map(|run| run.estimates.as_ref()).collect();
+        (!runs.is_empty()).then(|| Self {
+            replays: runs.len() as u64,
+            dist_over_entropy: of(|run| run.score.dist_over_entropy),
+            dist_over_entropy_weighted: estimates.as_ref().map(|_| {
+                of(|run| {
+                    let ss_ms = run.estimates.as_ref().map_or(0.0, |estimates| estimates.ss_ms);
+                    if ss_ms == 0.0 { 0.0 } else { ss_ms / run.score.entropy_bits }
+                })
+            }),
+            tfcr: of(|run| run.score.tfcr),
+            call_trees: of(|run| run.score.call_trees as f64),
+            traces: of(|run| run.score.traces as f64),
+            latency: of(|run| run.latency),
+            counts: estimates.map(|all| CountErrors::of(&all)),
+        })
     }
 }
 
@@ -63,34 +121,37 @@ pub struct HeldOut {
     pub name: String,
     /// Its traces.
     pub traces: u64,
-    /// What the parameters keep of it.
+    /// The part of it that the parameters keep.
     pub replayed: Replayed,
     /// An equal share of it, of the same size, in expectation.
     pub baseline: Expected,
-    /// What parameters that were tuned on it keep of it.
+    /// The part that parameters tuned on it keep.
     pub tuned_there: Option<Replayed>,
 }
 
 impl HeldOut {
-    /// Replays parameters on another workload, and those tuned there for comparison.
+    /// Replays parameters on another workload, and those tuned there for comparison. `None` if asked to stop.
     pub fn new(
         name: &str,
         workload: &Workload,
         config: &Config,
         tuned_there: Option<&Config>,
-        replays: u64,
-    ) -> Self {
-        let replayed = Replayed::new(workload, config, replays, &|| ());
-        Self {
+        draws: &[Draw],
+        stop: Stop<'_>,
+    ) -> Option<Self> {
+        let replay =
+            |config: &Config| Replayed::new(workload, &Candidate::from(config.clone()), draws, stop, &|| ());
+        let replayed = replay(config)?;
+        Some(Self {
             name: name.to_owned(),
             traces: workload.arrivals().len() as u64,
+            baseline: equal_share(workload, replayed.tfcr.mean, stop)?,
             replayed,
-            baseline: equal_share(workload, replayed.tfcr.mean),
-            tuned_there: tuned_there.map(|config| Replayed::new(workload, config, replays, &|| ())),
-        }
+            tuned_there: tuned_there.and_then(replay),
+        })
     }
 
-    /// What a person should know about it.
+    /// Warnings for people.
     pub fn warnings(&self, size_max: f64) -> Vec<String> {
         let mut warnings = Vec::new();
         let here = self.replayed.dist_over_entropy.mean;
@@ -122,8 +183,55 @@ impl HeldOut {
     }
 }
 
-/// The score of keeping each trace with the same probability, in expectation.
-pub(crate) fn equal_share(workload: &Workload, share: f64) -> Expected {
-    let expectation = Expectation::with_windows(workload, &[NonZeroU64::MAX], true);
-    expectation.ratio(share, &mut expectation.scratch())
+/// The score of keeping each trace with the same probability, in expectation. `None` if asked to stop.
+pub(crate) fn equal_share(workload: &Workload, share: f64, stop: Stop<'_>) -> Option<Expected> {
+    let expectation = Expectation::new(workload, &Design::uncounted(true, STRATIFIED), stop)?;
+    Some(expectation.ratio(share, &mut Scratch::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replayed(mean: f64, size: f64) -> Replayed {
+        let of = |mean: f64| Distribution::of(vec![mean]);
+        Replayed {
+            replays: 1,
+            dist_over_entropy: of(mean),
+            dist_over_entropy_weighted: None,
+            tfcr: of(size),
+            call_trees: of(1.0),
+            traces: of(1.0),
+            latency: of(0.0),
+            counts: None,
+        }
+    }
+
+    /// Each warning has its own cause, and is given from just above its bound on.
+    #[test]
+    fn each_warning_has_its_cause() {
+        let warnings = |here: f64, there: f64, equal: f64, size: f64| {
+            let held_out = HeldOut {
+                name: "tuesday".to_owned(),
+                traces: 1,
+                replayed: replayed(here, size),
+                baseline: Expected { dist_over_entropy: equal, ..Expected::default() },
+                tuned_there: Some(replayed(there, size)),
+            };
+            held_out.warnings(0.1)
+        };
+        assert_eq!(warnings(12.9, 10.0, 20.0, 0.1), Vec::<String>::new());
+        for (found, says) in [
+            (
+                warnings(13.1, 10.0, 20.0, 0.1),
+                "over-fitted: on tuesday dist/entropy is 13.100, and tuning there",
+            ),
+            (warnings(20.1, 20.0, 20.0, 0.1), "an equal share of the same size has 20.000"),
+            (warnings(12.0, 10.0, 20.0, 0.101), "10.10 % of the bytes are kept"),
+        ] {
+            assert!(found.len() == 1 && found[0].contains(says), "{found:?}");
+        }
+        // Nothing is worse than nothing.
+        assert_eq!(warnings(0.0, 0.0, 0.0, 0.1), Vec::<String>::new());
+    }
 }

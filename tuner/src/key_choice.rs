@@ -6,16 +6,18 @@ use std::sync::atomic::AtomicBool;
 use serde::Serialize;
 
 use crate::key::Grouping;
-use crate::tune::{Options, Progress, Tuning, tune, windows_for_a_look};
+use crate::tune::{Options, Progress, Tuning, search};
 use crate::workload::Workload;
 
 /// A more complicated key must be better by this share to be advised.
 const GAIN_MIN: f64 = 0.1;
-/// What a first look at each key takes.
+/// The search for each key.
 const STARTS: u32 = 2;
-const ITERATIONS: u64 = 500;
+const ITERATIONS: u64 = 120;
+/// Each key may take this share of the time allowed.
+const TIME_SHARE: f64 = 0.1;
 
-/// What each key reaches, and which one to use.
+/// The figures that each key reaches, and which key to use.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyChoice {
     /// In the order given.
@@ -26,7 +28,7 @@ pub struct KeyChoice {
     pub because: String,
 }
 
-/// What one key reaches.
+/// The figures of one key.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyRow {
     /// The rule.
@@ -59,14 +61,14 @@ pub fn choose_key<'w>(
     stop: &AtomicBool,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> KeyChoice {
-    let quick = |workload: &Workload| Options {
-        windows: windows_for_a_look(options, workload),
+    let quick = Options {
         starts: STARTS,
         iterations: ITERATIONS,
+        time_max: options.time_max.map(|time| time.mul_f64(TIME_SHARE)),
         ..options.search_only()
     };
     let look = |(rule, workload): (Grouping, Cow<'w, Workload>)| {
-        KeyRow::new(&rule, &workload, &tune(&workload, &quick(&workload), stop, progress))
+        KeyRow::new(&rule, &workload, &search(&workload, &quick, stop, progress))
     };
     let keys: Vec<KeyRow> = candidates.into_iter().map(look).collect();
     let advised = advise(&keys);
@@ -123,7 +125,8 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
             advised.key, advised.call_trees, advised.baseline_call_trees
         );
     }
-    if advised.dist_over_entropy >= advised.baseline {
+    // Both are 0 where a recording has nothing to tell apart.
+    if advised.dist_over_entropy > advised.baseline {
         text += &format!(
             ". With the key {} the sampler is worse than an equal share: it cannot tell",
             advised.key
@@ -172,6 +175,8 @@ mod tests {
         check(&[name(), row("name+a", false, 1.0)], Some(0), "equal share of everything 20");
         check(&[name(), row("tree", true, 1.0)], Some(0), "call tree");
         check(&[row("name", true, 30.0), row("tree", true, 29.0)], Some(0), "worse than an equal share");
+        let alike = because(&[KeyRow { baseline: 0.0, ..row("name", true, 0.0) }], Some(0));
+        assert!(!alike.contains("worse than an equal share"), "{alike}");
         check(&[name(), row("tree", false, 1.0)], Some(0), "tree cannot meet the limits");
         check(&[name()], Some(0), "All traces have one key");
         let misses = KeyRow { call_trees: 7.0, ..name() };

@@ -10,12 +10,16 @@
 //! prints nothing; a replay runs in recorded time, not on a clock.
 
 mod anneal;
-mod bucket;
+mod blocks;
+mod bootstrap;
 pub mod candidate;
+mod counts;
 pub mod curves;
+pub mod draw;
 pub mod equal_size;
 pub mod evaluate;
 pub mod expect;
+mod family;
 pub mod held_out;
 pub mod inspect;
 pub mod key;
@@ -24,7 +28,7 @@ pub mod latency;
 pub mod limits;
 pub mod names;
 pub mod objective;
-mod per_root;
+mod per_key;
 mod problem;
 mod random;
 pub mod replay;
@@ -32,6 +36,7 @@ pub mod report;
 pub mod score;
 mod space;
 pub mod statistics;
+pub mod stop;
 mod sweep;
 #[cfg(test)]
 mod testing;
@@ -40,6 +45,7 @@ pub mod tune;
 pub mod workload;
 
 pub use candidate::Candidate;
+pub use draw::Draw;
 pub use evaluate::{Evaluation, Evaluator};
 pub use inspect::Inspection;
 pub use key::Grouping;
@@ -48,5 +54,6 @@ pub use objective::Objective;
 pub use problem::FrontPoint;
 pub use score::Score;
 pub use space::{Parameters, Tunable};
+pub use stop::Stop;
 pub use tune::{Tuning, tune};
 pub use workload::Workload;

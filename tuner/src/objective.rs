@@ -1,9 +1,10 @@
-//! What tuning makes small.
+//! The objective that tuning minimises.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::expect::Expected;
+use crate::statistics::normal_quantile;
 
 /// One number that says how bad a kept part is; 0 is perfect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,35 @@ impl Objective {
     }
 }
 
+/// An objective over several draws, next to an equal share.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) objective: Objective,
+    /// The quantile of single runs to minimise; the mean if unset.
+    pub(crate) risk: Option<f64>,
+    /// An equal share of everything, as large as the limits allow.
+    pub(crate) baseline: Expected,
+}
+
+impl Target {
+    /// The objective's mean over the draws, or the quantile of single runs.
+    ///
+    /// A draw's score is a mean over randomness already, with a deviation of SS; together with the spread of the draws
+    /// that is the variance of single runs, whose quantile is taken as that of a lognormal distribution.
+    pub(crate) fn value(&self, scores: &[Expected]) -> f64 {
+        let draws = scores.len().max(1) as f64;
+        let values = || scores.iter().map(|score| self.objective.of(score, &self.baseline));
+        let mean = values().sum::<f64>() / draws;
+        let Some(risk) = self.risk.filter(|_| mean > 0.0 && mean.is_finite()) else { return mean };
+        let between = values().map(|value| (value - mean).powi(2)).sum::<f64>() / draws;
+        let relative = |score: &Expected| if score.ss_ms > 0.0 { score.ss_sd_ms / score.ss_ms } else { 0.0 };
+        let within =
+            values().zip(scores).map(|(value, score)| (value * relative(score)).powi(2)).sum::<f64>() / draws;
+        let variance = ((between + within) / (mean * mean)).ln_1p();
+        mean * (normal_quantile(risk) * variance.sqrt() - variance / 2.0).exp()
+    }
+}
+
 impl Default for Objective {
     fn default() -> Self {
         Self::paper()
@@ -103,7 +133,7 @@ impl fmt::Display for Objective {
     }
 }
 
-/// A text that is no objective.
+/// A text that does not name an objective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidObjective(String);
 
@@ -112,7 +142,7 @@ impl fmt::Display for InvalidObjective {
         let names: Vec<_> = Measure::ALL.iter().map(|(name, _)| *name).collect();
         write!(
             f,
-            "'{}' is no objective: use {}, or a sum such as 1*dist/entropy+0.5*call-trees",
+            "'{}' is not an objective: use {}, or a sum such as 1*dist/entropy+0.5*call-trees",
             self.0,
             names.join(", ")
         )
@@ -151,6 +181,23 @@ mod tests {
             let error = text.parse::<Objective>().expect_err(text).to_string();
             assert!(error.contains("dist/entropy"), "{error}");
         }
+    }
+
+    /// By hand: values 8 and 12, each with a relative deviation of 0.3, have mean 10 and variance 4 + 9.36.
+    #[test]
+    fn a_risk_is_a_quantile_of_single_runs() {
+        let score = |value: f64| Expected {
+            dist_over_entropy: value,
+            ss_ms: value * 5.0,
+            ss_sd_ms: value * 1.5,
+            ..Expected::default()
+        };
+        let scores = [score(8.0), score(12.0)];
+        let target = |risk| Target { objective: Objective::paper(), risk, baseline: Expected::default() };
+        assert_eq!(target(None).value(&scores), 10.0);
+        let sigma = (1.0f64 + 0.1336).ln().sqrt();
+        let expected = 10.0 * (1.28155 * sigma - sigma * sigma / 2.0).exp();
+        assert!((target(Some(0.9)).value(&scores) / expected - 1.0).abs() < 1e-3);
     }
 
     #[test]

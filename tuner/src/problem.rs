@@ -1,46 +1,64 @@
-//! One tuning problem: a workload, a sampler's space, limits and an objective; and what was seen while searching it.
+//! One tuning problem: a sampler's parameters, limits and an objective; and what was seen while searching it.
 
-use astracer_samplers::TokenBucket;
 use serde::Serialize;
 
-use crate::bucket::BucketReplay;
-use crate::expect::{BumpPoint, Expectation, Expected, Scratch};
-use crate::held_out::equal_share;
+use crate::expect::Expected;
+use crate::family::Family;
 use crate::limits::{Kept, Limits};
-use crate::objective::Objective;
+use crate::objective::Target;
 use crate::random::Random;
-use crate::space::{Parameters, Point, Space};
+use crate::space::{self, Parameters, Point};
 use crate::workload::Workload;
 
-/// How often a random start is drawn before it is pulled into the limits.
+/// Random points tried before they are pulled into the limits.
 const DRAWS: u32 = 50;
 /// Halvings of the way between a point that keeps too much and one that keeps too little.
 const HALVINGS: u32 = 40;
 /// A front longer than this is thinned out.
 const FRONT_MAX: usize = 256;
 
-/// What is searched.
+/// A search: which parameters, within which limits, for which objective.
 #[derive(Debug)]
-pub(crate) struct Problem<'w> {
-    pub(crate) space: Space,
+pub(crate) struct Problem<'t, F> {
+    pub(crate) family: F,
     pub(crate) limits: Limits,
-    objective: Objective,
-    model: Model<'w>,
-    seconds: f64,
-    /// An equal share of everything, as large as the limits allow: what the objective is compared with.
-    baseline: Expected,
+    pub(crate) scale: Scale,
+    pub(crate) target: &'t Target,
 }
 
-#[derive(Debug)]
-enum Model<'w> {
-    Bump(Box<Expectation>),
-    Bucket(BucketReplay<'w>),
+/// A workload's size, to make rates of shares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    traces: f64,
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Scale {
+    /// A workload is at least a second long.
+    pub(crate) fn new(workload: &Workload) -> Self {
+        Self {
+            traces: workload.arrivals().len() as f64,
+            bytes: workload.arrivals().iter().map(|arrival| arrival.bytes as f64).sum(),
+            seconds: workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0),
+        }
+    }
+
+    /// From shares of bytes and traces to rates.
+    pub(crate) fn kept(&self, (bytes, traces): (f64, f64)) -> Kept {
+        Kept {
+            size: bytes,
+            traces_per_second: traces * self.traces / self.seconds,
+            bytes_per_second: bytes * self.bytes / self.seconds,
+        }
+    }
 }
 
 /// A point with its score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Evaluated<P = Point> {
     pub(crate) point: P,
+    /// Mean over the draws.
     pub(crate) expected: Expected,
     /// The objective's value.
     pub(crate) value: f64,
@@ -57,105 +75,22 @@ pub struct FrontPoint {
     pub dist_over_entropy: f64,
     /// Call trees found.
     pub call_trees: f64,
-    /// What was made small.
+    /// The objective's value.
     pub objective: f64,
 }
 
-impl<'w> Problem<'w> {
-    pub(crate) fn bump(
-        workload: &'w Workload,
-        expectation: Expectation,
-        limits: Limits,
-        objective: Objective,
-    ) -> Self {
-        let baseline = equal_share(workload, limits.size_max);
-        let space = Space::bump(workload, expectation.windows_ns(), limits.size_max);
-        let model = Model::Bump(Box::new(expectation));
-        Self { space, limits, objective, model, seconds: seconds(workload), baseline }
-    }
-
-    pub(crate) fn bucket(workload: &'w Workload, limits: Limits, objective: Objective) -> Self {
-        let baseline = equal_share(workload, limits.size_max);
-        let model = Model::Bucket(BucketReplay::new(workload));
-        Self {
-            space: Space::bucket(workload),
-            limits,
-            objective,
-            model,
-            seconds: seconds(workload),
-            baseline,
-        }
-    }
-
-    pub(crate) fn baseline(&self) -> &Expected {
-        &self.baseline
-    }
-
-    /// The objective's value for a score.
-    pub(crate) fn value(&self, expected: &Expected) -> f64 {
-        self.objective.of(expected, &self.baseline)
-    }
-
-    /// From a share of the bytes and numbers to rates.
-    pub(crate) fn kept_of(&self, size: f64, traces: f64, bytes: f64) -> Kept {
-        Kept { size, traces_per_second: traces / self.seconds, bytes_per_second: bytes / self.seconds }
-    }
-
-    /// What points keep, without their score: key `k` has the parameters of `points[slot(k)]`.
-    pub(crate) fn kept_by(
-        &self,
-        space: &Space,
-        points: &[Point],
-        slot: impl Fn(usize) -> usize,
-        scratch: &mut ProblemScratch,
-    ) -> Kept {
-        match &self.model {
-            Model::Bump(expectation) => {
-                let (bump, memory) = scratch.bump(space, points, expectation);
-                let (size, traces) = expectation.bump_size(|key| bump[slot(key)], memory);
-                self.kept_of(size, traces, size * expectation.bytes())
-            }
-            Model::Bucket(replay) => {
-                let buckets = scratch.buckets(space, points);
-                let size = replay.size(|key| &buckets[slot(key)]);
-                let share = size.bytes as f64 / replay.bytes().max(1) as f64;
-                self.kept_of(share, size.traces as f64, size.bytes as f64)
-            }
-        }
-    }
-
-    /// The score of points: key `k` has the parameters of `points[slot(k)]`.
-    pub(crate) fn expected_by(
-        &self,
-        space: &Space,
-        points: &[Point],
-        slot: impl Fn(usize) -> usize,
-        scratch: &mut ProblemScratch,
-    ) -> Expected {
-        match &self.model {
-            Model::Bump(expectation) => {
-                let (bump, memory) = scratch.bump(space, points, expectation);
-                expectation.bump(|key| bump[slot(key)], memory)
-            }
-            Model::Bucket(replay) => {
-                let buckets = scratch.buckets(space, points);
-                replay.expected(|key| &buckets[slot(key)], self.objective.needs_latencies())
-            }
-        }
-    }
-
-    /// What a point keeps, without its score.
-    pub(crate) fn kept(&self, point: &Point, scratch: &mut ProblemScratch) -> Kept {
-        self.kept_by(&self.space, std::slice::from_ref(point), |_| 0, scratch)
+impl<F: Family> Problem<'_, F> {
+    /// The size of what a point keeps, without its score.
+    pub(crate) fn kept(&self, point: &Point) -> Kept {
+        self.scale.kept(self.family.kept(point))
     }
 
     /// A random point within the limits; `None` if none was found.
-    pub(crate) fn feasible(&self, random: &mut Random, scratch: &mut ProblemScratch) -> Option<Point> {
-        let extremes = self.space.extremes();
+    pub(crate) fn feasible(&self, random: &mut Random) -> Option<Point> {
         let mut last_draws = Vec::new();
         for _ in 0..DRAWS {
-            let point = self.space.random(random);
-            let kept = self.kept(&point, scratch);
+            let point = space::anywhere(self.family.dimensions(), random);
+            let kept = self.kept(&point);
             if self.limits.hold(&kept) {
                 return Some(point);
             }
@@ -163,17 +98,16 @@ impl<'w> Problem<'w> {
         }
         // Pull them in: towards the least that their window can keep, or the most.
         for (point, too_much) in last_draws {
-            let window = if extremes.len() > 1 { self.space.window(&point) } else { 0 };
-            let (least, most) = extremes[window];
+            let (least, most) = self.family.extremes(&point);
             let target = if too_much { least } else { most };
             let (mut near, mut far) = (0.0, 1.0);
             for _ in 0..HALVINGS {
                 let middle = 0.5 * (near + far);
                 let mut candidate = point;
-                for (coordinate, target) in candidate.iter_mut().zip(target).take(2) {
+                for (coordinate, target) in candidate.iter_mut().zip(target) {
                     *coordinate += middle * (target - *coordinate);
                 }
-                let kept = self.kept(&candidate, scratch);
+                let kept = self.kept(&candidate);
                 if self.limits.hold(&kept) {
                     return Some(candidate);
                 }
@@ -184,11 +118,11 @@ impl<'w> Problem<'w> {
     }
 
     /// The point that violates the limits least, and why nothing satisfies them.
-    pub(crate) fn infeasible(&self, scratch: &mut ProblemScratch) -> (Evaluated, String) {
+    pub(crate) fn infeasible(&self, scratch: &mut F::Scratch) -> (Evaluated, String) {
         let mut nearest: Option<(f64, Point, Kept)> = None;
         let mut some_keep_little_enough = false;
-        for point in self.space.extremes().into_iter().flat_map(|(least, most)| [least, most]) {
-            let kept = self.kept(&point, scratch);
+        for point in self.family.corners() {
+            let kept = self.kept(&point);
             let violation = self.limits.excess(&kept).max(self.limits.shortfall(&kept));
             some_keep_little_enough |= self.limits.excess(&kept) == 0.0;
             if nearest.is_none_or(|(least, ..)| violation < least) {
@@ -196,31 +130,24 @@ impl<'w> Problem<'w> {
             }
         }
         let (_, point, kept) = nearest.unwrap_or_default();
-        let reason = match (some_keep_little_enough, &self.model) {
-            (false, Model::Bump(_)) => format!(
-                "bump keeps the first call of each key in each window, whatever its parameters: that alone is {}. \
-                 Allow longer windows or a larger size, or use keys that are fewer",
-                self.limits.exceeded(&kept)
-            ),
-            (false, Model::Bucket(_)) => format!(
-                "a token bucket keeps the first call of each key: that alone is {}. Allow a larger size, or use \
-                 keys that are fewer",
-                self.limits.exceeded(&kept)
-            ),
-            (true, _) => format!(
+        let reason = if some_keep_little_enough {
+            format!(
                 "between the least and the greatest size that is asked for ({:.3} % to {:.3} %) nothing was found; \
                  the nearest keeps {:.3} %",
                 self.limits.size_min * 1e2,
                 self.limits.size_max * 1e2,
                 kept.size * 1e2
-            ),
+            )
+        } else {
+            let (kept_always, remedy) = self.family.least();
+            format!("{kept_always}: that alone is {}. {remedy}", self.limits.exceeded(&kept))
         };
         (self.evaluate(&point, scratch), reason)
     }
 
     pub(crate) fn front_point(&self, evaluated: &Evaluated) -> FrontPoint {
         FrontPoint {
-            parameters: self.space.parameters(&evaluated.point),
+            parameters: self.family.parameters(&evaluated.point),
             size: evaluated.expected.tfcr,
             dist_over_entropy: evaluated.expected.dist_over_entropy,
             call_trees: evaluated.expected.call_trees,
@@ -229,18 +156,15 @@ impl<'w> Problem<'w> {
     }
 }
 
-/// Somewhere to walk: points with neighbours, some of them forbidden, each with a score.
+/// A search space: points with neighbours, some of them forbidden, each with a score.
 pub(crate) trait Landscape: Sync {
     /// A place.
     type Point: Clone;
     /// Working memory of one thread.
-    type Scratch;
-
-    /// Memory for the other functions.
-    fn scratch(&self) -> Self::Scratch;
+    type Scratch: Default;
 
     /// Whether a point is within the limits.
-    fn allows(&self, point: &Self::Point, scratch: &mut Self::Scratch) -> bool;
+    fn allows(&self, point: &Self::Point) -> bool;
 
     /// A random neighbour. `scale` is the typical length of a step, as a share of an axis.
     fn step(&self, from: &Self::Point, scale: f64, random: &mut Random) -> Self::Point;
@@ -250,66 +174,30 @@ pub(crate) trait Landscape: Sync {
 }
 
 /// The same parameters for every key.
-impl Landscape for Problem<'_> {
+impl<F: Family> Landscape for Problem<'_, F> {
     type Point = Point;
-    type Scratch = ProblemScratch;
+    type Scratch = F::Scratch;
 
-    fn scratch(&self) -> ProblemScratch {
-        ProblemScratch::default()
-    }
-
-    fn allows(&self, point: &Point, scratch: &mut ProblemScratch) -> bool {
-        self.limits.hold(&self.kept(point, scratch))
+    fn allows(&self, point: &Point) -> bool {
+        self.limits.hold(&self.kept(point))
     }
 
     fn step(&self, from: &Point, scale: f64, random: &mut Random) -> Point {
-        self.space.step(from, scale, random)
+        space::step(self.family.dimensions(), from, scale, random)
     }
 
-    fn evaluate(&self, point: &Point, scratch: &mut ProblemScratch) -> Evaluated {
-        let expected = self.expected_by(&self.space, std::slice::from_ref(point), |_| 0, scratch);
-        Evaluated { point: *point, expected, value: self.value(&expected) }
-    }
-}
-
-/// Working memory of one thread.
-#[derive(Debug, Default)]
-pub(crate) struct ProblemScratch {
-    /// Made when it is first needed.
-    memory: Option<Scratch>,
-    bump: Vec<BumpPoint>,
-    buckets: Vec<TokenBucket>,
-}
-
-impl ProblemScratch {
-    fn bump(
-        &mut self,
-        space: &Space,
-        points: &[Point],
-        expectation: &Expectation,
-    ) -> (&[BumpPoint], &mut Scratch) {
-        self.bump.clear();
-        self.bump.extend(points.iter().map(|point| space.bump_point(point)));
-        (&self.bump, self.memory.get_or_insert_with(|| expectation.scratch()))
-    }
-
-    fn buckets(&mut self, space: &Space, points: &[Point]) -> &[TokenBucket] {
-        self.buckets.clear();
-        self.buckets.extend(points.iter().map(|point| space.token_bucket(point)));
-        &self.buckets
+    fn evaluate(&self, point: &Point, scratch: &mut F::Scratch) -> Evaluated {
+        let mut scores = Vec::new();
+        self.family.expected(point, scratch, &mut scores);
+        Evaluated { point: *point, expected: Expected::mean(&scores), value: self.target.value(&scores) }
     }
 }
 
-/// How long a workload is, for rates: at least a second.
-fn seconds(workload: &Workload) -> f64 {
-    workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0)
-}
-
-/// What a search has seen.
+/// The points that a search has seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Archive<P = Point> {
     pub(crate) best: Option<Evaluated<P>>,
-    /// How many points were scored.
+    /// The number of points scored.
     pub(crate) evaluations: u64,
     /// At which evaluations the best became better, and how good it was then.
     pub(crate) convergence: Vec<(u64, f64)>,
@@ -356,7 +244,7 @@ impl<P: Clone> Archive<P> {
 /// Points of which none is both smaller and better than another; ascending in size.
 #[derive(Clone, Debug)]
 pub(crate) struct Front<P = Point> {
-    /// With what is to be small besides the size.
+    /// Each with the number that is to be small besides the size.
     points: Vec<(Evaluated<P>, f64)>,
 }
 
@@ -405,7 +293,7 @@ mod tests {
 
     fn point(size: f64, value: f64) -> Evaluated {
         let expected = Expected { tfcr: size, ..Expected::default() };
-        Evaluated { point: [0.0; 3], expected, value }
+        Evaluated { point: [0.0; 4], expected, value }
     }
 
     #[test]

@@ -29,6 +29,12 @@ impl Random {
         (self.uniform() * f64::from(end)) as u32
     }
 
+    /// The normal distribution with mean 0 and deviation 1 (Box and Muller's first number).
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()
+    }
+
     /// Cauchy's distribution, centred at 0 with scale 1: mostly small steps, now and then a long one.
     pub(crate) fn cauchy(&mut self) -> f64 {
         (std::f64::consts::PI * (self.uniform() - 0.5)).tan()

@@ -5,37 +5,97 @@ use astracer_samplers::{Nanos, Randomness, Request, Sampler, Threshold};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use crate::draw::Draw;
+use crate::random::Random;
+use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Decides each arrival in order and calls `keep` with the index of each one kept, and with how many traces it stands
-/// for, if the sampler tells.
+/// Decides each arrival in the order of a draw and calls `keep` with the index of each one kept, and with the number of
+/// traces that it represents, if the sampler states it. `period` is the window that the draw's phase is a share of.
+/// False if it was asked to stop before the end.
 ///
-/// The randomness of arrival `n` depends on the seed and on `n` alone, so that different samplers are compared on the
-/// same draws, and a seed gives the same traces anywhere.
-pub fn replay(workload: &Workload, sampler: &Sampler, seed: u64, mut keep: impl FnMut(usize, Option<f64>)) {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    for (index, arrival) in workload.arrivals().iter().enumerate() {
-        let randomness = Randomness::from_low_bits(rng.next_u64());
-        let request = Request::new(workload.key(arrival), randomness, Nanos::new(arrival.at_ns));
+/// The randomness depends on the draw alone, so that different samplers are compared on the same numbers, and a draw
+/// gives the same traces anywhere.
+pub fn replay(
+    workload: &Workload,
+    sampler: &Sampler,
+    period: Nanos,
+    draw: &Draw,
+    stop: Stop<'_>,
+    mut keep: impl FnMut(usize, Option<f64>),
+) -> bool {
+    let mut numbers = Numbers::new(workload, draw);
+    let ahead_ns = (period.get() as f64 * draw.phase) as u64;
+    for (place, (at_ns, index)) in draw.arrivals(workload).into_iter().enumerate() {
+        if stop.is_asked_at(place) {
+            return false;
+        }
+        let arrival = &workload.arrivals()[index as usize];
+        let now = Nanos::new(at_ns.saturating_add(ahead_ns));
+        let request = Request::new(workload.key(arrival), numbers.next(arrival.key), now);
         let decision = sampler.decide(&request);
         if decision.keep {
-            keep(index, decision.threshold.map(Threshold::adjusted_count));
+            keep(index as usize, decision.threshold.map(Threshold::adjusted_count));
         }
     }
+    true
 }
 
-/// The same for a baseline, on the same draws: a ratio keeps here what the same ratio of ours keeps there.
+/// The same for a baseline: its periods begin with the first arrival, as in the originals, and its numbers are
+/// independent of each other.
 pub(crate) fn replay_baseline(
     workload: &Workload,
     baseline: &mut dyn Baseline,
-    seed: u64,
+    draw: &Draw,
+    stop: Stop<'_>,
     mut keep: impl FnMut(usize),
-) {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    for (index, arrival) in workload.arrivals().iter().enumerate() {
-        let uniform = uniform(Randomness::from_low_bits(rng.next_u64()));
-        if baseline.keeps(Call { key: arrival.key, at_ns: arrival.at_ns, uniform }) {
-            keep(index);
+) -> bool {
+    let mut numbers = Numbers::independent(draw.seed);
+    for (place, (at_ns, index)) in draw.arrivals(workload).into_iter().enumerate() {
+        if stop.is_asked_at(place) {
+            return false;
+        }
+        let key = workload.arrivals()[index as usize].key;
+        if baseline.keeps(Call { key, at_ns, uniform: uniform(numbers.next(key)) }) {
+            keep(index as usize);
+        }
+    }
+    true
+}
+
+/// The randomness of one trace after the other.
+enum Numbers {
+    Independent(Xoshiro256PlusPlus),
+    /// By key: the next number.
+    Stratified(Vec<u64>),
+}
+
+/// 2^56 divided by the golden ratio, odd: multiples of it spread evenly over 56 bits.
+const GOLDEN: u64 = 0x9e_3779_b97f_4a7d;
+/// The stream of a draw's seed that keys begin from.
+const KEYS_STREAM: u64 = 2;
+
+impl Numbers {
+    fn new(workload: &Workload, draw: &Draw) -> Self {
+        if !draw.stratified {
+            return Self::independent(draw.seed);
+        }
+        let mut random = Random::new(draw.seed, KEYS_STREAM);
+        Self::Stratified((0..workload.keys().len()).map(|_| random.bits()).collect())
+    }
+
+    fn independent(seed: u64) -> Self {
+        Self::Independent(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    fn next(&mut self, key: u32) -> Randomness {
+        match self {
+            Self::Independent(rng) => Randomness::from_low_bits(rng.next_u64()),
+            Self::Stratified(next) => {
+                let next = &mut next[key as usize];
+                *next = next.wrapping_add(GOLDEN);
+                Randomness::from_low_bits(*next)
+            }
         }
     }
 }
@@ -52,6 +112,7 @@ mod tests {
     use astracer_samplers::Probability;
 
     use super::*;
+    use crate::testing::synthetic;
 
     #[test]
     fn draws_are_those_of_our_samplers() {
@@ -68,6 +129,24 @@ mod tests {
                     "{randomness:?} against {p}"
                 );
             }
+        }
+    }
+
+    /// Of n successive numbers of a key, a share of p is kept with an error below 3 / n for any p: the three-distance
+    /// theorem bounds the discrepancy of multiples of the golden ratio. Independent numbers miss by 1 / sqrt(n).
+    #[test]
+    fn stratified_numbers_are_spread_evenly_within_each_key() {
+        let workload = synthetic(10, 1);
+        for seed in 0..20 {
+            let draw = Draw { stratified: true, ..Draw::recorded(seed) };
+            let mut numbers = Numbers::new(&workload, &draw);
+            for p in [0.5, 0.1, 0.03] {
+                let kept = (0..1000).filter(|_| uniform(numbers.next(0)) < p).count() as f64;
+                assert!((kept - 1000.0 * p).abs() <= 3.0, "seed {seed}: {kept} of 1000 by {p}");
+            }
+            // Another key begins somewhere else.
+            let mut again = Numbers::new(&workload, &draw);
+            assert_ne!(again.next(0), again.next(1));
         }
     }
 }

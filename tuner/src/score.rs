@@ -83,6 +83,23 @@ impl Reference {
     }
 }
 
+impl Reference {
+    /// SS: the distance of the functions' moments (the mean's offset from the workload's and the deviation, ms). A
+    /// function without them, which the sample lacks, counts as (0, 0): with its whole mean and sd as distance.
+    pub(crate) fn distance(
+        &self,
+        workload: &Workload,
+        moments: impl Iterator<Item = Option<(f64, f64)>>,
+    ) -> f64 {
+        let whole = workload.functions().iter().zip(&self.functions);
+        let squares = whole.zip(moments).map(|((function, &(offset_all, sd_all)), kept)| match kept {
+            None => function.duration_ms.mean.powi(2) + sd_all.powi(2),
+            Some((offset, sd)) => (offset - offset_all).powi(2) + (sd - sd_all).powi(2),
+        });
+        squares.sum::<f64>().sqrt()
+    }
+}
+
 impl FunctionTally {
     fn add(&mut self, calls: &Calls) {
         self.count += u64::from(calls.count);
@@ -132,7 +149,8 @@ impl<'w> Tally<'w> {
     /// The measures of what was kept.
     pub fn score(&self) -> Score {
         let share = |kept: u64, all: u64| if all == 0 { 0.0 } else { kept as f64 / all as f64 };
-        let ss_ms = self.distance();
+        let moments = self.functions.iter().map(|kept| (kept.count > 0).then(|| kept.offset_and_sd()));
+        let ss_ms = self.reference.distance(self.workload, moments);
         let entropy_bits = self.entropy();
         Score {
             traces: self.traces,
@@ -149,20 +167,6 @@ impl<'w> Tally<'w> {
             entropy_bits,
             dist_over_entropy: if ss_ms == 0.0 { 0.0 } else { ss_ms / entropy_bits },
         }
-    }
-
-    /// SS: a function that the sample lacks counts as (0, 0), that is with its whole mean and sd as distance.
-    fn distance(&self) -> f64 {
-        let whole = self.workload.functions().iter().zip(&self.reference.functions);
-        let squares = whole.zip(&self.functions).map(|((function, &(offset_all, sd_all)), kept)| {
-            if kept.count == 0 {
-                function.duration_ms.mean.powi(2) + sd_all.powi(2)
-            } else {
-                let (offset, sd) = kept.offset_and_sd();
-                (offset - offset_all).powi(2) + (sd - sd_all).powi(2)
-            }
-        });
-        squares.sum::<f64>().sqrt()
     }
 
     /// IEn: Shannon's entropy of the functions' shares of the spans.

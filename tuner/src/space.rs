@@ -1,27 +1,22 @@
-//! The parameters that are searched, and their bounds.
+//! Points of a search, and the parameters that they stand for.
 //!
 //! A point has one coordinate from 0 to 1 for each parameter. Rates, counts and probabilities are spread evenly on a
 //! logarithmic scale: from 0.01 to 0.02 is as far as from 0.1 to 0.2.
 
-use std::num::NonZeroU64;
-
-use astracer_samplers::{Bump, Config, ConfigError, Nanos, Probability, TokenBucket};
+use astracer_samplers::{Bump, Config, ConfigError, Count, Nanos, Probability, TokenBucket};
 use serde::Serialize;
 
-use crate::expect::BumpPoint;
 use crate::random::Random;
-use crate::workload::Workload;
-
-/// A bucket fills within this time, seconds: half a year. Much longer ones the sampler refuses.
-const FILL_SECONDS_MAX: f64 = 1.5e7;
 
 /// Which sampler is tuned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Tunable {
-    /// Keep with a probability that falls with the number of calls in the window.
+    /// Keep with a probability that falls with a decaying count of calls.
     #[default]
     Bump,
+    /// The paper's: the count is that of the calls in a window.
+    Tumbling,
     /// Keep while there are tokens.
     Bucket,
 }
@@ -31,6 +26,7 @@ impl Tunable {
     pub fn name(self) -> &'static str {
         match self {
             Self::Bump => "bump",
+            Self::Tumbling => "bump-tumbling",
             Self::Bucket => "bucket",
         }
     }
@@ -40,7 +36,7 @@ impl Tunable {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Parameters {
-    /// Of bump.
+    /// Of bump with windows.
     Bump {
         /// The count up to which calls are mostly kept.
         lambda: f64,
@@ -56,25 +52,26 @@ pub enum Parameters {
         /// Tokens a second.
         rate: f64,
     },
+    /// Of bump with decaying counts.
+    Decaying {
+        /// The count up to which calls are mostly kept.
+        lambda: f64,
+        /// The least probability.
+        min: f64,
+        /// Seconds after which a call counts half.
+        half_life_s: f64,
+        /// How sharply the probability falls around lambda.
+        exponent: f64,
+    },
+    /// The same probability for all traces of a key.
+    Constant {
+        /// That probability.
+        probability: f64,
+    },
 }
 
-/// Bump with these parameters; those of another sampler make none.
-pub(crate) fn bump_of(parameters: &Parameters) -> Result<Bump, ConfigError> {
-    let (lambda, min, window_s) = match *parameters {
-        Parameters::Bump { lambda, min, window_s } => (lambda, min, window_s),
-        Parameters::Bucket { .. } => (f64::NAN, 0.0, 0.0),
-    };
-    let min = Probability::new(min).unwrap_or(Probability::ONE);
-    Bump::new(lambda, min, Nanos::new((window_s * 1e9).round() as u64))
-}
-
-/// The bucket with these parameters; those of another sampler make none.
-pub(crate) fn bucket_of(parameters: &Parameters) -> Result<TokenBucket, ConfigError> {
-    match *parameters {
-        Parameters::Bucket { capacity, rate } => TokenBucket::new(capacity, rate),
-        Parameters::Bump { .. } => TokenBucket::new(f64::NAN, f64::NAN),
-    }
-}
+/// A half-life longer than a service lives, 30 years: of a key's calls only the very first has no calls before it.
+const ENDLESS_S: f64 = 1e9;
 
 impl Parameters {
     /// The sampler with these parameters for every key.
@@ -84,14 +81,44 @@ impl Parameters {
     /// If the sampler does not allow them; those that a search returns are allowed.
     pub fn config(&self) -> Result<Config, ConfigError> {
         match self {
-            Self::Bump { .. } => bump_of(self).map(Config::from),
-            Self::Bucket { .. } => bucket_of(self).map(Config::from),
+            Self::Bucket { .. } => self.bucket().map(Config::from),
+            _ => self.bump().map(Config::from),
+        }
+    }
+
+    /// As bump: a constant is a least probability below a curve that only a key's first call is above. The parameters of
+    /// a bucket make none.
+    pub(crate) fn bump(&self) -> Result<Bump, ConfigError> {
+        let nanos = |seconds: f64| Nanos::new((seconds * 1e9).round() as u64);
+        let probability = |min: f64| Probability::new(min).unwrap_or(Probability::ONE);
+        let decaying = |lambda: f64, min: f64, half_life_s: f64| {
+            let count = Count::Decaying { half_life: nanos(half_life_s) };
+            Bump::new(lambda, probability(min), Bump::WINDOW_DEFAULT)?.with_count(count)
+        };
+        match *self {
+            Self::Bump { lambda, min, window_s } => Bump::new(lambda, probability(min), nanos(window_s)),
+            Self::Decaying { lambda, min, half_life_s, exponent } => {
+                decaying(lambda, min, half_life_s)?.with_exponent(exponent)
+            }
+            Self::Constant { probability } => decaying(0.0, probability, ENDLESS_S),
+            Self::Bucket { .. } => Bump::new(f64::NAN, Probability::ONE, Bump::WINDOW_DEFAULT),
+        }
+    }
+
+    /// As a token bucket; the parameters of another sampler make none.
+    pub(crate) fn bucket(&self) -> Result<TokenBucket, ConfigError> {
+        match *self {
+            Self::Bucket { capacity, rate } => TokenBucket::new(capacity, rate),
+            _ => TokenBucket::new(f64::NAN, f64::NAN),
         }
     }
 }
 
+/// The most parameters that a sampler has.
+pub(crate) const DIMENSIONS_MAX: usize = 4;
+
 /// A point of the search: as many coordinates as there are parameters, the rest are 0.
-pub(crate) type Point = [f64; 3];
+pub(crate) type Point = [f64; DIMENSIONS_MAX];
 
 /// From a least to a greatest value, on a logarithmic scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,7 +128,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    fn new(min: f64, max: f64) -> Self {
+    pub(crate) fn new(min: f64, max: f64) -> Self {
         Self { min, max: max.max(min) }
     }
 
@@ -110,168 +137,48 @@ impl Axis {
     }
 }
 
-fn round_to_4_digits(value: f64) -> f64 {
+pub(crate) fn round_to_4_digits(value: f64) -> f64 {
     // Through text, so that 0.1 stays 0.1.
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// The parameters of one sampler within bounds that the workload gives.
-#[derive(Clone, Debug)]
-pub(crate) enum Space {
-    Bump { lambda: Axis, min: Axis, windows_ns: Vec<NonZeroU64> },
-    Bucket { capacity: Axis, rate: Axis },
+/// A point anywhere.
+pub(crate) fn anywhere(dimensions: usize, random: &mut Random) -> Point {
+    let mut point = [0.0; DIMENSIONS_MAX];
+    point[..dimensions].fill_with(|| random.uniform());
+    point
 }
 
-impl Space {
-    /// Bump: lambda from where the second call of a window is kept once in 400 windows, to the most calls of any key;
-    /// the minimum from one kept trace in the whole recording to `size_max`, beyond which it alone would keep too much.
-    pub(crate) fn bump(workload: &Workload, windows_ns: &[NonZeroU64], size_max: f64) -> Self {
-        let traces = workload.arrivals().len().max(1) as f64;
-        Self::Bump {
-            lambda: Axis::new(0.05, most_calls(workload).max(1.0)),
-            min: Axis::new((1.0 / traces).min(size_max), size_max.min(1.0)),
-            windows_ns: windows_ns.to_vec(),
+/// A step away from a point along some of the axes: at least one, each other with an even chance. `scale` is a share
+/// of the axis.
+pub(crate) fn step(dimensions: usize, from: &Point, scale: f64, random: &mut Random) -> Point {
+    let always = random.below(dimensions as u32) as usize;
+    let mut point = *from;
+    for (axis, coordinate) in point[..dimensions].iter_mut().enumerate() {
+        if axis == always || random.uniform() < 0.5 {
+            *coordinate = reflect(*coordinate + scale * random.cauchy());
         }
     }
+    point
+}
 
-    /// Bucket: from a single token to the most calls of any key; from a tenth of a token in the whole recording to as
-    /// many tokens as there are calls, were they all in a tenth of it.
-    pub(crate) fn bucket(workload: &Workload) -> Self {
-        let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(0.1);
-        let calls = most_calls(workload).max(1.0);
-        let slowest = (0.1 / seconds).max(calls / FILL_SECONDS_MAX);
-        Self::Bucket { capacity: Axis::new(1.0, calls), rate: Axis::new(slowest, 10.0 * calls / seconds) }
-    }
-
-    pub(crate) fn dimensions(&self) -> usize {
-        match self {
-            Self::Bump { windows_ns, .. } => 2 + usize::from(windows_ns.len() > 1),
-            Self::Bucket { .. } => 2,
-        }
-    }
-
-    /// Which window a point has; bump only.
-    pub(crate) fn window(&self, point: &Point) -> usize {
-        match self {
-            Self::Bump { windows_ns, .. } => {
-                ((point[2] * windows_ns.len() as f64) as usize).min(windows_ns.len() - 1)
-            }
-            Self::Bucket { .. } => 0,
-        }
-    }
-
-    pub(crate) fn parameters(&self, point: &Point) -> Parameters {
-        match self {
-            Self::Bump { lambda, min, windows_ns } => Parameters::Bump {
-                lambda: lambda.at(point[0]),
-                min: min.at(point[1]),
-                window_s: windows_ns[self.window(point)].get() as f64 / 1e9,
-            },
-            Self::Bucket { capacity, rate } => {
-                Parameters::Bucket { capacity: capacity.at(point[0]), rate: rate.at(point[1]) }
-            }
-        }
-    }
-
-    /// A point of bump. The bucket's space has none: it is never asked.
-    pub(crate) fn bump_point(&self, point: &Point) -> BumpPoint {
-        match self.parameters(point) {
-            Parameters::Bump { lambda, min, .. } => {
-                BumpPoint { lambda, minimum: min, window: self.window(point) }
-            }
-            Parameters::Bucket { .. } => BumpPoint { lambda: 0.0, minimum: 0.0, window: 0 },
-        }
-    }
-
-    /// A point of the bucket. Bump's space has none: it is never asked.
-    pub(crate) fn token_bucket(&self, point: &Point) -> TokenBucket {
-        bucket_of(&self.parameters(point)).expect("the space's bounds are valid parameters")
-    }
-
-    /// The same with a minimum up to 1: for single roots, of which more than the whole's share may be kept.
-    pub(crate) fn for_roots(&self) -> Self {
-        match self.clone() {
-            Self::Bump { lambda, min, windows_ns } => {
-                Self::Bump { lambda, min: Axis::new(min.min, 1.0), windows_ns }
-            }
-            bucket @ Self::Bucket { .. } => bucket,
-        }
-    }
-
-    /// The point of [`for_roots`](Self::for_roots) with the same parameters.
-    pub(crate) fn root_point(&self, point: &Point) -> Point {
-        match (self, self.for_roots()) {
-            (Self::Bump { min, .. }, Self::Bump { min: of_roots, .. }) => {
-                let mut same = *point;
-                same[1] *= (min.max / min.min).ln() / (of_roots.max / of_roots.min).ln();
-                same
-            }
-            _ => *point,
-        }
-    }
-
-    /// Anywhere.
-    pub(crate) fn random(&self, random: &mut Random) -> Point {
-        let mut point = [0.0; 3];
-        point[..self.dimensions()].fill_with(|| random.uniform());
-        point
-    }
-
-    /// A step away from a point along some of the axes: at least one, each other with an even chance. `scale` is a
-    /// share of the axis.
-    pub(crate) fn step(&self, from: &Point, scale: f64, random: &mut Random) -> Point {
-        let dimensions = self.dimensions();
-        let always = random.below(dimensions as u32) as usize;
-        let mut point = *from;
-        for (axis, coordinate) in point[..dimensions].iter_mut().enumerate() {
-            if axis == always || random.uniform() < 0.5 {
-                *coordinate = reflect(*coordinate + scale * random.cauchy());
-            }
+/// A regular grid with `steps` values on each axis, the bounds among them.
+pub(crate) fn grid(dimensions: usize, steps: usize) -> impl Iterator<Item = Point> {
+    let steps = steps.max(2);
+    (0..steps.pow(dimensions as u32)).map(move |mut number| {
+        let mut point = [0.0; DIMENSIONS_MAX];
+        for coordinate in &mut point[..dimensions] {
+            *coordinate = (number % steps) as f64 / (steps - 1) as f64;
+            number /= steps;
         }
         point
-    }
-
-    /// A regular grid with `steps` values on each axis, the bounds among them.
-    pub(crate) fn grid(&self, steps: usize) -> impl Iterator<Item = Point> {
-        let dimensions = self.dimensions();
-        let steps = steps.max(2);
-        (0..steps.pow(dimensions as u32)).map(move |mut number| {
-            let mut point = [0.0; 3];
-            for coordinate in &mut point[..dimensions] {
-                *coordinate = (number % steps) as f64 / (steps - 1) as f64;
-                number /= steps;
-            }
-            point
-        })
-    }
-
-    /// The points that keep the least and the most of all points with this window (bump) or of all (bucket).
-    pub(crate) fn extremes(&self) -> Vec<(Point, Point)> {
-        match self {
-            Self::Bump { windows_ns, .. } => {
-                let middle = |window: usize| (window as f64 + 0.5) / windows_ns.len() as f64;
-                (0..windows_ns.len())
-                    .map(|window| ([0.0, 0.0, middle(window)], [1.0, 1.0, middle(window)]))
-                    .collect()
-            }
-            Self::Bucket { .. } => vec![([0.0; 3], [1.0, 1.0, 0.0])],
-        }
-    }
+    })
 }
 
 /// Back into [0, 1] as from mirrors at both ends.
-fn reflect(coordinate: f64) -> f64 {
+pub(crate) fn reflect(coordinate: f64) -> f64 {
     let folded = coordinate.rem_euclid(2.0);
     if folded > 1.0 { 2.0 - folded } else { folded }
-}
-
-/// Traces of the key that has most.
-fn most_calls(workload: &Workload) -> f64 {
-    let mut calls = vec![0u32; workload.keys().len()];
-    for arrival in workload.arrivals() {
-        calls[arrival.key as usize] += 1;
-    }
-    f64::from(calls.into_iter().max().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -293,5 +200,13 @@ mod tests {
         for (outside, inside) in [(0.25, 0.25), (-0.25, 0.25), (1.25, 0.75), (2.25, 0.25), (-1.25, 0.75)] {
             assert!((reflect(outside) - inside).abs() < 1e-12, "{outside}");
         }
+    }
+
+    #[test]
+    fn a_constant_is_bump_without_a_curve() {
+        let config = Parameters::Constant { probability: 0.25 }.config().expect("a sampler");
+        assert_eq!(config.to_string(), "bump:lambda=0,min=0.25,count=decaying,tau=1000000000s");
+        assert!(Parameters::Constant { probability: 0.25 }.bucket().is_err());
+        assert!(Parameters::Bucket { capacity: 1.0, rate: 1.0 }.bump().is_err());
     }
 }

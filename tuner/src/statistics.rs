@@ -30,6 +30,54 @@ impl MeanSd {
     }
 }
 
+/// A number over several draws: its mean, how well the draws know that, and how far single runs lie from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Distribution {
+    /// The arithmetic mean; infinite if any value is.
+    pub mean: f64,
+    /// The standard deviation of single runs.
+    pub sd: f64,
+    /// The mean lies in here with 95 %: 1.96 standard errors to both sides.
+    pub mean_interval: [f64; 2],
+    /// Nine of ten single runs lie in here: from the 5 % to the 95 % quantile of the draws.
+    pub run_interval: [f64; 2],
+}
+
+impl Distribution {
+    /// Of some values.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        let MeanSd { mean, sd } = MeanSd::of(values.iter().copied());
+        // Of a sample: its own mean takes up some of the deviation.
+        let error = 1.96 * sd / ((values.len().max(2) - 1) as f64).sqrt();
+        values.sort_unstable_by(f64::total_cmp);
+        Self {
+            mean,
+            sd,
+            mean_interval: [mean - error, mean + error],
+            run_interval: [quantile_of(&values, 0.05), quantile_of(&values, 0.95)],
+        }
+    }
+}
+
+/// The number below which a standard normal number lies with this probability (0.5 to 1), within 0.0005: Abramowitz and
+/// Stegun 26.2.23.
+pub(crate) fn normal_quantile(probability: f64) -> f64 {
+    let t = (-2.0 * (1.0 - probability).max(f64::MIN_POSITIVE).ln()).sqrt();
+    let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+    let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+    t - above / below
+}
+
+/// As [`quantile`], of any sorted numbers.
+fn quantile_of(sorted: &[f64], q: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let rank = q.clamp(0.0, 1.0) * last as f64;
+    let below = rank.floor() as usize;
+    let (low, high) = (sorted[below], sorted[(below + 1).min(last)]);
+    // Equal infinite neighbours have no difference.
+    if low == high { low } else { low + (high - low) * (rank - below as f64) }
+}
+
 /// The quantile of sorted values by linear interpolation between the two nearest ranks (Hyndman and Fan's type 7,
 /// the default of NumPy and R); 0 of nothing.
 pub fn quantile(sorted: &[u64], q: f64) -> f64 {
@@ -56,6 +104,26 @@ mod tests {
         for values in [[f64::INFINITY, 1.0], [1.0, f64::INFINITY]] {
             let of = MeanSd::of(values.into_iter());
             assert!(of.mean == f64::INFINITY && of.sd.is_nan(), "{of:?}");
+        }
+    }
+
+    /// By hand: mean 5, deviation 2 of eight values, so the mean's standard error is 2 / sqrt(7).
+    #[test]
+    fn a_mean_and_a_single_run_have_intervals_of_their_own() {
+        let found = Distribution::of(vec![9.0, 2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0]);
+        let error = 1.96 * 2.0 / 7f64.sqrt();
+        assert_eq!((found.mean, found.sd), (5.0, 2.0));
+        assert_eq!(found.mean_interval, [5.0 - error, 5.0 + error]);
+        // Ranks 0.35 and 6.65.
+        assert!((found.run_interval[0] - 2.7).abs() < 1e-12 && (found.run_interval[1] - 8.3).abs() < 1e-12);
+        assert_eq!(Distribution::of(vec![f64::INFINITY; 3]).run_interval, [f64::INFINITY; 2]);
+    }
+
+    /// From a table of the normal distribution.
+    #[test]
+    fn normal_quantiles_are_those_of_tables() {
+        for (probability, expected) in [(0.5, 0.0), (0.9, 1.28155), (0.95, 1.64485), (0.999, 3.09023)] {
+            assert!((normal_quantile(probability) - expected).abs() < 5e-4, "{probability}");
         }
     }
 

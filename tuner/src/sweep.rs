@@ -1,12 +1,12 @@
 //! The searches that annealing has to beat: random points, and a regular grid.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use rayon::prelude::*;
 
+use crate::family::Family;
 use crate::problem::{Archive, Landscape, Problem};
 use crate::random::Random;
-use crate::space::Point;
+use crate::space::{self, Point};
+use crate::stop::Stop;
 
 /// Points drawn to learn which share of the space is within the limits.
 const PROBES: u64 = 2000;
@@ -16,25 +16,25 @@ const GRID_MAX: f64 = 3e5;
 const BATCH: usize = 256;
 
 /// Scores random points within the limits, `evaluations` of them if as many are found in a hundred times as many draws.
-pub(crate) fn random_search(
-    problem: &Problem<'_>,
+pub(crate) fn random_search<F: Family>(
+    problem: &Problem<'_, F>,
     evaluations: u64,
     seed: u64,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     done: &(dyn Fn() + Sync),
 ) -> Archive {
     let batches = evaluations.div_ceil(BATCH as u64);
     let draw = |batch: u64| {
         let mut random = Random::new(seed, batch);
-        let mut scratch = problem.scratch();
+        let mut scratch = F::Scratch::default();
         let wanted = (evaluations - batch * BATCH as u64).min(BATCH as u64) as usize;
         let mut archive = Archive::default();
         for _ in 0..wanted * 100 {
-            if archive.evaluations == wanted as u64 || stop.load(Ordering::Relaxed) {
+            if archive.evaluations == wanted as u64 || stop.is_asked() {
                 break;
             }
-            let point = problem.space.random(&mut random);
-            if problem.limits.hold(&problem.kept(&point, &mut scratch)) {
+            let point = space::anywhere(problem.family.dimensions(), &mut random);
+            if problem.limits.hold(&problem.kept(&point)) {
                 archive.add(problem.evaluate(&point, &mut scratch));
                 done();
             }
@@ -45,33 +45,35 @@ pub(crate) fn random_search(
 }
 
 /// Scores the points of a grid that are within the limits: about `evaluations` of them.
-pub(crate) fn grid_search(
-    problem: &Problem<'_>,
+pub(crate) fn grid_search<F: Family>(
+    problem: &Problem<'_, F>,
     evaluations: u64,
     seed: u64,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     done: &(dyn Fn() + Sync),
 ) -> Archive {
     let mut random = Random::new(seed, 0);
-    let mut scratch = problem.scratch();
     let within = (0..PROBES)
         .filter(|_| {
-            let point = problem.space.random(&mut random);
-            problem.limits.hold(&problem.kept(&point, &mut scratch))
+            if stop.is_asked() {
+                return false;
+            }
+            let point = space::anywhere(problem.family.dimensions(), &mut random);
+            problem.limits.hold(&problem.kept(&point))
         })
         .count();
     let share = within.max(1) as f64 / PROBES as f64;
     let points = (evaluations as f64 / share).min(GRID_MAX);
-    let steps = points.powf(1.0 / problem.space.dimensions() as f64).round() as usize;
-    let points: Vec<Point> = problem.space.grid(steps).collect();
+    let steps = points.powf(1.0 / problem.family.dimensions() as f64).round() as usize;
+    let points: Vec<Point> = space::grid(problem.family.dimensions(), steps).collect();
     let batch = |points: &[Point]| {
-        let mut scratch = problem.scratch();
+        let mut scratch = F::Scratch::default();
         let mut archive = Archive::default();
         for point in points {
-            if stop.load(Ordering::Relaxed) {
+            if stop.is_asked() {
                 break;
             }
-            if problem.limits.hold(&problem.kept(point, &mut scratch)) {
+            if problem.limits.hold(&problem.kept(point)) {
                 archive.add(problem.evaluate(point, &mut scratch));
                 done();
             }

@@ -1,89 +1,126 @@
 //! Finds a sampler's parameters for a recorded workload.
 
+mod check;
 mod file;
 mod measure;
 mod watch;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use astracer_samplers::{Config, ConfigError, PerKey};
+use astracer_samplers::{Config, ConfigError, PerKey as Keyed};
 use rayon::prelude::*;
 use serde::Serialize;
 
+pub use check::{check, validate};
+
 use crate::anneal::{Schedule, anneal};
-use crate::expect::{Expectation, Expected};
-use crate::held_out::{HeldOut, Replayed};
+use crate::blocks;
+use crate::draw::{Draw, STRATIFIED};
+use crate::expect::{Counting, Expected};
+use crate::family::{BucketFamily, BumpFamily, Family};
+use crate::held_out::{HeldOut, Replayed, equal_share};
 use crate::limits::Limits;
-use crate::objective::Objective;
-use crate::per_root::{Found, PerRoot};
-use crate::problem::{Archive, Evaluated, FrontPoint, Landscape, Problem};
+use crate::objective::{Objective, Target};
+use crate::per_key::{self, PerKey};
+use crate::problem::{Archive, Evaluated, FrontPoint, Problem, Scale};
 use crate::random::Random;
-use crate::space::{self, Parameters, Tunable};
-use crate::statistics::MeanSd;
+use crate::space::{Parameters, Tunable};
+use crate::statistics::Distribution;
+use crate::stop::Stop;
 use crate::sweep::{grid_search, random_search};
 use crate::workload::Workload;
 use measure::measure;
 use watch::Watch;
 
-/// Where annealing over common parameters begins: as hot as to leave a valley, with steps of a fifth of an axis.
+/// Annealing over common parameters begins so hot as to leave a valley, with steps of a fifth of an axis.
 const HOT: f64 = 0.5;
 const STEP_HOT: f64 = 0.2;
-/// Where annealing over single roots begins, near a good point already.
-const HOT_PER_ROOT: f64 = 0.02;
-const STEP_PER_ROOT: f64 = 0.1;
+/// Annealing over single keys begins here.
+const HOT_PER_KEY: f64 = 0.1;
+const STEP_PER_KEY: f64 = 0.15;
+const STARTS_PER_KEY: u64 = 2;
 /// Streams of random numbers for the other searches; starts have the streams from 0.
 const RANDOM_STREAM: u64 = 1 << 32;
 const GRID_STREAM: u64 = 1 << 33;
-const PER_ROOT_STREAM: u64 = 1 << 34;
-/// Single roots are tried on this share of the time, and looked at on the rest.
-const TRIAL_SHARE: f64 = 0.5;
-/// The tuner's own method.
+const PER_KEY_STREAM: u64 = 1 << 34;
+/// Draws of phase and jitter that candidates are scored on. Each score is a mean over the randomness of decisions
+/// already, so that 8 do as well as 24 with a seed each: RESULTS.md has the comparison.
+const DRAWS: usize = 8;
+/// The annealing method's own name.
 const ANNEALING: &str = "annealing";
-/// A replayed mean farther than this from what was expected is told of.
-const SURPRISE: f64 = 0.15;
-/// With more spans a first look is at few window lengths.
-const SPANS_FOR_ALL_WINDOWS: u64 = 300_000;
-/// From 0.1 s to 37 s, each 1.8 times the one before.
-const COARSE_WINDOWS: i32 = 11;
-const COARSE_FACTOR: f64 = 1.8;
-const WINDOW_LEAST: Duration = Duration::from_millis(100);
-/// Starts for what is only compared with.
+/// Starts of searches that a result is only compared with.
 const STARTS_COMPARED: u32 = 2;
+/// Replays on each side when single keys are tried.
+const TRIAL_REPLAYS: usize = 24;
+/// Probabilities of single keys are used although common parameters have a value up to this much better: their figure
+/// does not hang on windows or on the order of calls, and counts by weights err much less.
+const TRIAL_TOLERANCE: f64 = 1.1;
+const TRIAL_STARTS: u32 = 1;
+/// All scores of a search together cost about this, in units of some ns; twice as expensive ones are made half as often.
+const WORK_MAX: f64 = 2.4e9;
+/// Above this cost of one score the whole is allowed less, so that a workload with 100,000 names takes seconds.
+const COST_LARGE: f64 = 3e6;
+/// Scores that a search has at least.
+const EVALUATIONS_MIN: u64 = 12;
+/// The search ends after this share of the time allowed; the rest is for checking.
+const SEARCH_SHARE: f64 = 0.7;
+/// The warning for an exponent below 1.
+const UNBOUNDED: &str = "with an exponent below 1 the number of traces kept per second has no bound: it grows as a power \
+                         of the traffic. Put a hard cap behind it where traffic may grow";
+/// The shortest window that a sampler allows.
+const WINDOW_MIN: Duration = Duration::from_millis(1);
 
-/// What to search for, and for how long.
+/// The search: for which sampler, within which limits, and for how long.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The sampler.
     pub sampler: Tunable,
-    /// What to make small.
+    /// The objective to minimise.
     pub objective: Objective,
-    /// What may be kept.
+    /// The quantile of single runs to minimise, 0.5 to 1; the mean if unset.
+    pub risk: Option<f64>,
+    /// Limits on the part that is kept.
     pub limits: Limits,
     /// Window lengths for bump; `None` searches for the length too.
     pub windows: Option<Vec<Duration>>,
-    /// Everything that is random comes from this.
+    /// The seed of everything that is random.
     pub seed: u64,
     /// Searches from different random points.
     pub starts: u32,
     /// Proposals that each start scores, at most.
     pub iterations: u64,
-    /// A start ends when so many proposals brought nothing better.
+    /// A start ends after this number of proposals without anything better.
     pub stall: u64,
-    /// Starts end after this; the result then depends on the machine's speed.
+    /// Tuning ends after this; the result then depends on the machine's speed.
     pub time_max: Option<Duration>,
     /// Whether to search at random and on a grid too, with as many evaluations.
     pub compare: bool,
-    /// Replays that the result is checked with (seeds 1 to this); 0 for none.
+    /// Replays that the result is checked with, on draws that no search saw; 0 for none.
     pub replays: u64,
-    /// Whether to look for parameters of single roots. They are used only if they are better on the second half of the
-    /// time after tuning on the first.
-    pub per_root: bool,
-    /// Proposals that the search over single roots scores.
-    pub per_root_iterations: u64,
+    /// Whether keys get probabilities of their own.
+    pub per_key: PerKeyUse,
+    /// Proposals that each start of the search over single keys scores.
+    pub per_key_iterations: u64,
+    /// The least number of traces kept of a key with a probability of its own, in expectation. If unset, the most of 40,
+    /// 20, 10, 5, 3 and 1 that costs at most half of the greatest size.
+    pub min_kept: Option<f64>,
     /// Tunes on this first share of the time, and looks at the result on the rest.
     pub split: Option<f64>,
+}
+
+/// Whether keys get probabilities of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PerKeyUse {
+    /// If they are better on blocks of time that they were not tuned on, and no key is a loop.
+    #[default]
+    Auto,
+    /// If any are within the limits.
+    Always,
+    /// Not.
+    Never,
 }
 
 impl Default for Options {
@@ -91,37 +128,89 @@ impl Default for Options {
         Self {
             sampler: Tunable::Bump,
             objective: Objective::paper(),
+            risk: None,
             limits: Limits::default(),
             windows: None,
             seed: 1,
-            starts: 8,
-            iterations: 1500,
-            stall: 600,
+            starts: 4,
+            iterations: 500,
+            stall: 200,
             time_max: None,
-            compare: true,
-            replays: 20,
-            per_root: false,
-            per_root_iterations: 8000,
+            compare: false,
+            replays: 24,
+            per_key: PerKeyUse::Auto,
+            per_key_iterations: 2500,
+            min_kept: None,
             split: None,
         }
     }
 }
 
 impl Options {
-    /// The same search for common parameters, and nothing beside it: no comparison, no single roots, no check.
+    /// The same search for common parameters, and nothing beside it: no comparison, no single keys, no check.
     pub(crate) fn search_only(&self) -> Self {
-        Self { compare: false, per_root: false, replays: 0, split: None, ..self.clone() }
+        Self { compare: false, per_key: PerKeyUse::Never, replays: 0, split: None, ..self.clone() }
+    }
+
+    /// Refuses what no search can meet.
+    ///
+    /// # Errors
+    ///
+    /// The option at fault, in words, with what to write instead.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        let wrong = |message: String| Err(OptionsError(message));
+        for window in self.windows.iter().flatten() {
+            if *window < WINDOW_MIN {
+                return wrong(format!("a window of {window:?} is shorter than a millisecond, the least"));
+            }
+            if u64::try_from(window.as_nanos()).is_err() {
+                return wrong(format!(
+                    "a window of {} s is too long: 584 years are the most",
+                    window.as_secs()
+                ));
+            }
+        }
+        if self.windows.as_ref().is_some_and(Vec::is_empty) {
+            return wrong("the list of windows is empty".to_owned());
+        }
+        let Limits { size_min, size_max, .. } = self.limits;
+        if size_min.is_nan() || size_max.is_nan() || size_min > size_max {
+            return wrong(format!(
+                "the least size, {} %, is above the greatest, {} %",
+                size_min * 1e2,
+                size_max * 1e2
+            ));
+        }
+        if self.risk.is_some_and(|risk| !(0.5..1.0).contains(&risk)) {
+            return wrong("a risk is a quantile from 0.5 to below 1, for example 0.9".to_owned());
+        }
+        if self.objective.needs_weights() && self.sampler == Tunable::Bucket {
+            return wrong("a token bucket has no weights to estimate counts by".to_owned());
+        }
+        Ok(())
     }
 }
 
-/// What is being done, for a progress display.
+/// Options that no search can meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionsError(String);
+
+impl std::fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OptionsError {}
+
+/// The state of a search, for a progress display.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// In words.
     pub stage: Stage,
     /// Points scored in this stage.
     pub evaluations: u64,
-    /// Of at most so many.
+    /// The greatest number of them.
     pub evaluations_max: u64,
     /// The best value of the objective so far, in any stage.
     pub best: Option<f64>,
@@ -137,31 +226,40 @@ pub enum Stage {
     Annealing,
     /// Random search and grid.
     Comparing,
-    /// Searching over single roots.
-    PerRoot,
+    /// Searching over single keys.
+    PerKey,
     /// Replaying what was found.
     Replaying,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tuning {
     /// The sampler.
     pub sampler: Tunable,
     /// The best parameters; the nearest if nothing is feasible.
     pub parameters: Parameters,
-    /// Parameters of single roots that differ.
+    /// Parameters of single keys that differ.
     pub per_root: Vec<RootParameters>,
-    /// Whether single roots are worth it; `None` if that was not asked for.
-    pub per_root_trial: Option<PerRootTrial>,
-    /// What the parameters keep: in expectation for bump, exactly for the bucket.
+    /// Whether probabilities of single keys are worth it; `None` if they were not tried.
+    pub per_key_trial: Option<PerKeyTrial>,
+    /// The least number of traces kept of a key with a probability of its own, in expectation.
+    pub min_kept: Option<f64>,
+    /// The part that the parameters keep, as the search expects it.
     pub score: Expected,
-    /// The same by replay, with the samplers themselves.
+    /// The same by replay with the samplers themselves, on draws that the search did not see: the figure to trust.
     pub replayed: Option<Replayed>,
+    /// An equal share of the same size on the same draws.
+    pub replayed_share: Option<Replayed>,
+    /// dist/entropy of the first of these replays over recordings drawn again from this one's blocks of time: the spread
+    /// that is this recording's luck.
+    pub bootstrap: Option<Distribution>,
     /// An equal share of everything, as large as the limits allow, in expectation.
     pub baseline: Expected,
-    /// What was made small.
+    /// The objective that was minimised.
     pub objective: String,
+    /// The quantile of single runs that was minimised; the mean if unset.
+    pub risk: Option<f64>,
     /// Its value for `score`.
     pub value: f64,
     /// The limits.
@@ -190,7 +288,7 @@ pub struct Tuning {
     pub front_call_trees: Vec<FrontPoint>,
     /// On the rest of the time, if it was split.
     pub held_out: Option<HeldOut>,
-    /// What a person should know.
+    /// Warnings for people.
     pub warnings: Vec<String>,
 }
 
@@ -201,19 +299,19 @@ impl Tuning {
     ///
     /// None for the results of [`tune`]; parameters that were changed since may be impossible.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        let roots = self.per_root.iter().map(|root| (root.key.as_str(), root.parameters));
-        config(&self.parameters, roots)
+        config(&self.parameters, &self.per_root)
     }
 }
 
-/// Parameters of single roots against common ones, both tuned on the first part of the time and replayed on the rest.
+/// Probabilities of single keys against common parameters, both tuned on every other block of time and replayed on the
+/// blocks between, and the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct PerRootTrial {
-    /// With common parameters.
-    pub common: Replayed,
-    /// With those of single roots.
-    pub per_root: Replayed,
-    /// Whether single roots were better, and did not keep more.
+pub struct PerKeyTrial {
+    /// With common parameters: tuned on even blocks, and on odd ones.
+    pub common: [Replayed; 2],
+    /// With probabilities of single keys.
+    pub per_key: [Replayed; 2],
+    /// Whether those of single keys were better, or not worse by a tenth, at equal size.
     pub better: bool,
 }
 
@@ -239,10 +337,10 @@ pub struct Search {
     pub convergence: Vec<(u64, f64)>,
 }
 
-/// Finds parameters.
+/// Finds parameters and checks them: [`search`], then [`check`].
 ///
 /// The result depends on the workload and the options only, not on the number of threads; unless `stop` became true
-/// or the time was up. Both are looked at after each evaluation, and the best so far is returned.
+/// or the time was up. Both are asked at least every 50 ms, and the best so far is returned.
 pub fn tune(
     workload: &Workload,
     options: &Options,
@@ -250,116 +348,211 @@ pub fn tune(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Tuning {
     let began = Instant::now();
-    let run = Run {
-        options,
-        stop,
-        watch: Watch::new(progress),
-        deadline: options.time_max.map(|time| began + time),
-    };
-    run.watch.begin(Stage::Summing, 0);
-    let parts = options.split.map(|share| workload.split(share));
-    let (train, rest) = match &parts {
-        Some((first, rest)) => (first, Some(rest)),
-        None => (workload, None),
-    };
-    let problem = problem(train, options);
-    let archives = run.starts(&problem, options.starts);
-    let evaluations: u64 = archives.iter().flatten().map(|archive| archive.evaluations).sum();
-    let compared = run.compare(&problem, evaluations);
-    let mut all = Archive::default();
-    for archive in archives.iter().flatten().chain(compared.iter().map(|(_, archive)| archive)) {
-        all.merge_fronts(archive);
-    }
-    // Whichever search found it: the comparison is to tell how good annealing is, not to throw something better away.
-    let others = compared.iter().filter_map(|(method, archive)| Some((*method, archive.best?)));
-    let found = best_of(&archives).map(|best| (ANNEALING, best)).into_iter().chain(others);
-    let (found_by, best, infeasible) = match found.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value)) {
-        Some((method, best)) => (method, best, None),
-        None => {
-            let (nearest, reason) = problem.infeasible(&mut problem.scratch());
-            (ANNEALING, nearest, Some(reason))
-        }
-    };
-    let search = |method: &'static str, archive: &Archive| Search {
-        method,
-        evaluations: archive.evaluations,
-        best: archive.best.as_ref().map(|best| problem.front_point(best)),
-        convergence: archive.convergence.clone(),
-    };
-    let mut tuning = Tuning {
-        sampler: options.sampler,
-        parameters: problem.space.parameters(&best.point),
-        per_root: Vec::new(),
-        per_root_trial: None,
-        score: best.expected,
-        replayed: None,
-        baseline: *problem.baseline(),
-        objective: options.objective.to_string(),
-        value: best.value,
-        limits: options.limits,
-        feasible: infeasible.is_none(),
-        infeasible,
-        seed: options.seed,
-        evaluations,
-        seconds: 0.0,
-        interrupted: false,
-        found_by,
-        starts: archives.iter().flatten().map(|archive| search(ANNEALING, archive)).collect(),
-        compared: compared.iter().map(|(method, archive)| search(method, archive)).collect(),
-        front: all.by_objective.points().map(|point| problem.front_point(point)).collect(),
-        front_call_trees: all.by_call_trees.points().map(|point| problem.front_point(point)).collect(),
-        held_out: None,
-        warnings: Vec::new(),
-    };
-    if tuning.feasible {
-        if options.per_root {
-            run.use_single_roots(train, &problem, &best, &mut tuning);
-        }
-        if let Some(measured) = measure(train, &tuning.parameters, &tuning.per_root) {
-            tuning.score = measured;
-        }
-        run.check(train, rest, &mut tuning);
-    }
-    tuning.seconds = began.elapsed().as_secs_f64();
-    tuning.interrupted = run.stopped();
+    let mut tuning = search(workload, options, stop, progress);
+    let left = options.time_max.map(|time| time.saturating_sub(began.elapsed()));
+    check(&mut tuning, workload, &Options { time_max: left, ..options.clone() }, stop, progress);
     tuning
 }
 
-/// What stays the same over one call of [`tune`].
+/// Finds parameters, which are good to be written at once.
+pub fn search(
+    workload: &Workload,
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Tuning {
+    let began = Instant::now();
+    let time_max = options.time_max.map(|time| time.mul_f64(SEARCH_SHARE));
+    let run = Run { options, stop: Stop::new(stop, time_max), watch: Watch::new(progress) };
+    run.watch.begin(Stage::Summing, 0);
+    let first = options.split.map(|share| workload.split(share).0);
+    let train = first.as_ref().unwrap_or(workload);
+    let mut tuning = run.tuning();
+    if let Some(target) = run.target(train) {
+        tuning.baseline = target.baseline;
+        if let Some(common) = run.common(train, &target, options.starts, true) {
+            common.report(&mut tuning);
+            if tuning.feasible && options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
+                run.use_single_keys(train, &target, &mut tuning);
+            }
+        }
+    }
+    if matches!(tuning.parameters, Parameters::Decaying { exponent, .. } if exponent < 1.0) {
+        tuning.warnings.push(UNBOUNDED.to_owned());
+    }
+    if tuning.feasible
+        && let Some(measured) =
+            measure(train, &tuning.parameters, &tuning.per_root, run.stop.without_deadline())
+    {
+        tuning.score = measured;
+    }
+    tuning.seconds = began.elapsed().as_secs_f64();
+    tuning.interrupted = run.stop.is_interrupted();
+    tuning
+}
+
+/// The state that stays the same over one search.
 struct Run<'a> {
     options: &'a Options,
-    stop: &'a AtomicBool,
+    stop: Stop<'a>,
     watch: Watch<'a>,
-    deadline: Option<Instant>,
+}
+
+/// Common parameters, with the searches that found them.
+struct Common {
+    parameters: Parameters,
+    expected: Expected,
+    value: f64,
+    infeasible: Option<String>,
+    found_by: &'static str,
+    starts: Vec<Search>,
+    compared: Vec<Search>,
+    front: Vec<FrontPoint>,
+    front_call_trees: Vec<FrontPoint>,
+}
+
+impl Common {
+    fn report(self, tuning: &mut Tuning) {
+        tuning.parameters = self.parameters;
+        tuning.score = self.expected;
+        tuning.value = self.value;
+        tuning.feasible = self.infeasible.is_none();
+        tuning.infeasible = self.infeasible;
+        tuning.evaluations = self.starts.iter().map(|search| search.evaluations).sum();
+        tuning.found_by = self.found_by;
+        tuning.starts = self.starts;
+        tuning.compared = self.compared;
+        tuning.front = self.front;
+        tuning.front_call_trees = self.front_call_trees;
+    }
 }
 
 impl Run<'_> {
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+    /// A result without anything found.
+    fn tuning(&self) -> Tuning {
+        let options = self.options;
+        Tuning {
+            sampler: options.sampler,
+            parameters: Parameters::Constant { probability: 0.0 },
+            per_root: Vec::new(),
+            per_key_trial: None,
+            min_kept: None,
+            score: Expected::default(),
+            replayed: None,
+            replayed_share: None,
+            bootstrap: None,
+            baseline: Expected::default(),
+            objective: options.objective.to_string(),
+            risk: options.risk,
+            value: f64::INFINITY,
+            limits: options.limits,
+            feasible: false,
+            infeasible: Some("the search was stopped before it found anything".to_owned()),
+            seed: options.seed,
+            evaluations: 0,
+            seconds: 0.0,
+            interrupted: false,
+            found_by: ANNEALING,
+            starts: Vec::new(),
+            compared: Vec::new(),
+            front: Vec::new(),
+            front_call_trees: Vec::new(),
+            held_out: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn target(&self, workload: &Workload) -> Option<Target> {
+        let baseline = equal_share(workload, self.options.limits.size_max, self.stop)?;
+        Some(Target { objective: self.options.objective.clone(), risk: self.options.risk, baseline })
+    }
+
+    /// Searches for common parameters; `None` if stopped before the first score.
+    fn common(&self, workload: &Workload, target: &Target, starts: u32, report: bool) -> Option<Common> {
+        let options = self.options;
+        let latencies = options.objective.needs_latencies();
+        let draws = Draw::seen(DRAWS, options.seed);
+        let windows = options.windows.as_ref().map(|windows| {
+            let ns = |window: &Duration| u64::try_from(window.as_nanos()).ok().and_then(NonZeroU64::new);
+            windows.iter().filter_map(ns).collect::<Vec<_>>()
+        });
+        let bump = |counting: Counting| {
+            let settings = (options.limits.size_max, latencies, STRATIFIED);
+            BumpFamily::new(workload, counting, &draws, windows.as_deref(), settings, self.stop)
+        };
+        let (limits, scale) = (options.limits, Scale::new(workload));
+        Some(match options.sampler {
+            Tunable::Bump | Tunable::Tumbling => {
+                let counting = match options.sampler {
+                    Tunable::Tumbling => Counting::Tumbling,
+                    _ => Counting::Decaying,
+                };
+                let family = bump(counting)?;
+                self.search(Problem { family, limits, scale, target }, starts, report)
+            }
+            Tunable::Bucket => {
+                let family = BucketFamily::new(workload, &draws, latencies);
+                self.search(Problem { family, limits, scale, target }, starts, report)
+            }
+        })
+    }
+
+    fn search<F: Family>(&self, problem: Problem<'_, F>, starts: u32, report: bool) -> Common {
+        let archives = self.starts(&problem, starts);
+        let evaluations: u64 = archives.iter().flatten().map(|archive| archive.evaluations).sum();
+        let compared = if report { self.compare(&problem, evaluations) } else { Vec::new() };
+        let mut all = Archive::default();
+        for archive in archives.iter().flatten().chain(compared.iter().map(|(_, archive)| archive)) {
+            all.merge_fronts(archive);
+        }
+        // Whichever search found it: the comparison is to tell how good annealing is, not to throw something better away.
+        let others = compared.iter().filter_map(|(method, archive)| Some((*method, archive.best?)));
+        let found = best_of(&archives).map(|best| (ANNEALING, best)).into_iter().chain(others);
+        let (found_by, best, infeasible) = match found.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value)) {
+            Some((method, best)) => (method, best, None),
+            None => {
+                let (nearest, reason) = problem.infeasible(&mut F::Scratch::default());
+                (ANNEALING, nearest, Some(reason))
+            }
+        };
+        let search = |method: &'static str, archive: &Archive| Search {
+            method,
+            evaluations: archive.evaluations,
+            best: archive.best.as_ref().map(|best| problem.front_point(best)),
+            convergence: archive.convergence.clone(),
+        };
+        Common {
+            parameters: problem.family.parameters(&best.point),
+            expected: best.expected,
+            value: best.value,
+            infeasible,
+            found_by,
+            starts: archives.iter().flatten().map(|archive| search(ANNEALING, archive)).collect(),
+            compared: compared.iter().map(|(method, archive)| search(method, archive)).collect(),
+            front: all.by_objective.points().map(|point| problem.front_point(point)).collect(),
+            front_call_trees: all.by_call_trees.points().map(|point| problem.front_point(point)).collect(),
+        }
     }
 
     /// Anneals common parameters. `None` for each start that found nothing within the limits.
-    fn starts(&self, problem: &Problem<'_>, starts: u32) -> Vec<Option<Archive>> {
+    fn starts<F: Family>(&self, problem: &Problem<'_, F>, starts: u32) -> Vec<Option<Archive>> {
         let options = self.options;
-        self.watch.begin(Stage::Annealing, u64::from(starts) * (options.iterations + 1));
-        let schedule = Schedule {
-            hot: HOT,
-            step_hot: STEP_HOT,
-            iterations: options.iterations,
-            stall: options.stall,
-            deadline: self.deadline,
-        };
+        let affordable = affordable(problem.family.cost());
+        let starts = starts.max(1).min((affordable / EVALUATIONS_MIN).max(1) as u32);
+        let iterations = options.iterations.min(affordable / u64::from(starts));
+        self.watch.begin(Stage::Annealing, u64::from(starts) * (iterations + 1));
+        let schedule = Schedule { hot: HOT, step_hot: STEP_HOT, iterations, stall: options.stall };
         let start = |start: u32| {
             let mut random = Random::new(options.seed, u64::from(start));
-            let point = problem.feasible(&mut random, &mut problem.scratch())?;
+            let point = problem.feasible(&mut random)?;
             let done = |archive: &Archive| self.watch.evaluated(archive.best.as_ref().map(|best| best.value));
             Some(anneal(problem, point, schedule, random, self.stop, &done))
         };
-        (0..starts.max(1)).into_par_iter().map(start).collect()
+        (0..starts).into_par_iter().map(start).collect()
     }
 
     /// Searches in other ways, with as many evaluations.
-    fn compare(&self, problem: &Problem<'_>, evaluations: u64) -> Vec<(&'static str, Archive)> {
+    fn compare<F: Family>(&self, problem: &Problem<'_, F>, evaluations: u64) -> Vec<(&'static str, Archive)> {
         if !self.options.compare || evaluations == 0 {
             return Vec::new();
         }
@@ -371,135 +564,89 @@ impl Run<'_> {
         vec![("random", random), ("grid", grid)]
     }
 
-    fn single_roots(&self, workload: &Workload, problem: &Problem<'_>, common: &Evaluated) -> Option<Found> {
-        let iterations = self.options.per_root_iterations;
-        let schedule = Schedule {
-            hot: HOT_PER_ROOT,
-            step_hot: STEP_PER_ROOT,
-            iterations,
-            stall: iterations,
-            deadline: self.deadline,
-        };
-        self.watch.begin(Stage::PerRoot, 2 * iterations);
-        let seed = stream(self.options.seed, PER_ROOT_STREAM);
-        let done = || self.watch.evaluated(None);
-        PerRoot::new(problem, workload).search(&common.point, schedule, seed, self.stop, &done)
-    }
-
-    /// Tries single roots on a part of the time; if they are worth it, looks for them on all of it.
-    fn use_single_roots(
+    /// Searches for a probability for each key, beside common parameters for keys that come later.
+    fn single_keys<'t>(
         &self,
-        train: &Workload,
-        problem: &Problem<'_>,
-        best: &Evaluated,
-        tuning: &mut Tuning,
-    ) {
-        let Some(trial) = self.try_single_roots(train) else {
-            let reason = "single roots: not tried, the first half of the time has too few traces of each, or cannot \
-                          meet the limits";
-            tuning.warnings.push(reason.to_owned());
+        workload: &Workload,
+        common: &Parameters,
+        target: &'t Target,
+        starts: u64,
+    ) -> Option<(per_key::Found, PerKey<'t>)> {
+        let options = self.options;
+        let settings = (options.min_kept, options.objective.needs_latencies(), STRATIFIED);
+        let per_key = PerKey::new(workload, common, (options.limits, target), settings, self.stop)?;
+        let iterations = options.per_key_iterations.min(affordable(per_key.cost()) / starts);
+        let schedule =
+            Schedule { hot: HOT_PER_KEY, step_hot: STEP_PER_KEY, iterations, stall: iterations.max(1) };
+        self.watch.begin(Stage::PerKey, starts * (iterations + 1));
+        let done = || self.watch.evaluated(None);
+        let seed = stream(options.seed, PER_KEY_STREAM);
+        let found = per_key.search((starts, schedule), seed, self.stop, &done)?;
+        Some((found, per_key))
+    }
+
+    /// Uses probabilities of single keys where they are better on blocks of time that they were not tuned on.
+    fn use_single_keys(&self, train: &Workload, target: &Target, tuning: &mut Tuning) {
+        if self.options.per_key == PerKeyUse::Auto {
+            if let Some(share) = per_key::loop_share(train) {
+                tuning.warnings.push(format!(
+                    "single keys: not tried, one key has {:.0} % of the bytes: in such a loop the first calls matter, \
+                     and a constant probability averages them away",
+                    share * 1e2
+                ));
+                return;
+            }
+            tuning.per_key_trial = self.try_single_keys(train);
+            if !tuning.per_key_trial.is_some_and(|trial| trial.better) {
+                return;
+            }
+        }
+        let Some((found, per_key)) = self.single_keys(train, &tuning.parameters, target, STARTS_PER_KEY)
+        else {
             return;
         };
-        tuning.per_root_trial = Some(trial);
-        let (common, single) = (trial.common.dist_over_entropy.mean, trial.per_root.dist_over_entropy.mean);
-        if !trial.better {
-            tuning.warnings.push(format!(
-                "single roots: tuned on the first half, dist/entropy on the second is {single:.3} with parameters \
-                 of their own and {common:.3} with common ones, at {:.2} % and {:.2} % of the bytes; common ones are \
-                 used",
-                trial.per_root.tfcr.mean * 1e2,
-                trial.common.tfcr.mean * 1e2,
-            ));
-            return;
-        }
-        if let Some(found) =
-            self.single_roots(train, problem, best).filter(|found| found.best.value < best.value)
-        {
-            tuning.evaluations += found.evaluations;
-            tuning.score = found.best.expected;
-            tuning.value = found.best.value;
-            tuning.parameters = found.common;
-            tuning.per_root = named(train, &found).collect();
-        }
+        tuning.evaluations += found.evaluations;
+        tuning.value = found.value;
+        tuning.min_kept = Some(per_key.min_kept);
+        tuning.per_root = named(train, &found).collect();
     }
 
-    fn try_single_roots(&self, train: &Workload) -> Option<PerRootTrial> {
-        let (first, rest) = train.split(TRIAL_SHARE);
-        let problem = problem(&first, self.options);
-        let best = best_of(&self.starts(&problem, STARTS_COMPARED))?;
-        let found = self.single_roots(&first, &problem, &best)?;
-        let replays = self.options.replays.max(1);
-        let common = config(&problem.space.parameters(&best.point), []).ok()?;
-        let roots: Vec<_> = named(&first, &found).collect();
-        let roots = roots.iter().map(|root| (root.key.as_str(), root.parameters));
-        let single = config(&found.common, roots).ok()?;
-        self.watch.begin(Stage::Replaying, 2 * replays);
-        let done = || self.watch.evaluated(None);
-        let common = Replayed::new(&rest, &common, replays, &done);
-        let per_root = Replayed::new(&rest, &single, replays, &done);
-        let size_max = common.tfcr.mean.max(self.options.limits.size_max);
-        let better =
-            per_root.dist_over_entropy.mean < common.dist_over_entropy.mean && per_root.tfcr.mean <= size_max;
-        Some(PerRootTrial { common, per_root, better })
+    /// Both tuned on every other block and replayed on the blocks between, and the other way round.
+    fn try_single_keys(&self, train: &Workload) -> Option<PerKeyTrial> {
+        let half = |remainder: usize| blocks::select(train, |block| block % 2 == remainder);
+        let (even, odd) = (half(0), half(1));
+        let there = self.try_single_keys_on(&even, &odd)?;
+        let back = self.try_single_keys_on(&odd, &even)?;
+        // A sample of half the size is farther from the whole by the root of 2.
+        let at_equal_size = |replayed: &Replayed| replayed.dist_over_entropy.mean * replayed.tfcr.mean.sqrt();
+        let ratio = |(common, per_key): &(Replayed, Replayed)| at_equal_size(per_key) / at_equal_size(common);
+        let better = (ratio(&there) * ratio(&back)).sqrt() < TRIAL_TOLERANCE;
+        Some(PerKeyTrial { common: [there.0, back.0], per_key: [there.1, back.1], better })
     }
 
-    /// Replays what was found: on what it was tuned on, and on the rest.
-    fn check(&self, train: &Workload, rest: Option<&Workload>, tuning: &mut Tuning) {
-        let replays = self.options.replays;
-        let Ok(found) = tuning.config() else { return };
-        if replays > 0 && !self.stopped() {
-            self.watch.begin(Stage::Replaying, replays);
-            let replayed = Replayed::new(train, &found, replays, &|| self.watch.evaluated(None));
-            tuning.warnings.extend(surprise(&tuning.score, &replayed));
-            tuning.replayed = Some(replayed);
+    /// Common parameters and probabilities of single keys, tuned on one part and replayed on another.
+    fn try_single_keys_on(&self, first: &Workload, rest: &Workload) -> Option<(Replayed, Replayed)> {
+        let target = self.target(first)?;
+        let common = self.common(first, &target, TRIAL_STARTS, false)?;
+        if common.infeasible.is_some() {
+            return None;
         }
-        let Some(rest) = rest.filter(|rest| !rest.arrivals().is_empty() && !self.stopped()) else { return };
-        let there = problem(rest, self.options);
-        let best = best_of(&self.starts(&there, STARTS_COMPARED));
-        let best = best.and_then(|best| config(&there.space.parameters(&best.point), []).ok());
-        let held_out = HeldOut::new("the rest of the time", rest, &found, best.as_ref(), replays.max(1));
-        tuning.warnings.extend(held_out.warnings(self.options.limits.size_max));
-        tuning.held_out = Some(held_out);
+        let (found, _) = self.single_keys(first, &common.parameters, &target, 1)?;
+        let roots: Vec<_> = named(first, &found).collect();
+        let draws = Draw::unseen(TRIAL_REPLAYS, stream(self.options.seed, PER_KEY_STREAM));
+        self.watch.begin(Stage::Replaying, 2 * TRIAL_REPLAYS as u64);
+        let replay = |roots: &[RootParameters]| {
+            let config = config(&common.parameters, roots).ok()?;
+            Replayed::new(rest, &config.into(), &draws, self.stop, &|| self.watch.evaluated(None))
+        };
+        Some((replay(&[])?, replay(&roots)?))
     }
 }
 
-/// Replays what was found on another recording, next to what tuning there would reach.
-pub fn validate(
-    tuning: &Tuning,
-    name: &str,
-    other: &Workload,
-    options: &Options,
-    stop: &AtomicBool,
-) -> Option<HeldOut> {
-    let found = tuning.config().ok()?;
-    let there = Options { starts: STARTS_COMPARED, ..options.search_only() };
-    let there = tune(other, &there, stop, &|_| ());
-    let there = if there.feasible { there.config().ok() } else { None };
-    Some(HeldOut::new(name, other, &found, there.as_ref(), options.replays.max(1)))
-}
-
-/// What to say if replays do not have what was expected, by more than chance explains.
-fn surprise(expected: &Expected, replayed: &Replayed) -> Option<String> {
-    let (expected, MeanSd { mean, sd }) = (expected.dist_over_entropy, replayed.dist_over_entropy);
-    let by_chance = 3.0 * sd / (replayed.replays as f64).sqrt();
-    ((mean - expected).abs() > SURPRISE * expected + by_chance).then(|| {
-        format!(
-            "replays have dist/entropy {mean:.3} where {expected:.3} was expected: the formulas are of first order, and \
-             these traces are few or very unlike each other; trust the replays"
-        )
-    })
-}
-
-/// Window lengths for a first look, if the options say none: few of them where summing up for each takes long.
-pub(crate) fn windows_for_a_look(options: &Options, workload: &Workload) -> Option<Vec<Duration>> {
-    let spans: u64 = workload.arrivals().iter().map(|arrival| u64::from(arrival.spans)).sum();
-    if options.windows.is_some() || spans <= SPANS_FOR_ALL_WINDOWS {
-        return options.windows.clone();
-    }
-    let last = Duration::from_nanos(workload.arrivals().last().map_or(0, |last| last.at_ns));
-    // Whole milliseconds, as people write them.
-    let length = |step| Duration::from_millis((100.0 * COARSE_FACTOR.powi(step)) as u64);
-    Some((0..COARSE_WINDOWS).map(length).take_while(|length| *length <= last.max(WINDOW_LEAST)).collect())
+/// Scores that are worth their cost.
+fn affordable(cost: u64) -> u64 {
+    let cost = cost.max(1) as f64;
+    ((WORK_MAX / (1.0 + cost / COST_LARGE) / cost) as u64).max(EVALUATIONS_MIN)
 }
 
 /// Another seed for another purpose.
@@ -512,60 +659,28 @@ fn best_of(archives: &[Option<Archive>]) -> Option<Evaluated> {
     bests.min_by(|a, b| a.value.total_cmp(&b.value))
 }
 
-fn named<'w>(workload: &'w Workload, found: &'w Found) -> impl Iterator<Item = RootParameters> {
+fn named<'w>(
+    workload: &'w Workload,
+    found: &'w per_key::Found,
+) -> impl Iterator<Item = RootParameters> + use<'w> {
     let names: Vec<&str> = workload.keys().names().collect();
-    found
-        .roots
-        .iter()
-        .map(move |&(key, parameters)| RootParameters { key: names[key].to_owned(), parameters })
-}
-
-/// The sampler with these parameters, and others for some keys.
-fn config<'k>(
-    common: &Parameters,
-    roots: impl IntoIterator<Item = (&'k str, Parameters)>,
-) -> Result<Config, ConfigError> {
-    match common {
-        Parameters::Bump { .. } => {
-            let roots = roots.into_iter();
-            per_key(space::bump_of(common)?, roots.map(|(key, own)| Ok((key, space::bump_of(&own)?))))
-                .map(Config::Bump)
-        }
-        Parameters::Bucket { .. } => {
-            let roots = roots.into_iter();
-            per_key(space::bucket_of(common)?, roots.map(|(key, own)| Ok((key, space::bucket_of(&own)?))))
-                .map(Config::TokenBucket)
-        }
-    }
-}
-
-fn per_key<'k, P>(
-    common: P,
-    mut roots: impl Iterator<Item = Result<(&'k str, P), ConfigError>>,
-) -> Result<PerKey<P>, ConfigError> {
-    roots.try_fold(PerKey::new(common), |all, root| {
-        let (key, own) = root?;
-        Ok(all.with_override(key, own))
+    found.keys.iter().map(move |&(key, probability)| RootParameters {
+        key: names[key].to_owned(),
+        parameters: Parameters::Constant { probability },
     })
 }
 
-fn problem<'w>(workload: &'w Workload, options: &Options) -> Problem<'w> {
-    match options.sampler {
-        Tunable::Bump => {
-            let latencies = options.objective.needs_latencies();
-            let expectation = match &options.windows {
-                Some(windows) => {
-                    let windows: Vec<_> = windows
-                        .iter()
-                        .filter_map(|window| NonZeroU64::new(window.as_nanos() as u64))
-                        .collect();
-                    Expectation::with_windows(workload, &windows, latencies)
-                }
-                None => Expectation::new(workload, latencies),
-            };
-            Problem::bump(workload, expectation, options.limits, options.objective.clone())
+/// The sampler with these parameters, and others for some keys.
+fn config(common: &Parameters, roots: &[RootParameters]) -> Result<Config, ConfigError> {
+    match common {
+        Parameters::Bucket { .. } => Ok(Config::TokenBucket(Keyed::new(common.bucket()?))),
+        _ => {
+            let mut keyed = Keyed::new(common.bump()?);
+            for root in roots {
+                keyed = keyed.with_override(root.key.as_str(), root.parameters.bump()?);
+            }
+            Ok(Config::Bump(keyed))
         }
-        Tunable::Bucket => Problem::bucket(workload, options.limits, options.objective.clone()),
     }
 }
 

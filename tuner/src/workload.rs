@@ -3,6 +3,7 @@
 mod part;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use astracer_model::{TraceId, UnixNanos};
 use astracer_recording::intern::{Interner, Symbol};
@@ -21,7 +22,7 @@ const NS_PER_MS: f64 = 1e6;
 #[derive(Clone, Debug)]
 pub struct Workload {
     functions: Vec<Function>,
-    keys: Interner,
+    keys: Arc<Interner>,
     call_trees: u32,
     start: UnixNanos,
     arrivals: Vec<Arrival>,
@@ -37,7 +38,7 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// How many spans it has.
     pub count: u64,
     /// Of its durations, in milliseconds.
@@ -173,7 +174,7 @@ impl Workload {
         latencies.shrink_to_fit();
         Self {
             functions,
-            keys: keys.finish(),
+            keys: Arc::new(keys.finish()),
             call_trees: call_tree_count,
             start,
             arrivals,
@@ -283,7 +284,7 @@ fn functions(recording: &Recording) -> Vec<Function> {
     names
         .enumerate()
         .map(|(function, name)| Function {
-            name: name.to_owned(),
+            name: name.into(),
             count: sums[function].0,
             duration_ms: MeanSd {
                 mean: means[function],

@@ -2,14 +2,16 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_samplers::Config;
+use astracer_samplers::parameters::Parameters;
 use astracer_tuner::equal_size::{self, EqualSize};
 use astracer_tuner::evaluate::{Summary, WorkloadSummary};
-use astracer_tuner::{Candidate, Evaluation, Evaluator, Grouping};
+use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -18,7 +20,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::Source;
-use crate::values::share;
+use crate::values::{share, time_limit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,14 +29,16 @@ Examples:
   astracer evaluate traces/ --sampler bucket:capacity=50,rate=2 --seeds 20 --json
   astracer evaluate run.json --sampler ratio:0.05 --kept ids.txt
   astracer evaluate spans/ --key name+http.route
+  astracer evaluate run.json --parameters astracer.toml --phase 0.3 --jitter 5ms --kept ids.txt
   astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --baselines all
 
 Samplers:
   always, never, ratio:P, every:N,
   bump:lambda=L,min=P[,window=1s][,shift=on]
+  bump:lambda=L,min=P,count=decaying,tau=1s[,exponent=2]
   bucket:capacity=C,rate=R (tokens a second)
 
-What the columns mean: docs/metrics.md.";
+The columns are explained in docs/metrics.md.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -47,13 +51,25 @@ pub(crate) struct Evaluate {
     #[arg(long = "sampler", value_name = "SAMPLER")]
     pub(crate) samplers: Vec<Config>,
 
-    /// How many seeds to replay each sampler with.
+    /// A sampler from a parameters file, as `tune` writes it; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) parameters: Vec<PathBuf>,
+
+    /// The number of seeds to replay each sampler with.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
 
+    /// By which share of a window the sampler's clock is ahead of the recording's, 0 to 1 (bump with windows).
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = phase)]
+    pub(crate) phase: f64,
+
+    /// Move each arrival by a normal number with this deviation: seconds, or with ms, s, m, h.
+    #[arg(long, value_name = "TIME", value_parser = time_limit)]
+    pub(crate) jitter: Option<Duration>,
+
     /// Other projects' samplers to compare with, each made to keep as much as the one --sampler (or a tenth): all, or
     /// names; parameters may follow a name, as in xray:rate=0.05.
-    #[arg(long, value_name = "RIVAL", num_args = 1..)]
+    #[arg(long, value_name = "BASELINE", num_args = 1..)]
     pub(crate) baselines: Vec<String>,
 
     /// Shorten baselines' periods so that each passes ten times at least in this recording; with their own, half a minute
@@ -95,17 +111,18 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
-    let kept = match (&args.kept, &args.samplers[..]) {
+    let asked = asked(args)?;
+    let kept = match (&args.kept, &asked[..]) {
         (Some(file), [sampler]) => Some((Outputs::new(&args.source.paths).file("--kept", file)?, sampler)),
         (Some(_), samplers) => {
             let number = samplers.len();
             return Err(Failure::Usage(format!(
-                "--kept needs exactly one --sampler whose traces to name, not {number}"
+                "--kept needs exactly one --sampler or --parameters whose traces to name, not {number}"
             )));
         }
         (None, _) => None,
     };
-    let ours = samplers(args)?;
+    let ours = samplers(&asked)?;
     let baselines = baselines(args)?;
     let loaded = load::load(&args.source, &args.key.attributes(), stop)?;
     let workload = load::workload(&args.source, &loaded.recording, &args.key);
@@ -120,14 +137,15 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
         true => baselines.iter().map(|baseline| baseline.quickened_for(seconds)).collect(),
         false => baselines,
     };
-    let met = at_equal_size(&baselines, args, &evaluator, stop)?;
+    let met = at_equal_size(&baselines, (args, &asked), &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
     let progress = load::progress("replaying", samplers.len() as u64 * args.seeds);
-    let evaluation = evaluator.evaluate(&samplers, args.seeds, &args.key, stop, || progress.inc(1));
+    let draws: Vec<Draw> = (1..=args.seeds).map(|seed| draw(args, seed)).collect();
+    let evaluation = evaluator.evaluate(&samplers, &draws, &args.key, stop, || progress.inc(1));
     progress.finish_and_clear();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     if let Some((file, sampler)) = kept {
-        write_ids(&file, &evaluator.kept(&sampler.clone().into(), 1))?;
+        write_ids(&file, &evaluator.kept(&sampler.clone().into(), &draw(args, 1)))?;
     }
     if args.json {
         return output::print_json(&Report { input: &input, evaluation });
@@ -151,26 +169,26 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
 /// Baselines tuned to keep as much as the one sampler that was asked for, or as a tenth.
 fn at_equal_size(
     baselines: &[BaselineSpec],
-    args: &Evaluate,
+    (args, asked): (&Evaluate, &[Config]),
     evaluator: &Evaluator<'_>,
     stop: &AtomicBool,
 ) -> Result<Vec<EqualSize>, Failure> {
-    let size = match (args.size, &args.samplers[..]) {
+    let size = match (args.size, asked) {
         (Some(size), _) => size,
         (None, [sampler]) if !baselines.is_empty() => {
             let sampler = Candidate::from(sampler.clone());
-            let sizes = (1..=SIZE_SEEDS).map(|seed| evaluator.score(&sampler, seed).tfcr);
+            let sizes = (1..=SIZE_SEEDS).map(|seed| evaluator.score(&sampler, &draw(args, seed)).tfcr);
             sizes.sum::<f64>() / SIZE_SEEDS as f64
         }
         _ => SIZE_DEFAULT,
     };
     let progress = load::progress("sizing baselines", baselines.len() as u64);
+    let draws: Vec<Draw> = (1..=SIZE_SEEDS).map(|seed| draw(args, seed)).collect();
     let mut met = Vec::with_capacity(baselines.len());
     for baseline in baselines {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Failure::Interrupted);
-        }
-        met.push(equal_size::at_equal_size(evaluator.workload(), baseline, size, SIZE_SEEDS));
+        let stop = Stop::new(stop, None);
+        let found = equal_size::at_equal_size(evaluator.workload(), baseline, size, &draws, stop);
+        met.push(found.ok_or(Failure::Interrupted)?);
         progress.inc(1);
     }
     progress.finish_and_clear();
@@ -189,13 +207,36 @@ fn missed(met: &[EqualSize]) -> String {
     missed.collect()
 }
 
-fn samplers(args: &Evaluate) -> Result<Vec<Config>, Failure> {
+/// The draw with this seed.
+fn draw(args: &Evaluate, seed: u64) -> Draw {
+    let jitter_ms = args.jitter.map_or(0.0, |jitter| jitter.as_secs_f64() * 1e3);
+    Draw { phase: args.phase, jitter_ms, ..Draw::recorded(seed) }
+}
+
+fn phase(text: &str) -> Result<f64, String> {
+    let phase = text.parse().ok().filter(|phase| (0.0..=1.0).contains(phase));
+    phase.ok_or_else(|| format!("'{text}' is not a share of a window from 0 to 1: write for example 0.3"))
+}
+
+/// The samplers asked for by text and by file.
+fn asked(args: &Evaluate) -> Result<Vec<Config>, Failure> {
+    let read = |path: &PathBuf| {
+        let failure = |error: String| Failure::Job(format!("--parameters {}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
+        let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
+        Ok(parameters.config)
+    };
+    let files = args.parameters.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+    Ok(args.samplers.iter().cloned().chain(files).collect())
+}
+
+fn samplers(asked: &[Config]) -> Result<Vec<Config>, Failure> {
     let parse = |text: &&str| text.parse::<Config>().map_err(|error| Failure::Job(error.to_string()));
     let mut samplers = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    if args.samplers.is_empty() {
+    if asked.is_empty() {
         samplers.extend(DEFAULTS.iter().map(parse).collect::<Result<Vec<_>, _>>()?);
     }
-    for sampler in &args.samplers {
+    for sampler in asked {
         if !samplers.contains(sampler) {
             samplers.push(sampler.clone());
         }
@@ -230,6 +271,18 @@ fn render(evaluation: &Evaluation) -> String {
         .map(|summary| (summary.sampler.clone(), numbers(summary, workload)))
         .collect();
     text.push_str(&output::sections(&header, &rows));
+    for summary in &evaluation.summary {
+        if let Some(counts) = summary.counts.filter(|counts| counts.functions > 0.0) {
+            let _ = writeln!(
+                text,
+                "counts by weights: {}: relative error of functions {}, calibrated to the roots' numbers {}, of roots {}",
+                summary.sampler,
+                output::measure(counts.functions),
+                output::measure(counts.functions_calibrated),
+                output::measure(counts.roots),
+            );
+        }
+    }
     text
 }
 

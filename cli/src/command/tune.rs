@@ -5,7 +5,7 @@ mod table;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::Recording;
@@ -15,9 +15,8 @@ use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
-
-use astracer_tuner::tune::{Options, Progress, Stage, validate};
-use astracer_tuner::{Grouping, Limits, Objective, Tunable, Tuning, Workload, tune};
+use astracer_tuner::tune::{Options, PerKeyUse, Progress, Stage, check, search, validate};
+use astracer_tuner::{Grouping, Limits, Objective, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -35,7 +34,8 @@ Examples:
   astracer tune run.tar.xz --sampler bucket --size-max 5%
   astracer tune traces/ --traces-per-second 20 --out production.toml
   astracer tune monday/ --validate tuesday/ --report report.html
-  astracer tune run.tar.xz --per-root --split 50%
+  astracer tune run.tar.xz --per-key never --split 50%
+  astracer tune run.tar.xz --risk 0.9
   astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
 
 If no parameters meet the limits, the nearest are shown with the reason, nothing is
@@ -47,11 +47,11 @@ pub(crate) struct Tune {
     #[command(flatten)]
     pub(crate) source: Source,
 
-    /// The sampler to tune: bump or bucket.
+    /// The sampler to tune: bump, bump-tumbling (the paper's, with windows) or bucket.
     #[arg(long, value_name = "SAMPLER", default_value = "bump", value_parser = tunable)]
     pub(crate) sampler: Tunable,
 
-    /// What to make small: dist/entropy, call-trees (missed), counts (error of estimates), latency (distance of
+    /// Objective to minimise: dist/entropy, call-trees (missed), counts (error of estimates), latency (distance of
     /// histograms), or a weighted sum.
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
@@ -60,9 +60,19 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "KEY", default_value_t)]
     pub(crate) key: Grouping,
 
-    /// Give single roots parameters of their own, if that is better on time that they were not tuned on.
-    #[arg(long)]
-    pub(crate) per_root: bool,
+    /// Minimise this quantile of single runs instead of the mean, for example 0.9.
+    #[arg(long, value_name = "QUANTILE", value_parser = quantile)]
+    pub(crate) risk: Option<f64>,
+
+    /// Give each key a probability of its own (bump): auto, if that is better on time that it was not tuned on; always;
+    /// or never.
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = per_key)]
+    pub(crate) per_key: PerKeyUse,
+
+    /// Keep at least N traces of each key that has a probability of its own, in expectation [default: the most of 40, 20,
+    /// 10, 5, 3 and 1 that costs at most half of --size-max].
+    #[arg(long, value_name = "N", value_parser = traces)]
+    pub(crate) min_kept: Option<f64>,
 
     /// Do not try other keys beside --key.
     #[arg(long)]
@@ -101,14 +111,18 @@ pub(crate) struct Tune {
     pub(crate) seed: u64,
 
     /// How many searches to start from random points.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     #[arg(help_heading = "Search")]
     pub(crate) starts: u32,
 
     /// The largest number of candidates that each start scores.
-    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     #[arg(help_heading = "Search")]
     pub(crate) iterations: u64,
+
+    /// Search at random and on a grid too, with as many candidates, and show what they find.
+    #[arg(long, help_heading = "Search")]
+    pub(crate) compare: bool,
 
     /// Stop after this time: seconds, or with ms, s, m, h. The parameters found then depend on the machine.
     #[arg(long, value_name = "TIME", value_parser = time_limit, help_heading = "Search")]
@@ -128,8 +142,30 @@ pub(crate) struct Tune {
 }
 
 fn tunable(text: &str) -> Result<Tunable, String> {
-    let known = [Tunable::Bump, Tunable::Bucket].into_iter().find(|sampler| sampler.name() == text);
-    known.ok_or_else(|| format!("'{text}' can't be tuned: use bump or bucket"))
+    let samplers = [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket];
+    let known = samplers.into_iter().find(|sampler| sampler.name() == text);
+    known.ok_or_else(|| format!("'{text}' can't be tuned: use bump, bump-tumbling or bucket"))
+}
+
+fn per_key(text: &str) -> Result<PerKeyUse, String> {
+    match text {
+        "auto" => Ok(PerKeyUse::Auto),
+        "always" => Ok(PerKeyUse::Always),
+        "never" => Ok(PerKeyUse::Never),
+        _ => Err(format!("'{text}' is not known: use auto, always or never")),
+    }
+}
+
+fn quantile(text: &str) -> Result<f64, String> {
+    let quantile = text.parse().ok().filter(|quantile| (0.5..1.0).contains(quantile));
+    quantile.ok_or_else(|| format!("'{text}' is not a quantile from 0.5 to below 1: write for example 0.9"))
+}
+
+fn traces(text: &str) -> Result<f64, String> {
+    let traces = text.parse().ok().filter(|traces| (0.0..=1e9).contains(traces));
+    traces.ok_or_else(|| {
+        format!("'{text}' is not a number of traces from 0 to a billion: write for example 10")
+    })
 }
 
 /// All that a tuning has to say.
@@ -159,13 +195,17 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
     let labels = labels(args);
     let load::Loaded { input, recording } = load::load(&args.source, &labels, stop)?;
     let workload = load::workload(&args.source, &recording, &args.key);
-    let options = options(args);
+    let began = Instant::now();
+    // Each phase has the time that those before it left.
+    let mut options = options(args);
+    let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
     let bar = load::progress("tuning", 0);
     let keys = (!args.one_key).then(|| try_keys(args, &recording, &workload, &options, stop, &bar));
     // The workload holds all that tuning needs.
     drop(recording);
 
-    let mut tuning = tune(&workload, &options, stop, &|progress| show(&bar, "", progress));
+    options.time_max = left();
+    let mut tuning = search(&workload, &options, stop, &|progress| show(&bar, "", progress));
     if tuning.interrupted && tuning.evaluations == 0 {
         bar.finish_and_clear();
         return Err(Failure::Interrupted);
@@ -178,6 +218,9 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
     let mut late = None;
     let mut validated = Vec::new();
     if tuning.feasible {
+        options.time_max = left();
+        check(&mut tuning, &workload, &options, stop, &|progress| show(&bar, "", progress));
+        options.time_max = left();
         late = validate_all(args, &options, &mut tuning, &mut validated, stop).err();
         let with_warnings = parameters(args, &input, &tuning)?;
         if file.as_ref() != Some(&with_warnings) {
@@ -255,7 +298,7 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
         let reason = "a service does not know a trace's whole tree when it starts, so it can't count by it";
         return Err(Failure::Usage(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
     }
-    if !args.window.is_empty() && args.sampler != Tunable::Bump {
+    if !args.window.is_empty() && args.sampler == Tunable::Bucket {
         return Err(Failure::Usage(format!(
             "--window: the sampler {} has no window; leave it out, or tune --sampler bump",
             args.sampler.name()
@@ -297,7 +340,10 @@ fn options(args: &Tune) -> Options {
         starts: args.starts,
         iterations: args.iterations,
         time_max: args.time,
-        per_root: args.per_root,
+        risk: args.risk,
+        per_key: args.per_key,
+        min_kept: args.min_kept,
+        compare: args.compare,
         split: args.split,
         ..Options::default()
     }
@@ -356,7 +402,7 @@ fn stage(stage: Stage) -> &'static str {
         Stage::Summing => "summing up",
         Stage::Annealing => "annealing",
         Stage::Comparing => "comparing with random search and grid",
-        Stage::PerRoot => "trying single roots",
+        Stage::PerKey => "searching a probability for each key",
         Stage::Replaying => "checking by replay",
     }
 }

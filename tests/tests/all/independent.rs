@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 
-use astracer_tuner::{Candidate, Evaluator, Grouping, Score, Workload};
+use astracer_tuner::{Candidate, Draw, Evaluator, Grouping, Score, Workload};
 use serde_json::Value;
 
 struct Span {
@@ -162,9 +162,16 @@ fn check(path: &str) {
     {
         let config = Candidate::Ours(sampler.parse().expect("a sampler"));
         for seed in [1, 2] {
-            let kept: BTreeSet<String> =
-                evaluator.kept(&config, seed).iter().map(|id| format!("{:016x}", id.0)).collect();
-            compare(sampler, &evaluator.score(&config, seed), &expect(&traces, &trees, &kept));
+            let kept: BTreeSet<String> = evaluator
+                .kept(&config, &Draw { stratified: false, ..Draw::recorded(seed) })
+                .iter()
+                .map(|id| format!("{:016x}", id.0))
+                .collect();
+            compare(
+                sampler,
+                &evaluator.score(&config, &Draw { stratified: false, ..Draw::recorded(seed) }),
+                &expect(&traces, &trees, &kept),
+            );
         }
     }
 }

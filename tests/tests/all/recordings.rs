@@ -2,7 +2,7 @@
 //! numbers were published with the recordings.
 
 use astracer_recording::recording::Recording;
-use astracer_tuner::{Candidate, Evaluator, Grouping, Inspection, Workload};
+use astracer_tuner::{Candidate, Draw, Evaluator, Grouping, Inspection, Workload};
 
 /// (traces, spans, roots, functions, the most frequent root and its share in percent).
 #[track_caller]
@@ -41,8 +41,10 @@ fn the_papers_bump_finds_all_of_the_write_workload_in_less_than_a_tenth() {
         check("workloads/dfsioe_write.tar.xz", (73_723, 85_522, 13, 43, "DFSOutputStream#write", 98.75));
     let workload = Workload::new(&recording, &Grouping::default());
     let evaluator = Evaluator::new(&workload);
-    let score =
-        |sampler: &str, seed| evaluator.score(&Candidate::Ours(sampler.parse().expect("a sampler")), seed);
+    let score = |sampler: &str, seed| {
+        let sampler = Candidate::Ours(sampler.parse().expect("a sampler"));
+        evaluator.score(&sampler, &Draw::recorded(seed))
+    };
     for seed in 1..=5 {
         let bump = score("bump:lambda=215,min=0.02", seed);
         assert_eq!((bump.functions, bump.functions_all), (43, 43), "seed {seed}");

@@ -1,13 +1,14 @@
 //! Baselines over a workload: their draws, their seeds, their sizes.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use astracer_baselines::all;
 use astracer_model::problem::Place;
 use astracer_model::sink::{Record, Sink};
 use astracer_model::{Span, SpanId, TraceId, UnixNanos};
 use astracer_recording::recording::{Intake, Keep};
-use astracer_samplers::{Config, Sampler};
+use astracer_samplers::Config;
 
 use super::*;
 use crate::candidate::Candidate;
@@ -38,8 +39,16 @@ fn workload(traces: u64) -> Workload {
     Workload::new(&intake.finish(), &Grouping::default())
 }
 
+fn sized(workload: &Workload, spec: &BaselineSpec, wanted: f64, seeds: u64) -> EqualSize {
+    let draws: Vec<Draw> = (1..=seeds).map(Draw::recorded).collect();
+    let flag = AtomicBool::new(false);
+    at_equal_size(workload, spec, wanted, &draws, Stop::new(&flag, None)).expect("not stopped")
+}
+
 fn replay(workload: &Workload, spec: &BaselineSpec, seed: u64, mut keep: impl FnMut(usize)) {
-    Candidate::from(spec.clone()).replay(workload, seed, |index, _| keep(index));
+    let flag = AtomicBool::new(false);
+    let draw = Draw::recorded(seed);
+    Candidate::from(spec.clone()).replay(workload, &draw, Stop::new(&flag, None), |index, _| keep(index));
 }
 
 /// Powers of two, as our ratio's threshold is rounded to few digits.
@@ -49,7 +58,9 @@ fn ours_and_theirs_keep_the_same_traces() {
     for text in ["ratio:0.5", "ratio:0.0625", "ratio:1", "every:1", "every:7"] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         let config: Config = text.parse().expect(text);
-        crate::replay::replay(&workload, &Sampler::new(&config), 3, |index, _| ours.push(index));
+        let flag = AtomicBool::new(false);
+        let draw = Draw { stratified: false, ..Draw::recorded(3) };
+        Candidate::from(config).replay(&workload, &draw, Stop::new(&flag, None), |index, _| ours.push(index));
         replay(&workload, &text.parse().expect(text), 3, |index| theirs.push(index));
         assert_eq!(theirs, ours, "{text}");
     }
@@ -73,7 +84,7 @@ fn a_seed_decides_everything() {
 fn a_size_is_met_by_turning_the_knob() {
     let workload = workload(20_000);
     for spec in all() {
-        let found = at_equal_size(&workload, &spec, 0.1, 3);
+        let found = sized(&workload, &spec, 0.1, 3);
         let again = {
             let mut bytes = 0;
             for seed in 1..=3 {
@@ -99,9 +110,9 @@ fn a_whole_number_comes_as_near_as_it_can() {
     let every = |n: u64| format!("every:{n}").parse::<BaselineSpec>().expect("a baseline");
     assert_eq!(every(2).with_knob(2.6), every(3));
     assert_eq!(every(2).with_knob(0.1), every(1));
-    assert_eq!(at_equal_size(&workload, &every(10), 0.1, 1).tries, 1);
+    assert_eq!(sized(&workload, &every(10), 0.1, 1).tries, 1);
     for (wanted, expected) in [(0.1, "every:10"), (0.097, "every:10"), (0.9, "every:1"), (0.3, "every:3")] {
-        let found = at_equal_size(&workload, &every(2), wanted, 1);
+        let found = sized(&workload, &every(2), wanted, 1);
         assert_eq!(found.spec.to_string(), expected, "{wanted}: {found:?}");
     }
 }
@@ -111,6 +122,6 @@ fn nothing_is_needed_of_an_empty_workload() {
     let empty = workload(0);
     for spec in all() {
         replay(&empty, &spec, 1, |index| panic!("kept {index}"));
-        assert_eq!(at_equal_size(&empty, &spec, 0.1, 2).tfcr, 0.0, "{spec}");
+        assert_eq!(sized(&empty, &spec, 0.1, 2).tfcr, 0.0, "{spec}");
     }
 }

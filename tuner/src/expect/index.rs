@@ -1,81 +1,183 @@
-//! Which call of its window an arrival is, and bins for large counts.
+//! The count before each arrival, and bins of counts.
 
 use std::num::NonZeroU64;
+use std::sync::LazyLock;
+
+use serde::Serialize;
 
 use crate::workload::Workload;
 
-/// Counts below this have a bin of their own.
+/// How the calls before an arrival count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counting {
+    /// Each by 1/2 for each half-life since then: no window, no edge.
+    #[default]
+    Decaying,
+    /// Each by 1 until the window ends: the paper's.
+    Tumbling,
+}
+
+/// Whole counts below this have a bin of their own.
 const EXACT: u32 = 32;
 /// From there on, each bin ends at this multiple of its beginning.
 const GROWTH: f64 = 1.08;
+/// Decayed counts below this share a bin.
+const DECAYED_MIN: f64 = 1.0 / 256.0;
+/// Bins of decayed counts end at this multiple of their beginning.
+const DECAYED_GROWTH: f64 = 1.1;
+/// Larger counts share the last bin.
+const COUNT_MAX: f64 = 4e9;
 
-/// For each arrival, how many calls of its key came before it in the same window: what bump calls x.
+/// For each arrival, the number of calls of its key before it, as the sampler counts: x in bump's formula.
 ///
-/// Windows are counted from the first arrival, as in a replay.
-pub(crate) fn counts_before(workload: &Workload, window_ns: NonZeroU64) -> Vec<u32> {
-    let mut records = vec![(u64::MAX, 0u32); workload.keys().len()];
-    let count = |arrival: &crate::workload::Arrival| {
-        let number = arrival.at_ns / window_ns;
-        let record = &mut records[arrival.key as usize];
-        if record.0 != number {
-            *record = (number, 0);
+/// `length_ns` is the window, or the half-life. Windows are ahead by `phase`, a share of the window.
+pub(crate) fn counts_before(
+    workload: &Workload,
+    counting: Counting,
+    length_ns: NonZeroU64,
+    phase: f64,
+) -> Vec<f64> {
+    let arrivals = workload.arrivals().iter();
+    match counting {
+        Counting::Tumbling => {
+            let ahead_ns = (length_ns.get() as f64 * phase) as u64;
+            let mut records = vec![(u64::MAX, 0u32); workload.keys().len()];
+            let count = |arrival: &crate::workload::Arrival| {
+                let number = arrival.at_ns.saturating_add(ahead_ns) / length_ns;
+                let record = &mut records[arrival.key as usize];
+                if record.0 != number {
+                    *record = (number, 0);
+                }
+                let before = record.1;
+                record.1 = before.saturating_add(1);
+                f64::from(before)
+            };
+            arrivals.map(count).collect()
         }
-        let before = record.1;
-        record.1 = before.saturating_add(1);
-        before
-    };
-    workload.arrivals().iter().map(count).collect()
+        Counting::Decaying => {
+            let mut records = vec![(0u64, 0.0f64); workload.keys().len()];
+            let per_ns = 1.0 / length_ns.get() as f64;
+            let count = |arrival: &crate::workload::Arrival| {
+                let record = &mut records[arrival.key as usize];
+                let before = record.1 * (-(arrival.at_ns.saturating_sub(record.0) as f64) * per_ns).exp2();
+                *record = (arrival.at_ns, before + 1.0);
+                before
+            };
+            arrivals.map(count).collect()
+        }
+    }
 }
 
-/// Counts put together into bins that f(x) can hardly tell apart.
+/// Counts put together into bins that bump's formula can hardly tell apart.
 ///
-/// A bin is stood for by the mean of 1/x^2 over its arrivals. Where f(x) is about lambda^2/x^2, which is where most
-/// counts lie, that is exact; elsewhere the error is of second order in the bin's width, below 0.1 % of a probability.
+/// A bin is represented by the middle of its range, in its logarithm: a probability in it is off by up to half of
+/// the bin's width times the exponent, to either side alike, so that sums over many arrivals are of second order.
 #[derive(Debug)]
 pub(crate) struct Bins {
-    /// The first count of each bin; ascending, from 0.
-    starts: Vec<u32>,
+    /// The first count of each bin; ascending, from 0. The first bin holds the count 0 alone.
+    starts: Vec<f64>,
+    /// The logarithm of the count that each bin is taken for.
+    logarithms: Vec<f64>,
 }
 
 impl Bins {
-    pub(crate) fn new() -> Self {
-        let mut starts: Vec<u32> = (0..=EXACT).collect();
-        let mut start = f64::from(EXACT);
-        loop {
-            start = (start * GROWTH).ceil();
-            if start > f64::from(u32::MAX) {
-                return Self { starts };
-            }
-            starts.push(start as u32);
+    /// The bins for counts of this kind: the same for every workload.
+    pub(crate) fn of(counting: Counting) -> &'static Self {
+        static TUMBLING: LazyLock<Bins> = LazyLock::new(|| Bins::new(Counting::Tumbling));
+        static DECAYING: LazyLock<Bins> = LazyLock::new(|| Bins::new(Counting::Decaying));
+        match counting {
+            Counting::Tumbling => &TUMBLING,
+            Counting::Decaying => &DECAYING,
         }
     }
 
-    pub(crate) fn bin(&self, count: u32) -> usize {
-        if count < EXACT {
-            return count as usize;
+    fn new(counting: Counting) -> Self {
+        let (mut starts, mut middles, growth) = match counting {
+            Counting::Tumbling => {
+                let whole: Vec<f64> = (0..=EXACT).map(f64::from).collect();
+                (whole.clone(), whole[..EXACT as usize].to_vec(), GROWTH)
+            }
+            Counting::Decaying => {
+                (vec![0.0, f64::MIN_POSITIVE, DECAYED_MIN], vec![0.0, DECAYED_MIN], DECAYED_GROWTH)
+            }
+        };
+        let mut start = *starts.last().expect("there are bins");
+        while start < COUNT_MAX {
+            // Whole counts: a bin from 40 to 43 holds 40, 41 and 42.
+            let (next, last) = match counting {
+                Counting::Tumbling => ((start * growth).ceil(), (start * growth).ceil() - 1.0),
+                Counting::Decaying => (start * growth, start * growth),
+            };
+            middles.push((start * last).sqrt());
+            starts.push(next);
+            start = next;
         }
-        // `starts` begins with 0, so at least one is not larger.
+        middles.push(start);
+        let logarithms = middles.iter().map(|middle: &f64| middle.ln()).collect();
+        Self { starts, logarithms }
+    }
+
+    pub(crate) fn bin(&self, count: f64) -> usize {
+        // The first start is 0, so at least one is not larger.
         self.starts.partition_point(|&start| start <= count).saturating_sub(1)
+    }
+
+    /// The logarithm of the count that each bin is taken for, ascending: minus infinity for the first, the count 0.
+    pub(crate) fn logarithms(&self) -> &[f64] {
+        &self.logarithms
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::synthetic;
 
     #[test]
-    fn small_counts_are_alone_and_bins_grow_slowly() {
-        let bins = Bins::new();
-        for count in 0..=EXACT {
-            assert_eq!(bins.bin(count), count as usize);
+    fn small_whole_counts_are_alone_and_bins_grow_slowly() {
+        let bins = Bins::of(Counting::Tumbling);
+        for count in 0..EXACT {
+            assert_eq!(bins.bin(f64::from(count)), count as usize);
+            assert_eq!(bins.logarithms[count as usize], f64::from(count).ln());
         }
-        for pair in bins.starts.windows(2) {
-            assert_eq!(bins.bin(pair[1]), bins.bin(pair[0]) + 1);
-            assert_eq!(bins.bin(pair[1] - 1), bins.bin(pair[0]));
-            let ratio = f64::from(pair[1]) / f64::from(pair[0]);
-            assert!(pair[0] < EXACT || ratio < GROWTH + 1.0 / f64::from(EXACT), "{pair:?}");
+        for counting in [Counting::Tumbling, Counting::Decaying] {
+            let bins = Bins::of(counting);
+            assert_eq!(bins.starts.len(), bins.logarithms.len());
+            assert_eq!((bins.logarithms[0], bins.bin(0.0)), (f64::NEG_INFINITY, 0));
+            assert!(bins.bin(1e-300) == 1 || counting == Counting::Tumbling);
+            assert!(bins.logarithms.is_sorted() && bins.starts.is_sorted());
+            for count in [0.01, 1.0, 5.0, 33.0, 1234.0, 1e6, 3e9] {
+                let middle = bins.logarithms[bins.bin(count)].exp();
+                assert!((middle / count - 1.0).abs() < 0.11 || count < 1.0, "{counting:?} {count} {middle}");
+            }
+            assert_eq!(bins.bin(f64::MAX), bins.starts.len() - 1);
+            assert!(bins.starts.len() < 350, "{}", bins.starts.len());
         }
-        assert_eq!(bins.bin(u32::MAX), bins.starts.len() - 1);
-        assert!(bins.starts.len() < 300);
+    }
+
+    /// By the definition: a sum over all earlier calls of the key.
+    #[test]
+    fn counts_are_sums_over_earlier_calls() {
+        let workload = synthetic(400, 2);
+        let length = NonZeroU64::new(3_000_000_000).expect("not zero");
+        for (counting, phase) in
+            [(Counting::Decaying, 0.0), (Counting::Tumbling, 0.0), (Counting::Tumbling, 0.4)]
+        {
+            let counts = counts_before(&workload, counting, length, phase);
+            for (index, arrival) in workload.arrivals().iter().enumerate() {
+                let earlier = workload.arrivals()[..index].iter().filter(|other| other.key == arrival.key);
+                let window = |at_ns: u64| (at_ns + (3e9 * phase) as u64) / 3_000_000_000;
+                let expected: f64 = match counting {
+                    Counting::Decaying => {
+                        earlier.map(|other| (-((arrival.at_ns - other.at_ns) as f64) / 3e9).exp2()).sum()
+                    }
+                    Counting::Tumbling => {
+                        earlier.filter(|other| window(other.at_ns) == window(arrival.at_ns)).count() as f64
+                    }
+                };
+                assert!((counts[index] - expected).abs() < 1e-9, "{counting:?} {index}");
+            }
+        }
     }
 }

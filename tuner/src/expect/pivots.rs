@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
 /// Traces set apart for each function: 2^4 combinations are a microsecond, and errors of some percent become some
@@ -25,7 +26,9 @@ pub(crate) struct Pivots {
 
 impl Pivots {
     /// Takes, for each function, the traces with the largest sum of squared deviations.
-    pub(crate) fn new(workload: &Workload) -> Self {
+    ///
+    /// `None` if asked to stop.
+    pub(crate) fn new(workload: &Workload, stop: Stop<'_>) -> Option<Self> {
         let functions = workload.functions().len();
         let none = |place: usize| Calls {
             function: (place / PIVOTS) as u32,
@@ -37,6 +40,9 @@ impl Pivots {
         let mut calls: Vec<Calls> = (0..functions * PIVOTS).map(none).collect();
         let mut arrivals = vec![u32::MAX; calls.len()];
         for arrival in 0..workload.arrivals().len() {
+            if stop.is_asked_at(arrival) {
+                return None;
+            }
             for candidate in workload.calls(arrival) {
                 let first = candidate.function as usize * PIVOTS;
                 // The least of the function's; the earlier arrival stays if two are alike.
@@ -60,7 +66,7 @@ impl Pivots {
                 places.insert((arrival, calls.function), place as u32);
             }
         }
-        Self { calls, places, marked }
+        Some(Self { calls, places, marked })
     }
 
     /// Where the calls of this function in this arrival are set apart, if they are.

@@ -1,16 +1,20 @@
-//! What is known of a workload when bump's windows have one length: sums for each (key, count).
+//! A workload's sums for each (key, count), for windows (or a decay) of one length.
 //!
 //! Sums run from a bin to the last of its key (suffix sums). A sum of p(bin) * value(bin) is then a sum of
 //! (p(bin) - p(bin before)) * suffix(bin), and ends at the first bin whose probability is the minimum: a candidate
 //! with a small lambda visits a few bins of each key only.
+//!
+//! All keys lie one after the other in the same vectors: a recording with 100,000 keys takes as many entries, not as
+//! many vectors.
 
 use std::num::NonZeroU64;
 
-use super::index::{Bins, counts_before};
+use super::index::{Bins, Counting, counts_before};
 use super::pivots::Pivots;
+use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
-/// How many sums there are for each function and bin.
+/// The number of sums for each function and bin.
 pub(crate) const MOMENTS: usize = 10;
 
 /// Sums over the traces of one key in one bin and all later ones.
@@ -20,6 +24,16 @@ pub(crate) struct Cell {
     /// With c the calls of the function in a trace, d and q the sums of their deviations and squared deviations: the
     /// sums over traces of 1, c, d, q, cc, cd, cq, dd, dq, qq.
     pub(crate) moments: [f64; MOMENTS],
+}
+
+/// The size of traces: how many, their spans, bytes and OTLP bytes.
+pub(crate) type Size = [f64; 4];
+
+/// The size of the traces in one bin and all later ones of the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SizeCell {
+    pub(crate) bin: u32,
+    pub(crate) size: Size,
 }
 
 /// Traces of one call tree in one bin and all later ones of the key.
@@ -37,60 +51,183 @@ pub(crate) struct LatencyBin {
     pub(crate) squares: f64,
 }
 
-/// The size of traces: how many, their spans, bytes and OTLP bytes.
-pub(crate) type Size = [f64; 4];
-
-/// One key's bins.
-#[derive(Debug, Default)]
-pub(crate) struct KeyTable {
-    /// For each bin that the key reaches, the mean of 1/x^2; infinite for x = 0.
-    pub(crate) inverse_squares: Vec<f64>,
-    /// For each bin, the size of its traces and of all later ones.
-    pub(crate) sizes: Vec<Size>,
-    /// The functions in the key's traces, each with its first cell; ascending by function.
-    pub(crate) functions: Vec<(u32, u32)>,
-    pub(crate) cells: Vec<Cell>,
-    /// The call trees of the key's traces, each with its first cell.
-    pub(crate) trees: Vec<(u32, u32)>,
-    pub(crate) tree_cells: Vec<TreeCell>,
-    /// The latency cells of the key's calls, each with its first bin; none if they were not asked for.
-    pub(crate) latencies: Vec<(u32, u32)>,
-    pub(crate) latency_bins: Vec<LatencyBin>,
-    /// Places of pivots that are this key's, each with its bin.
-    pub(crate) pivots: Vec<(u32, u32)>,
+/// Cells in groups, one group for each of some ids: the cells of a group lie together, and so do a key's groups.
+#[derive(Debug)]
+struct Groups<C> {
+    /// Each group's id and its first cell.
+    groups: Vec<(u32, u32)>,
+    cells: Vec<C>,
 }
 
-/// All keys, for windows of one length.
-#[derive(Debug)]
+impl<C> Default for Groups<C> {
+    fn default() -> Self {
+        Self { groups: Vec::new(), cells: Vec::new() }
+    }
+}
+
+impl<C> Groups<C> {
+    fn slices(&self, groups: std::ops::Range<u32>) -> impl Iterator<Item = (usize, &[C])> {
+        (groups.start as usize..groups.end as usize).map(|group| {
+            let (id, first) = self.groups[group];
+            let end = self.groups.get(group + 1).map_or(self.cells.len(), |next| next.1 as usize);
+            (id as usize, &self.cells[first as usize..end])
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.groups) + size_of_val(&*self.cells)
+    }
+}
+
+/// Where a key's entries begin.
+#[derive(Clone, Copy, Debug)]
+struct Firsts {
+    sizes: u32,
+    functions: u32,
+    trees: u32,
+    latencies: u32,
+    pivots: u32,
+}
+
+/// All keys.
+#[derive(Debug, Default)]
 pub(crate) struct Table {
-    pub(crate) keys: Vec<KeyTable>,
+    /// One entry a key, and one behind the last.
+    keys: Vec<Firsts>,
+    sizes: Vec<SizeCell>,
+    functions: Groups<Cell>,
+    trees: Groups<TreeCell>,
+    /// Empty if latencies were not asked for.
+    latencies: Groups<LatencyBin>,
+    /// Places of pivots, each with its bin.
+    pivots: Vec<(u32, u32)>,
+}
+
+/// One key of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyTable<'t> {
+    table: &'t Table,
+    from: Firsts,
+    to: Firsts,
 }
 
 impl Table {
-    pub(crate) fn new(workload: &Workload, pivots: &Pivots, window_ns: NonZeroU64, latencies: bool) -> Self {
-        let bins = Bins::new();
-        let counts = counts_before(workload, window_ns);
-        let mut of_key: Vec<Vec<u32>> = vec![Vec::new(); workload.keys().len()];
-        for (index, arrival) in workload.arrivals().iter().enumerate() {
-            of_key[arrival.key as usize].push(index as u32);
-        }
+    /// `None` if asked to stop.
+    pub(crate) fn new(
+        workload: &Workload,
+        pivots: &Pivots,
+        counts: (Counting, NonZeroU64, f64),
+        latencies: bool,
+        stop: Stop<'_>,
+    ) -> Option<Self> {
+        let (counting, length_ns, phase) = counts;
+        let bins = Bins::of(counting);
+        let counts = counts_before(workload, counting, length_ns, phase);
+        let mut of_key: Vec<(u32, u32, u32)> = (0..)
+            .zip(workload.arrivals().iter().zip(&counts))
+            .map(|(index, (arrival, &count))| (arrival.key, bins.bin(count) as u32, index))
+            .collect();
+        of_key.sort_unstable();
         let mut builder = Builder::new(workload, pivots, latencies);
-        let keys = of_key.iter().map(|arrivals| builder.key(&bins, arrivals, &counts)).collect();
-        Self { keys }
+        let mut same_key = of_key.chunk_by(|a, b| a.0 == b.0).peekable();
+        for key in 0..workload.keys().len() as u32 {
+            let arrivals = same_key.next_if(|arrivals| arrivals[0].0 == key).unwrap_or(&[]);
+            builder.key(arrivals, stop)?;
+        }
+        builder.table.keys.push(builder.table.firsts());
+        Some(builder.table)
     }
 
-    /// Memory that it takes, roughly.
+    fn firsts(&self) -> Firsts {
+        Firsts {
+            sizes: self.sizes.len() as u32,
+            functions: self.functions.groups.len() as u32,
+            trees: self.trees.groups.len() as u32,
+            latencies: self.latencies.groups.len() as u32,
+            pivots: self.pivots.len() as u32,
+        }
+    }
+
+    /// The number of keys.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len().saturating_sub(1)
+    }
+
+    pub(crate) fn key(&self, key: usize) -> KeyTable<'_> {
+        KeyTable { table: self, from: self.keys[key], to: self.keys[key + 1] }
+    }
+
+    /// Memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        let of_key = |key: &KeyTable| {
-            size_of_val(&*key.cells)
-                + size_of_val(&*key.tree_cells)
-                + size_of_val(&*key.sizes)
-                + size_of_val(&*key.functions)
-                + size_of_val(&*key.trees)
-                + size_of_val(&*key.latencies)
-                + size_of_val(&*key.latency_bins)
-        };
-        self.keys.iter().map(of_key).sum()
+        size_of_val(&*self.keys)
+            + size_of_val(&*self.sizes)
+            + self.functions.bytes()
+            + self.trees.bytes()
+            + self.latencies.bytes()
+            + size_of_val(&*self.pivots)
+    }
+}
+
+impl<'t> KeyTable<'t> {
+    /// The sizes of the key's bins.
+    pub(crate) fn sizes(self) -> &'t [SizeCell] {
+        &self.table.sizes[self.from.sizes as usize..self.to.sizes as usize]
+    }
+
+    /// The cells of the functions, one slice each.
+    pub(crate) fn by_function(self) -> impl Iterator<Item = (usize, &'t [Cell])> {
+        self.table.functions.slices(self.from.functions..self.to.functions)
+    }
+
+    /// The bins of the latency cells, one slice each.
+    pub(crate) fn by_latency(self) -> impl Iterator<Item = (usize, &'t [LatencyBin])> {
+        self.table.latencies.slices(self.from.latencies..self.to.latencies)
+    }
+
+    /// The cells of the call trees, one slice each.
+    pub(crate) fn by_tree(self) -> impl Iterator<Item = (usize, &'t [TreeCell])> {
+        self.table.trees.slices(self.from.trees..self.to.trees)
+    }
+
+    /// Places of pivots that are the key's, each with its bin.
+    pub(crate) fn pivots(self) -> &'t [(u32, u32)] {
+        &self.table.pivots[self.from.pivots as usize..self.to.pivots as usize]
+    }
+}
+
+/// Cells of the key at hand by id. Only ids that the key has are visited, so that a table's cost does not grow with keys
+/// times ids.
+struct Gathered<C> {
+    by_id: Vec<Vec<C>>,
+    touched: Vec<u32>,
+}
+
+impl<C> Gathered<C> {
+    fn new(ids: usize) -> Self {
+        Self { by_id: (0..ids).map(|_| Vec::new()).collect(), touched: Vec::new() }
+    }
+
+    fn of(&mut self, id: u32) -> &mut Vec<C> {
+        let cells = &mut self.by_id[id as usize];
+        if cells.is_empty() {
+            self.touched.push(id);
+        }
+        cells
+    }
+
+    /// Moves the cells to a table, ascending by id, each with the sum of all later ones added by `add`.
+    fn finish(&mut self, groups: &mut Groups<C>, add: impl Fn(&mut C, &C)) {
+        self.touched.sort_unstable();
+        for &id in &self.touched {
+            let cells = &mut self.by_id[id as usize];
+            for cell in (1..cells.len()).rev() {
+                let (before, later) = cells.split_at_mut(cell);
+                add(&mut before[cell - 1], &later[0]);
+            }
+            groups.groups.push((id, groups.cells.len() as u32));
+            groups.cells.append(cells);
+        }
+        self.touched.clear();
     }
 }
 
@@ -98,12 +235,13 @@ impl Table {
 struct Builder<'w> {
     workload: &'w Workload,
     pivots: &'w Pivots,
-    /// By function: cells of the key at hand.
-    cells: Vec<Vec<Cell>>,
-    /// By call tree, the same.
-    tree_cells: Vec<Vec<TreeCell>>,
-    /// By latency cell, the same; `None` if they are not wanted.
-    latency_bins: Option<Vec<Vec<LatencyBin>>>,
+    functions: Gathered<Cell>,
+    trees: Gathered<TreeCell>,
+    /// `None` if they are not wanted.
+    latencies: Option<Gathered<LatencyBin>>,
+    /// Arrivals so far, to ask for stop now and then.
+    arrivals: usize,
+    table: Table,
 }
 
 impl<'w> Builder<'w> {
@@ -111,111 +249,75 @@ impl<'w> Builder<'w> {
         Self {
             workload,
             pivots,
-            cells: vec![Vec::new(); workload.functions().len()],
-            tree_cells: vec![Vec::new(); workload.call_trees() as usize],
-            latency_bins: latencies.then(|| vec![Vec::new(); workload.latency_cells().len()]),
+            functions: Gathered::new(workload.functions().len()),
+            trees: Gathered::new(workload.call_trees() as usize),
+            latencies: latencies.then(|| Gathered::new(workload.latency_cells().len())),
+            arrivals: 0,
+            table: Table::default(),
         }
     }
 
-    fn key(&mut self, bins: &Bins, arrivals: &[u32], counts: &[u32]) -> KeyTable {
-        let mut table = KeyTable::default();
-        let mut by_bin: Vec<(u32, u32)> =
-            arrivals.iter().map(|&arrival| (bins.bin(counts[arrival as usize]) as u32, arrival)).collect();
-        by_bin.sort_unstable();
-        for same_bin in by_bin.chunk_by(|a, b| a.0 == b.0) {
-            let bin = table.sizes.len() as u32;
-            let mut size = [0.0; 4];
-            let mut inverse_squares = 0.0;
-            for &(_, index) in same_bin {
-                let arrival = &self.workload.arrivals()[index as usize];
-                let trace = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
-                size.iter_mut().zip(trace).for_each(|(sum, value)| *sum += value);
-                inverse_squares += f64::from(counts[index as usize]).powi(-2);
-                for calls in self.workload.calls(index as usize) {
-                    match self.pivots.place(index, calls.function) {
-                        Some(place) => table.pivots.push((place, bin)),
-                        None => add(&mut self.cells[calls.function as usize], bin, calls),
+    /// Adds the next key, with its arrivals ascending by bin.
+    fn key(&mut self, arrivals: &[(u32, u32, u32)], stop: Stop<'_>) -> Option<()> {
+        self.table.keys.push(self.table.firsts());
+        let first_size = self.table.sizes.len();
+        for &(_, bin, index) in arrivals {
+            self.arrivals += 1;
+            if stop.is_asked_at(self.arrivals) {
+                return None;
+            }
+            let arrival = &self.workload.arrivals()[index as usize];
+            let size = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
+            match self.table.sizes[first_size..].last_mut() {
+                Some(last) if last.bin == bin => plus(&mut last.size, &size),
+                _ => self.table.sizes.push(SizeCell { bin, size }),
+            }
+            for calls in self.workload.calls(index as usize) {
+                match self.pivots.place(index, calls.function) {
+                    Some(place) => self.table.pivots.push((place, bin)),
+                    None => add(self.functions.of(calls.function), bin, calls),
+                }
+            }
+            if let Some(latencies) = &mut self.latencies {
+                for calls in self.workload.latencies(index as usize) {
+                    let squares = f64::from(calls.count).powi(2);
+                    let bins = latencies.of(calls.cell);
+                    match bins.last_mut() {
+                        Some(last) if last.bin == bin => last.squares += squares,
+                        _ => bins.push(LatencyBin { bin, squares }),
                     }
                 }
-                if let Some(cells) = &mut self.latency_bins {
-                    for calls in self.workload.latencies(index as usize) {
-                        let squares = f64::from(calls.count).powi(2);
-                        let bins = &mut cells[calls.cell as usize];
-                        match bins.last_mut() {
-                            Some(last) if last.bin == bin => last.squares += squares,
-                            _ => bins.push(LatencyBin { bin, squares }),
-                        }
-                    }
-                }
-                let tree = &mut self.tree_cells[arrival.call_tree as usize];
-                match tree.last_mut() {
-                    Some(cell) if cell.bin == bin => cell.traces += 1.0,
-                    _ => tree.push(TreeCell { bin, traces: 1.0 }),
-                }
             }
-            table.inverse_squares.push(inverse_squares / same_bin.len() as f64);
-            table.sizes.push(size);
-        }
-        for bin in (1..table.sizes.len()).rev() {
-            let later = table.sizes[bin];
-            table.sizes[bin - 1].iter_mut().zip(later).for_each(|(sum, value)| *sum += value);
-        }
-        for (function, cells) in self.cells.iter_mut().enumerate().filter(|(_, cells)| !cells.is_empty()) {
-            for cell in (1..cells.len()).rev() {
-                let later = cells[cell].moments;
-                cells[cell - 1].moments.iter_mut().zip(later).for_each(|(sum, value)| *sum += value);
+            let tree = self.trees.of(arrival.call_tree);
+            match tree.last_mut() {
+                Some(cell) if cell.bin == bin => cell.traces += 1.0,
+                _ => tree.push(TreeCell { bin, traces: 1.0 }),
             }
-            table.functions.push((function as u32, table.cells.len() as u32));
-            table.cells.append(cells);
         }
-        for (tree, cells) in self.tree_cells.iter_mut().enumerate().filter(|(_, cells)| !cells.is_empty()) {
-            for cell in (1..cells.len()).rev() {
-                cells[cell - 1].traces += cells[cell].traces;
-            }
-            table.trees.push((tree as u32, table.tree_cells.len() as u32));
-            table.tree_cells.append(cells);
+        let sizes = &mut self.table.sizes[first_size..];
+        for cell in (1..sizes.len()).rev() {
+            let later = sizes[cell].size;
+            plus(&mut sizes[cell - 1].size, &later);
         }
-        let latency_bins = self.latency_bins.iter_mut().flatten().enumerate();
-        for (cell, bins) in latency_bins.filter(|(_, bins)| !bins.is_empty()) {
-            for bin in (1..bins.len()).rev() {
-                bins[bin - 1].squares += bins[bin].squares;
-            }
-            table.latencies.push((cell as u32, table.latency_bins.len() as u32));
-            table.latency_bins.append(bins);
+        self.functions
+            .finish(&mut self.table.functions, |cell, later| plus(&mut cell.moments, &later.moments));
+        self.trees.finish(&mut self.table.trees, |cell, later| cell.traces += later.traces);
+        if let Some(latencies) = &mut self.latencies {
+            latencies.finish(&mut self.table.latencies, |cell, later| cell.squares += later.squares);
         }
-        table
+        Some(())
     }
+}
+
+fn plus<const N: usize>(sums: &mut [f64; N], values: &[f64; N]) {
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
 fn add(cells: &mut Vec<Cell>, bin: u32, calls: &Calls) {
     let (c, d, q) = (f64::from(calls.count), calls.deviation, calls.deviation_squared);
     let moments = [1.0, c, d, q, c * c, c * d, c * q, d * d, d * q, q * q];
     match cells.last_mut() {
-        Some(cell) if cell.bin == bin => {
-            cell.moments.iter_mut().zip(moments).for_each(|(sum, value)| *sum += value);
-        }
+        Some(cell) if cell.bin == bin => plus(&mut cell.moments, &moments),
         _ => cells.push(Cell { bin, moments }),
     }
-}
-
-impl KeyTable {
-    /// The cells of the functions, one slice each.
-    pub(crate) fn by_function(&self) -> impl Iterator<Item = (usize, &[Cell])> {
-        slices(&self.functions, &self.cells)
-    }
-
-    /// The bins of the latency cells, one slice each.
-    pub(crate) fn by_latency(&self) -> impl Iterator<Item = (usize, &[LatencyBin])> {
-        slices(&self.latencies, &self.latency_bins)
-    }
-
-    /// The cells of the call trees, one slice each.
-    pub(crate) fn by_tree(&self) -> impl Iterator<Item = (usize, &[TreeCell])> {
-        slices(&self.trees, &self.tree_cells)
-    }
-}
-
-fn slices<'t, T>(firsts: &'t [(u32, u32)], cells: &'t [T]) -> impl Iterator<Item = (usize, &'t [T])> {
-    let ends = firsts.iter().skip(1).map(|&(_, first)| first as usize).chain([cells.len()]);
-    firsts.iter().zip(ends).map(|(&(id, first), end)| (id as usize, &cells[first as usize..end]))
 }

@@ -52,7 +52,8 @@ fn the_whole_is_at_no_distance_and_nothing_at_1() {
 #[test]
 fn functions_count_alike() {
     let workload = synthetic(600, 8);
-    let once = workload.functions().iter().position(|function| function.name == "once").expect("a function");
+    let once =
+        workload.functions().iter().position(|function| &*function.name == "once").expect("a function");
     let functions = workload.function_count() as f64;
     let mut tally = LatencyTally::new(&workload);
     let only_once =

@@ -67,7 +67,7 @@ pub(super) fn rows(workload: &Workload, kept: &Kept) -> Vec<FunctionRow> {
                 _ => MeanSd { mean: function.duration_ms.mean + offset, sd: variance.max(0.0).sqrt() },
             };
             FunctionRow {
-                name: function.name.clone(),
+                name: function.name.to_string(),
                 all: Part {
                     count: function.count,
                     duration_ms: function.duration_ms,

@@ -123,7 +123,7 @@ fn measures(report: &Report<'_>) -> Markup {
 fn checks(report: &Report<'_>) -> Markup {
     let tuning = report.tuning;
     let held_out: Vec<&HeldOut> = tuning.held_out.iter().chain(report.validated).collect();
-    if held_out.is_empty() && tuning.per_root_trial.is_none() {
+    if held_out.is_empty() && tuning.per_key_trial.is_none() {
         return html! {};
     }
     let row = |on: &str, what: &str, replayed: &Replayed| {
@@ -137,9 +137,11 @@ fn checks(report: &Report<'_>) -> Markup {
         h2 { "On traces that were not tuned on" }
         div.wide { table {
             tr { th { "on" } th.left { "parameters" } th { "size" } th { "call trees" } th { "dist/entropy ± sd" } }
-            @if let Some(trial) = &tuning.per_root_trial {
-                (row("the second half, tuned on the first", "common", &trial.common))
-                (row("the same", "of single roots", &trial.per_root))
+            @if let Some(trial) = &tuning.per_key_trial {
+                @for (common, per_key) in trial.common.iter().zip(&trial.per_key) {
+                    (row("blocks of time between those tuned on", "common", common))
+                    (row("the same", "a probability for each key", per_key))
+                }
             }
             @for held_out in held_out {
                 (row(&held_out.name, "these", &held_out.replayed))

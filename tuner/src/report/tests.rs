@@ -51,7 +51,7 @@ fn one_kept_is_itself() {
     let kept = kept_of(&[arrival]);
     for row in functions::rows(&workload, &kept) {
         let index =
-            workload.functions().iter().position(|function| function.name == row.name).expect("known");
+            workload.functions().iter().position(|function| *function.name == *row.name).expect("known");
         match workload.calls(arrival).iter().find(|calls| calls.function as usize == index) {
             Some(calls) if calls.count == 1 => {
                 assert!((row.kept.duration_ms.mean - calls.max_ns as f64 / 1e6).abs() < 1e-9);

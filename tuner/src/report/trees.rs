@@ -58,7 +58,7 @@ fn calls(workload: &Workload, arrival: usize) -> String {
         .take(FUNCTIONS_NAMED)
         .map(|calls| {
             let name = &workload.functions()[calls.function as usize].name;
-            if calls.count == 1 { name.clone() } else { format!("{name} \u{d7}{}", calls.count) }
+            if calls.count == 1 { name.to_string() } else { format!("{name} \u{d7}{}", calls.count) }
         })
         .collect();
     if calls.len() > FUNCTIONS_NAMED {

@@ -1,51 +1,65 @@
-//! All measures of parameters, whichever of them was made small.
+//! All measures of parameters, whichever of them was the objective.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 
-use super::RootParameters;
-use crate::bucket::BucketReplay;
-use crate::expect::{BumpPoint, Expectation, Expected};
-use crate::space::{Parameters, bucket_of};
+use super::{DRAWS, RootParameters};
+use crate::draw::{Draw, STRATIFIED};
+use crate::expect::{Counting, Curve, Design, Expectation, Expected, KeyLaw, Scratch};
+use crate::family::BucketFamily;
+use crate::space::Parameters;
+use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// The score of parameters, latencies included: in expectation for bump, exactly for the bucket. `None` if a sampler
-/// does not allow them.
+/// The score of parameters, latencies included: mean over the phases and jitters that a search sees, on all of the time.
+/// `None` if asked to stop.
 pub(super) fn measure(
     workload: &Workload,
     common: &Parameters,
-    per_root: &[RootParameters],
+    roots: &[RootParameters],
+    stop: Stop<'_>,
 ) -> Option<Expected> {
-    let own: HashMap<&str, &Parameters> =
-        per_root.iter().map(|root| (root.key.as_str(), &root.parameters)).collect();
-    let names = workload.keys().names();
-    let of_key: Vec<&Parameters> = names.map(|name| own.get(name).copied().unwrap_or(common)).collect();
-    match common {
-        Parameters::Bump { .. } => bump(workload, &of_key),
+    let (counting, length_s, curve, min) = match *common {
+        Parameters::Bump { lambda, min, window_s } => {
+            (Counting::Tumbling, window_s, Curve::new(Counting::Tumbling, lambda, 2.0), min)
+        }
+        Parameters::Decaying { lambda, min, half_life_s, exponent } => {
+            (Counting::Decaying, half_life_s, Curve::new(Counting::Decaying, lambda, exponent), min)
+        }
         Parameters::Bucket { .. } => {
-            let buckets = of_key.iter().map(|parameters| bucket_of(parameters).ok());
-            let buckets = buckets.collect::<Option<Vec<_>>>()?;
-            Some(BucketReplay::new(workload).expected(|key| &buckets[key], true))
+            let family = BucketFamily::new(workload, &Draw::seen(DRAWS, 0), true);
+            return Some(Expected::mean(&family.scores_of(&common.bucket().ok()?)));
         }
-    }
-}
-
-fn bump(workload: &Workload, of_key: &[&Parameters]) -> Option<Expected> {
-    let window_ns = |parameters: &&Parameters| match **parameters {
-        Parameters::Bump { window_s, .. } => NonZeroU64::new((window_s * 1e9).round() as u64),
-        Parameters::Bucket { .. } => None,
+        Parameters::Constant { .. } => return None,
     };
-    let mut windows = of_key.iter().map(window_ns).collect::<Option<Vec<_>>>()?;
-    windows.sort_unstable();
-    windows.dedup();
-    let point = |parameters: &&Parameters| match **parameters {
-        Parameters::Bump { lambda, min, .. } => {
-            let window = windows.binary_search(&window_ns(parameters)?).ok()?;
-            Some(BumpPoint { lambda, minimum: min, window })
-        }
-        Parameters::Bucket { .. } => None,
+    let own: HashMap<&str, f64> = roots
+        .iter()
+        .filter_map(|root| match root.parameters {
+            Parameters::Constant { probability } => Some((root.key.as_str(), probability)),
+            _ => None,
+        })
+        .collect();
+    let own: Vec<Option<f64>> = workload.keys().names().map(|name| own.get(name).copied()).collect();
+    let first = Curve::new(counting, 0.0, 2.0);
+    let law = |key: usize| match own[key] {
+        Some(probability) => KeyLaw::Bump(&first, probability),
+        None => KeyLaw::Bump(&curve, min),
     };
-    let points = of_key.iter().map(point).collect::<Option<Vec<_>>>()?;
-    let expectation = Expectation::with_windows(workload, &windows, true);
-    Some(expectation.bump(|key| points[key], &mut expectation.scratch()))
+    let length_ns = NonZeroU64::new((length_s * 1e9).round() as u64)?;
+    let mut scratch = Scratch::default();
+    let score = |draw: Draw| {
+        let lengths_ns = vec![length_ns];
+        let design =
+            Design { counting, lengths_ns, phase: draw.phase, latencies: true, stratified: STRATIFIED };
+        let expectation = if draw.jitter_ms == 0.0 {
+            Expectation::new(workload, &design, stop)?
+        } else {
+            Expectation::new(&workload.arranged(&draw.arrivals(workload)), &design, stop)?
+        };
+        Some(expectation.expected(0, law, &mut scratch))
+    };
+    // Constants do not depend on the draw.
+    let draws = if own.iter().all(Option::is_some) { 1 } else { DRAWS };
+    let scores: Option<Vec<Expected>> = Draw::seen(draws, 0).into_iter().map(score).collect();
+    Some(Expected::mean(&scores?))
 }

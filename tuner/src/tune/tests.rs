@@ -1,10 +1,21 @@
 //! The whole way, on small workloads.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::testing::{recorded, synthetic};
 
 fn quick(sampler: Tunable) -> Options {
-    Options { sampler, starts: 3, iterations: 60, stall: 60, replays: 0, ..Options::default() }
+    Options {
+        sampler,
+        starts: 3,
+        iterations: 40,
+        stall: 40,
+        replays: 0,
+        compare: true,
+        per_key: PerKeyUse::Never,
+        ..Options::default()
+    }
 }
 
 fn run(workload: &Workload, options: &Options) -> Tuning {
@@ -19,7 +30,7 @@ fn essence(tuning: &Tuning) -> String {
 #[test]
 fn a_seed_gives_one_result_with_any_number_of_threads() {
     let workload = synthetic(1000, 1);
-    for sampler in [Tunable::Bump, Tunable::Bucket] {
+    for sampler in [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket] {
         let on = |threads: usize, seed: u64| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
             essence(&pool.install(|| run(&workload, &Options { seed, ..quick(sampler) })))
@@ -33,7 +44,7 @@ fn a_seed_gives_one_result_with_any_number_of_threads() {
 #[test]
 fn results_are_within_the_limits_and_better_than_an_equal_share() {
     let workload = synthetic(1500, 1);
-    for sampler in [Tunable::Bump, Tunable::Bucket] {
+    for sampler in [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket] {
         for limits in [
             Limits::default(),
             Limits { size_min: 0.0, size_max: 0.05, ..Limits::default() },
@@ -76,7 +87,7 @@ fn the_front_goes_through_the_best() {
 #[test]
 fn limits_that_cannot_be_met_are_said_to_be_so() {
     let workload = recorded("hdfs_client_ops");
-    let options = Options { windows: Some(vec![Duration::from_secs(1)]), ..quick(Tunable::Bump) };
+    let options = Options { windows: Some(vec![Duration::from_secs(1)]), ..quick(Tunable::Tumbling) };
     let tuning = run(&workload, &options);
     assert!(!tuning.feasible);
     let reason = tuning.infeasible.as_deref().unwrap_or_default();
@@ -91,7 +102,8 @@ fn limits_that_cannot_be_met_are_said_to_be_so() {
         first += if seen.insert((arrival.key, arrival.at_ns / 1_000_000_000)) { arrival.bytes } else { 0 };
     }
     let (least, nearest) = (first as f64 / all as f64, tuning.score.tfcr);
-    assert!(least > 0.1 && nearest > least && nearest < least * 1.01, "{least} {nearest}");
+    // The mean over the phases is near the share of this one.
+    assert!(least > 0.1 && (nearest / least - 1.0).abs() < 0.2, "{least} {nearest}");
     assert_eq!(tuning.evaluations, 0);
 }
 
@@ -106,7 +118,7 @@ fn stopping_returns_the_best_so_far() {
     };
     let tuning = tune(&workload, &quick(Tunable::Bump), &stop, &stop_soon);
     assert!(tuning.interrupted && tuning.feasible);
-    assert!(tuning.evaluations >= 4 && tuning.evaluations < 150, "{}", tuning.evaluations);
+    assert!(tuning.evaluations >= 4 && tuning.evaluations < 120, "{}", tuning.evaluations);
     assert!(tuning.compared.iter().all(|search| search.evaluations == 0));
 }
 
@@ -119,29 +131,78 @@ fn an_empty_workload_has_no_parameters() {
 
 /// One root's durations say nothing new, the other's vary much: common parameters cannot give them different shares.
 #[test]
-fn single_roots_get_their_own_where_that_is_better_elsewhere_too() {
+fn keys_get_probabilities_of_their_own() {
     let workload = synthetic(4000, 6);
-    let options = Options {
-        per_root: true,
-        per_root_iterations: 400,
-        replays: 5,
+    let always = Options {
+        per_key: PerKeyUse::Always,
+        per_key_iterations: 200,
+        replays: 6,
         compare: false,
         ..quick(Tunable::Bump)
     };
-    let tuning = run(&workload, &options);
-    let trial = tuning.per_root_trial.expect("there are two roots");
-    assert_eq!(trial.better, !tuning.per_root.is_empty());
+    let tuning = run(&workload, &always);
+    assert_eq!(tuning.per_root.len(), 3);
+    let min_kept = tuning.min_kept.expect("a floor");
+    for root in &tuning.per_root {
+        let Parameters::Constant { probability } = root.parameters else { panic!("{root:?}") };
+        let traces =
+            workload.arrivals().iter().filter(|arrival| workload.key(arrival) == root.key).count() as f64;
+        assert!(probability * traces >= min_kept.min(traces) * 0.999, "{root:?} of {traces}, {min_kept}");
+    }
     let config = tuning.config().expect("valid parameters").to_string();
-    if trial.better {
-        let common = run(&workload, &Options { per_root: false, ..options });
-        assert!(tuning.value < common.value, "{} {}", tuning.value, common.value);
-        assert!(config.contains("\"busy\":"), "{config}");
-    } else {
-        assert!(
-            tuning.warnings.iter().any(|warning| warning.contains("single roots")),
-            "{:?}",
-            tuning.warnings
-        );
+    assert!(config.contains("\"busy\":lambda=0"), "{config}");
+    let replayed = tuning.replayed.expect("asked for");
+    assert!(replayed.tfcr.mean < 0.11, "{replayed:?}");
+    // The busy root has more than 80 % of the bytes: a loop keeps bump's curve.
+    let auto = run(&workload, &Options { per_key: PerKeyUse::Auto, ..always });
+    assert!(
+        auto.per_root.is_empty() && auto.warnings.iter().any(|warning| warning.contains("% of the bytes"))
+    );
+}
+
+/// Replays on draws that the search did not see have a mean close to the search's own.
+#[test]
+fn the_figure_holds_on_other_draws() {
+    let workload = recorded("hdfs_client_ops");
+    let options = Options { replays: 24, compare: false, ..quick(Tunable::Bump) };
+    let tuning = run(&workload, &options);
+    let (found, replayed) = (tuning.score.dist_over_entropy, tuning.replayed.expect("asked for"));
+    let [low, high] = replayed.dist_over_entropy.mean_interval;
+    assert!(found > 0.9 * low && found < 1.1 * high, "{found}: {replayed:?}");
+    let share = tuning.replayed_share.expect("asked for");
+    assert!((share.tfcr.mean / replayed.tfcr.mean - 1.0).abs() < 0.05);
+    assert!(share.dist_over_entropy.mean > high);
+    let bootstrap = tuning.bootstrap.expect("there are blocks");
+    assert!(bootstrap.run_interval[0] < bootstrap.run_interval[1]);
+}
+
+#[test]
+fn impossible_options_are_refused() {
+    let check = |options: Options, says: &str| {
+        let error = options.check().expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+    };
+    let windows = |window: Duration| Options { windows: Some(vec![window]), ..Options::default() };
+    check(windows(Duration::from_nanos(1)), "millisecond");
+    check(windows(Duration::from_secs(1 << 40)), "too long");
+    check(Options { windows: Some(Vec::new()), ..Options::default() }, "empty");
+    let limits = Limits { size_min: 0.5, ..Limits::default() };
+    check(Options { limits, ..Options::default() }, "above the greatest");
+    check(Options { risk: Some(1.0), ..Options::default() }, "quantile");
+    let objective: Objective = "counts".parse().expect("an objective");
+    check(Options { objective, sampler: Tunable::Bucket, ..Options::default() }, "weights");
+    assert_eq!(Options::default().check(), Ok(()));
+    assert_eq!(windows(Duration::from_millis(1)).check(), Ok(()));
+}
+
+/// A time that is over before it begins: nothing is found, and nothing panics.
+#[test]
+fn a_time_that_is_up_ends_every_phase() {
+    let workload = synthetic(1000, 1);
+    for time in [Duration::ZERO, Duration::MAX] {
+        let tuning = run(&workload, &Options { time_max: Some(time), replays: 3, ..quick(Tunable::Bump) });
+        assert_eq!(tuning.feasible, time > Duration::ZERO, "{:?}", tuning.infeasible);
+        assert_eq!(tuning.replayed.is_some(), tuning.feasible);
     }
 }
 
@@ -167,10 +228,12 @@ fn the_file_says_what_was_found() {
     use astracer_samplers::Template;
     use astracer_samplers::parameters::Parameters as File;
     let workload = synthetic(1000, 1);
-    for sampler in [Tunable::Bump, Tunable::Bucket] {
+    for sampler in [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket] {
         let mut tuning = run(&workload, &Options { replays: 3, ..quick(sampler) });
-        let own = RootParameters { key: "quiet".to_owned(), parameters: tuning.parameters };
-        tuning.per_root.push(own);
+        if sampler == Tunable::Bump {
+            let parameters = Parameters::Constant { probability: 0.25 };
+            tuning.per_root.push(RootParameters { key: "quiet".to_owned(), parameters });
+        }
         let key = "name+http.route"
             .parse::<Grouping>()
             .expect("a grouping")
@@ -179,9 +242,7 @@ fn the_file_says_what_was_found() {
         let text = file.to_string();
         let back: File = text.parse().expect("what was written is read");
         assert_eq!((Ok(back.config), Grouping::Key(back.key)), (tuning.config(), key));
-        for part in
-            ["# Made by `astracer tune` from a.tar.xz", "seed 1.", "Replayed 3 times", ".root.\"quiet\"]"]
-        {
+        for part in ["# Made by `astracer tune` from a.tar.xz", "seed 1.", "Replayed 3 times"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(tuning.file("", &Grouping::Tree).is_err());

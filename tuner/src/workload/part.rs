@@ -7,34 +7,37 @@ use crate::statistics::MeanSd;
 
 impl Workload {
     /// The arrivals with these indices as a workload of their own: its functions have the means of these traces, its
-    /// clock begins with the first of them. Keys keep their numbers.
+    /// clock begins with the first of them. Keys and functions keep their numbers.
     pub fn part(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.arrivals.len());
         let range = range.start.min(end)..end;
-        let mut arrivals = self.arrivals[range.clone()].to_vec();
-        let at_ns = arrivals.first().map_or(0, |first| first.at_ns);
-        let first_call = arrivals.first().map_or(0, |first| first.first_call);
-        let first_latency = arrivals.first().map_or(0, |first| first.first_latency);
+        let at_ns = self.arrivals.get(range.start).map_or(0, |first| first.at_ns);
+        let order: Vec<(u64, u32)> =
+            range.map(|index| (self.arrivals[index].at_ns.saturating_sub(at_ns), index as u32)).collect();
+        let mut part = self.arranged(&order);
+        part.start = astracer_model::UnixNanos(self.start.0.saturating_add(at_ns));
+        part
+    }
+
+    /// Some arrivals, in this order and at these times (ns; ascending), as a workload of their own.
+    pub(crate) fn arranged(&self, order: &[(u64, u32)]) -> Self {
         let mut call_trees = vec![None; self.call_trees as usize];
         let mut call_tree_count = 0;
-        for arrival in &mut arrivals {
-            arrival.at_ns -= at_ns;
-            arrival.first_call -= first_call;
-            arrival.first_latency -= first_latency;
+        let (mut calls, mut latencies) = (Vec::new(), Vec::new());
+        let arrival = |&(at_ns, index): &(u64, u32)| {
+            let index = index as usize;
+            let mut arrival = self.arrivals[index];
+            arrival.at_ns = at_ns;
+            (arrival.first_call, arrival.first_latency) = (calls.len() as u32, latencies.len() as u32);
+            calls.extend_from_slice(self.calls(index));
+            latencies.extend_from_slice(self.latencies(index));
             arrival.call_tree = *call_trees[arrival.call_tree as usize].get_or_insert_with(|| {
                 call_tree_count += 1;
                 call_tree_count - 1
             });
-        }
-        let end_call = self.arrivals.get(range.end).map_or(self.calls.len(), |next| next.first_call as usize);
-        let mut calls =
-            if range.is_empty() { Vec::new() } else { self.calls[first_call as usize..end_call].to_vec() };
-        let next_latency = self.arrivals.get(range.end).map(|next| next.first_latency as usize);
-        let latencies = if range.is_empty() {
-            Vec::new()
-        } else {
-            self.latencies[first_latency as usize..next_latency.unwrap_or(self.latencies.len())].to_vec()
+            arrival
         };
+        let arrivals: Vec<_> = order.iter().map(arrival).collect();
         let mut latency_cells = self.latency_cells.clone();
         latency_cells.iter_mut().for_each(|cell| cell.count = 0);
         for calls in &latencies {
@@ -75,9 +78,9 @@ impl Workload {
             functions: functions.collect(),
             keys: self.keys.clone(),
             call_trees: call_tree_count,
-            start: astracer_model::UnixNanos(self.start.0.saturating_add(at_ns)),
+            start: self.start,
             arrivals,
-            trace_ids: self.trace_ids[range].to_vec(),
+            trace_ids: order.iter().map(|&(_, index)| self.trace_ids[index as usize]).collect(),
             calls,
             latency_cells,
             latencies,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use astracer_tuner::expect::Expected;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key_choice::KeyChoice;
+use astracer_tuner::{Parameters, Tuning};
 
 use super::Report;
 use crate::output::{self, measure};
@@ -38,9 +39,9 @@ pub(super) fn render(report: &Report<'_>) -> String {
         others(&tuning.score),
         others(&tuning.baseline)
     );
-    single_roots(report, &mut text);
+    single_keys(report, &mut text);
     if let Some(replayed) = &tuning.replayed {
-        let _ = writeln!(text, "replayed {} times: {}", replayed.replays, line(replayed));
+        draws(replayed, tuning, &mut text);
     }
     for held_out in tuning.held_out.iter().chain(&report.validated) {
         checked(held_out, &mut text);
@@ -86,19 +87,29 @@ fn others(score: &Expected) -> String {
     format!("counts {}, latency {}", optional(score.count_error), optional(score.latency))
 }
 
-fn single_roots(report: &Report<'_>, text: &mut String) {
+fn single_keys(report: &Report<'_>, text: &mut String) {
     let tuning = report.tuning;
-    if let Some(trial) = tuning.per_root_trial.filter(|trial| trial.better) {
+    if let Some(trial) = tuning.per_key_trial {
         let _ = writeln!(
             text,
-            "single roots: {} on time not tuned on, where common parameters have {}",
-            measure(trial.per_root.dist_over_entropy.mean),
-            measure(trial.common.dist_over_entropy.mean),
+            "a probability for each key: {} on blocks of time not tuned on, where common parameters have {}{}",
+            both(&trial.per_key),
+            both(&trial.common),
+            if trial.better { "" } else { ", which are used" },
+        );
+    }
+    if let Some(min_kept) = tuning.min_kept {
+        let keys = output::plural(tuning.per_root.len() as u64, "key");
+        let _ = writeln!(
+            text,
+            "{keys} with a probability, each for at least {min_kept} traces kept; others keep the curve:"
         );
     }
     for root in tuning.per_root.iter().take(ROOTS_SHOWN) {
-        let own =
-            root.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
+        let own = match root.parameters {
+            Parameters::Constant { probability } => probability.to_string(),
+            other => other.config().map_or_else(|error| error.to_string(), |config| config.to_string()),
+        };
         let _ = writeln!(text, "  {:?}: {own}", root.key);
     }
     if tuning.per_root.len() > ROOTS_SHOWN {
@@ -106,13 +117,52 @@ fn single_roots(report: &Report<'_>, text: &mut String) {
     }
 }
 
+fn both([one, other]: &[Replayed; 2]) -> String {
+    format!("{} and {}", measure(one.dist_over_entropy.mean), measure(other.dist_over_entropy.mean))
+}
+
+/// The figure that holds: means over draws that no search saw, and how far single runs lie from them.
+fn draws(replayed: &Replayed, tuning: &Tuning, text: &mut String) {
+    let _ =
+        writeln!(text, "on {} other draws of phase, jitter and seed: {}", replayed.replays, line(replayed));
+    if let Some(share) = &tuning.replayed_share {
+        let _ = writeln!(text, "  an equal share of the same size: {}", line(share));
+    }
+    if let Some(weighted) = replayed.dist_over_entropy_weighted {
+        let _ = writeln!(text, "  by weights: dist/entropy {}", measure(weighted.mean));
+    }
+    if let Some(counts) = replayed.counts {
+        let _ = writeln!(
+            text,
+            "  error of counts: functions {}, calibrated to the roots' numbers {}, roots {}",
+            measure(counts.functions),
+            measure(counts.functions_calibrated),
+            measure(counts.roots),
+        );
+    }
+    if let Some(luck) = tuning.bootstrap {
+        let [low, high] = luck.run_interval;
+        let _ = writeln!(
+            text,
+            "  with this recording's blocks of time drawn again: {} to {} (nine of ten)",
+            measure(low),
+            measure(high),
+        );
+    }
+}
+
 fn line(replayed: &Replayed) -> String {
+    let found = replayed.dist_over_entropy;
+    let ([low, high], [least, most]) = (found.mean_interval, found.run_interval);
     format!(
-        "{:.2}% of the bytes, {:.1} trees, dist/entropy {} ± {}",
+        "dist/entropy {} (mean {} to {}, a single run {} to {}), {:.2}% of the bytes, {:.1} trees",
+        measure(found.mean),
+        measure(low),
+        measure(high),
+        measure(least),
+        measure(most),
         replayed.tfcr.mean * 100.0,
         replayed.call_trees.mean,
-        measure(replayed.dist_over_entropy.mean),
-        measure(replayed.dist_over_entropy.sd),
     )
 }
 

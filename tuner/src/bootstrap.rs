@@ -1,0 +1,124 @@
+//! How much of a figure is this recording's luck: blocks of time drawn again, with replacement.
+//!
+//! One replay keeps some traces. A recording made of as many of the same blocks, some of them twice and some not at all, is
+//! as likely a recording as this one, and what would be kept of it is known without another replay. The spread of
+//! dist/entropy over such recordings is the part of the figure that another recording would change.
+
+use crate::blocks;
+use crate::candidate::Candidate;
+use crate::draw::Draw;
+use crate::random::Random;
+use crate::statistics::Distribution;
+use crate::stop::Stop;
+use crate::workload::Workload;
+
+/// Blocks that are drawn: more than a search leaves out, so that their number itself says little.
+const BLOCKS: usize = 16;
+/// Recordings that are drawn.
+const RESAMPLES: usize = 200;
+const STREAM: u64 = 3;
+
+/// Count, deviation and squared deviation of a function.
+type Sums = [f64; 3];
+
+/// The distribution of dist/entropy of one replay over drawn recordings. `None` if asked to stop, or without two
+/// blocks that hold traces.
+pub(crate) fn bootstrap(
+    workload: &Workload,
+    sampler: &Candidate,
+    draw: &Draw,
+    stop: Stop<'_>,
+) -> Option<Distribution> {
+    let block = blocks::of(workload, BLOCKS);
+    let functions = workload.functions().len();
+    let mut all = vec![vec![[0.0; 3]; functions]; BLOCKS];
+    let mut kept = all.clone();
+    let add = |sums: &mut [Vec<Sums>], arrival: usize| {
+        for calls in workload.calls(arrival) {
+            let sums = &mut sums[block(arrival)][calls.function as usize];
+            let values = [f64::from(calls.count), calls.deviation, calls.deviation_squared];
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+    };
+    (0..workload.arrivals().len()).for_each(|arrival| add(&mut all, arrival));
+    sampler.replay(workload, draw, stop, |arrival, _| add(&mut kept, arrival)).then_some(())?;
+    let means: Vec<f64> = workload.functions().iter().map(|function| function.duration_ms.mean).collect();
+    let full: Vec<usize> = (0..BLOCKS).filter(|&block| all[block].iter().any(|sums| sums[0] > 0.0)).collect();
+    let mut random = Random::new(draw.seed, STREAM);
+    let resample = |_| {
+        let chosen: Vec<usize> =
+            full.iter().map(|_| full[random.below(full.len() as u32) as usize]).collect();
+        dist_over_entropy(&total(&all, &chosen), &total(&kept, &chosen), &means)
+    };
+    (full.len() > 1).then(|| Distribution::of((0..RESAMPLES).map(resample).collect()))
+}
+
+fn total(blocks: &[Vec<Sums>], chosen: &[usize]) -> Vec<Sums> {
+    let mut total = vec![[0.0; 3]; blocks[0].len()];
+    for &block in chosen {
+        for (total, sums) in total.iter_mut().zip(&blocks[block]) {
+            total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+        }
+    }
+    total
+}
+
+fn dist_over_entropy(all: &[Sums], kept: &[Sums], means: &[f64]) -> f64 {
+    let moments = |&[count, deviation, squared]: &Sums| {
+        let offset = deviation / count;
+        (offset, (squared / count - offset * offset).max(0.0).sqrt())
+    };
+    let (mut squares, mut spans, mut weighted) = (0.0, 0.0, 0.0);
+    for ((all, kept), mean) in all.iter().zip(kept).zip(means).filter(|((all, _), _)| all[0] > 0.0) {
+        let (offset, sd) = moments(all);
+        if kept[0] > 0.0 {
+            let (kept_offset, kept_sd) = moments(kept);
+            squares += (kept_offset - offset).powi(2) + (kept_sd - sd).powi(2);
+            spans += kept[0];
+            weighted += kept[0] * kept[0].log2();
+        } else {
+            squares += (mean + offset).powi(2) + sd * sd;
+        }
+    }
+    let bits = if spans > 0.0 { (spans.log2() - weighted / spans).max(0.0) } else { 0.0 };
+    if squares == 0.0 { 0.0 } else { squares.sqrt() / bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::evaluate::Evaluator;
+    use crate::testing::synthetic;
+
+    /// Every block once is the recording itself.
+    #[test]
+    fn without_drawing_the_figure_is_the_replays() {
+        let workload = synthetic(2000, 3);
+        let sampler: Candidate = "ratio:0.1".parse::<astracer_samplers::Config>().expect("a sampler").into();
+        let score = Evaluator::new(&workload).score(&sampler, &Draw::recorded(5));
+        let flag = AtomicBool::new(false);
+        let found =
+            bootstrap(&workload, &sampler, &Draw::recorded(5), Stop::new(&flag, None)).expect("blocks");
+        let [low, high] = found.run_interval;
+        assert!(low < score.dist_over_entropy && score.dist_over_entropy < high, "{found:?} {score:?}");
+        let (mut all, mut kept) = (vec![[0.0; 3]; workload.functions().len()], Vec::new());
+        kept.clone_from(&all);
+        let add = |sums: &mut [Sums], arrival: usize| {
+            for calls in workload.calls(arrival) {
+                let sums = &mut sums[calls.function as usize];
+                sums[0] += f64::from(calls.count);
+                sums[1] += calls.deviation;
+                sums[2] += calls.deviation_squared;
+            }
+        };
+        (0..2000).for_each(|arrival| add(&mut all, arrival));
+        sampler.replay(&workload, &Draw::recorded(5), Stop::new(&flag, None), |arrival, _| {
+            add(&mut kept, arrival)
+        });
+        let means: Vec<f64> = workload.functions().iter().map(|function| function.duration_ms.mean).collect();
+        let once = dist_over_entropy(&all, &kept, &means);
+        assert!((once / score.dist_over_entropy - 1.0).abs() < 1e-9, "{once} {score:?}");
+    }
+}

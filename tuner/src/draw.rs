@@ -1,0 +1,114 @@
+//! The chance that a deployment can't choose: how its windows lie against the traffic, in which order calls within some
+//! milliseconds arrive, and the randomness of decisions.
+//!
+//! A recording has one phase and one order. Parameters found on these alone fit them: their figure is optimistic by a
+//! factor of 1.5 to 2.2. So candidates are scored on several draws, and what is printed comes from others.
+
+use serde::Serialize;
+
+use crate::random::Random;
+use crate::workload::Workload;
+
+/// One draw.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Draw {
+    /// By which share of its window a sampler's clock is ahead of the recording's, 0 to 1.
+    pub phase: f64,
+    /// Standard deviation of what is added to each arrival's time, ms.
+    pub jitter_ms: f64,
+    /// Of the jitter and of the decisions.
+    pub seed: u64,
+    /// Whether the randomness of a key's traces is spread evenly (an additive recurrence), or independent.
+    pub stratified: bool,
+}
+
+/// Arrivals come this much too early or too late, ms: none, the order of calls within some ms, and that of some
+/// dozens of ms. Each is used by a third of the draws.
+const JITTERS_MS: [f64; 3] = [0.0, 5.0, 50.0];
+/// Whether services spread a key's randomness evenly.
+pub(crate) const STRATIFIED: bool = false;
+/// Streams of random numbers of a draw's seed: the decisions have the seed itself.
+const JITTER_STREAM: u64 = 1;
+/// The seeds of draws that a search sees have this bit, those of other draws do not.
+const SEEN: u64 = 1 << 62;
+
+impl Draw {
+    /// The recording as it is.
+    pub fn recorded(seed: u64) -> Self {
+        Self { phase: 0.0, jitter_ms: 0.0, seed, stratified: STRATIFIED }
+    }
+
+    /// Draws with phases spread evenly and all jitters, for a search. `seed` moves all of them.
+    pub(crate) fn seen(count: usize, seed: u64) -> Vec<Self> {
+        Self::spread(count, seed | SEEN, 0.0)
+    }
+
+    /// Draws that no search sees: their phases lie between those of the search, and no seed is the same.
+    pub fn unseen(count: usize, seed: u64) -> Vec<Self> {
+        Self::spread(count, seed & !SEEN, 0.37)
+    }
+
+    fn spread(count: usize, seed: u64, offset: f64) -> Vec<Self> {
+        let of = |index: usize| Self {
+            phase: (index as f64 + offset) / count as f64,
+            jitter_ms: JITTERS_MS[index % JITTERS_MS.len()],
+            seed: seed.wrapping_add(index as u64),
+            stratified: STRATIFIED,
+        };
+        (0..count).map(of).collect()
+    }
+
+    /// The arrivals in the order of this draw, each with its time in ns and its place in the workload. The first has
+    /// its own time, so that all of them are after 0.
+    pub(crate) fn arrivals(&self, workload: &Workload) -> Vec<(u64, u32)> {
+        let arrivals = workload.arrivals().iter().zip(0..);
+        if self.jitter_ms == 0.0 {
+            return arrivals.map(|(arrival, index)| (arrival.at_ns, index)).collect();
+        }
+        let mut random = Random::new(self.seed, JITTER_STREAM);
+        let mut order: Vec<(u64, u32)> = arrivals
+            .map(|(arrival, index)| {
+                let jitter_ns = (random.normal() * self.jitter_ms * 1e6) as i64;
+                (arrival.at_ns.saturating_add_signed(jitter_ns), index)
+            })
+            .collect();
+        order.sort_unstable();
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::synthetic;
+
+    #[test]
+    fn draws_of_a_search_and_others_have_nothing_in_common() {
+        for seed in [0, 1, u64::MAX] {
+            let (seen, unseen) = (Draw::seen(24, seed), Draw::unseen(24, seed));
+            for other in &unseen {
+                assert!(seen.iter().all(|draw| draw.seed != other.seed && draw.phase != other.phase));
+                assert!((0.0..1.0).contains(&other.phase));
+            }
+            assert_eq!(seen.iter().filter(|draw| draw.jitter_ms == 5.0).count(), 8);
+        }
+    }
+
+    #[test]
+    fn jitter_moves_arrivals_and_loses_none() {
+        let workload = synthetic(2000, 1);
+        let plain = Draw::recorded(1).arrivals(&workload);
+        assert!(plain.iter().zip(0..).all(|(&(_, index), place)| index == place));
+        let moved = Draw { jitter_ms: 5.0, ..Draw::recorded(3) }.arrivals(&workload);
+        assert!(moved.is_sorted());
+        let mut seen = vec![false; plain.len()];
+        let mut squares = 0.0;
+        for &(at_ns, index) in &moved {
+            assert!(!std::mem::replace(&mut seen[index as usize], true));
+            squares += (at_ns as f64 - plain[index as usize].0 as f64).powi(2);
+        }
+        let sd_ms = (squares / 2000.0).sqrt() / 1e6;
+        // Four standard errors of a deviation over 2000 numbers are 6 %.
+        assert!((sd_ms / 5.0 - 1.0).abs() < 0.07, "{sd_ms}");
+    }
+}

@@ -1,0 +1,243 @@
+//! Token buckets over a recorded workload: exact, since no decision is left to chance.
+
+use astracer_samplers::TokenBucket;
+
+use super::{Family, most_calls};
+use crate::draw::Draw;
+use crate::expect::Expected;
+use crate::latency::LatencyTally;
+use crate::score::{Reference, Tally};
+use crate::space::{Axis, Parameters, Point};
+use crate::workload::Workload;
+
+/// A bucket fills within this time, seconds: half a year. Much longer ones the sampler refuses.
+const FILL_SECONDS_MAX: f64 = 1.5e7;
+/// Coordinates of a point.
+const CAPACITY: usize = 0;
+const RATE: usize = 1;
+
+/// Token buckets.
+#[derive(Debug)]
+pub(crate) struct BucketFamily<'w> {
+    workload: &'w Workload,
+    reference: Reference,
+    latencies: bool,
+    /// One for each draw.
+    replays: Vec<BucketReplay>,
+    capacity: Axis,
+    rate: Axis,
+}
+
+impl<'w> BucketFamily<'w> {
+    /// From a single token to the most calls of any key; from a tenth of a token in the whole recording to as many
+    /// tokens as there are calls, were they all in a tenth of it. Draws differ in the order of arrivals only: a bucket
+    /// has no windows, and no randomness.
+    pub(crate) fn new(workload: &'w Workload, draws: &[Draw], latencies: bool) -> Self {
+        let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(0.1);
+        let calls = most_calls(workload).max(1.0);
+        let slowest = (0.1 / seconds).max(calls / FILL_SECONDS_MAX);
+        Self {
+            workload,
+            reference: Reference::new(workload),
+            latencies,
+            replays: draws.iter().map(|draw| BucketReplay::new(workload, draw)).collect(),
+            capacity: Axis::new(1.0, calls),
+            rate: Axis::new(slowest, 10.0 * calls / seconds),
+        }
+    }
+
+    /// A coordinate is never out of its bounds, which the sampler allows.
+    fn bucket(&self, point: &Point) -> TokenBucket {
+        self.parameters(point).bucket().expect("the space's bounds are valid parameters")
+    }
+
+    /// The measures of what is kept on one draw, with the distance of latencies if it is wanted. A bucket states no
+    /// weights: each trace counts once.
+    fn score(&self, replay: &BucketReplay, bucket: &TokenBucket) -> Expected {
+        let mut tally = Tally::new(self.workload, &self.reference);
+        let mut histograms = self.latencies.then(|| LatencyTally::new(self.workload));
+        replay.kept(bucket, |arrival| {
+            tally.keep(arrival.index as usize);
+            if let Some(histograms) = &mut histograms {
+                histograms.keep(arrival.index as usize, 1.0);
+            }
+        });
+        Expected::certain(&tally.score(), histograms.map(|histograms| histograms.distance()))
+    }
+}
+
+impl BucketFamily<'_> {
+    /// The scores of one bucket, one for each draw.
+    pub(crate) fn scores_of(&self, bucket: &TokenBucket) -> Vec<Expected> {
+        self.replays.iter().map(|replay| self.score(replay, bucket)).collect()
+    }
+}
+
+impl Family for BucketFamily<'_> {
+    type Scratch = ();
+
+    fn dimensions(&self) -> usize {
+        2
+    }
+
+    fn parameters(&self, point: &Point) -> Parameters {
+        Parameters::Bucket { capacity: self.capacity.at(point[CAPACITY]), rate: self.rate.at(point[RATE]) }
+    }
+
+    fn kept(&self, point: &Point) -> (f64, f64) {
+        let bucket = self.bucket(point);
+        let (mut bytes, mut traces) = (0, 0u64);
+        for replay in &self.replays {
+            replay.kept(&bucket, |arrival| {
+                bytes += arrival.bytes;
+                traces += 1;
+            });
+        }
+        let share = |kept: u64, all: u64| kept as f64 / (all * self.replays.len() as u64).max(1) as f64;
+        let all = self.workload.arrivals().iter().map(|arrival| arrival.bytes).sum();
+        (share(bytes, all), share(traces, self.workload.arrivals().len() as u64))
+    }
+
+    fn expected(&self, point: &Point, (): &mut (), scores: &mut Vec<Expected>) {
+        let bucket = self.bucket(point);
+        scores.extend(self.replays.iter().map(|replay| self.score(replay, &bucket)));
+    }
+
+    fn extremes(&self, _: &Point) -> (Point, Point) {
+        ([0.0; 4], [1.0, 1.0, 0.0, 0.0])
+    }
+
+    fn corners(&self) -> Vec<Point> {
+        <[Point; 2]>::from(self.extremes(&[0.0; 4])).into()
+    }
+
+    fn least(&self) -> (&'static str, &'static str) {
+        ("a token bucket keeps the first call of each key", "Allow a larger size, or use keys that are fewer")
+    }
+
+    fn cost(&self) -> u64 {
+        let traces = self.workload.arrivals().len() + self.workload.functions().len();
+        (4 * traces * self.replays.len()) as u64
+    }
+}
+
+/// A workload's arrivals on one draw, put together by key.
+#[derive(Debug)]
+struct BucketReplay {
+    /// Arrivals ordered by key, then by time.
+    arrivals: Vec<KeyedArrival>,
+    /// Where each key's arrivals end.
+    ends: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KeyedArrival {
+    at_ns: u64,
+    bytes: u64,
+    index: u32,
+}
+
+impl BucketReplay {
+    fn new(workload: &Workload, draw: &Draw) -> Self {
+        let mut by_key: Vec<(u32, KeyedArrival)> = draw
+            .arrivals(workload)
+            .into_iter()
+            .map(|(at_ns, index)| {
+                let arrival = &workload.arrivals()[index as usize];
+                (arrival.key, KeyedArrival { at_ns, bytes: arrival.bytes, index })
+            })
+            .collect();
+        // Stable: by time within a key.
+        by_key.sort_by_key(|&(key, _)| key);
+        let ends = by_key.chunk_by(|a, b| a.0 == b.0).scan(0, |end, arrivals| {
+            *end += arrivals.len();
+            Some(*end)
+        });
+        Self { ends: ends.collect(), arrivals: by_key.iter().map(|&(_, arrival)| arrival).collect() }
+    }
+
+    /// The sampler's own arithmetic (see [`TokenBucket`]), without its table.
+    fn kept(&self, bucket: &TokenBucket, mut keep: impl FnMut(&KeyedArrival)) {
+        let token_ns = (1e9 / bucket.rate()).ceil();
+        let fill_ns = (bucket.capacity() * token_ns).floor() as u64;
+        let token_ns = token_ns as u64;
+        let mut first = 0;
+        for &end in &self.ends {
+            let arrivals = &self.arrivals[first..end];
+            // When the bucket will be full again, and the arrival at hand.
+            let (mut full_at, mut place) = (0, 0);
+            while let Some(arrival) = arrivals.get(place) {
+                let next = arrival.at_ns.max(full_at).saturating_add(token_ns);
+                if next <= arrival.at_ns.saturating_add(fill_ns) {
+                    full_at = next;
+                    keep(arrival);
+                    place += 1;
+                } else {
+                    // Nothing is kept before there is a token again.
+                    place += until(&arrivals[place..], next.saturating_sub(fill_ns));
+                }
+            }
+            first = end;
+        }
+    }
+}
+
+/// How many arrivals come before a time: at least one. Looks near the front first.
+fn until(arrivals: &[KeyedArrival], at_ns: u64) -> usize {
+    let mut reach = 1;
+    while arrivals.get(reach).is_some_and(|arrival| arrival.at_ns < at_ns) {
+        reach *= 2;
+    }
+    let near = &arrivals[..reach.min(arrivals.len())];
+    near.partition_point(|arrival| arrival.at_ns < at_ns).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use astracer_samplers::Config;
+
+    use super::*;
+    use crate::candidate::Candidate;
+    use crate::stop::Stop;
+    use crate::testing::synthetic;
+
+    /// The same traces as the sampler itself keeps.
+    #[test]
+    fn keeps_what_the_sampler_keeps() {
+        let workload = synthetic(3000, 5);
+        for (capacity, rate) in
+            [(1.0, 0.02), (1.5, 3.0), (7.3, 11.7), (40.0, 0.5), (1.0, 1e6), (5000.0, 1e-3)]
+        {
+            let bucket = TokenBucket::new(capacity, rate).expect("a bucket");
+            let draw = Draw::recorded(1);
+            let family = BucketFamily::new(&workload, &[draw], true);
+            let mut kept = Vec::new();
+            family.replays[0].kept(&bucket, |arrival| kept.push(arrival.index as usize));
+            kept.sort_unstable();
+            let mut expected = Vec::new();
+            let sampler = Candidate::from(Config::from(bucket.clone()));
+            let flag = AtomicBool::new(false);
+            sampler.replay(&workload, &draw, Stop::new(&flag, None), |index, _| expected.push(index));
+            assert_eq!(kept, expected, "capacity {capacity}, rate {rate}");
+            let score = family.score(&family.replays[0], &bucket);
+            assert_eq!(score.traces, kept.len() as f64);
+            let mut histograms = LatencyTally::new(&workload);
+            kept.iter().for_each(|&arrival| histograms.keep(arrival, 1.0));
+            assert!((histograms.distance() - score.latency.expect("asked for")).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn skipping_finds_the_first_arrival_that_is_not_before() {
+        let arrivals: Vec<_> =
+            (0..100).map(|n| KeyedArrival { at_ns: n / 3 * 10, bytes: 0, index: n as u32 }).collect();
+        for from in 0..100 {
+            for at_ns in (arrivals[from].at_ns..340).step_by(5) {
+                let plain = arrivals[from..].iter().take_while(|arrival| arrival.at_ns < at_ns).count();
+                assert_eq!(until(&arrivals[from..], at_ns), plain.max(1), "{from} {at_ns}");
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Bump: a probability that falls with a key's count, in a window or decaying.
+
+use std::num::NonZeroU64;
+
+use rayon::prelude::*;
+
+use super::{Family, most_calls};
+use crate::draw::Draw;
+use crate::expect::{Counting, Curve, Design, Expectation, Expected, KeyLaw, Scratch};
+use crate::space::{Axis, DIMENSIONS_MAX, Parameters, Point};
+use crate::stop::Stop;
+use crate::workload::Workload;
+
+/// The shortest length that tables are made for, ns.
+const LENGTH_MIN_NS: f64 = 1e8;
+/// The longest, ns.
+const LENGTH_MAX_NS: f64 = 6e10;
+/// Lengths between one and its double: a window's edges matter, and a decay's length hardly.
+const TUMBLING_PER_DOUBLING: f64 = 4.0;
+const DECAYING_PER_DOUBLING: f64 = 1.5;
+/// All tables together take no more than about this; there are fewer lengths and draws if they would.
+const TABLES_BYTES_MAX: usize = 160 << 20;
+/// Fewer draws than this are never used.
+const DRAWS_MIN: usize = 2;
+/// Fewer lengths than this are never used, if there are so many.
+const LENGTHS_MIN: usize = 4;
+/// The paper's exponent, for windows.
+const EXPONENT: f64 = 2.0;
+/// Exponents of decaying counts.
+const EXPONENTS: (f64, f64) = (0.4, 3.0);
+
+/// Coordinates of a point.
+const LAMBDA: usize = 0;
+const MIN: usize = 1;
+const LENGTH: usize = 2;
+/// Last, for windows have none.
+const EXPONENT_PLACE: usize = 3;
+
+/// Bump over windows, as in the paper, or over decaying counts.
+#[derive(Debug)]
+pub(crate) struct BumpFamily {
+    /// One for each draw.
+    expectations: Vec<Expectation>,
+    counting: Counting,
+    lengths_ns: Vec<NonZeroU64>,
+    lambda: Axis,
+    min: Axis,
+    exponent: Axis,
+}
+
+impl BumpFamily {
+    /// Sums up a workload on several draws; `None` if asked to stop.
+    ///
+    /// lambda goes from where the second call of a window is kept once in 400 windows, to the most calls of any key;
+    /// the minimum from one kept trace in the whole recording to `size_max`, beyond which it alone would keep too much.
+    pub(crate) fn new(
+        workload: &Workload,
+        counting: Counting,
+        draws: &[Draw],
+        lengths: Option<&[NonZeroU64]>,
+        (size_max, latencies, stratified): (f64, bool, bool),
+        stop: Stop<'_>,
+    ) -> Option<Self> {
+        let mut lengths_ns = match lengths {
+            Some(lengths) => lengths.to_vec(),
+            None => lengths_of(counting, workload.arrivals().last().map_or(0, |arrival| arrival.at_ns)),
+        };
+        let design = |draw: &Draw, lengths_ns: &[NonZeroU64]| Design {
+            counting,
+            lengths_ns: lengths_ns.to_vec(),
+            phase: draw.phase,
+            latencies,
+            stratified,
+        };
+        let expectation = |draw: &Draw, lengths_ns: &[NonZeroU64]| {
+            let design = design(draw, lengths_ns);
+            if draw.jitter_ms == 0.0 {
+                Expectation::new(workload, &design, stop)
+            } else {
+                Expectation::new(&workload.arranged(&draw.arrivals(workload)), &design, stop)
+            }
+        };
+        // The longest windows have the most bins.
+        let longest = lengths_ns.last().copied().into_iter().collect::<Vec<_>>();
+        let largest = expectation(draws.first()?, &longest)?.bytes().max(1);
+        let affordable = TABLES_BYTES_MAX / largest;
+        let draws = &draws[..draws.len().min((affordable / LENGTHS_MIN).max(DRAWS_MIN))];
+        if lengths.is_none() {
+            let step = lengths_ns.len().div_ceil((affordable / draws.len()).max(LENGTHS_MIN));
+            lengths_ns = lengths_ns.into_iter().rev().step_by(step).collect();
+            lengths_ns.reverse();
+        }
+        let expectations =
+            draws.par_iter().map(|draw| expectation(draw, &lengths_ns)).collect::<Option<Vec<_>>>()?;
+        let traces = workload.arrivals().len().max(1) as f64;
+        Some(Self {
+            expectations,
+            counting,
+            lengths_ns,
+            exponent: match counting {
+                Counting::Tumbling => Axis::new(EXPONENT, EXPONENT),
+                Counting::Decaying => Axis::new(EXPONENTS.0, EXPONENTS.1),
+            },
+            lambda: Axis::new(0.05, most_calls(workload).max(1.0)),
+            min: Axis::new((1.0 / traces).min(size_max), size_max.min(1.0)),
+        })
+    }
+
+    fn length(&self, point: &Point) -> usize {
+        let lengths = self.lengths_ns.len();
+        ((point[LENGTH] * lengths as f64) as usize).min(lengths.saturating_sub(1))
+    }
+
+    fn curve(&self, point: &Point) -> Curve {
+        Curve::new(self.counting, self.lambda.at(point[LAMBDA]), self.exponent.at(point[EXPONENT_PLACE]))
+    }
+}
+
+impl Family for BumpFamily {
+    type Scratch = Scratch;
+
+    fn dimensions(&self) -> usize {
+        match self.counting {
+            Counting::Tumbling if self.lengths_ns.len() == 1 => 2,
+            Counting::Tumbling => 3,
+            Counting::Decaying => 4,
+        }
+    }
+
+    fn parameters(&self, point: &Point) -> Parameters {
+        let (lambda, min) = (self.lambda.at(point[LAMBDA]), self.min.at(point[MIN]));
+        let length_s = self.lengths_ns[self.length(point)].get() as f64 / 1e9;
+        match self.counting {
+            Counting::Tumbling => Parameters::Bump { lambda, min, window_s: length_s },
+            Counting::Decaying => {
+                let exponent = self.exponent.at(point[EXPONENT_PLACE]);
+                Parameters::Decaying { lambda, min, half_life_s: length_s, exponent }
+            }
+        }
+    }
+
+    fn kept(&self, point: &Point) -> (f64, f64) {
+        let (length, curve, min) = (self.length(point), self.curve(point), self.min.at(point[MIN]));
+        let mut sums = (0.0, 0.0);
+        for expectation in &self.expectations {
+            let (bytes, traces) = expectation.kept(length, |_| KeyLaw::Bump(&curve, min));
+            sums = (sums.0 + bytes, sums.1 + traces);
+        }
+        let draws = self.expectations.len() as f64;
+        (sums.0 / draws, sums.1 / draws)
+    }
+
+    fn expected(&self, point: &Point, scratch: &mut Scratch, scores: &mut Vec<Expected>) {
+        let (length, curve, min) = (self.length(point), self.curve(point), self.min.at(point[MIN]));
+        scores.extend(
+            self.expectations
+                .iter()
+                .map(|expectation| expectation.expected(length, |_| KeyLaw::Bump(&curve, min), scratch)),
+        );
+    }
+
+    fn extremes(&self, like: &Point) -> (Point, Point) {
+        let with = |value: f64| {
+            let mut point = *like;
+            (point[LAMBDA], point[MIN]) = (value, value);
+            point
+        };
+        (with(0.0), with(1.0))
+    }
+
+    fn corners(&self) -> Vec<Point> {
+        let lengths = self.lengths_ns.len();
+        let middle = |length: usize| {
+            let mut point = [0.0; DIMENSIONS_MAX];
+            point[LENGTH] = (length as f64 + 0.5) / lengths as f64;
+            point
+        };
+        (0..lengths).map(middle).flat_map(|like| <[Point; 2]>::from(self.extremes(&like))).collect()
+    }
+
+    fn least(&self) -> (&'static str, &'static str) {
+        match self.counting {
+            Counting::Tumbling => (
+                "bump keeps the first call of each key in each window, whatever its parameters",
+                "Allow longer windows or a larger size, or use keys that are fewer",
+            ),
+            Counting::Decaying => (
+                "bump keeps the first call of each key, and those long after the last one, whatever its parameters",
+                "Allow a larger size, or use keys that are fewer",
+            ),
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        self.expectations.iter().map(Expectation::cost).sum()
+    }
+}
+
+/// Lengths on a geometric scale, in whole milliseconds: from 0.1 s to a minute, or to the recording's length.
+fn lengths_of(counting: Counting, recording_ns: u64) -> Vec<NonZeroU64> {
+    let per_doubling = match counting {
+        Counting::Tumbling => TUMBLING_PER_DOUBLING,
+        Counting::Decaying => DECAYING_PER_DOUBLING,
+    };
+    let longest = (recording_ns as f64).clamp(LENGTH_MIN_NS, LENGTH_MAX_NS);
+    let length = |step: u32| {
+        let ns = LENGTH_MIN_NS * (f64::from(step) / per_doubling).exp2();
+        // Three digits, which are whole milliseconds from 0.1 s on.
+        let digit = 10f64.powf(ns.log10().floor() - 2.0);
+        (ns / digit).round() * digit
+    };
+    let lengths = (0..).map(length).take_while(|&ns| ns <= longest);
+    lengths.filter_map(|ns| NonZeroU64::new(ns.round() as u64)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_whole_milliseconds_on_a_geometric_scale() {
+        let windows = lengths_of(Counting::Tumbling, 1_000_000_000_000);
+        let seconds: Vec<f64> = windows.iter().map(|window| window.get() as f64 / 1e9).collect();
+        assert_eq!(seconds[..6], [0.1, 0.119, 0.141, 0.168, 0.2, 0.238]);
+        assert!(windows.iter().all(|window| window.get() % 1_000_000 == 0));
+        assert!(seconds.last().is_some_and(|&last| last > 50.0 && last <= 60.0));
+        assert_eq!(lengths_of(Counting::Tumbling, 0).len(), 1);
+        assert_eq!(
+            lengths_of(Counting::Tumbling, 1_000_000_000).last().map(|last| last.get() / 1_000_000),
+            Some(951)
+        );
+    }
+}
