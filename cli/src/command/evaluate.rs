@@ -1,6 +1,8 @@
 //! `astracer evaluate`: the table of sampler quality.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -94,6 +96,8 @@ pub(crate) struct Evaluate {
     pub(crate) json: bool,
 }
 
+/// Bytes of a parameters file that are read: more than the parser takes.
+const PARAMETERS_MAX: u64 = 4 << 20;
 /// What is always shown: everything, and the two fixed ratios that people use.
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
 /// What is shown when no sampler is asked for.
@@ -222,7 +226,10 @@ fn phase(text: &str) -> Result<f64, String> {
 fn asked(args: &Evaluate) -> Result<Vec<Config>, Failure> {
     let read = |path: &PathBuf| {
         let failure = |error: String| Failure::Job(format!("--parameters {}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| failure(error.to_string()))?;
+        // A device may have no end: a longer file than the parser takes is read no further.
+        let file = File::open(path).map_err(|error| failure(error.to_string()))?;
+        let mut text = String::new();
+        file.take(PARAMETERS_MAX).read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
         Ok(parameters.config)
     };

@@ -102,7 +102,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
     pub(crate) bytes_per_second: Option<u64>,
 
-    /// Look at these window lengths only, instead of searching for one (bump): seconds, or with ms, s, m, h.
+    /// Look at these half-lives (or window lengths) only, instead of searching for one (bump): seconds, or with ms, s, m, h.
     #[arg(long, value_name = "LENGTH", value_delimiter = ',', value_parser = window, help_heading = "Search")]
     pub(crate) window: Vec<Duration>,
 
