@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::objective::Objective;
 use crate::testing::{recorded, synthetic};
 
 fn quick(sampler: Tunable) -> Options {
