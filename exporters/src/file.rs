@@ -155,8 +155,15 @@ impl FilesBuilder {
             Compression::Zstd { .. } => "jsonl.zst",
         };
         let folder = Folder::open(self.folder, &self.prefix, extension)?;
-        let state =
-            State { folder, file: None, opened: SystemTime::UNIX_EPOCH, buffer: Vec::new(), ended: false };
+        let state = State {
+            folder,
+            file: None,
+            opened: SystemTime::UNIX_EPOCH,
+            spans_written: 0,
+            spans_removed: 0,
+            buffer: Vec::new(),
+            ended: false,
+        };
         Ok(Files {
             state: Mutex::new(state),
             settings: self.settings,
@@ -181,6 +188,10 @@ struct State {
     file: Option<OpenFile>,
     /// When `file` was begun.
     opened: SystemTime,
+    /// Spans in `file`.
+    spans_written: u64,
+    /// Spans in files that somebody removed while they were being written.
+    spans_removed: u64,
     buffer: Vec<u8>,
     ended: bool,
 }
@@ -208,6 +219,18 @@ impl Files {
         self.lock().total_bytes()
     }
 
+    /// Returns the folder.
+    pub fn folder(&self) -> PathBuf {
+        self.lock().folder.path().to_owned()
+    }
+
+    /// Returns spans in files that somebody removed while they were being written.
+    pub fn spans_removed(&self) -> u64 {
+        let mut state = self.lock();
+        state.forget_removed();
+        state.spans_removed
+    }
+
     /// Files that were deleted to make room.
     pub fn files_deleted(&self) -> u64 {
         self.lock().folder.deleted()
@@ -220,7 +243,12 @@ impl Files {
     /// If the lines are not in a file: nothing of them is then.
     pub fn write_lines(&self, lines: &[u8], spans: u64) -> Result<(), ExportError> {
         let now = self.clock.now();
-        let written = self.lock().append(lines, &self.settings, now);
+        let mut state = self.lock();
+        let written = state.append(lines, &self.settings, now);
+        if written.is_ok() {
+            state.spans_written += spans;
+        }
+        drop(state);
         match &written {
             Ok(()) => self.counter.deliver(&Delivery { accepted: spans, ..Delivery::default() }),
             Err(error) => self.counter.lose(error.kind(), spans),
@@ -240,7 +268,10 @@ impl Destination for Files {
         let mut result = Ok(Delivery::all(spans));
         for spans in spans.chunks(SPANS_PER_LINE_MAX) {
             match state.write(spans, &self.settings, now) {
-                Ok(()) => self.counter.deliver(&Delivery::all(spans)),
+                Ok(()) => {
+                    state.spans_written += spans.len() as u64;
+                    self.counter.deliver(&Delivery::all(spans));
+                }
                 Err(error) => {
                     self.counter.lose(error.kind(), spans.len() as u64);
                     result = result.and(Err(error));
@@ -302,6 +333,7 @@ impl State {
             Compression::None => lines.len() as u64,
             Compression::Zstd { .. } => open::zstd_bound(lines.len() as u64),
         };
+        self.forget_removed();
         if self.is_over(bytes, settings, now) {
             self.close(settings)?;
         }
@@ -318,12 +350,24 @@ impl State {
             Fsync::Each => file.sync(),
             _ => Ok(()),
         });
-        if written.is_err() && !file.is_sound() {
+        if written.is_err() && file.bytes() == 0 {
+            // No empty file stays behind.
+            self.file = None;
+            self.folder.discard();
+        } else if written.is_err() && !file.is_sound() {
             // What stands in it is good up to a torn end.
             let broken = self.file.take().map_or(0, |file| file.bytes_on_disk());
             self.folder.completed(broken);
         }
         written
+    }
+
+    /// Begins a new file if somebody has removed the one being written: its name is gone, and with it what it holds.
+    fn forget_removed(&mut self) {
+        if self.file.as_ref().is_some_and(|_| !self.folder.has_current()) {
+            self.file = None;
+            self.spans_removed += std::mem::take(&mut self.spans_written);
+        }
     }
 
     /// True if the file is to give way before this many bytes.
@@ -369,6 +413,8 @@ impl State {
 
     /// Completes the file that is being written.
     fn close(&mut self, settings: &Settings) -> Result<(), ExportError> {
+        self.forget_removed();
+        self.spans_written = 0;
         let Some(file) = self.file.take() else { return Ok(()) };
         let (bytes, closed) = file.close(settings.fsync != Fsync::Never);
         self.folder.completed(bytes);
@@ -389,21 +435,58 @@ mod tests {
     fn a_file_that_broke_gives_way_to_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::builder(folder.path()).open().unwrap();
-        let disk = Small(Arc::default(), 10, true);
+        let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
+        let mut line = Vec::new();
+        write_request(&mut line, &spans).unwrap();
+        // Room for one line, and 10 bytes of the next.
+        let disk = Small(Arc::default(), line.len() + 10, true);
         {
             let mut state = files.lock();
             state.folder.create().unwrap();
             let broken = OpenFile::on(Box::new(disk.clone()), "broken".into(), Compression::None);
             state.file = Some(broken.unwrap());
         }
-        let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
+        files.send(&spans).unwrap();
         assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
         // The torn bytes are there, and count.
-        assert_eq!((disk.0.lock().unwrap().len(), files.total_bytes()), (10, 10));
+        let torn = line.len() as u64 + 10;
+        assert_eq!((disk.0.lock().unwrap().len() as u64, files.total_bytes()), (torn, torn));
         files.send(&spans).unwrap();
-        let second = std::fs::read_to_string(folder.path().join("traces-00000002.jsonl")).unwrap();
-        assert_eq!(files.total_bytes(), 10 + second.len() as u64);
+        let second = std::fs::read(folder.path().join("traces-00000002.jsonl")).unwrap();
+        assert_eq!((&second, files.total_bytes()), (&line, torn + line.len() as u64));
         let counts = files.counter.read();
-        assert_eq!((counts.sent, counts.lost.of(ErrorKind::File)), (1, 1));
+        assert_eq!((counts.sent, counts.lost.of(ErrorKind::File)), (2, 1));
+    }
+
+    #[test]
+    fn a_file_that_could_take_nothing_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::builder(folder.path()).open().unwrap();
+        {
+            let mut state = files.lock();
+            state.folder.create().unwrap();
+            let full =
+                OpenFile::on(Box::new(Small(Arc::default(), 0, false)), "full".into(), Compression::None);
+            state.file = Some(full.unwrap());
+        }
+        let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
+        assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_somebody_removed_takes_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::builder(folder.path()).open().unwrap();
+        let spans = [Span { span_id: astracer_model::SpanId(1), ..Span::default() }];
+        files.send(&spans).unwrap();
+        std::fs::remove_file(folder.path().join("traces-00000001.jsonl")).unwrap();
+        files.send(&spans).unwrap();
+        assert!(folder.path().join("traces-00000002.jsonl").exists());
+        assert_eq!(files.spans_removed(), 1);
+        // Without the folder, nothing is taken.
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        assert_eq!(files.send(&spans).unwrap_err().kind(), ErrorKind::File);
+        assert_eq!(files.spans_removed(), 2);
     }
 }

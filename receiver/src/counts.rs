@@ -29,11 +29,11 @@ impl Refusal {
     pub fn slug(self) -> &'static str {
         match self {
             Self::Bad => "bad",
-            Self::TooLarge => "too-large",
+            Self::TooLarge => "too_large",
             Self::Unsupported => "unsupported",
-            Self::WrongPath => "wrong-path",
+            Self::WrongPath => "wrong_path",
             Self::Incomplete => "incomplete",
-            Self::NoRoom => "no-room",
+            Self::NoRoom => "no_room",
         }
     }
 }

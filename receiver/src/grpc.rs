@@ -45,12 +45,11 @@ pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Respo
 
 async fn take(shared: &Shared, request: Request<Incoming>) -> Recorded {
     let encoding = text(request.headers(), &ENCODING).to_owned();
-    let bytes_max = shared.limits.message_bytes_max;
-    let _permit = shared.permit().await;
-    let time_max = shared.limits.arrival_max;
-    let frame = body::read(request.into_body(), bytes_max.saturating_add(FRAME_HEAD_BYTES), time_max).await?;
+    let bytes_max = shared.limits.message_bytes;
+    let frame = body::read(shared, request.into_body(), bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
     let bad = |message| Refused::new(Refusal::Bad, message);
-    let Some((&[flag, ref length @ ..], message)) = frame.split_first_chunk::<FRAME_HEAD_BYTES>() else {
+    let Some((&[flag, ref length @ ..], message)) = frame.bytes.split_first_chunk::<FRAME_HEAD_BYTES>()
+    else {
         return Err(bad("a request holds one message"));
     };
     if message.len() as u64 != u64::from(u32::from_be_bytes(*length)) {
@@ -100,7 +99,7 @@ fn with(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip,zstd,identity"));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip,deflate,zstd,identity"));
     response
 }
 

@@ -74,10 +74,9 @@ async fn take(shared: &Shared, form: Option<Form>, request: Request<Incoming>) -
         return Err(Refused::new(Refusal::Unsupported, message));
     };
     let encoding = text(request.headers(), &CONTENT_ENCODING).to_owned();
-    let bytes_max = shared.limits.message_bytes_max;
-    let _permit = shared.permit().await;
-    let bytes = body::read(request.into_body(), bytes_max, shared.limits.arrival_max).await?;
-    let bytes = body::decompress(&bytes, &encoding, bytes_max)?;
+    let bytes_max = shared.limits.message_bytes;
+    let bytes = body::read(shared, request.into_body(), bytes_max).await?;
+    let bytes = body::decompress(&bytes.bytes, &encoding, bytes_max)?;
     let format = if form == Form::Json { Format::OtlpJson } else { Format::OtlpProto };
     record(shared, &bytes, format)
 }

@@ -13,12 +13,15 @@
 //!
 //! # Limits
 //!
-//! Connections, requests that are read at a time, and the bytes of each are bounded (see [`Limits`]), so memory is. A
-//! request beyond the bounds waits, or is refused; each refusal is counted by reason in [`Received`]. When the files
-//! reach their own limit, requests are answered so that senders try again later.
+//! Connections, bodies and times are limited (see [`Limits`]). Refused requests are counted by reason in [`Received`], and
+//! [`Receiver::events`] tells when the receiver begins and stops to refuse. When the files reach their own limit or cannot
+//! be written, requests are answered so that senders try again later.
 
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,59 +31,38 @@ use tokio::sync::watch;
 
 mod answer;
 mod body;
+mod connections;
 mod counts;
+mod events;
 mod grpc;
 mod http;
+mod limits;
 mod record;
 mod server;
 
 pub use counts::{Received, Refusal};
+pub use events::Event;
+pub use limits::Limits;
 
-/// Bounds on what senders can make the receiver hold.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Limits {
-    /// Bytes of a request, before and after decompression: 16 MiB.
-    pub message_bytes_max: usize,
-    /// Connections at a time; more wait to be accepted: 256.
-    pub connections_max: usize,
-    /// Requests whose bodies are read at a time; more wait: 16.
-    pub requests_max: usize,
-    /// How long a request's head, and then its body, may take to arrive: 30 s each.
-    pub arrival_max: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            message_bytes_max: 16 << 20,
-            connections_max: 256,
-            requests_max: 16,
-            arrival_max: Duration::from_secs(30),
-        }
-    }
-}
-
-impl Limits {
-    /// Takes this many bytes for the largest request.
-    pub fn message_bytes_max(mut self, bytes: usize) -> Self {
-        self.message_bytes_max = bytes;
-        self
-    }
-}
-
-/// Why a receiver could not be started.
+/// Error of [`Receiver::start`].
 #[derive(Debug)]
 pub struct StartError {
     address: Option<SocketAddr>,
     error: std::io::Error,
 }
 
+impl StartError {
+    /// Returns the address that cannot be listened on; `None` if the recording's folder is the problem.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
             Some(address) => write!(f, "can't listen on {address}: {}", self.error),
-            None => write!(f, "can't start: {}", self.error),
+            None => write!(f, "can't record: {}", self.error),
         }
     }
 }
@@ -98,6 +80,25 @@ pub struct Receiver {
     shared: Arc<server::Shared>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
+    /// The folder, locked for as long as the receiver writes to it.
+    _lock: Option<File>,
+}
+
+/// Finds out whether a folder can be written, and locks it against a second receiver.
+fn lock(folder: &Path) -> io::Result<Option<File>> {
+    let in_folder =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.to_string_lossy()));
+    let probe = folder.join(".astracer-probe");
+    File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(in_folder)?;
+    // A lock of the folder itself leaves no file among the recordings. Where folders cannot be opened, there is none.
+    let Ok(file) = File::open(folder) else { return Ok(None) };
+    match fs4::FileExt::try_lock(&file) {
+        Err(fs4::TryLockError::WouldBlock) => Err(in_folder(io::Error::new(
+            io::ErrorKind::WouldBlock,
+            "another receiver writes to this folder",
+        ))),
+        _ => Ok(Some(file)),
+    }
 }
 
 impl Receiver {
@@ -105,9 +106,10 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// If an address can't be listened on.
+    /// If an address can't be listened on, the folder can't be written, or another receiver writes to it.
     pub fn start(addresses: &[SocketAddr], limits: Limits, files: Files) -> Result<Self, StartError> {
         let failed = |error| StartError { address: None, error };
+        let lock = lock(&files.folder()).map_err(failed)?;
         let mut listeners = Vec::new();
         for &address in addresses {
             let listen = || {
@@ -128,7 +130,7 @@ impl Receiver {
         };
         let thread =
             std::thread::Builder::new().name("otlp-receiver".to_owned()).spawn(run).map_err(failed)?;
-        Ok(Self { addresses, shared, stop, thread: Some(thread) })
+        Ok(Self { addresses, shared, stop, thread: Some(thread), _lock: lock })
     }
 
     /// Where it listens, in the order of the addresses that were asked for.
@@ -141,9 +143,19 @@ impl Receiver {
         self.shared.counts.read()
     }
 
+    /// Returns what changed since the last call: when requests began to be refused, and when that was over.
+    pub fn events(&self) -> Vec<Event> {
+        self.shared.events.take()
+    }
+
     /// Bytes of all files, as stored.
     pub fn total_bytes(&self) -> u64 {
         self.shared.files.total_bytes()
+    }
+
+    /// Returns spans that were acknowledged, and whose file was then removed by somebody while it was being written.
+    pub fn spans_removed(&self) -> u64 {
+        self.shared.files.spans_removed()
     }
 
     /// Takes no new connections and requests, answers those that are under way (for some seconds at most), and completes

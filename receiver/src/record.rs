@@ -28,7 +28,7 @@ pub(crate) struct Partial {
 /// Writes the spans of a request to the files, and counts them.
 pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded {
     let mut lines = Lines::default();
-    let limits = Limits { record_bytes_max: shared.limits.message_bytes_max, ..Limits::default() };
+    let limits = Limits { record_bytes_max: shared.limits.message_bytes, ..Limits::default() };
     astracer_formats::read(format, &mut &*bytes, &Arc::clone(&shared.file), &limits, &mut lines);
     lines.request.take_line(&mut lines.text);
     if lines.spans == 0 && lines.rejected > 0 {
@@ -41,8 +41,10 @@ pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded 
             } else {
                 "the recording can't be written"
             };
+            shared.events.refused(&error.to_string());
             Refused::new(Refusal::NoRoom, what)
         })?;
+        shared.events.taken();
     }
     shared.counts.recorded(lines.spans, lines.rejected);
     Ok(Partial { rejected: lines.rejected, message: lines.message })

@@ -11,40 +11,51 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use crate::connections::{Connection, Connections};
 use crate::counts::Counts;
+use crate::events::Events;
 use crate::{Limits, grpc, http};
 use astracer_exporters::Files;
 
-/// What is under way at the end has so long.
+/// Time for requests under way to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A pause after an accept that failed, for lack of file handles mostly.
+/// Pause after a failed accept, mostly for lack of file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What all connections share.
+/// State of all connections.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) files: Files,
     pub(crate) counts: Counts,
-    /// What problems name as their file.
+    pub(crate) events: Events,
+    /// The name that problems carry as their file.
     pub(crate) file: Arc<str>,
-    requests: Semaphore,
+    /// Units of [`BODY_UNIT`] bytes that bodies may still take.
+    pub(crate) body_units: Semaphore,
+    connections: Arc<Connections>,
 }
+
+/// Bytes of bodies are counted in these units.
+pub(crate) const BODY_UNIT: usize = 16 << 10;
 
 impl Shared {
     pub(crate) fn new(limits: Limits, files: Files) -> Self {
-        let requests = Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS));
-        Self { limits, files, counts: Counts::default(), file: "request".into(), requests }
-    }
-
-    /// Waits until one more request may be read. Without a permit a request's body stays with its sender.
-    pub(crate) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed, so there always is one.
-        self.requests.acquire().await.ok()
+        let units = (limits.body_bytes.max(limits.message_bytes) / BODY_UNIT + 2).min(Semaphore::MAX_PERMITS);
+        Self {
+            limits,
+            files,
+            counts: Counts::default(),
+            events: Events::default(),
+            file: "request".into(),
+            body_units: Semaphore::new(units),
+            connections: Arc::default(),
+        }
     }
 }
 
@@ -54,43 +65,32 @@ pub(crate) async fn run(
     shared: Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let connections =
-        Arc::new(Semaphore::new(shared.limits.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
     let mut accepting = JoinSet::new();
     for listener in listeners {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { continue };
-        let (shared, connections, stopped) = (Arc::clone(&shared), Arc::clone(&connections), stopped.clone());
-        accepting.spawn(accept(listener, shared, connections, stopped));
+        accepting.spawn(accept(listener, Arc::clone(&shared), stopped.clone()));
     }
     let _ = stopped.wait_for(|stopped| *stopped).await;
     // Each gives back when its connections have ended.
     let _ = tokio::time::timeout(GRACE, async { while accepting.join_next().await.is_some() {} }).await;
 }
 
-async fn accept(
-    listener: tokio::net::TcpListener,
-    shared: Arc<Shared>,
-    connections: Arc<Semaphore>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     let mut open = JoinSet::new();
     loop {
-        let next = async {
-            let permit = Arc::clone(&connections).acquire_owned().await;
-            (listener.accept().await, permit)
-        };
-        let (accepted, permit) = tokio::select! {
+        let accepted = tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
             _ = open.join_next(), if !open.is_empty() => continue,
-            next = next => next,
+            accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((stream, _)) => {
-                let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
-                open.spawn(async move {
-                    serve(stream, shared, stopped).await;
-                    drop(permit);
-                });
+                let connection = shared.connections.add(&shared.limits, Instant::now());
+                shared.events.connection(connection.is_some());
+                // A connection that finds no place is closed at once: its sender tries again.
+                if let Some(connection) = connection {
+                    open.spawn(serve(stream, Arc::clone(&shared), connection, stopped.clone()));
+                }
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
@@ -99,20 +99,30 @@ async fn accept(
     while open.join_next().await.is_some() {}
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+async fn serve(
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    place: Connection,
+    mut stopped: watch::Receiver<bool>,
+) {
     // Answers are small, and wanted at once.
     let _ = stream.set_nodelay(true);
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(shared.limits.arrival_max);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(shared.limits.arrival_timeout);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(u32::try_from(shared.limits.requests_max).unwrap_or(u32::MAX))
+        .max_concurrent_streams(STREAMS_MAX)
+        // A peer that vanished without a word is noticed.
+        .keep_alive_interval(Some(shared.limits.arrival_timeout))
+        .keep_alive_timeout(shared.limits.arrival_timeout)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
+    let (limits, requests) = (shared.limits.clone(), place.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let shared = Arc::clone(&shared);
+        let (shared, busy) = (Arc::clone(&shared), requests.busy());
         async move {
+            let _busy = busy;
             let answer = if grpc::is_grpc(&request) {
                 grpc::answer(&shared, request).await
             } else {
@@ -124,13 +134,18 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Recei
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
-        // A sender that broke off has noticed itself.
+        // A sender that broke off has noticed by itself.
         _ = connection.as_mut() => return,
         _ = stopped.wait_for(|stopped| *stopped) => {}
+        () = place.ended(&limits) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
+    // A connection that never sent a byte has nothing to end.
+    let _ = tokio::time::timeout(GRACE, connection).await;
 }
 
-/// What a sender may send ahead of our reading: a batch of usual size.
+/// Requests of one connection at a time: its share of the receiver.
+const STREAMS_MAX: u32 = 16;
+
+/// Bytes that a sender may send ahead: a batch of the usual size.
 const WINDOW_BYTES: u32 = 1 << 20;

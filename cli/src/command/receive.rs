@@ -1,13 +1,13 @@
 //! `astracer receive`: a recording of what services send.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use astracer_exporters::{FileCompression, Files, WhenFull};
-use astracer_receiver::{Limits, Received, Receiver, Refusal};
+use astracer_receiver::{Event, Limits, Received, Receiver, Refusal};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -31,8 +31,8 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
-    /// An address to listen on; may be given several times.
-    #[arg(long, value_name = "ADDRESS", default_values = ["127.0.0.1:4317", "127.0.0.1:4318"])]
+    /// An address to listen on, as HOST:PORT; may be given several times.
+    #[arg(long, value_name = "ADDRESS", default_values = ["127.0.0.1:4317", "127.0.0.1:4318"], value_parser = address)]
     pub(crate) otlp: Vec<SocketAddr>,
 
     /// Begin a new file at this size: bytes, or with KB, MB, GB.
@@ -46,6 +46,21 @@ pub(crate) struct Receive {
     /// Refuse requests that are larger than this, compressed or not.
     #[arg(long, value_name = "SIZE", default_value = "16MB", value_parser = size, help_heading = "Limits")]
     pub(crate) message_max: u64,
+
+    /// Limit the connections at a time; a new one takes the place of the one that has been idle for longest.
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections: u32,
+
+    /// Close connections that send no request for this many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, help_heading = "Limits")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) idle_timeout: u32,
+
+    /// Limit the time for the head of a request, and again for its body, to this many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, help_heading = "Limits")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) arrival_timeout: u32,
 
     /// Compress the files with zstd.
     #[arg(long)]
@@ -85,24 +100,70 @@ pub(crate) fn run(args: &Receive, stop: &AtomicBool) -> Result<(), Failure> {
         .open()
         .map_err(|error| Failure::Job(error.to_string()))?;
     let message_max = usize::try_from(args.message_max).unwrap_or(usize::MAX);
-    let receiver = Receiver::start(&args.otlp, Limits::default().message_bytes_max(message_max), files)
-        .map_err(|error| Failure::Job(format!("{error}; choose another address with --otlp")))?;
+    let limits = Limits::default()
+        .with_message_bytes(message_max)
+        .with_connections(args.connections as usize)
+        .with_idle_timeout(Duration::from_secs(args.idle_timeout.into()))
+        .with_arrival_timeout(Duration::from_secs(args.arrival_timeout.into()));
+    let receiver = Receiver::start(&args.otlp, limits, files).map_err(|error| {
+        let option = if error.address().is_some() {
+            "another address with --otlp"
+        } else {
+            "another folder with --out"
+        };
+        Failure::Job(format!("{error}; choose {option}"))
+    })?;
     for address in receiver.addresses() {
         output::note(&format!("listening on {address} for OTLP (gRPC and HTTP)"));
     }
     output::note(&format!("writing to {}; Ctrl-C ends", output::shown(&args.out)));
     let display = load::spinner();
     while !stop.load(Ordering::Relaxed) {
+        display.suspend(|| receiver.events().iter().for_each(report_event));
         let received = receiver.received();
         let bytes = output::bytes(receiver.total_bytes());
         display.set_message(format!("{}, {bytes}", output::plural(received.spans, "span")));
         std::thread::sleep(TICK);
     }
     display.finish_and_clear();
-    let bytes = receiver.total_bytes();
+    receiver.events().iter().for_each(report_event);
+    let (bytes, removed) = (receiver.total_bytes(), receiver.spans_removed());
     let received = receiver.stop().map_err(|error| Failure::Job(error.to_string()))?;
     let report = Report::new(args, &received, bytes);
-    if args.json { output::print_json(&report) } else { output::print(&report.render()) }
+    if args.json {
+        output::print_json(&report)?
+    } else {
+        output::print(&report.render())?
+    }
+    if removed > 0 {
+        let spans = output::plural(removed, "span");
+        return Err(Failure::Job(format!(
+            "{spans} were acknowledged and are gone: somebody removed a file while it was being written"
+        )));
+    }
+    Ok(())
+}
+
+/// Tells the operator that the receiver refuses requests, or takes them again.
+fn report_event(event: &Event) {
+    match event {
+        Event::Refusing(reason) => output::note(&format!("refusing requests: {}", output::escaped(reason))),
+        Event::Taking(refused) => {
+            output::note(&format!("taking requests again; refused: {}", output::plural(*refused, "request")));
+        }
+        Event::ConnectionsFull => {
+            output::note("turning connections away: all are busy at the limit of --connections");
+        }
+        _ => {}
+    }
+}
+
+/// Reads HOST:PORT. Of a name with several addresses, the first of IPv4 is taken, else the first.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let found: Vec<SocketAddr> =
+        text.to_socket_addrs().map_err(|error| format!("{error}; write HOST:PORT"))?.collect();
+    let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    address.copied().ok_or_else(|| "the name has no address".to_owned())
 }
 
 impl Report {

@@ -99,6 +99,21 @@ impl Folder {
         Err(ExportError::new(ErrorKind::File, self.target(), detail))
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True if the file created last is still there.
+    pub(super) fn has_current(&self) -> bool {
+        self.current.exists()
+    }
+
+    /// Removes the file created last, which is empty.
+    pub(super) fn discard(&mut self) {
+        // Its number is not used again, so a file that stays is in nobody's way.
+        let _ = fs::remove_file(std::mem::take(&mut self.current));
+    }
+
     /// Takes note that the file created last is complete.
     pub(super) fn completed(&mut self, bytes: u64) {
         self.complete_bytes += bytes;

@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use astracer_exporters::{Compression, Destination, Files, Otlp, Protocol, WhenFull};
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
-use astracer_receiver::{Limits, Receiver, Refusal};
+use astracer_receiver::{Event, Limits, Receiver, Refusal};
 use astracer_recording::source::{self, Options};
 
 use crate::sample;
@@ -114,7 +115,7 @@ fn every_protocol_and_compression_is_taken_on_one_port() {
 #[test]
 fn what_can_not_be_taken_is_refused_by_the_book() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let receiver = receiver(folder.path(), Limits::default().message_bytes_max(10_000), 1 << 30);
+    let receiver = receiver(folder.path(), Limits::default().with_message_bytes(10_000), 1 << 30);
     let address = receiver.addresses()[0];
     let (path, good) = ("/v1/traces", proto(&spans(1)));
     let gzipped = "content-encoding: gzip\r\n";
@@ -127,7 +128,7 @@ fn what_can_not_be_taken_is_refused_by_the_book() {
         (path, format!("{JSON}{gzipped}"), &bomb, 413, "larger than 10000 bytes"),
         (path, "content-type: text/plain\r\n".into(), b"hello", 415, "text/plain"),
         (path, String::new(), &good, 415, "application/x-protobuf"),
-        (path, format!("{PROTOBUF}content-encoding: br\r\n"), &good, 415, "known are gzip, zstd"),
+        (path, format!("{PROTOBUF}content-encoding: br\r\n"), &good, 415, "known are gzip, deflate, zstd"),
         ("/v1/metrics", JSON.into(), b"{}", 404, "POST /v1/traces"),
         ("/", JSON.into(), b"{}", 404, "POST /v1/traces"),
         (path, PROTOBUF.into(), b"", 200, ""),
@@ -151,11 +152,11 @@ fn what_can_not_be_taken_is_refused_by_the_book() {
         Refusal::ALL.iter().map(|&reason| (reason.slug(), received.refused(reason))).collect();
     let expected = [
         ("bad", 3),
-        ("too-large", 2),
+        ("too_large", 2),
         ("unsupported", 3),
-        ("wrong-path", 3),
+        ("wrong_path", 3),
         ("incomplete", 0),
-        ("no-room", 0),
+        ("no_room", 0),
     ];
     assert_eq!(refused, expected);
 }
@@ -214,4 +215,116 @@ fn an_address_in_use_is_named() {
     let files = Files::builder(folder.path()).open().expect("a writable folder");
     let error = Receiver::start(&[address], Limits::default(), files).expect_err("it is taken").to_string();
     assert!(error.starts_with(&format!("can't listen on {address}: ")), "{error}");
+}
+
+/// Reads until the other side closes; false if it did not within a minute.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+    loop {
+        match stream.read(&mut [0; 1 << 10]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+/// The beginning of HTTP/2 (RFC 9113, section 3.4), and an empty frame of settings.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// Issue: 256 connections that were merely open shut everyone else out.
+#[test]
+fn idle_connections_make_room_for_new_ones() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default().with_connections(8), 1 << 30);
+    let address = receiver.addresses()[0];
+    let mut idle: Vec<TcpStream> = (0..20)
+        .map(|number| {
+            let mut stream = TcpStream::connect(address).expect("it listens");
+            stream.write_all(if number % 2 == 0 { HTTP2 } else { b"" }).expect("sent");
+            stream
+        })
+        .collect();
+    assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(1))).0, 200);
+    // The oldest had to go.
+    assert!(is_closed(&mut idle[0]));
+}
+
+/// Silent connections, and those that only say that they speak HTTP/2, end by themselves.
+#[test]
+fn connections_without_a_request_end() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let limits = Limits::default().with_arrival_timeout(Duration::from_millis(50));
+    let receiver = receiver(folder.path(), limits, 1 << 30);
+    for beginning in [&b""[..], HTTP2, b"POST /v1/traces HT"] {
+        let mut stream = TcpStream::connect(receiver.addresses()[0]).expect("it listens");
+        stream.write_all(beginning).expect("sent");
+        assert!(is_closed(&mut stream), "{}", String::from_utf8_lossy(beginning));
+    }
+}
+
+/// Issue: 16 slow bodies stalled all others.
+#[test]
+fn slow_bodies_keep_nobody_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let address = receiver.addresses()[0];
+    let slow: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).expect("it listens");
+            let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n";
+            write!(stream, "{head}{PROTOBUF}\r\nx").expect("sent");
+            stream
+        })
+        .collect();
+    assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(1))).0, 200);
+    drop(slow);
+}
+
+#[test]
+fn deflate_is_taken() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&proto(&spans(3))).expect("memory takes everything");
+    let body = encoder.finish().expect("memory takes everything");
+    let headers = format!("{PROTOBUF}content-encoding: deflate\r\n");
+    assert_eq!(post(receiver.addresses()[0], "/v1/traces", &headers, &body).0, 200);
+    assert_eq!(receiver.received().spans, 3);
+}
+
+/// Issue: a folder removed while recording: spans answered 200, and lost.
+#[test]
+fn a_folder_that_is_removed_is_noticed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let address = receiver.addresses()[0];
+    assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(2))).0, 200);
+    assert_eq!(receiver.events(), []);
+    std::fs::remove_dir_all(folder.path()).expect("it was there");
+    assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(1))).0, 503);
+    assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(1))).0, 503);
+    assert_eq!(receiver.spans_removed(), 2);
+    std::fs::create_dir(folder.path()).expect("it was removed");
+    assert_eq!(post(address, "/v1/traces", PROTOBUF, &proto(&spans(1))).0, 200);
+    let events = receiver.events();
+    assert!(
+        matches!(&events[..], [Event::Refusing(why), Event::Taking(2)] if why.contains("traces-")),
+        "{events:?}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_has_one_receiver() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let first = receiver(folder.path(), Limits::default(), 1 << 30);
+    let start = || {
+        let files = Files::builder(folder.path()).open().expect("a writable folder");
+        Receiver::start(&["127.0.0.1:0".parse().expect("an address")], Limits::default(), files)
+    };
+    let error = start().expect_err("it is locked").to_string();
+    assert!(error.contains("another receiver writes to this folder"), "{error}");
+    first.stop().expect("files are completed");
+    start().expect("it is free again");
 }
