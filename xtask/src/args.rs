@@ -2,6 +2,7 @@
 
 use crate::fuzz;
 use crate::servers::{self, Action, Kind};
+use crate::soak;
 use crate::step::{self, Step};
 
 /// A parsed command line.
@@ -10,6 +11,7 @@ pub(crate) enum Command {
     Help,
     Steps(Vec<Step>, step::Options),
     Fuzz(fuzz::Options),
+    Soak(soak::Options),
     Servers(servers::Options),
 }
 
@@ -25,6 +27,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, 
     }
     if words[0] == "fuzz" {
         return parse_fuzz(&words[1..]).map(Command::Fuzz);
+    }
+    if words[0] == "soak" {
+        return parse_soak(&words[1..]).map(Command::Soak);
     }
     if words[0] == "servers" {
         return parse_servers(&words[1..]).map(Command::Servers);
@@ -54,6 +59,26 @@ fn parse_fuzz(words: &[String]) -> Result<fuzz::Options, String> {
             }
             flag if flag.starts_with('-') => return Err(format!("no such option of fuzz: {flag}")),
             target => options.targets.push(target.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+fn parse_soak(words: &[String]) -> Result<soak::Options, String> {
+    let mut options = soak::Options { minutes: 30, mode: None };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--minutes" => {
+                let value = words.next().ok_or("--minutes needs a number")?;
+                options.minutes = value.parse().map_err(|_| format!("--minutes: not a number: {value}"))?;
+            }
+            "--mode" => {
+                let name = words.next().ok_or("--mode needs visible, disabled or gate")?;
+                let mode = soak::Mode::named(name).ok_or_else(|| format!("--mode: no such mode: {name}"))?;
+                options.mode = Some(mode);
+            }
+            other => return Err(format!("no such option of soak: {other}")),
         }
     }
     Ok(options)
@@ -89,6 +114,8 @@ pub(crate) fn help() -> String {
     text.push_str(
         "\n  fuzz [TARGET...] [--seconds N]\n               \
          run libFuzzer on each target (all by default) for N seconds (60)\n  \
+         soak [--minutes N] [--mode visible|disabled|gate]\n               \
+         run random programs and stress tests on the SDK for N minutes (30) in each mode\n  \
          servers [zipkin|jaeger|collector]... [--stop|--fetch] [--install]\n               \
          start real servers on free ports (all by default), stop them, or only fetch or build them\n\n\
          Options:\n  \
@@ -138,6 +165,14 @@ mod tests {
     fn fuzz_takes_targets_and_seconds() {
         let expected = fuzz::Options { targets: words("htrace zipkin_json"), seconds: 5 };
         assert_eq!(parse(words("fuzz htrace --seconds 5 zipkin_json")), Ok(Command::Fuzz(expected)));
+    }
+
+    #[test]
+    fn soak_takes_minutes_and_a_mode() {
+        let expected = soak::Options { minutes: 5, mode: Some(soak::Mode::Gate) };
+        assert_eq!(parse(words("soak --mode gate --minutes 5")), Ok(Command::Soak(expected)));
+        assert_eq!(parse(words("soak --mode x")), Err("--mode: no such mode: x".to_owned()));
+        assert_eq!(parse(words("soak 5")), Err("no such option of soak: 5".to_owned()));
     }
 
     #[test]

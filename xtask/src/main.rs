@@ -23,6 +23,7 @@ mod repo;
 mod run;
 mod semver;
 mod servers;
+mod soak;
 mod step;
 mod tidy;
 mod tool;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Ok(Command::Steps(steps, options)) => run::run(&root, &steps, options),
         Ok(Command::Servers(options)) => servers::run(&root, &options),
         Ok(Command::Fuzz(options)) => fuzz::run(&root, &options),
+        Ok(Command::Soak(options)) => soak::run(&root, &options),
         Err(message) => {
             eprintln!("error: {message}\n\nTry `cargo xtask --help`.");
             ExitCode::from(2)

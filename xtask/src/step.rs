@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::{
-    cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, semver, tidy,
+    cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, semver, soak, tidy,
 };
 
 /// Settings for all steps of a run.
@@ -31,6 +31,7 @@ pub(crate) enum Step {
     FuzzCheck,
     Instructions,
     E2e,
+    Programs,
     Test,
 }
 
@@ -60,7 +61,7 @@ impl Outcome {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 15] = [
+    pub(crate) const ALL: [Step; 16] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
@@ -75,6 +76,7 @@ impl Step {
         Step::FuzzCheck,
         Step::Instructions,
         Step::E2e,
+        Step::Programs,
         Step::Test,
     ];
 
@@ -98,6 +100,7 @@ impl Step {
             Step::FuzzCheck => "fuzz-check",
             Step::Instructions => "instructions",
             Step::E2e => "e2e",
+            Step::Programs => "programs",
             Step::Test => "test",
         }
     }
@@ -127,6 +130,7 @@ impl Step {
                 "the layer's instructions for a span are those recorded (only where valgrind is installed)"
             }
             Step::E2e => "traces sent to real servers (Zipkin, Jaeger, Collector) and read back",
+            Step::Programs => "100,000 random programs, on which the SDK and its reference agree",
             Step::Test => "all tests and doc tests; fuzz targets run on their seeds and on mutations of them",
         }
     }
@@ -150,6 +154,7 @@ impl Step {
             Step::FuzzCheck => fuzz::check(root),
             Step::Instructions => instructions::run(root),
             Step::E2e => e2e::run(root, options),
+            Step::Programs => soak::programs(root),
             Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),
         }
     }

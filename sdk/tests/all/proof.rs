@@ -15,9 +15,9 @@ mod reference;
 mod stress;
 mod world;
 
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
-use astracer_sdk::{ContextMode, DroppedSpans};
+use astracer_sdk::{ContextMode, DroppedSpans, Stats};
 
 use self::compare::Names;
 use self::driver::Driver;
@@ -214,4 +214,60 @@ fn the_gate_agrees_with_the_reference_visible() {
 #[ignore = "disagrees until the gate is rebuilt"]
 fn the_gate_agrees_with_the_reference_disabled() {
     sessions(Pair::Gate(DroppedSpans::Disabled), 100);
+}
+
+/// The modes of `cargo xtask soak`.
+fn soak_pair(name: &str) -> Pair {
+    match name {
+        "visible" => Pair::Ours(DroppedSpans::Visible),
+        "disabled" => Pair::Ours(DroppedSpans::Disabled),
+        "gate" => Pair::Gate(DroppedSpans::Visible),
+        other => panic!("ASTRACER_SOAK_MODE: no such mode: {other}"),
+    }
+}
+
+/// Programs on one thread, and on others a service of 50,000 open connections, of whose handles one in 100,000 is
+/// forgotten. Each run of the service is a week.
+#[test]
+#[ignore = "runs for as long as `cargo xtask soak --minutes` says"]
+fn soak() {
+    let minutes = number("ASTRACER_SOAK_MINUTES").unwrap_or(1);
+    let pair = soak_pair(&std::env::var("ASTRACER_SOAK_MODE").unwrap_or_else(|_| "visible".to_owned()));
+    let until = Instant::now() + Duration::from_secs(60 * minutes);
+    let since = SystemTime::UNIX_EPOCH.elapsed().expect("a date after 1970").as_secs();
+    let first = number("ASTRACER_FIRST").unwrap_or(since << 16);
+    println!("{pair:?}, seeds from {first}");
+    let is_over = || Instant::now() >= until;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let seeds = (first..).take_while(|_| !is_over());
+            let sessions = seeds.map(|seed| run(pair, seed)).count();
+            println!("{} programs agree", sessions * PROGRAMS_IN_SESSION);
+        });
+        let Pair::Ours(dropped_spans) = pair else { return };
+        let weeks = (first..).zip(MODES.into_iter().cycle()).take_while(|_| !is_over());
+        for (week, (seed, context)) in weeks.enumerate() {
+            let sampler = if week % 2 == 0 { "always" } else { "every:2" };
+            const ROUNDS: u64 = 200_000;
+            let load = Load {
+                dropped_spans,
+                context,
+                sampler,
+                threads: 8,
+                places: 50_000,
+                rounds: ROUNDS,
+                leak_one_in: 100_000,
+                round: Duration::from_secs(7 * 24 * 3600) / (8 * ROUNDS as u32),
+            };
+            let outcome = stress::run(seed, load, Some(until), &mut |_| ());
+            let Stats { spans_made, spans_open, spans_lost, open_bytes, .. } = outcome.stats;
+            // The threads may be faster than the exporter: what the queue sheds is counted, and nothing else is lost.
+            assert_eq!(spans_lost.total(), spans_lost.queue_full, "seed {seed}: {:?}", outcome.stats);
+            println!(
+                "week {week} ({context:?}, {sampler}): {spans_made} spans, {} leaked, {spans_open} open, {} shed, \
+                 {open_bytes} bytes of table",
+                outcome.leaked, spans_lost.queue_full
+            );
+        }
+    });
 }

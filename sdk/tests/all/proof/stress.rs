@@ -146,6 +146,8 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
         .with_dropped_spans(load.dropped_spans)
         .with_context_mode(load.context)
         .with_clock(clock)
+        // So that eight threads do not fill the queue while the exporter compares.
+        .with_queue_bytes_max(256 << 20)
         .with_exporter(checker.clone())
         .build()
         .unwrap();
