@@ -1,5 +1,5 @@
-//! The features step: our crates without any feature, with each, and with each two, since users choose. `clippy` sees them
-//! only as the workspace's own crates and tests ask for them.
+//! The features step: our crates without features, with each feature alone, and with each pair, because users choose. The
+//! step `clippy` sees only the combination that the workspace itself asks for.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn check(root: &Path, metadata: &Metadata) -> Outcome {
     passed.into()
 }
 
-/// None, each one, each two: those with a name for users, and not those that only name others.
+/// No feature, each one, each pair. Left out: features with a leading underscore, and those that only name others.
 fn combinations(features: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let is_public = |name: &str| features.contains_key(name) && !name.starts_with('_');
     let is_bundle = |parts: &[String]| !parts.is_empty() && parts.iter().all(|part| is_public(part));

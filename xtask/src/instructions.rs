@@ -1,9 +1,9 @@
-//! The step that counts instructions, where time would say more of the machine than of the code: callgrind runs the
-//! program of `sdk/benches/instructions.rs`, one case after the other, and the counts are compared with those under
-//! version control. Needs valgrind, which is not installed from here.
+//! The instructions step. On a shared machine, times say more about the machine than about the code, so callgrind counts
+//! the instructions of `sdk/benches/instructions.rs`, case by case, and the step compares them with the counts under
+//! version control. It needs valgrind and does not install it.
 //!
-//! Counts depend on the compiler, so they are compared only if it is the one that they were recorded with. To record them
-//! anew: `ASTRACER_RECORD=1 cargo xtask instructions`.
+//! Counts depend on the compiler, so they are compared only for the compiler that they were recorded with.
+//! `ASTRACER_RECORD=1 cargo xtask instructions` records them again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,8 +16,8 @@ use crate::step::Outcome;
 const FILE: &str = "benches/results/instructions.txt";
 const BUILD: &str = "bench -p astracer-sdk --bench instructions --no-run --locked --message-format json";
 
-/// By how much a count may differ, in percent: room for another version of the C library's allocator, and none for a
-/// lock or an allocation more.
+/// Largest accepted difference of a count, in percent: enough for another version of the C library's allocator, and less
+/// than one more lock or allocation.
 const TOLERANCE: f64 = 3.0;
 
 const ROUNDS: u64 = 200;
@@ -70,12 +70,12 @@ fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {
         println!("{}", write(compiler, &counts));
         return Ok(Outcome::Passed);
     };
-    let (text, passed) = recorded.judge(&counts);
+    let (text, passed) = recorded.compare(&counts);
     print!("{text}");
     Ok(passed.into())
 }
 
-/// What is under version control.
+/// The recorded counts, under version control.
 #[derive(Debug, PartialEq)]
 struct Recorded {
     compiler: String,
@@ -109,7 +109,7 @@ impl Recorded {
 
     /// A line for each case, and whether all are within the tolerance. Fewer are no better than more: the record is then
     /// to be made anew, so that the next loss is seen.
-    fn judge(&self, counts: &[(&str, u64)]) -> (String, bool) {
+    fn compare(&self, counts: &[(&str, u64)]) -> (String, bool) {
         let mut text = format!("{:<32} {:>8} {:>8}\n", "instructions", "recorded", "counted");
         let mut passed = counts.len() == self.counts.len();
         for (name, counted) in counts {
@@ -198,12 +198,12 @@ mod tests {
     #[test]
     fn a_change_in_either_direction_is_told() {
         let recorded = Recorded::parse("# compiler: x\nkept 1000\ndropped 100\n").unwrap();
-        let passes = |kept, dropped| recorded.judge(&[("kept", kept), ("dropped", dropped)]).1;
+        let passes = |kept, dropped| recorded.compare(&[("kept", kept), ("dropped", dropped)]).1;
         assert!(passes(1000, 100) && passes(1029, 98));
         assert!(!passes(1031, 100) && !passes(969, 100) && !passes(1000, 104));
         // A case that was not recorded, and one that is gone.
-        assert!(!recorded.judge(&[("kept", 1000), ("new", 100)]).1);
-        assert!(!recorded.judge(&[("kept", 1000)]).1);
+        assert!(!recorded.compare(&[("kept", 1000), ("new", 100)]).1);
+        assert!(!recorded.compare(&[("kept", 1000)]).1);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use crate::step::Outcome;
 use policy::{ALLOWED, EXCEPTIONS, Exception};
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(Metadata::load(root).map(|metadata| judge(&metadata)))
+    Outcome::of(Metadata::load(root).map(|metadata| report(&metadata)))
 }
 
-fn judge(metadata: &Metadata) -> Outcome {
+fn report(metadata: &Metadata) -> Outcome {
     let problems = check(&metadata.packages, ALLOWED, EXCEPTIONS);
     for problem in &problems {
         println!("{problem}");

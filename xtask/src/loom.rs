@@ -1,5 +1,5 @@
-//! The loom step: the models in samplers, built with `--cfg loom`, in a target folder of their own so that the flag
-//! does not rebuild everything else.
+//! The loom step: the models of every crate that depends on loom, built with `--cfg loom`, in a target folder of their
+//! own so that the flag does not rebuild everything else.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,28 +11,36 @@ use crate::step::Outcome;
 /// Tests are models if their path has this word in it.
 const FILTER: &str = "loom";
 
-const BUILD: &str = "test -p astracer-samplers --release --lib --locked";
-
 pub(crate) fn run(root: &Path) -> Outcome {
     Outcome::of(Metadata::load(root).map(|metadata| search(root, &metadata)))
 }
 
 fn search(root: &Path, metadata: &Metadata) -> Outcome {
-    let env = environment(&metadata.target_directory);
-    match count(root, &env) {
+    let with_models = metadata
+        .ours()
+        .filter(|package| package.dependencies.iter().any(|dependency| dependency.name == "loom"));
+    let passed: Vec<bool> =
+        with_models.map(|package| search_one(root, &package.name, &metadata.target_directory)).collect();
+    (!passed.is_empty() && passed.iter().all(|passed| *passed)).into()
+}
+
+fn search_one(root: &Path, package: &str, target: &str) -> bool {
+    let build = format!("test -p {package} --release --lib --locked");
+    let env = environment(target);
+    match count(root, &build, &env) {
         // A filter that matches nothing passes, so a renamed model would go unnoticed.
         Some(0) => {
-            eprintln!("error: no test of samplers has `{FILTER}` in its path");
-            Outcome::Failed
+            eprintln!("error: no test of {package} has `{FILTER}` in its path");
+            false
         }
-        Some(_) => cargo::run_with(root, &format!("{BUILD} -- {FILTER}"), env).into(),
-        None => Outcome::Failed,
+        Some(_) => cargo::run_with(root, &format!("{build} -- {FILTER}"), env),
+        None => false,
     }
 }
 
 /// Models are searched exhaustively, so they need optimised code; the assertions of a debug build stay on, and the
 /// number of forced switches between threads is bounded, as loom's documentation recommends.
-fn environment(target: &str) -> [(&'static str, String); 7] {
+fn environment(target: &str) -> [(&'static str, String); 5] {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| "3".to_owned());
     let folder = format!("{target}/loom");
@@ -42,14 +50,12 @@ fn environment(target: &str) -> [(&'static str, String); 7] {
         ("CARGO_TARGET_DIR", folder.clone()),
         ("CARGO_BUILD_BUILD_DIR", folder),
         ("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true".to_owned()),
-        ("CARGO_PROFILE_RELEASE_LTO", "off".to_owned()),
-        ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16".to_owned()),
     ]
 }
 
-/// How many models there are; `None` if they do not compile.
-fn count(root: &Path, env: &[(&str, String)]) -> Option<usize> {
-    let output = cargo::command(root, &format!("{BUILD} -- {FILTER} --list"))
+/// The number of models; `None` if they do not compile.
+fn count(root: &Path, build: &str, env: &[(&str, String)]) -> Option<usize> {
+    let output = cargo::command(root, &format!("{build} -- {FILTER} --list"))
         .envs(env.iter().map(|(name, value)| (name, value)))
         .stderr(Stdio::inherit())
         .output()

@@ -10,7 +10,7 @@ pub(crate) fn root() -> PathBuf {
     ours.parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
-/// What git tracks, or would track: files that are neither ignored nor deleted.
+/// The files that git tracks or would track: neither ignored nor deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Repo {
     files: Vec<File>,
@@ -19,7 +19,7 @@ pub(crate) struct Repo {
 /// One file of the repository.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// As seen from the root, with `/` between its parts.
+    /// Relative to the root, with `/` between its parts.
     pub(crate) path: String,
     pub(crate) bytes: Vec<u8>,
 }

@@ -35,7 +35,7 @@ pub(crate) enum Step {
     Test,
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
@@ -122,7 +122,7 @@ impl Step {
             Step::Semver => {
                 "no breaking change since the last release (only where cargo-semver-checks is installed)"
             }
-            Step::Loom => "the samplers' concurrent steps, in every interleaving",
+            Step::Loom => "loom models of the lock-free parts, in every interleaving",
             Step::FuzzCheck => {
                 "the libFuzzer targets compile (only where cargo-fuzz and nightly are installed)"
             }

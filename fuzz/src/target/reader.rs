@@ -1,5 +1,5 @@
-//! What every reader promises on any input: it does not panic; what it returns does not depend on how the input was
-//! cut into reads; each span's record is where its place says; the spans it returns can be joined.
+//! The promises of every reader on any input: it does not panic; its answer does not depend on the sizes of the reads;
+//! each span's record is where its place says; the spans it returns can be joined.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What samplers promise on any text: configs, the tracestate, names.
+//! The promises of samplers on any text: configs, the tracestate, names.
 
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler, Template};

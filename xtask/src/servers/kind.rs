@@ -1,4 +1,4 @@
-//! The servers, and what tells them apart.
+//! The servers and their differences.
 
 /// One of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// What a server that is up answers to a GET of it: anything of HTTP.
+    /// The path that a server answers once it is up.
     pub(super) fn health(self) -> &'static str {
         match self {
             Kind::Zipkin => "/health",

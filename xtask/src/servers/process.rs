@@ -1,4 +1,4 @@
-//! A server that runs: how it is started, asked whether it is up, and stopped.
+//! A running server: starts it, asks whether it is up, and stops it.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,13 +14,13 @@ const START_MAX: Duration = Duration::from_secs(120);
 const STOP_MAX: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(100);
 
-/// A server that answers. It goes on running when this program ends.
+/// A server that answers. It keeps running when this program ends.
 #[derive(Debug)]
 pub(crate) struct Running {
     kind: Kind,
     folder: PathBuf,
     addresses: Vec<(&'static str, SocketAddr)>,
-    /// What the collector writes.
+    /// The file that the collector writes.
     file: Option<PathBuf>,
 }
 
@@ -34,7 +34,7 @@ impl Running {
         addresses.chain(file).collect()
     }
 
-    /// Where to find it.
+    /// Its addresses, as text.
     pub(crate) fn describe(&self) -> String {
         let mut text = String::from("running");
         for (name, address) in &self.addresses {
@@ -75,7 +75,7 @@ pub(super) fn start(root: &Path, folder: &Path, kind: Kind, program: &Path) -> R
         .spawn()
         .map_err(|error| format!("{} did not start: {error}", program.display()))?;
     fs::write(pid_file(folder, kind), format!("{} {}", child.id(), program.display()))
-        .map_err(|error| format!("can't note the process id: {error}"))?;
+        .map_err(|error| format!("cannot write the process id: {error}"))?;
     let running = Running { kind, folder: folder.to_owned(), addresses, file };
     if let Err(reason) = wait(&mut child, &running) {
         let _ = child.kill();
@@ -106,8 +106,8 @@ fn command(root: &Path, kind: Kind, program: &Path, addresses: &[(&'static str, 
     command
 }
 
-/// As many free ports as the server needs. Between this and its start another program could take one, which is rare,
-/// and then the server says so.
+/// Free ports for everything the server listens on. Another program could take one before the server starts; that is rare,
+/// and the server then says so.
 fn free_addresses(kind: Kind) -> Result<Vec<(&'static str, SocketAddr)>, String> {
     let listen = || TcpListener::bind(("127.0.0.1", 0)).and_then(|port| Ok((port.local_addr()?, port)));
     let ports: Result<Vec<_>, _> = kind.ports().iter().map(|&name| Ok((name, listen()?))).collect();
@@ -155,7 +155,7 @@ pub(super) fn stop_recorded(folder: &Path, kind: Kind) -> Result<String, String>
     let (pid, program) = text.split_once(' ').unwrap_or((&text, ""));
     let start = Instant::now();
     let mut signal = "-TERM";
-    // The number may have gone to another process since: only one that runs this very program is meant.
+    // Another process may have got the same number since, so the program is compared too.
     while is_running(pid, program) {
         if start.elapsed() > 2 * STOP_MAX {
             return Err(format!("process {pid} does not end"));
@@ -174,7 +174,7 @@ fn is_running(pid: &str, program: &str) -> bool {
     let output = Command::new("ps").args(["-ww", "-o", "stat=,command=", "-p", pid]).output();
     output.is_ok_and(|output| {
         let line = String::from_utf8_lossy(&output.stdout);
-        // What has ended stays as a zombie while its parent, us, has not asked for its status.
+        // A process that ended stays as a zombie until its parent, us, asks for its status.
         !line.trim_start().starts_with('Z') && line.contains(program)
     })
 }

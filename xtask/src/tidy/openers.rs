@@ -16,14 +16,12 @@ const ALLOWED: &[(&str, usize)] = &[
     ("cli", 40),
     ("examples", 9),
     ("exporters", 60),
-    ("fuzz", 2),
     ("receiver", 15),
     ("samplers", 50),
     ("sdk", 30),
     ("spool", 10),
     ("tests", 8),
     ("tuner", 95),
-    ("xtask", 7),
 ];
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {
