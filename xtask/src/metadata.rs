@@ -69,6 +69,8 @@ pub(crate) struct Package {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
+    /// The name that the crate's code uses, if another.
+    pub(crate) rename: Option<String>,
     /// `None` for a normal one, else `dev` or `build`.
     pub(crate) kind: Option<String>,
 }

@@ -14,6 +14,7 @@ mod readme;
 mod size;
 mod text;
 mod unfinished;
+mod unused;
 mod words;
 
 use std::fmt;
@@ -86,6 +87,7 @@ fn check(repo: &Repo, metadata: &Metadata) -> Vec<Problem> {
     problems.extend(readme::check(repo));
     problems.extend(size::check(repo));
     problems.extend(unfinished::check(repo));
+    problems.extend(unused::check(repo, metadata));
     problems.extend(words::check(repo));
     problems.sort();
     problems

@@ -168,8 +168,10 @@ mod tests {
     fn metadata(crates: &[(&str, &str, &[&str])]) -> Metadata {
         let packages = crates.iter().map(|(name, folder, dependencies)| {
             let dependencies = dependencies.iter().map(|dependency| match dependency.split_once(':') {
-                Some((kind, name)) => Dependency { name: name.to_owned(), kind: Some(kind.to_owned()) },
-                None => Dependency { name: (*dependency).to_owned(), kind: None },
+                Some((kind, name)) => {
+                    Dependency { name: name.to_owned(), rename: None, kind: Some(kind.to_owned()) }
+                }
+                None => Dependency { name: (*dependency).to_owned(), rename: None, kind: None },
             });
             Package {
                 name: (*name).to_owned(),
