@@ -13,6 +13,7 @@
 //! reads files or prints. `docs/critical-path.md` defines the rules.
 
 pub mod compare;
+pub mod drawing;
 pub mod events;
 pub mod folded;
 pub mod graph;

@@ -1,5 +1,8 @@
 //! A profile as one page for a browser, without scripts or styles from elsewhere.
 
+use std::borrow::Cow;
+
+use astracer_model::text::escaped;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::compare::Difference;
@@ -172,9 +175,9 @@ fn trace(lanes: &Lanes) -> Markup {
         p.note { "One row for each span; the dark parts are the critical path. " (ms(length / 1e6)) " ms from left to right." }
         div.lanes {
             @for lane in &lanes.lanes {
-                div.lane title=(format!("{} {}: {} ms, {} ms on the path", lane.service, lane.name, ms((lane.end_ns - lane.start_ns) as f64 / 1e6), ms(lane.critical_ns as f64 / 1e6))) {
+                div.lane title=(format!("{} {}: {} ms, {} ms on the path", escaped(&lane.service), text(&lane.name), ms((lane.end_ns - lane.start_ns) as f64 / 1e6), ms(lane.critical_ns as f64 / 1e6))) {
                     div.label style=(format!("padding-left:{}ch", lane.depth.min(24))) {
-                        (text(&lane.name)) " " span.note { (lane.service) }
+                        (text(&lane.name)) " " span.note { (escaped(&lane.service)) }
                     }
                     div.time {
                         span.span style=(place(lane.start_ns, lane.end_ns)) {}
@@ -191,8 +194,9 @@ fn more(rows: usize) -> Markup {
     html! { @if rows > ROWS_SHOWN { p.note { "... and " (number((rows - ROWS_SHOWN) as f64)) " more." } } }
 }
 
-fn text(name: &str) -> &str {
-    if name.is_empty() { "(unnamed)" } else { name }
+/// A name as one line that nothing in it reorders.
+fn text(name: &str) -> Cow<'_, str> {
+    if name.is_empty() { Cow::Borrowed("(unnamed)") } else { escaped(name) }
 }
 
 fn name(names: &[String]) -> String {

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 mod convert;
 mod critical_path;
 mod evaluate;
+mod events;
 mod inspect;
 mod receive;
 mod send;
@@ -39,6 +40,8 @@ enum Command {
     Tune(tune::Tune),
     /// Show which functions the latency of requests is made of.
     CriticalPath(critical_path::CriticalPath),
+    /// Draw the event graph of one trace, with its critical path.
+    Events(events::Events),
     /// Write a recording in another format.
     Convert(convert::Convert),
     /// Record traces: take OTLP from any service, and write it to files.
@@ -55,6 +58,7 @@ impl Args {
             Command::Evaluate(args) => evaluate::run(args, stop),
             Command::Tune(args) => tune::run(args, stop),
             Command::CriticalPath(args) => critical_path::run(args, stop),
+            Command::Events(args) => events::run(args, stop),
             Command::Convert(args) => convert::run(args, stop),
             Command::Receive(args) => receive::run(args, stop),
             Command::Send(args) => send::run(args, stop),

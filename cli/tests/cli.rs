@@ -15,6 +15,8 @@ mod foreign;
 mod options;
 #[path = "cli/outputs.rs"]
 mod outputs;
+#[path = "cli/paths.rs"]
+mod paths;
 #[path = "cli/wire.rs"]
 mod wire;
 

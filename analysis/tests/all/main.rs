@@ -5,4 +5,6 @@ mod crisp;
 #[allow(clippy::print_stdout, reason = "a test says how many cases agreed")]
 mod goldens;
 mod jaeger;
+mod recordings;
+mod trees;
 mod xtrace;

@@ -383,7 +383,7 @@ fn percentile(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("'{}' is not a percentile from 0 to 100", escaped(text)))
 }
 
-fn trace_id(text: &str) -> Result<TraceId, String> {
+pub(super) fn trace_id(text: &str) -> Result<TraceId, String> {
     TraceId::from_hex(text)
         .ok_or_else(|| format!("'{}' is not a trace id of up to 32 hexadecimal digits", escaped(text)))
 }

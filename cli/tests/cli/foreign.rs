@@ -41,6 +41,7 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
     let path = folder.file(NASTY_PATH, &recording());
     let (out, page, kept) = (folder.join("o\u{1b}.toml"), folder.join("p\u{1b}.html"), folder.join("k"));
     let html = folder.join("h\u{1b}.html");
+    let graph = folder.join("g\u{1b}.html");
     let converted = folder.join("c\u{1b}.json");
     let missing = folder.join("missing\u{1b}[2J\n");
     let text = folder.file("no\u{1b}traces", "text");
@@ -57,6 +58,11 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
         &tune,
         &[&tune[..], &["--json"]].concat(),
         &[&tune[..], &["--validate", &path]].concat(),
+        &["critical-path", &path, "--folded", &kept],
+        &["critical-path", &path, "--names", "raw", "--speedup", &format!("{NASTY}=1")],
+        &["events", &path, "--trace", "1", "--html", &graph],
+        &["events", &path, "--trace", "1", "--json"],
+        &["events", &path, "--trace", "1", "--dot"],
         &["convert", &path, &converted],
         &["critical-path", &path],
         &["critical-path", &path, "--by", "path", "--json"],
@@ -79,7 +85,7 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
             assert!(!text.lines().any(|line| line.starts_with("faked line")), "{args:?}: {text}");
         }
     }
-    for page in [&page, &html] {
+    for page in [&page, &html, &graph, &kept] {
         let page = std::fs::read_to_string(page).expect("written");
         assert_eq!(page.chars().find(|&char| acts(char) && char != '\t'), None);
     }

@@ -46,6 +46,7 @@ const TUNE: &[&str] = &[
 ];
 /// As `TUNE` without what the option at hand sets.
 const TUNE_DEFAULT: &[&str] = &["tune", INPUT, "--one-key"];
+const EVENTS: &[&str] = &["events", INPUT, "--trace", "1"];
 const CONVERT: &[&str] = &["convert", INPUT, "new.json"];
 const SEND: &[&str] = &["send", INPUT, "--to", "otlp://127.0.0.1:1"];
 const RECEIVE: &[&str] = &["receive", "--out", "received", "--otlp", "127.0.0.1:0"];
@@ -127,6 +128,15 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (PATHS, "--segments", FILE),
     (PATHS, "--folded", FILE),
     (PATHS, "--html", FILE),
+    (&["events", "--trace", "1"], "", RECORDING),
+    (EVENTS, "--format", REFUSED),
+    (EVENTS, "--expanded-max", REFUSED),
+    (EVENTS, "--record-max", REFUSED),
+    (EVENTS, "--names", REFUSED),
+    (EVENTS, "--fold", REFUSED),
+    (&["events", INPUT], "--trace", [1, 2, 2, 1, 2, 2, 2, 2, 2, 2]),
+    (EVENTS, "--rule", REFUSED),
+    (EVENTS, "--html", FILE),
     (&["convert", INPUT], "", CONVERTED),
     (CONVERT, "--format", REFUSED),
     (CONVERT, "--expanded-max", REFUSED),
@@ -153,6 +163,7 @@ const FLAGS: &[&str] = &[
     "--strict",
     "--json",
     "--weights",
+    "--dot",
     "--help",
     "--quicken",
     "--compare",

@@ -52,6 +52,8 @@ const WRITING: &[(&str, &[&str])] = &[
     ("segments", &["critical-path", "w.jsonl", "--segments", "{}"]),
     ("folded", &["critical-path", "w.jsonl", "--folded", "{}"]),
     ("html", &["critical-path", "w.jsonl", "--html", "{}"]),
+    ("compared", &["critical-path", "other.jsonl", "--compare", "w.jsonl", "--html", "{}"]),
+    ("events", &["events", "w.jsonl", "--trace", "1", "--html", "{}"]),
     ("in a folder", &["tune", "--size-max", "100%", "folder", "--out", "{}"]),
     ("in a folder", &["evaluate", "folder", "--sampler", "always", "--kept", "{}"]),
 ];

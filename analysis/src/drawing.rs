@@ -1,0 +1,205 @@
+//! One execution's event graph, drawn: a lane for each thread, an edge to each event from what it followed.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use astracer_model::text::escaped;
+use astracer_recording::recording::{Recording, TraceView};
+use maud::{DOCTYPE, PreEscaped, html};
+use serde::Serialize;
+
+use crate::events::EventGraph;
+use crate::path::CriticalPath;
+use crate::rule::Rule;
+use crate::segments::trace_id;
+
+/// Events that a page draws; the path's first, then the earliest.
+const DRAWN_MAX: usize = 4000;
+
+/// An event graph in a form to be drawn.
+#[derive(Clone, Debug, Serialize)]
+pub struct Drawing {
+    /// The trace's id in hexadecimal digits.
+    pub trace_id: String,
+    /// The first event's time, ns since the epoch.
+    pub start_ns: u64,
+    /// The last event's time, ns since the epoch.
+    pub end_ns: u64,
+    /// The length of the path, ns.
+    pub path_ns: u64,
+    /// Host, process and thread of each lane.
+    pub lanes: Vec<String>,
+    /// The events by time.
+    pub events: Vec<DrawnEvent>,
+    /// Parents that are not in the recording.
+    pub missing_parents: u64,
+    /// Edges that were left out because they closed a cycle.
+    pub cut_edges: u64,
+}
+
+/// One event.
+#[derive(Clone, Debug, Serialize)]
+pub struct DrawnEvent {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Its service.
+    pub service: String,
+    /// Its time, ns since the epoch.
+    pub time_ns: u64,
+    /// Its place in [`Drawing::lanes`].
+    pub lane: usize,
+    /// The events that it followed, by their places in [`Drawing::events`].
+    pub parents: Vec<u32>,
+    /// The length of each edge from `parents`, ns, and its slack: how much longer the edge could get before the
+    /// execution took longer; `None` if the execution's end does not wait for it.
+    pub edges: Vec<(f64, Option<f64>)>,
+    /// True if it is on the path.
+    pub on_path: bool,
+    /// The time from it to the next event of the path, ns.
+    pub critical_ns: Option<u64>,
+}
+
+impl Drawing {
+    /// Draws a trace. The labels kept of its spans name the lanes.
+    pub fn new(recording: &Recording, trace: TraceView<'_>, rule: Rule) -> Self {
+        let graph = EventGraph::read(trace);
+        let mut path = CriticalPath::default();
+        graph.find(rule, &mut path);
+        let lengths = graph.lengths();
+        let slack = graph.graph().edge_slack(&lengths, graph.last_event());
+        let (mut lanes, mut numbers) = (Vec::new(), HashMap::new());
+        let mut lane = |name: String| {
+            *numbers.entry(name).or_insert_with_key(|name| {
+                lanes.push(name.clone());
+                lanes.len() - 1
+            })
+        };
+        let mut events: Vec<DrawnEvent> = (0u32..)
+            .zip(trace.spans())
+            .map(|(event, span)| {
+                let labels = span.label_symbol().map(|labels| recording.label_values(labels));
+                let parts: Vec<&str> = labels.into_iter().flatten().flatten().collect();
+                let edges = graph.graph().edges_into(event);
+                DrawnEvent {
+                    id: span.id().to_string(),
+                    name: span.name().to_owned(),
+                    service: span.service().to_owned(),
+                    time_ns: span.start().0,
+                    lane: lane(if parts.is_empty() { span.service().to_owned() } else { parts.join(" ") }),
+                    parents: edges.iter().map(|&edge| graph.graph().edges()[edge as usize].from).collect(),
+                    edges: edges.iter().map(|&edge| (lengths[edge as usize], slack[edge as usize])).collect(),
+                    on_path: false,
+                    critical_ns: None,
+                }
+            })
+            .collect();
+        for segment in &path.segments {
+            let event = &mut events[segment.node as usize];
+            (event.on_path, event.critical_ns) = (true, Some(segment.length()));
+        }
+        let times = || events.iter().map(|event| event.time_ns);
+        Self {
+            trace_id: trace_id(trace.id()),
+            start_ns: times().min().unwrap_or(0),
+            end_ns: times().max().unwrap_or(0),
+            path_ns: path.length(),
+            missing_parents: graph.missing_parents(),
+            cut_edges: graph.graph().cut_edges(),
+            events,
+            lanes,
+        }
+    }
+
+    /// The graph for Graphviz. The path is bold.
+    pub fn dot(&self) -> String {
+        let mut text = String::from("digraph events {\n  rankdir=TB; node [shape=box, fontsize=10];\n");
+        let mut by_lane: Vec<Vec<usize>> = vec![Vec::new(); self.lanes.len()];
+        self.events.iter().enumerate().for_each(|(place, event)| by_lane[event.lane].push(place));
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let _ = writeln!(text, "  subgraph cluster_{number} {{ label=\"{}\";", quoted(lane));
+            for &place in &by_lane[number] {
+                let event = &self.events[place];
+                let ms = (event.time_ns - self.start_ns) as f64 / 1e6;
+                let style = if event.on_path { ", style=bold" } else { "" };
+                let _ =
+                    writeln!(text, "    e{place} [label=\"{}\\n{ms:.3} ms\"{style}];", quoted(&event.name));
+            }
+            text.push_str("  }\n");
+        }
+        for (place, event) in self.events.iter().enumerate() {
+            for (parent, (ns, _)) in event.parents.iter().zip(&event.edges) {
+                let bold = event.on_path && self.events[*parent as usize].on_path;
+                let style = if bold { ", style=bold" } else { "" };
+                let _ = writeln!(text, "  e{parent} -> e{place} [label=\"{:.3}\"{style}];", ns / 1e6);
+            }
+        }
+        text + "}\n"
+    }
+
+    /// A page without anything from elsewhere: time from left to right.
+    pub fn page(&self) -> String {
+        const WIDTH: f64 = 1600.0;
+        const LANE: f64 = 26.0;
+        const LEFT: f64 = 10.0;
+        let length = (self.end_ns - self.start_ns).max(1) as f64;
+        let mut drawn: Vec<usize> = (0..self.events.len()).collect();
+        if drawn.len() > DRAWN_MAX {
+            drawn.sort_by_key(|&place| (!self.events[place].on_path, place));
+            drawn.truncate(DRAWN_MAX);
+            drawn.sort_unstable();
+        }
+        let x = |event: &DrawnEvent| {
+            LEFT + (event.time_ns - self.start_ns) as f64 / length * (WIDTH - 2.0 * LEFT)
+        };
+        let y = |event: &DrawnEvent| (event.lane as f64 + 0.7) * LANE;
+        let is_drawn = |place: usize| drawn.binary_search(&place).is_ok();
+        let height = self.lanes.len() as f64 * LANE + 4.0;
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    title { "astracer events: " (self.trace_id) }
+                    style { (PreEscaped(include_str!("page/page.css"))) (PreEscaped(include_str!("drawing/drawing.css"))) }
+                }
+                body.graph {
+                    h1 { "Events of trace " (self.trace_id) }
+                    p.note {
+                        (self.events.len()) " events of " (self.lanes.len()) " threads; the path takes "
+                        (format!("{:.3}", self.path_ns as f64 / 1e6)) " ms of "
+                        (format!("{:.3}", length / 1e6)) " ms. Point at an event for its name."
+                        @if drawn.len() < self.events.len() { " Drawn are the first " (drawn.len()) "." }
+                    }
+                    div.wide { svg width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
+                        @for (number, lane) in self.lanes.iter().enumerate() {
+                            line.lane x1="0" x2=(WIDTH) y1=((number as f64 + 0.7) * LANE) y2=((number as f64 + 0.7) * LANE) {}
+                            text.name x="2" y=((number as f64 + 0.4) * LANE) { (escaped(lane)) }
+                        }
+                        @for &place in &drawn {
+                            @let event = &self.events[place];
+                            @for &parent in event.parents.iter().filter(|&&parent| is_drawn(parent as usize)) {
+                                @let from = &self.events[parent as usize];
+                                line.edge.path[event.on_path && from.on_path]
+                                    x1=(format!("{:.1}", x(from))) y1=(y(from)) x2=(format!("{:.1}", x(event))) y2=(y(event)) {}
+                            }
+                        }
+                        @for &place in &drawn {
+                            @let event = &self.events[place];
+                            circle.path[event.on_path] cx=(format!("{:.1}", x(event))) cy=(y(event)) r="3" {
+                                title { (escaped(&event.name)) ", " (escaped(&event.service)) ", at " (format!("{:.3}", (event.time_ns - self.start_ns) as f64 / 1e6)) " ms" }
+                            }
+                        }
+                    } }
+                }
+            }
+        }
+        .into_string()
+    }
+}
+
+/// Text inside of a string of Graphviz.
+fn quoted(text: &str) -> String {
+    escaped(text).replace('\\', "\\\\").replace('"', "\\\"")
+}

@@ -1,0 +1,202 @@
+//! Real recordings: whatever the rule, segments tile every root, shares add up, and a sample speaks for the whole.
+
+use std::path::Path;
+
+use astracer_analysis::events::EventGraph;
+use astracer_analysis::{Analyser, By, Method, PathKinds, Profiler, Rule, Shape, Skew, compare, weight};
+use astracer_formats::Limits;
+use astracer_model::Format;
+use astracer_recording::recording::{Intake, Keep, Recording};
+use astracer_recording::source::{self, Options};
+
+fn read(path: &str) -> Recording {
+    let mut intake = Intake::new(Keep { labels: vec!["hostname".to_owned()], ..Keep::default() });
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    source::read(&path, &Options::default(), &mut intake).unwrap_or_else(|error| panic!("{error}"));
+    intake.finish()
+}
+
+const RECORDINGS: [&str; 5] = [
+    "workloads/hdfs_client_ops.tar.xz",
+    "formats/tests/data/jaeger_json",
+    "formats/tests/data/zipkin_json",
+    "formats/tests/data/otlp_json",
+    "analysis/tests/data/xtrace",
+];
+
+#[test]
+fn segments_tile_every_root_and_shares_add_up_to_one() {
+    for path in RECORDINGS {
+        let recording = read(path);
+        assert!(recording.trace_count() > 0, "{path}");
+        for rule in Rule::ALL {
+            for skew in [Skew::Shift, Skew::Clip] {
+                let mut analyser = Analyser::new(Method { rule, skew });
+                let mut profilers =
+                    [By::Function, By::Service, By::Path].map(|by| Profiler::new(&recording, by));
+                for trace in recording.traces() {
+                    let traced = analyser.trace(&recording, trace);
+                    let segments = &traced.path.segments;
+                    let (start, end) = match traced.shape {
+                        Shape::Tree(tree) => (tree.nodes()[0].start, tree.nodes()[0].end),
+                        Shape::Events(_) => (segments[0].start, segments[segments.len() - 1].end),
+                    };
+                    assert!(traced.path.tiles(start, end), "{path}, {rule}: {segments:?}");
+                    profilers.iter_mut().for_each(|profiler| profiler.add(&traced, Some(1.0)));
+                }
+                for profile in profilers.map(|profiler| profiler.finish(&[50.0])) {
+                    let shares: f64 = profile.rows.iter().map(|row| row.share).sum();
+                    // Events have no length, so rules for spans find no time in them.
+                    let expected = if profile.total_ms > 0.0 { 1.0 } else { 0.0 };
+                    assert!((shares - expected).abs() < 1e-9, "{path}, {rule}: {shares}");
+                    assert_eq!(profile.weight, recording.trace_count() as f64);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_weighted_sample_speaks_for_the_whole() {
+    // Each trace is kept with probability p and counts for 1 / p. The estimate of a function's total over traces with
+    // times x has the variance sum(x^2) (1 - p) / p; the mean of 200 independent estimates has a 200th of that. Five
+    // deviations are passed by chance once in 1.7 million tries; ten functions are looked at.
+    const SEEDS: u64 = 200;
+    let p = 0.1f64;
+    let recording = read("workloads/hdfs_client_ops.tar.xz");
+    let mut analyser = Analyser::new(Method::default());
+    let mut times = vec![vec![0u64; recording.trace_count()]; recording.names().len()];
+    for (at, trace) in recording.traces().enumerate() {
+        let traced = analyser.trace(&recording, trace);
+        for segment in &traced.path.segments {
+            times[traced.name(segment.node).index()][at] += segment.length();
+        }
+    }
+    let kept = |seed: u64, at: usize| {
+        // SplitMix64 of the trace's place, from a start for each seed.
+        let mut mixed = (seed << 32 | at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) as f64) < p * u64::MAX as f64
+    };
+    let mut means = vec![0.0; recording.names().len()];
+    for seed in 0..SEEDS {
+        let mut profiler = Profiler::new(&recording, By::Function);
+        for (_, trace) in recording.traces().enumerate().filter(|&(at, _)| kept(seed, at)) {
+            profiler.add(&analyser.trace(&recording, trace), Some(1.0 / p));
+        }
+        for row in profiler.finish(&[]).rows {
+            let name = recording.names().find(&row.name[0]).expect("a name of the recording");
+            means[name.index()] += row.total_ms / SEEDS as f64;
+        }
+    }
+    let mut by_total: Vec<usize> = (0..times.len()).collect();
+    by_total.sort_by_key(|&name| std::cmp::Reverse(times[name].iter().sum::<u64>()));
+    for &name in &by_total[..10] {
+        let total: f64 = times[name].iter().map(|&ns| ns as f64 / 1e6).sum();
+        let squares: f64 = times[name].iter().map(|&ns| (ns as f64 / 1e6).powi(2)).sum();
+        let deviation = (squares * (1.0 - p) / p / SEEDS as f64).sqrt();
+        let off = (means[name] - total).abs();
+        let function = recording.names().names().nth(name).expect("a name");
+        assert!(off <= 5.0 * deviation, "{function}: {} for {total}, {off} over {deviation}", means[name]);
+    }
+}
+
+#[test]
+fn weights_come_from_the_tracestate() {
+    let request = |state: &str| {
+        let span = |id: &str, state: &str| {
+            format!(
+                r#"{{"traceId":"0000000000000000000000000000000{id}","spanId":"000000000000000{id}","name":"a","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"{state}"}}"#
+            )
+        };
+        format!(
+            r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{},{}]}}]}}]}}"#,
+            span("1", state),
+            span("2", "")
+        )
+    };
+    for (state, expected) in [
+        ("ot=th:8", Some(2.0)),
+        ("x=1,ot=th:c;rv:ffffffffffffff", Some(4.0)),
+        ("ot=th:0", Some(1.0)),
+        ("ot=p:8", None),
+        ("ot=th:zz", None),
+    ] {
+        let mut intake = Intake::new(Keep { trace_states: true, ..Keep::default() });
+        let file = "request".into();
+        astracer_formats::read(
+            Format::OtlpJson,
+            &mut request(state).as_bytes(),
+            &file,
+            &Limits::default(),
+            &mut intake,
+        );
+        let recording = intake.finish();
+        let weights: Vec<_> = recording.traces().map(weight::adjusted_count).collect();
+        assert_eq!(weights, [expected, None], "{state}");
+    }
+}
+
+#[test]
+fn a_slower_function_is_the_first_difference() {
+    let recording = read("workloads/hdfs_client_ops.tar.xz");
+    let profile = |slow: Option<(&str, u64)>| {
+        let mut profiler = Profiler::new(&recording, By::Function);
+        let mut analyser = Analyser::new(Method::default());
+        for trace in recording.traces() {
+            let traced = analyser.trace(&recording, trace);
+            let mut path = traced.path.clone();
+            // Each stretch of the slow function takes longer, and all that follows is later.
+            let mut late = 0;
+            for segment in &mut path.segments {
+                segment.start += late;
+                if slow
+                    .is_some_and(|(name, _)| recording.names().find(name) == Some(traced.name(segment.node)))
+                {
+                    late += slow.map_or(0, |(_, ns)| ns);
+                }
+                segment.end += late;
+            }
+            profiler.add(&astracer_analysis::Traced { path: &path, ..traced }, Some(1.0));
+        }
+        profiler.finish(&[])
+    };
+    let before = profile(None);
+    let after = profile(Some(("OpReadBlockProto", 40_000_000)));
+    let differences = compare(&before, &after);
+    assert_eq!(differences[0].name, ["OpReadBlockProto"]);
+    let sum: f64 = differences.iter().map(|row| row.difference_ms).sum();
+    let lengths = after.length.mean_ms - before.length.mean_ms;
+    assert!((sum - lengths).abs() < 1e-6, "{sum} in all, {lengths} for a trace");
+    assert!(differences[1..].iter().all(|row| row.difference_ms == 0.0));
+}
+
+#[test]
+fn kinds_tell_traces_apart_that_have_the_same_calls() {
+    let recording = read("workloads/hdfs_client_ops.tar.xz");
+    let kinds = PathKinds::of(&recording, Method::default(), || false).expect("nobody stops it");
+    assert_eq!(kinds.of_traces().len(), recording.trace_count());
+    let mut seen: Vec<u32> = kinds.of_traces().to_vec();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), kinds.count());
+    assert!(PathKinds::of(&recording, Method::default(), || true).is_none());
+}
+
+#[test]
+fn without_skew_the_longest_path_is_that_of_the_latest_parents() {
+    let recording = read("analysis/tests/data/xtrace");
+    for trace in recording.traces() {
+        let graph = EventGraph::read(trace);
+        let time = |event: u32| graph.events()[event as usize].time;
+        let skewed = graph.graph().edges().iter().any(|edge| time(edge.to) < time(edge.from));
+        let (latest, longest) = (graph.path(Rule::Events), graph.path(Rule::Last));
+        if !skewed {
+            assert_eq!(latest, longest, "{}", trace.id());
+        }
+        assert_eq!(latest.last(), longest.last());
+        let length = graph.retime(|_| 1.0);
+        assert_eq!(graph.retime(|_| 0.5), length / 2.0);
+    }
+}

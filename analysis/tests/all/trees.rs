@@ -1,0 +1,280 @@
+//! Trees of spans: the example of docs/critical-path.md, random trees against a slow reference, and hostile ones.
+
+use std::collections::BTreeMap;
+
+use astracer_analysis::place::Placed;
+use astracer_analysis::retime::Retimer;
+use astracer_analysis::tree::{NO_HOST, NONE, Node};
+use astracer_analysis::{CriticalPath, Rule, Skew, SpanPaths, Tree};
+use astracer_model::SpanKind;
+use astracer_recording::intern::Symbol;
+
+fn node(name: u32, service: u32, parent: u32, start: u64, end: u64) -> Node {
+    let (name, service) = (Symbol(name), Symbol(service));
+    Node {
+        start,
+        end,
+        parent,
+        order: 0,
+        name,
+        service,
+        host: NO_HOST,
+        kind: SpanKind::Unspecified,
+        follows: false,
+    }
+}
+
+fn tree(nodes: &[Node]) -> Tree {
+    let nodes: Vec<Node> = (0u32..).zip(nodes).map(|(order, node)| Node { order, ..*node }).collect();
+    let mut tree = Tree::default();
+    tree.fill(&nodes, 0);
+    tree
+}
+
+fn path(tree: &Tree, rule: Rule, skew: Skew) -> CriticalPath {
+    let mut path = CriticalPath::default();
+    SpanPaths::default().find(tree, rule, skew, &mut path);
+    path
+}
+
+/// A path's segments by the names of their spans.
+fn segments(tree: &Tree, path: &CriticalPath) -> Vec<(u32, u64, u64)> {
+    let name = |node: u32| tree.nodes()[node as usize].name.0;
+    path.segments.iter().map(|segment| (name(segment.node), segment.start, segment.end)).collect()
+}
+
+fn amounts(tree: &Tree, amounts: &[astracer_analysis::Amount]) -> BTreeMap<u32, u64> {
+    amounts.iter().map(|amount| (tree.nodes()[amount.node as usize].name.0, amount.ns)).collect()
+}
+
+const REQUEST: u32 = 0;
+const AUTH: u32 = 1;
+const DB: u32 = 2;
+const CACHE: u32 = 3;
+const RENDER: u32 = 4;
+
+/// The trace of docs/critical-path.md.
+fn example() -> Tree {
+    tree(&[
+        node(REQUEST, 0, NONE, 0, 100),
+        node(AUTH, 0, 0, 5, 25),
+        node(DB, 0, 0, 30, 70),
+        node(CACHE, 0, 0, 30, 55),
+        node(RENDER, 0, 0, 75, 95),
+    ])
+}
+
+#[test]
+fn the_example_has_the_path_that_was_worked_out_by_hand() {
+    let tree = example();
+    let path = path(&tree, Rule::Last, Skew::Shift);
+    let expected = [
+        (REQUEST, 0, 5),
+        (AUTH, 5, 25),
+        (REQUEST, 25, 30),
+        (DB, 30, 70),
+        (REQUEST, 70, 75),
+        (RENDER, 75, 95),
+        (REQUEST, 95, 100),
+    ];
+    assert_eq!(segments(&tree, &path), expected);
+    let drag = amounts(&tree, &path.drag);
+    assert_eq!(drag, BTreeMap::from([(REQUEST, 100), (AUTH, 20), (DB, 15), (RENDER, 20)]));
+    assert_eq!(amounts(&tree, &path.slack), BTreeMap::from([(CACHE, 15)]));
+}
+
+fn retimed(tree: &Tree, factor: impl Fn(Symbol) -> f64) -> f64 {
+    let mut placed = Placed::default();
+    placed.place(tree, Skew::Shift);
+    Retimer::default().retime(tree, &placed, factor)
+}
+
+#[test]
+fn the_example_is_retimed_as_by_hand() {
+    let tree = example();
+    let with = |name: u32, factor: f64| retimed(&tree, |own| if own.0 == name { factor } else { 1.0 });
+    assert_eq!(retimed(&tree, |_| 1.0), 100.0);
+    assert_eq!(retimed(&tree, |_| 0.5), 50.0);
+    assert_eq!(retimed(&tree, |_| 0.0), 0.0);
+    // The cache holds the rest up until 55: 15 are gained, as the drag says.
+    assert_eq!(with(DB, 0.5), 85.0);
+    assert_eq!(with(DB, 0.0), 85.0);
+    assert_eq!(with(CACHE, 0.0), 100.0);
+    // Slack 15: 50 instead of 25 is 10 too long.
+    assert_eq!(with(CACHE, 2.0), 110.0);
+    // Four stretches of 5.
+    assert_eq!(with(REQUEST, 0.0), 80.0);
+    assert_eq!(with(RENDER, 2.0), 120.0);
+}
+
+#[test]
+fn a_child_of_another_clock_is_moved_by_the_least_amount() {
+    let spans = |service: u32| {
+        tree(&[
+            node(0, 0, NONE, 100, 140),
+            node(1, service, 0, 150, 160),
+            node(2, service, 0, 165, 170),
+            node(3, service, 1, 152, 158),
+        ])
+    };
+    let shifted = spans(1);
+    let path_of = |tree: &Tree, skew| path(tree, Rule::Last, skew);
+    let found = path_of(&shifted, Skew::Shift);
+    // Both children are 30 late by one clock, and keep their distance.
+    let expected = [(0, 100, 120), (1, 120, 122), (3, 122, 128), (1, 128, 130), (0, 130, 135), (2, 135, 140)];
+    assert_eq!(segments(&shifted, &found), expected);
+    assert_eq!((found.adjusted.shifted_spans, found.shifted_ns), (2, 15));
+    // Without a shift, and with one clock for all, they are outside.
+    for (tree, skew) in [(&shifted, Skew::Clip), (&spans(0), Skew::Shift)] {
+        let found = path_of(tree, skew);
+        assert_eq!(segments(tree, &found), [(0, 100, 140)]);
+        assert_eq!((found.adjusted.dropped_spans, found.adjusted.dropped_ns), (3, 15));
+    }
+}
+
+#[test]
+fn a_span_of_another_clock_that_is_too_long_is_clipped() {
+    let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 90, 131)]);
+    let found = path(&tree, Rule::Last, Skew::Shift);
+    assert_eq!(segments(&tree, &found), [(1, 100, 131), (0, 131, 140)]);
+    assert_eq!((found.adjusted.clipped_spans, found.adjusted.clipped_ns), (1, 10));
+}
+
+/// Marsaglia's xorshift64: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// A tree whose times collide often, and whose children often lie outside of their parents.
+fn random_tree(random: &mut Random) -> Tree {
+    let base = [0, 1_000, u64::MAX - 80][random.below(3) as usize];
+    let count = 1 + random.below(24) as u32;
+    let nodes: Vec<Node> = (0..count)
+        .map(|at| {
+            let start = base + random.below(60);
+            let parent = if at == 0 { NONE } else { random.below(u64::from(at)) as u32 };
+            let kinds = [SpanKind::Unspecified, SpanKind::Client, SpanKind::Server, SpanKind::Producer];
+            Node {
+                kind: kinds[random.below(4) as usize],
+                follows: random.below(12) == 0,
+                host: Symbol(random.below(2) as u32),
+                ..node(at, random.below(3) as u32, parent, start, start + random.below(21))
+            }
+        })
+        .collect();
+    tree(&nodes)
+}
+
+#[test]
+fn segments_tile_the_root_whatever_the_rule() {
+    for seed in 1..=3_000 {
+        let tree = random_tree(&mut Random(seed));
+        let root = tree.nodes()[0];
+        for rule in Rule::ALL {
+            for skew in [Skew::Shift, Skew::Clip] {
+                let path = path(&tree, rule, skew);
+                assert!(
+                    path.tiles(root.start, root.end),
+                    "seed {seed}, {rule}, {skew:?}: {path:?} of {tree:?}"
+                );
+                assert_eq!(path.length(), root.length());
+            }
+        }
+    }
+}
+
+/// The rule `last` as its definition says it, by recursion and search: who held the span up until `instant`?
+fn reference(tree: &Tree, placed: &Placed, node: u32, mut instant: u64, found: &mut Vec<(u32, u64, u64)>) {
+    let start = placed.interval(node).unwrap().start;
+    loop {
+        let ended = tree.children(node).filter_map(|child| {
+            let own = placed.interval(child)?;
+            (own.length() > 0 && own.end <= instant).then_some((
+                own.end,
+                std::cmp::Reverse(own.start),
+                std::cmp::Reverse(child),
+            ))
+        });
+        let Some((end, std::cmp::Reverse(child_start), std::cmp::Reverse(child))) = ended.max() else {
+            break;
+        };
+        found.push((node, end, instant));
+        reference(tree, placed, child, end, found);
+        instant = child_start;
+    }
+    found.push((node, start, instant));
+}
+
+#[test]
+fn the_walk_finds_what_the_definition_says() {
+    for seed in 1..=3_000 {
+        let tree = random_tree(&mut Random(seed));
+        let mut placed = Placed::default();
+        placed.place(&tree, Skew::Shift);
+        let mut expected = Vec::new();
+        reference(&tree, &placed, 0, tree.nodes()[0].end, &mut expected);
+        expected.retain(|(_, start, end)| start < end);
+        expected.reverse();
+        let path = path(&tree, Rule::Last, Skew::Shift);
+        let mut found: Vec<_> = path.segments.iter().map(|own| (own.node, own.start, own.end)).collect();
+        found.retain(|(_, start, end)| start < end);
+        assert_eq!(found, expected, "seed {seed}: {tree:?}");
+    }
+}
+
+#[test]
+fn retiming_by_one_changes_nothing_and_by_half_halves() {
+    for seed in 1..=3_000 {
+        let tree = random_tree(&mut Random(seed));
+        let length = tree.nodes()[0].length() as f64;
+        assert_eq!(retimed(&tree, |_| 1.0), length, "seed {seed}: {tree:?}");
+        assert_eq!(retimed(&tree, |_| 0.5), length / 2.0, "seed {seed}: {tree:?}");
+        // More of anything is never faster.
+        let slower = retimed(&tree, |name| if name.0 % 3 == 0 { 1.5 } else { 1.0 });
+        assert!((length..=length * 1.5).contains(&slower), "seed {seed}: {slower} of {length}");
+    }
+}
+
+#[test]
+fn a_gain_by_a_shorter_child_of_the_root_is_at_most_its_drag() {
+    for seed in 1..=3_000 {
+        let tree = random_tree(&mut Random(seed));
+        let path = path(&tree, Rule::Last, Skew::Shift);
+        let leaves = path.drag.iter().filter(|amount| {
+            amount.node != 0
+                && tree.nodes()[amount.node as usize].parent == 0
+                && tree.children(amount.node).is_empty()
+        });
+        for amount in leaves {
+            let name = tree.nodes()[amount.node as usize].name;
+            let gain =
+                tree.nodes()[0].length() as f64 - retimed(&tree, |own| if own == name { 0.0 } else { 1.0 });
+            assert!(gain <= amount.ns as f64, "seed {seed}: gains {gain}, drag {} of {tree:?}", amount.ns);
+        }
+    }
+}
+
+#[test]
+fn a_million_spans_deep_and_300_000_children_are_walked_without_recursion() {
+    let deep: Vec<Node> = (0..1_000_000u32)
+        .map(|at| node(at % 7, at % 3, at.wrapping_sub(1), u64::from(at), 4_000_000 - u64::from(at)))
+        .collect();
+    let wide: Vec<Node> = std::iter::once(node(0, 0, NONE, 0, 1_000_000))
+        .chain((0..300_000u64).map(|at| node(1, at as u32 % 3, 0, at * 3, at * 3 + at % 9)))
+        .collect();
+    for nodes in [deep, wide] {
+        let tree = tree(&nodes);
+        for rule in [Rule::Last, Rule::Jaeger, Rule::Crisp] {
+            let path = path(&tree, rule, Skew::Shift);
+            assert!(path.tiles(nodes[0].start, nodes[0].end), "{rule}");
+        }
+        assert_eq!(retimed(&tree, |_| 1.0), nodes[0].length() as f64);
+    }
+}

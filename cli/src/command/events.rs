@@ -1,0 +1,114 @@
+//! `astracer events`: one execution's event graph.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use astracer_analysis::drawing::Drawing;
+use astracer_analysis::{Rule, segments};
+use astracer_model::TraceId;
+use astracer_recording::recording::Keep;
+use clap::Args as ClapArgs;
+
+use crate::failure::Failure;
+use crate::load::{self, Loaded};
+use crate::output::{self, escaped, measure, named};
+use crate::outputs::Outputs;
+use crate::source::Source;
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer events run.json --trace 3615c831d3fc58b5
+  astracer events run.json --trace 3615c831d3fc58b5 --dot | dot -Tsvg > graph.svg
+  astracer events run.json --trace 3615c831d3fc58b5 --html graph.html
+
+Events are those of X-Trace reports; of other recordings each span is an event at its start.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Events {
+    #[command(flatten)]
+    pub(crate) source: Source,
+
+    /// The trace to draw.
+    #[arg(long, value_name = "ID", value_parser = super::critical_path::trace_id)]
+    pub(crate) trace: TraceId,
+
+    /// The rule by which the path is found: last (the longest path), or events (the latest parents).
+    #[arg(long, value_name = "RULE", default_value = "last", value_parser = rule)]
+    pub(crate) rule: Rule,
+
+    /// Print one JSON object.
+    #[arg(long, conflicts_with = "dot")]
+    pub(crate) json: bool,
+
+    /// Print a graph for Graphviz.
+    #[arg(long)]
+    pub(crate) dot: bool,
+
+    /// Write a page with the drawing to FILE: a lane for each thread, and the edges.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    let rule = text.parse::<Rule>().ok().filter(|rule| matches!(rule, Rule::Last | Rule::Events));
+    rule.ok_or_else(|| format!("'{}' is not a rule for events: use last or events", escaped(text)))
+}
+
+pub(crate) fn run(args: &Events, stop: &AtomicBool) -> Result<(), Failure> {
+    let mut outputs = Outputs::new(&args.source.paths);
+    let html = args.html.as_ref().map(|path| outputs.file("--html", path)).transpose()?;
+    let labels = ["host.name", "hostname", "xtrace.process", "thread.id"].map(str::to_owned).to_vec();
+    let Loaded { recording, input } =
+        load::load_keeping(&args.source, Keep { labels, ..Keep::default() }, stop)?;
+    let trace = recording.traces().find(|trace| trace.id() == args.trace).ok_or_else(|| {
+        let id = segments::trace_id(args.trace);
+        Failure::Job(format!("no trace has the id {id}; critical-path --segments writes all ids"))
+    })?;
+    let drawing = Drawing::new(&recording, trace, args.rule);
+    if let Some(file) = &html {
+        file.write(&drawing.page())?;
+    }
+    if args.json {
+        return output::print_json(&drawing);
+    }
+    if args.dot {
+        return output::print(&drawing.dot());
+    }
+    let rows = drawing.events.iter().map(|event| {
+        vec![
+            format!("{} {}", if event.on_path { "#" } else { " " }, named(&event.name)),
+            measure((event.time_ns - drawing.start_ns) as f64 / 1e6),
+            event.critical_ns.map_or_else(|| "-".to_owned(), |ns| measure(ns as f64 / 1e6)),
+            event.lane.to_string(),
+            event.parents.len().to_string(),
+        ]
+    });
+    let mut text = input.heading();
+    text.push_str(&format!(
+        "trace {}: {}, {}, {} on the path of {} ms\n\n",
+        drawing.trace_id,
+        output::plural(drawing.events.len() as u64, "event"),
+        output::plural(drawing.lanes.len() as u64, "thread"),
+        output::count(drawing.events.iter().filter(|event| event.on_path).count() as u64),
+        measure(drawing.path_ns as f64 / 1e6),
+    ));
+    text.push_str(&output::table(&["event", "at ms", "until next", "thread", "edges in"], rows));
+    let lanes = drawing.lanes.iter().enumerate();
+    text.push_str(&output::table(
+        &["thread", "number"],
+        lanes.map(|(number, lane)| vec![lane.clone(), number.to_string()]),
+    ));
+    if drawing.missing_parents + drawing.cut_edges > 0 {
+        text.push_str(&format!(
+            "left out: {} from events that are not recorded, {} that close a cycle\n",
+            output::plural(drawing.missing_parents, "edge"),
+            output::count(drawing.cut_edges)
+        ));
+    }
+    text.push_str(&input.footing());
+    if let Some(file) = &html {
+        text.push_str(&format!("wrote {}\n", output::shown(file.path())));
+    }
+    output::print(&text)
+}

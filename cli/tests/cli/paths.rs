@@ -1,0 +1,79 @@
+//! `astracer critical-path` and `astracer events` on two traces of HTrace and on reports of X-Trace.
+
+use serde_json::Value;
+
+use crate::outputs::Folder;
+use crate::{TWO_TRACES, run, success};
+
+const REPORTS: &str = r#"[{"id":"1","reports":[
+    {"X-Trace":["1900000000000000010000000000000001"],"Edge":[],"Timestamp":["1000.000"],"Label":["start"],"Host":["h"],"ThreadID":["1"]},
+    {"X-Trace":["1900000000000000010000000000000002"],"Edge":["0000000000000001"],"Timestamp":["1000.010"],"Label":["work"],"Host":["h"],"ThreadID":["2"]},
+    {"X-Trace":["1900000000000000010000000000000003"],"Edge":["0000000000000001"],"Timestamp":["1000.030"],"Label":["other"],"Host":["h"],"ThreadID":["3"]},
+    {"X-Trace":["1900000000000000010000000000000004"],"Edge":["0000000000000002","0000000000000003"],"Timestamp":["1000.050"],"Label":["join"],"Host":["h"],"ThreadID":["1"]}
+]}]"#;
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&success(&run(args))).expect("JSON")
+}
+
+#[test]
+fn critical_time_is_that_of_a_computation_by_hand() {
+    let folder = Folder::new("paths");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    // The first trace has 6 ms of its root and 4 of send, the second 8 of its root.
+    let found = json(&["critical-path", &recording, "--json", "--speedup", "send=0"]);
+    let row = |place: usize| {
+        let row = &found["rows"][place];
+        (row["name"][0].as_str().expect("a name").to_owned(), row["total_ms"].clone(), row["traces"].clone())
+    };
+    assert_eq!(row(0), ("read(*)".to_owned(), 14.0.into(), 2.0.into()));
+    assert_eq!(row(1), ("send".to_owned(), 4.0.into(), 1.0.into()));
+    assert_eq!(found["speedup"]["before"]["mean_ms"], 9.0);
+    assert_eq!(found["speedup"]["after"]["mean_ms"], 7.0);
+    let text = success(&run(&["critical-path", &recording]));
+    assert!(text.lines().any(|line| line.starts_with("send") && line.contains("22.22%")), "{text}");
+}
+
+#[test]
+fn segments_and_folded_stacks_are_written() {
+    let folder = Folder::new("segments");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    let (segments, folded) = (folder.join("s"), folder.join("f"));
+    success(&run(&["critical-path", &recording, "--segments", &segments, "--folded", &folded]));
+    let folded = std::fs::read_to_string(folded).expect("written");
+    assert_eq!(folded, "read(*) 14000000\nread(*);send 4000000\n");
+    let lines = std::fs::read_to_string(segments).expect("written");
+    let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(first["trace_id"], "0000000000000001");
+    assert_eq!((&first["root"], &first["duration_ns"]), (&"0000000000000011".into(), &10_000_000.into()));
+    assert_eq!(first["exclusive_ns"]["0000000000000012"], 4_000_000);
+    let times: Vec<_> =
+        first["segments"].as_array().expect("segments").iter().map(|own| own["start_ns"].clone()).collect();
+    assert_eq!(times, [1_000_000_000u64, 1_002_000_000, 1_006_000_000]);
+    assert_eq!(lines.lines().count(), 2);
+}
+
+#[test]
+fn a_join_waits_for_the_event_that_comes_last() {
+    let folder = Folder::new("events");
+    let recording = folder.file("x.json", REPORTS);
+    let found = json(&["events", &recording, "--trace", "1", "--json"]);
+    let on_path: Vec<_> = found["events"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .filter(|event| event["on_path"] == true)
+        .map(|event| {
+            (event["name"].as_str().expect("a name"), event["critical_ns"].as_u64().expect("a time"))
+        })
+        .collect();
+    assert_eq!(on_path, [("start", 30_000_000), ("other", 20_000_000), ("join", 0)]);
+    // The edge from work may be 20 ms longer.
+    assert_eq!(found["events"][3]["edges"][0][1], 20_000_000.0);
+    let dot = success(&run(&["events", &recording, "--trace", "1", "--dot"]));
+    assert!(dot.starts_with("digraph") && dot.contains("e2 -> e3 [label=\"20.000\", style=bold]"), "{dot}");
+    let profile = json(&["critical-path", &recording, "--json", "--speedup", "start=0.5"]);
+    assert_eq!(profile["rows"][0]["name"][0], "start");
+    // Half of 30 ms is gained on the path by other; work would be done after 5.
+    assert_eq!(profile["speedup"]["after"]["mean_ms"], 35.0);
+}
