@@ -66,7 +66,7 @@ pub use randomness::Randomness;
 pub use ratio::Ratio;
 pub use request::Request;
 pub use sampler::Sampler;
-pub use stratified::Stratified;
+pub use stratified::{RandomSource, Stratified};
 pub use table::{Counts, KeyCounts, Limits, Snapshot};
 pub use template::{Template, TemplateError};
 pub use threshold::Threshold;

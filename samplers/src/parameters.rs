@@ -5,6 +5,8 @@
 //! # Lines like this are for people: where the parameters come from.
 //! version = 2
 //!
+//! random = "stratified"      # or "independent", the default (see RandomSource)
+//!
 //! [key]                      # what calls are counted by; this table and each of its lines may be left out
 //! names = "template"         # ids are folded; or "raw", or rules such as "digits=4,uuid" (see Template)
 //! attributes = ["http.route"]  # of the root, else of its resource (see KeyRule)
@@ -40,9 +42,10 @@ pub use error::ParametersError;
 use crate::bump::{Bump, Count};
 use crate::config::{Config, PerKey};
 use crate::key::KeyRule;
+use crate::stratified::RandomSource;
 
-/// The versions of the format that this crate reads; it writes the last. Version 2 added `count`, `tau`, `exponent` and
-/// `min_by_key`, and templates other than the default.
+/// The versions of the format that this crate reads; it writes the last. Version 2 added `random`, `count`, `tau`, `exponent`
+/// and `min_by_key`, and templates other than the default.
 const VERSIONS: RangeInclusive<u32> = 1..=2;
 /// The longest file that is read. A TOML document takes about 50 times its length while it is read.
 const BYTES_MAX: usize = 2 << 20;
@@ -54,6 +57,8 @@ pub struct Parameters {
     pub config: Config,
     /// The rule that makes keys.
     pub key: KeyRule,
+    /// The randomness of traces that begin in the service.
+    pub random: RandomSource,
     /// Lines for people, without the `#`. They are not read back.
     pub comments: Vec<String>,
 }
@@ -61,7 +66,7 @@ pub struct Parameters {
 impl Parameters {
     /// A sampler with the default key: the name with its ids folded.
     pub fn new(config: Config) -> Self {
-        Parameters { config, key: KeyRule::default(), comments: Vec::new() }
+        Parameters { config, key: KeyRule::default(), random: RandomSource::default(), comments: Vec::new() }
     }
 }
 
@@ -80,7 +85,11 @@ impl fmt::Display for Parameters {
             let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
-        writeln!(f, "version = {}\n\n[key]", VERSIONS.end())?;
+        writeln!(f, "version = {}", VERSIONS.end())?;
+        if self.random != RandomSource::default() {
+            writeln!(f, "random = \"{}\"", self.random.name())?;
+        }
+        writeln!(f, "\n[key]")?;
         let attributes: Vec<_> = self.key.attributes().map(quoted).collect();
         writeln!(f, "names = \"{}\"\nattributes = [{}]\n", self.key.template(), attributes.join(", "))?;
         match &self.config {

@@ -20,6 +20,32 @@ const SEQUENCES: usize = 1 << 10;
 const STRATIFIED_BITS: u32 = 32;
 const RANDOM_BITS: u32 = Randomness::BITS - STRATIFIED_BITS;
 
+/// The randomness of traces that begin in a service. As text `independent` or `stratified`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RandomSource {
+    /// The trace id's last seven bytes, which are random.
+    #[default]
+    Independent,
+    /// [`Stratified`], passed on as `rv`: counts by weight are more exact.
+    Stratified,
+}
+
+impl RandomSource {
+    /// The source of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [RandomSource::Independent, RandomSource::Stratified].into_iter().find(|source| source.name() == name)
+    }
+
+    /// The name, as parameters files have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RandomSource::Independent => "independent",
+            RandomSource::Stratified => "stratified",
+        }
+    }
+}
+
 /// A source of randomness for traces that begin here. Use it for traces without a parent, in place of the randomness of
 /// their ids, and pass the value on as `rv`
 /// ([`OtMember::randomness`](crate::tracestate::OtMember::randomness)).

@@ -1,11 +1,12 @@
 //! The builder of a layer, a sampler and a handle.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer_samplers::{Config, Limits, Sampler};
+use astracer_samplers::{Config, Limits, RandomSource, Sampler, Stratified};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
@@ -58,6 +59,7 @@ pub struct Builder {
     enabled: bool,
     sampler: Config,
     sampler_limits: Limits,
+    random: RandomSource,
     key: Key,
     parents: ParentDecision,
     propagators: Vec<Propagator>,
@@ -81,6 +83,7 @@ impl Default for Builder {
             // A constant, which a test parses.
             sampler: DEFAULT_SAMPLER.parse().unwrap_or(Config::Always),
             sampler_limits: Limits::default(),
+            random: RandomSource::default(),
             key: Key::default(),
             parents: ParentDecision::default(),
             propagators: Propagator::DEFAULT.to_vec(),
@@ -106,6 +109,12 @@ impl Builder {
     /// Limits on the memory of the sampler.
     pub fn with_sampler_limits(mut self, limits: Limits) -> Self {
         self.sampler_limits = limits;
+        self
+    }
+
+    /// The randomness of traces that begin here: their ids', unless it is to be stratified.
+    pub fn with_random(mut self, random: RandomSource) -> Self {
+        self.random = random;
         self
     }
 
@@ -338,7 +347,12 @@ impl Builder {
         let sampler = Sampler::with_limits(&self.sampler, self.sampler_limits);
         let resource = self.resource.unwrap_or_else(|| Resource::builder().build());
         let key = self.key.with_resource(&resource);
-        let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone()));
+        let stratified = (self.random == RandomSource::Stratified).then(|| {
+            // The standard library seeds its hashers from the operating system.
+            let secret = RandomState::new().hash_one(std::process::id());
+            Stratified::new(secret, self.sampler_limits)
+        });
+        let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), stratified));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
         let idle = self.settings.bounds.trace_age.clamp(IDLE_MIN, IDLE_MAX);
         let converter = Converter::new(clock, &self.settings, self.scope);

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler};
+use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler, Stratified};
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{Context, TraceId};
 use tracing_core::Metadata;
@@ -25,6 +25,8 @@ pub(crate) struct Decider {
     key: Key,
     parents: ParentDecision,
     clock: Clock,
+    /// The randomness of traces that begin here; `None` if it is their ids'.
+    stratified: Option<Stratified>,
 }
 
 /// Whether the decision of a parent in another process holds for a local root.
@@ -47,8 +49,14 @@ pub(crate) struct Outcome {
 }
 
 impl Decider {
-    pub(crate) fn new(sampler: Sampler, key: Key, parents: ParentDecision, clock: Clock) -> Self {
-        Decider { sampler, key, parents, clock }
+    pub(crate) fn new(
+        sampler: Sampler,
+        key: Key,
+        parents: ParentDecision,
+        clock: Clock,
+        stratified: Option<Stratified>,
+    ) -> Self {
+        Decider { sampler, key, parents, clock, stratified }
     }
 
     /// Whether this parent's decision holds: that of a parent in this process was made here. `context` is the one that
@@ -81,17 +89,22 @@ impl Decider {
         Outcome { keep: parent.is_sampled(), trace_state: parent.trace_state().clone() }
     }
 
-    /// Puts a local root to the sampler; `state` is what came with the parent, if there is one.
+    /// Puts a local root to the sampler; `parent` is invalid if it has none.
     pub(crate) fn ask(
         &self,
         key: &str,
         trace_id: TraceId,
-        state: &TraceState,
+        parent: &SpanContext,
         began: Ticks,
         counters: &Counters,
     ) -> Outcome {
         // A member that is not of the specification's grammar says nothing.
-        let member = state.get("ot").and_then(|member| OtMember::parse(member).ok()).unwrap_or_default();
+        let state = parent.trace_state();
+        let mut member = state.get("ot").and_then(|member| OtMember::parse(member).ok()).unwrap_or_default();
+        // A trace that began elsewhere has its randomness already: its `rv`, or its id.
+        if !parent.is_valid() && member.randomness.is_none() {
+            member.randomness = self.stratified_for(key, trace_id);
+        }
         let randomness = member.randomness.unwrap_or_else(|| randomness(trace_id));
         let decision = self.decide(key, randomness, began, counters);
         Outcome { keep: decision.keep, trace_state: trace_state(state, member, &decision) }
@@ -105,14 +118,27 @@ impl Decider {
         began: Ticks,
         counters: &Counters,
     ) -> Outcome {
-        let decide = |key: &str| self.decide(key, randomness(trace_id), began, counters);
+        let mut member = OtMember::default();
+        let decide = |key: &str| {
+            member.randomness = self.stratified_for(key, trace_id);
+            let randomness = member.randomness.unwrap_or_else(|| randomness(trace_id));
+            self.decide(key, randomness, began, counters)
+        };
         let decision = self.key.with_static(metadata, decide);
-        if decision.keep {
-            let trace_state = trace_state(&TraceState::NONE, OtMember::default(), &decision);
-            Outcome { keep: true, trace_state }
+        // The randomness of a dropped trace goes on as well: whoever decides about a part of it should compare the same.
+        if decision.keep || member.randomness.is_some() {
+            let trace_state = trace_state(&TraceState::NONE, member, &decision);
+            Outcome { keep: decision.keep, trace_state }
         } else {
             Outcome { keep: false, trace_state: TraceState::NONE }
         }
+    }
+
+    /// The randomness of a trace that begins with a root of this key, unless it is its id's.
+    #[inline]
+    fn stratified_for(&self, key: &str, trace_id: TraceId) -> Option<Randomness> {
+        let stratified = self.stratified.as_ref()?;
+        Some(stratified.next(key, randomness(trace_id).get()))
     }
 
     #[inline]

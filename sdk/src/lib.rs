@@ -80,7 +80,9 @@ mod table;
 mod thread;
 mod traces;
 
-pub use astracer_samplers::{Config as SamplerConfig, Limits as SamplerLimits, Snapshot};
+pub use astracer_samplers::{
+    Config as SamplerConfig, KeyRule, Limits as SamplerLimits, RandomSource, Snapshot,
+};
 
 pub use builder::{Astracer, BuildError, Builder};
 pub use clock::{Clock, ManualClock};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceState};
+use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt, TraceState};
 use opentelemetry::{Context, KeyValue, TraceId};
 use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
 
@@ -54,11 +54,10 @@ impl ShouldSample for AstracerSampler {
         let Outcome { keep, trace_state } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => decider.follow(parent),
             parent => {
-                let none = TraceState::NONE;
-                let state = parent.as_ref().map_or(&none, |(parent, _)| parent.trace_state());
+                let parent = parent.as_ref().map_or(&SpanContext::NONE, |(parent, _)| parent);
                 let (mut memory, pairs) = (String::new(), Pairs(attributes));
                 let key = decider.key_of(&Root::new(name, &pairs), &mut memory, counters);
-                decider.ask(&key, trace_id, state, decider.clock().ticks(), counters)
+                decider.ask(&key, trace_id, parent, decider.clock().ticks(), counters)
             }
         };
         let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };

@@ -14,6 +14,7 @@ use crate::key::KeyRule;
 use crate::nanos::Nanos;
 use crate::probability::Probability;
 use crate::ratio::Ratio;
+use crate::stratified::RandomSource;
 use crate::template::{Template, TemplateError};
 use crate::token_bucket::TokenBucket;
 
@@ -21,6 +22,7 @@ use crate::token_bucket::TokenBucket;
 #[serde(deny_unknown_fields)]
 struct File {
     version: Spanned<u32>,
+    random: Option<Spanned<String>>,
     #[serde(default)]
     key: Key,
     always: Option<Spanned<Empty>>,
@@ -120,6 +122,12 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
         let message = format!("version {version} is not known; known are {first} to {last}");
         return Err(ParametersError::at(text, Some(file.version.span()), message));
     }
+    let random = match &file.random {
+        None => RandomSource::default(),
+        Some(name) => RandomSource::from_name(name.get_ref()).ok_or_else(|| {
+            ParametersError::at(text, Some(name.span()), "random is \"independent\" or \"stratified\"")
+        })?,
+    };
     let template = match &file.key.names {
         None => Template::default(),
         Some(names) => names.get_ref().parse().map_err(|error: TemplateError| {
@@ -138,7 +146,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let mut samplers = samplers.into_iter().flatten();
     let one = "give one sampler: a table [bump], [bucket], [ratio], [every], [always] or [never]";
     match (samplers.next(), samplers.next()) {
-        (Some(config), None) => Ok(Parameters { config: config?, key, comments: Vec::new() }),
+        (Some(config), None) => Ok(Parameters { key, random, ..Parameters::new(config?) }),
         (None, _) => Err(ParametersError::at(text, None, one)),
         (Some(_), Some(_)) => Err(ParametersError::at(text, None, format!("{one}, not several"))),
     }

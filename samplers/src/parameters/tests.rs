@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Bump, Count, Nanos, Probability, Ratio, Template, TokenBucket};
+use crate::{Bump, Count, Nanos, Probability, RandomSource, Ratio, Template, TokenBucket};
 
 const TUNED: &str = r#"# Made by hand.
 version = 1
@@ -33,7 +33,7 @@ fn reads_what_the_documentation_shows() {
     let config =
         PerKey::new(bump(0.6437, 4.095e-5, 259)).with_override("GET /orders", bump(3.0, 4.095e-5, 259));
     assert_eq!(found.config, Config::Bump(config));
-    assert_eq!(found.key.to_string(), "name+http.route");
+    assert_eq!((found.key.to_string(), found.random), ("name+http.route".into(), RandomSource::Independent));
 }
 
 fn decaying(ms: u64) -> Bump {
@@ -106,6 +106,7 @@ fn each_sampler_survives_printing() {
     ] {
         let parameters = Parameters {
             key: KeyRule::new(Template::RAW).with_attribute("http.route").with_attribute("a\"b"),
+            random: RandomSource::Stratified,
             ..Parameters::new(config)
         };
         let text = parameters.to_string();
@@ -144,6 +145,7 @@ fn what_is_not_known_is_refused_with_its_line() {
     refused(&TUNED.replace("0.6437", "\"much\""), Some(9), "invalid type");
     refused("version = 1\n[bump\n", Some(2), "");
     refused("", Some(1), "version");
+    refused(&TUNED.replace("[key]", "random = \"even\"\n[key]"), Some(4), "stratified");
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl Core {
             }
             (None, ..) => decider.key_of(&Root::new(metadata.name(), &()), &mut memory, counters),
         };
-        decider.ask(&key, trace_id, parent.trace_state(), began, counters)
+        decider.ask(&key, trace_id, parent, began, counters)
     }
 
     fn keep(

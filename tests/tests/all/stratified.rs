@@ -1,7 +1,16 @@
 //! Stratified randomness on recorded traffic: counts by weight are more exact, and not biased.
 
-use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler, Stratified};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use astracer_samplers::parameters::Parameters;
+use astracer_samplers::tracestate::OtMember;
+use astracer_samplers::{Config, Limits, Nanos, RandomSource, Randomness, Request, Sampler, Stratified};
+use astracer_sdk::Astracer;
 use astracer_tuner::{Grouping, Workload};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use tracing_subscriber::layer::SubscriberExt as _;
 
 /// SplitMix64.
 struct Random(u64);
@@ -88,5 +97,59 @@ fn root_counts_are_more_exact_and_not_biased() {
         let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
         println!("{path}: {mean:.3} {ratios:.3?}");
         assert!(mean <= 0.6, "{path}: {mean} {ratios:?}");
+    }
+}
+
+/// Keeps what is exported.
+#[derive(Clone, Debug, Default)]
+struct Collector(Arc<Mutex<Vec<SpanData>>>);
+
+impl SpanExporter for Collector {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.lock().expect("no test panics here").extend(batch);
+        Ok(())
+    }
+}
+
+/// Traces that begin in a service carry their randomness as `rv`, by which they were kept, and a share of them is kept to
+/// within a logarithm of their number. A trace that began elsewhere keeps its own.
+#[test]
+fn a_service_spreads_its_roots_evenly_and_says_so() {
+    const ROOTS: usize = 1_000;
+    let collector = Collector::default();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("astracer.toml");
+    let parameters = Parameters {
+        random: RandomSource::Stratified,
+        ..Parameters::new("ratio:0.25".parse().expect("a sampler"))
+    };
+    std::fs::write(&path, parameters.to_string()).expect("a file");
+    let astracer = Astracer::builder()
+        .with_parameters_file(&path)
+        .with_exporter(collector.clone())
+        .build()
+        .expect("good settings");
+    let subscriber = tracing_subscriber::registry().with(astracer.layer.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        (0..ROOTS).for_each(|_| tracing::info_span!("root").in_scope(|| {}));
+        (0..ROOTS).for_each(|n| tracing::info_span!("with a field", n).in_scope(|| {}));
+    });
+    astracer.handle.shutdown(Duration::from_secs(60)).expect("everything is exported");
+    let spans = collector.0.lock().expect("no test panics here");
+    // See `any_share_of_a_keys_traces_is_kept_to_within_a_logarithm`; independent randomness would be within 14 of 250
+    // two times of three.
+    let bound = 3.0 + (1.0 / 1.618_034_f64.ln() + 1.0 / 2f64.ln()) * (ROOTS as f64).ln();
+    for name in ["root", "with a field"] {
+        let kept = spans.iter().filter(|span| span.name == name).count() as f64;
+        assert!((kept - ROOTS as f64 / 4.0).abs() <= bound, "{name}: {kept}");
+    }
+    for span in spans.iter() {
+        let header = span.span_context.trace_state().header();
+        let member = OtMember::parse(header.strip_prefix("ot=").expect(&header)).expect("a member");
+        let (threshold, randomness) = (member.threshold.expect(&header), member.randomness.expect(&header));
+        assert!(threshold.keeps(randomness), "{header}");
+        assert_eq!(threshold.to_string(), "c", "a quarter");
+        let id = u128::from_be_bytes(span.span_context.trace_id().to_bytes());
+        assert_ne!(randomness, Randomness::from_trace_id(id), "the id stays random");
     }
 }

@@ -22,7 +22,7 @@ impl Tuning {
                 .to_owned());
         };
         let config = self.config().map_err(|error| error.to_string())?;
-        Ok(Parameters { config, key: key.clone(), comments: self.comments(workload) })
+        Ok(Parameters { key: key.clone(), comments: self.comments(workload), ..Parameters::new(config) })
     }
 
     fn comments(&self, workload: &str) -> Vec<String> {
