@@ -8,6 +8,7 @@ use crate::blocks;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::random::Random;
+use crate::score;
 use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -81,7 +82,7 @@ fn dist_over_entropy(all: &[Sums], kept: &[Sums], means: &[f64]) -> f64 {
         }
     }
     let bits = if spans > 0.0 { (spans.log2() - weighted / spans).max(0.0) } else { 0.0 };
-    if squares == 0.0 { 0.0 } else { squares.sqrt() / bits }
+    score::dist_over_entropy(squares.sqrt(), bits)
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub use chances::{Curve, KeyLaw};
 pub use index::Counting;
 
 use crate::latency::{LatencyCell, expected_divergence};
-use crate::score::Score;
+use crate::score::{Score, dist_over_entropy};
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -301,7 +301,7 @@ impl Expectation {
             ss_ms,
             ss_sd_ms: (square - ss_ms * ss_ms).max(0.0).sqrt(),
             entropy_bits,
-            dist_over_entropy: if ss_ms == 0.0 { 0.0 } else { ss_ms / entropy_bits },
+            dist_over_entropy: dist_over_entropy(ss_ms, entropy_bits),
             latency: divergences.is_some().then(|| latency / functions_all.max(1.0)),
             count_error: Some(count_error / functions_all.max(1.0)),
         }

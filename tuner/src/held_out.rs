@@ -9,7 +9,7 @@ use crate::counts::{Estimates, estimates, root_mean_square};
 use crate::draw::{Draw, STRATIFIED};
 use crate::expect::{Design, Expectation, Expected, Scratch};
 use crate::latency::LatencyTally;
-use crate::score::{Reference, Score, Tally};
+use crate::score::{Reference, Score, Tally, dist_over_entropy};
 use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -102,7 +102,7 @@ impl Replayed {
             dist_over_entropy_weighted: estimates.as_ref().map(|_| {
                 of(|run| {
                     let ss_ms = run.estimates.as_ref().map_or(0.0, |estimates| estimates.ss_ms);
-                    if ss_ms == 0.0 { 0.0 } else { ss_ms / run.score.entropy_bits }
+                    dist_over_entropy(ss_ms, run.score.entropy_bits)
                 })
             }),
             tfcr: of(|run| run.score.tfcr),

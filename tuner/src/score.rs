@@ -37,7 +37,15 @@ pub struct Score {
     pub dist_over_entropy: f64,
 }
 
-/// What was kept, summed up trace by trace.
+/// Distances below this are rounding, ms: a thousandth of a nanosecond.
+const SS_MIN_MS: f64 = 1e-9;
+
+/// SS by IEn; 0 where there is no distance, though the entropy may be 0 too.
+pub(crate) fn dist_over_entropy(ss_ms: f64, entropy_bits: f64) -> f64 {
+    if ss_ms < SS_MIN_MS { 0.0 } else { ss_ms / entropy_bits }
+}
+
+/// The kept traces, summed up one by one.
 #[derive(Clone, Debug)]
 pub struct Tally<'w> {
     workload: &'w Workload,
@@ -165,7 +173,7 @@ impl<'w> Tally<'w> {
             call_trees_all: u64::from(self.workload.call_trees()),
             ss_ms,
             entropy_bits,
-            dist_over_entropy: if ss_ms == 0.0 { 0.0 } else { ss_ms / entropy_bits },
+            dist_over_entropy: dist_over_entropy(ss_ms, entropy_bits),
         }
     }
 

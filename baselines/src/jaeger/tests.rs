@@ -131,6 +131,19 @@ fn adaptive_counts_what_the_probability_kept() {
     assert_eq!([kept(121, 0.9), kept(121, 0.001_9), kept(121, 0.002_1)], [1, 1, 0]);
 }
 
+/// 20/s in the first minute, so from 0.5 to 0.025; 1/s in the second. The last minute alone is at the target; by the last
+/// two, with weights 2^4 and 1, the rate is (16 + 20) / 17 = 2.12, and the probability falls to 0.0118.
+#[test]
+fn adaptive_looks_back_as_far_as_asked() {
+    for (buckets, kept_by_the_probability) in [(1, 1), (2, 0)] {
+        let mut baseline = build(&format!("jaeger-adaptive:buckets={buckets},initial=0.5"), &["a"]);
+        let mut kept = |at_s, calls, uniform| kept(baseline.as_mut(), 0, at_s, calls, uniform);
+        assert_eq!((kept(0, 1200, 0.1), kept(60, 60, 0.01)), (1200, 60));
+        assert_eq!(kept(121, 1, 0.9), 1, "the lower bound");
+        assert_eq!(kept(122, 1, 0.02), kept_by_the_probability, "{buckets}");
+    }
+}
+
 /// 50/s with draws that are spread evenly: half are kept in the first minute, then 2/s.
 #[test]
 fn adaptive_settles_at_its_target() {

@@ -11,6 +11,7 @@ use crate::expect::Expected;
 use crate::held_out::{HeldOut, Replayed};
 use crate::key_choice::KeyChoice;
 use crate::text::{count, measure, named, whole};
+use crate::tune::Tuning;
 
 const CSS: &str = include_str!("page.css");
 /// Rows shown of long tables; a line says how many there are beyond.
@@ -97,9 +98,9 @@ fn measures(report: &Report<'_>) -> Markup {
             @if let Some(max) = tuning.limits.traces_per_second_max { ", at most " (max) " traces a second" }
             @if let Some(max) = tuning.limits.bytes_per_second_max { ", at most " (max) " bytes a second" }
             ", counted by " (report.key) ". Expected values"
-            @if let Some(replayed) = &tuning.replayed { "; over " (replayed.replays) " replays: " (line(replayed)) }
             "."
         }
+        @if let Some(replayed) = &tuning.replayed { (draws(tuning, replayed)) }
         div.wide { table {
             tr { th { "measure" } th { "tuned" } th { "equal share" } }
             @for (name, of) in rows { tr { td { (name) } td { (of(&tuning.score)) } td { (of(&tuning.baseline)) } } }
@@ -414,10 +415,35 @@ fn words() -> Markup {
     }
 }
 
-fn line(replayed: &Replayed) -> Markup {
+/// The figures that hold: on draws that the search did not see.
+fn draws(tuning: &Tuning, replayed: &Replayed) -> Markup {
+    let share = tuning.replayed_share.as_ref();
+    let rows = [("these parameters", Some(replayed)), ("an equal share of the same size", share)];
+    let interval = |[low, high]: [f64; 2]| format!("{} to {}", measure(low), measure(high));
     html! {
-        (percent(replayed.tfcr.mean)) " of the bytes, " (one(replayed.call_trees.mean)) " call trees, dist/entropy "
-        (measure(replayed.dist_over_entropy.mean)) " ± " (measure(replayed.dist_over_entropy.sd))
+        p.note {
+            "On " (replayed.replays) " draws of phase, jitter and seed that the search did not see: the mean, which lies in its "
+            "interval with 95 %, and the range of nine of ten single runs."
+            @if let Some(luck) = tuning.bootstrap {
+                " With the recording's blocks of time drawn again, dist/entropy of one run is " (interval(luck.run_interval)) "."
+            }
+        }
+        div.wide { table {
+            tr {
+                th { "" } th { "dist/entropy" } th { "mean in" } th { "a run in" } th { "by weights" } th { "size" }
+                th { "error of counts" } th { "calibrated" }
+            }
+            @for (name, row) in rows { @if let Some(row) = row {
+                tr {
+                    td { (name) } td { (measure(row.dist_over_entropy.mean)) }
+                    td { (interval(row.dist_over_entropy.mean_interval)) } td { (interval(row.dist_over_entropy.run_interval)) }
+                    td { (optional(row.dist_over_entropy_weighted.map(|weighted| weighted.mean))) }
+                    td { (percent(row.tfcr.mean)) }
+                    td { (optional(row.counts.map(|counts| counts.functions))) }
+                    td { (optional(row.counts.map(|counts| counts.functions_calibrated))) }
+                }
+            } }
+        } }
     }
 }
 

@@ -29,7 +29,7 @@ impl Tuning {
         let score = &self.score;
         let mut comments = vec![
             format!(
-                "Made by `astracer tune` from {workload}, for the least {}, with seed {}.",
+                "Made by `astracer tune` from {workload} to minimise {}, with seed {}.",
                 self.objective, self.seed
             ),
             format!(
@@ -47,10 +47,11 @@ impl Tuning {
         ];
         let replayed = |where_: &str, replayed: &Replayed| {
             let Replayed { replays, dist_over_entropy: ratio, tfcr, .. } = replayed;
-            let (mean, sd) = (ratio.mean, ratio.sd);
-            let size = tfcr.mean * 1e2;
+            let ([low, high], [least, most]) = (ratio.mean_interval, ratio.run_interval);
+            let (mean, size) = (ratio.mean, tfcr.mean * 1e2);
             format!(
-                "Replayed {replays} times{where_}: dist/entropy {mean:.3} (sd {sd:.3}), {size:.2} % of the bytes."
+                "Replayed {replays} times{where_} on draws that the search did not see: dist/entropy {mean:.3} (mean \
+                 {low:.3} to {high:.3}, a single run {least:.3} to {most:.3}), {size:.2} % of the bytes."
             )
         };
         comments.extend(self.replayed.as_ref().map(|here| replayed("", here)));

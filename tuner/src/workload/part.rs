@@ -126,6 +126,14 @@ mod tests {
             close(of_part.count as f64, count);
             if count > 0.0 {
                 close(of_part.duration_ms.mean, sum / count);
+                // Deviations are from the part's own mean: they add up to 0, and their squares to n sd^2.
+                let own = (0..part.arrivals().len()).flat_map(|n| part.calls(n));
+                let own = own.filter(|calls| calls.function as usize == function);
+                let (deviation, squared) = own.fold((0.0, 0.0), |(deviation, squared), calls| {
+                    (deviation + calls.deviation, squared + calls.deviation_squared)
+                });
+                close(deviation, 0.0);
+                close(squared, count * of_part.duration_ms.sd.powi(2));
             }
         }
         // All of it is at distance 0 from itself, which it is only if sd and deviations belong together.
