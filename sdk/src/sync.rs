@@ -36,3 +36,19 @@ pub(crate) mod statics {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Waits until the condition is notified or the time is up.
+pub(crate) fn wait_for<'a, T>(
+    condition: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: std::time::Duration,
+) -> MutexGuard<'a, T> {
+    // loom has no time: a model waits until it is notified.
+    #[cfg(loom)]
+    return {
+        let _ = timeout;
+        condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    };
+    #[cfg(not(loom))]
+    condition.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
+}

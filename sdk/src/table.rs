@@ -9,19 +9,23 @@
 
 mod atomic_id;
 mod entry;
+#[cfg(all(test, loom))]
+mod loom_models;
 
 use std::sync::{Arc, OnceLock};
 
+#[cfg(feature = "bridge")]
+pub(crate) use self::entry::PENDING;
 pub(crate) use self::entry::{
-    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, Extra, HELD, Kept, PENDING, Pending, Phase,
-    REMOTE_PARENT, ROOT, STATE,
+    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, Extra, HELD, Kept, Pending, Phase, REMOTE_PARENT,
+    ROOT, STATE,
 };
 use crate::sync::{AtomicBool, AtomicUsize, Ordering};
 
 /// The entries of one subscriber's spans.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[OnceLock<Box<Shard>>]>,
+    shards: Box<[OnceLock<Box<Shard>>; SHARDS]>,
     /// The bytes that the tables of all subscribers share.
     bytes: Arc<AtomicUsize>,
     bytes_max: usize,
@@ -29,8 +33,8 @@ pub(crate) struct Table {
     refused: AtomicBool,
 }
 
-/// The entries for one slab. Page `n` has `FIRST_PAGE << n` entries, as in the slab.
-#[derive(Debug, Default)]
+/// The entries for one slab. Page `n` has `1 << n` entries, and each page as many as the pages before it, as in the slab.
+#[derive(Debug)]
 struct Shard {
     pages: [OnceLock<Box<[Entry]>>; PAGES],
 }
@@ -38,33 +42,33 @@ struct Shard {
 /// A registry's ids: the place in its slab in the low 38 bits, then the slab.
 const SLAB_BITS: u32 = 38;
 const SHARDS: usize = 4096;
-const PAGES: usize = 24;
+/// As many as the places of a slab need.
+const PAGES: usize = 64;
 const FIRST_PAGE: u64 = 32;
 
 impl Table {
     /// A table that takes bytes for entries as long as `bytes`, which it counts them in, is at most `bytes_max`.
     pub(crate) fn new(bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
-        let shards = (0..SHARDS).map(|_| OnceLock::new()).collect();
+        let shards = Box::new([const { OnceLock::new() }; SHARDS]);
         Table { shards, bytes, bytes_max, refused: AtomicBool::new(false) }
     }
 
     /// The shard, the page and the place in the page. A registry's first id is 1.
+    ///
+    /// Pages are numbered by the highest bit of their places, so page 5 is the first, and those below are not used.
     #[inline]
     fn locate(id: u64) -> (usize, usize, usize) {
-        let place = (id.wrapping_sub(1) & ((1 << SLAB_BITS) - 1)) + FIRST_PAGE;
-        let page = place.ilog2() - FIRST_PAGE.ilog2();
-        (
-            (id.wrapping_sub(1) >> SLAB_BITS) as usize % SHARDS,
-            page as usize,
-            (place - (FIRST_PAGE << page)) as usize,
-        )
+        let id = id.wrapping_sub(1);
+        let place = (id & ((1 << SLAB_BITS) - 1)) + FIRST_PAGE;
+        let page = place.ilog2();
+        ((id >> SLAB_BITS) as usize % SHARDS, page as usize, (place ^ (1 << page)) as usize)
     }
 
     /// The entry of an open span.
     #[inline]
     pub(crate) fn find(&self, id: u64) -> Option<&Entry> {
         let (shard, page, place) = Self::locate(id);
-        let entry = self.shards[shard].get()?.pages.get(page)?.get()?.get(place)?;
+        let entry = self.shards[shard].get()?.pages[page].get()?.get(place)?;
         (entry.id() == id).then_some(entry)
     }
 
@@ -72,7 +76,7 @@ impl Table {
     #[inline]
     pub(crate) fn take(&self, id: u64) -> Option<&Entry> {
         let (shard, page, place) = Self::locate(id);
-        let entries = self.shards[shard].get().and_then(|shard| shard.pages.get(page)?.get());
+        let entries = self.shards[shard].get().and_then(|shard| shard.pages[page].get());
         let entry = match entries {
             Some(entries) => entries.get(place),
             None => self.grow(shard, page).and_then(|entries| entries.get(place)),
@@ -91,11 +95,12 @@ impl Table {
 
     #[cold]
     fn grow(&self, shard: usize, page: usize) -> Option<&[Entry]> {
-        let length = FIRST_PAGE << page;
+        let length = 1 << page;
         let bytes = usize::try_from(length).ok()?.checked_mul(size_of::<Entry>())?;
         let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
         self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        let shard = self.shards[shard].get_or_init(Box::default);
+        let shard =
+            self.shards[shard].get_or_init(|| Box::new(Shard { pages: [const { OnceLock::new() }; PAGES] }));
         let mut is_new = false;
         let entries = shard.pages.get(page).map(|page| {
             page.get_or_init(|| {

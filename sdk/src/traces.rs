@@ -155,6 +155,8 @@ impl Traces {
         if gathered.header.is_none() {
             gathered.header = Some(header());
         }
+        // Records alone stay within the bound of their number.
+        let has_body = body.is_some();
         gathered.buffer.append(record, body);
         if is_root {
             gathered.leave(queue);
@@ -162,7 +164,7 @@ impl Traces {
             drop(gathered);
             self.release(trace.slot);
         } else if gathered.buffer.records.len() >= bounds.spans_per_trace as usize
-            || gathered.buffer.bytes_used() >= bounds.bytes_per_part()
+            || has_body && gathered.buffer.bytes_used() >= bounds.bytes_per_part()
         {
             gathered.leave(queue);
         }

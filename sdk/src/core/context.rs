@@ -20,10 +20,10 @@ impl Core {
     /// kept, so that one that is entered once has no lock to take.
     #[inline]
     pub(super) fn context_to_enter(&self, entry: &Entry) -> Option<Context> {
-        let again = entry.mark_entered();
         if self.settings().context == ContextMode::Off {
             return None;
         }
+        let again = entry.mark_entered();
         if let Some(kept) = self.kept_context(entry) {
             return Some(kept);
         }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crate::record::{Batch, Body, Buffer, Header, Record};
 use crate::settings::Bounds;
 use crate::stats::{Counted, Counters, Loss};
-use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, PoisonError, lock};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
 use crate::thread;
 
 #[derive(Debug)]
@@ -221,13 +221,11 @@ impl Queue {
 
     /// Waits for work, at most for `idle` if there is none. For an export everything that there is goes to `taken`, which
     /// is empty.
-    #[cfg(not(loom))]
     pub(crate) fn next(&self, taken: &mut VecDeque<Box<Batch>>, idle: Duration) -> Work {
         let mut state = lock(&self.state);
         self.set_waits(&mut state, Waits::ForBatch);
-        let more = |state: &mut State| state.spans < self.bounds.batch_spans && !self.hurries(state);
-        let waited = self.work.wait_timeout_while(state, self.bounds.batch_delay, more);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let more = |state: &State| state.spans < self.bounds.batch_spans && !self.hurries(state);
+        wait_while(&self.work, state, self.bounds.batch_delay, more);
         let work = self.take(taken);
         if work != Work::Idle {
             return work;
@@ -237,9 +235,8 @@ impl Queue {
         self.set_waits(&mut lock(&self.state), Waits::ForAny);
         self.collect(taken);
         if taken.is_empty() {
-            let nothing = |state: &mut State| state.batches.is_empty() && !self.hurries(state);
-            let waited = self.work.wait_timeout_while(lock(&self.state), idle, nothing);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            let nothing = |state: &State| state.batches.is_empty() && !self.hurries(state);
+            wait_while(&self.work, lock(&self.state), idle, nothing);
         }
         self.take(taken)
     }
@@ -354,17 +351,14 @@ impl Queue {
         lock(&self.state).failures
     }
 
-    #[cfg(not(loom))]
     pub(crate) fn wait_for_flush(&self, ticket: FlushTicket, timeout: Duration) -> Result<(), WaitError> {
         self.wait(ticket.failures, timeout, |state| state.flushes_done < ticket.number && !state.ended)
     }
 
-    #[cfg(not(loom))]
     pub(crate) fn wait_for_end(&self, failures: u64, timeout: Duration) -> Result<(), WaitError> {
         self.wait(failures, timeout, |state| !state.ended)
     }
 
-    #[cfg(not(loom))]
     fn wait(
         &self,
         failures: u64,
@@ -378,12 +372,29 @@ impl Queue {
             if left.is_zero() {
                 return Err(WaitError::TimedOut);
             }
-            state = self.done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = wait_for(&self.done, state, left);
         }
         if state.failures > failures {
             return Err(WaitError::Failed(state.last_error.clone().unwrap_or_default()));
         }
         Ok(())
+    }
+}
+
+/// Waits while `unfinished` says so, at most for `timeout`.
+fn wait_while(
+    condition: &Condvar,
+    mut state: MutexGuard<'_, State>,
+    timeout: Duration,
+    unfinished: impl Fn(&State) -> bool,
+) {
+    let start = Instant::now();
+    while unfinished(&state) {
+        let left = timeout.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        state = wait_for(condition, state, left);
     }
 }
 
@@ -397,4 +408,114 @@ pub(crate) struct FlushTicket {
 
 pub(crate) fn counted(batch: &Batch) -> Counted {
     Counted { spans: batch.spans() as u64, roots: batch.roots() }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    //! loom models of the hand-over. Run by `cargo xtask loom`.
+
+    use loom::thread;
+    use opentelemetry::{SpanId, TraceFlags, TraceId};
+    use tracing_core::callsite::DefaultCallsite;
+    use tracing_core::metadata::Kind;
+    use tracing_core::{Level, Metadata};
+
+    use super::*;
+    use crate::record::Ending;
+    use crate::settings::Settings;
+
+    static METADATA: Metadata<'static> = tracing_core::metadata! {
+        name: "model",
+        target: module_path!(),
+        level: Level::INFO,
+        fields: &[],
+        callsite: &CALLSITE,
+        kind: Kind::SPAN
+    };
+
+    static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+
+    fn queue() -> loom::sync::Arc<Queue> {
+        loom::sync::Arc::new(Queue::new(Settings::default().bounds, Arc::default()))
+    }
+
+    fn push(queue: &Queue) {
+        let header = Header { trace_id: TraceId::from(1), flags: TraceFlags::SAMPLED, state: None, began: 1 };
+        let ids = (SpanId::from(1), SpanId::INVALID);
+        let record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
+        queue.push_span(header, record, None);
+    }
+
+    fn spans(taken: &VecDeque<Box<Batch>>) -> u64 {
+        taken.iter().map(|batch| batch.spans() as u64).sum()
+    }
+
+    /// A span ends while the queue is closed: it is exported, or counted as lost.
+    #[test]
+    fn loom_a_span_at_the_shutdown_is_exported_or_counted() {
+        loom::model(|| {
+            let queue = queue();
+            let other = queue.clone();
+            let ends = thread::spawn(move || push(&other));
+            queue.close();
+            // The worker's loop, from the close on: it ends when there is nothing left.
+            let (mut taken, mut exported) = (VecDeque::new(), 0);
+            while queue.take(&mut taken) != Work::End {
+                exported += spans(&taken);
+                taken.clear();
+            }
+            ends.join().unwrap();
+            let lost = queue.counters.read().spans_lost.total();
+            assert_eq!(exported + lost, 1);
+        });
+    }
+
+    /// The worker falls asleep while a span ends: it is woken, or has seen the span.
+    #[test]
+    fn loom_the_worker_does_not_sleep_on_a_span() {
+        loom::model(|| {
+            let queue = queue();
+            let other = queue.clone();
+            let ends = thread::spawn(move || push(&other));
+            let mut taken = VecDeque::new();
+            // As in `Queue::next`, when nothing came for a while. Without the wake-up this waits for ever.
+            queue.set_waits(&mut lock(&queue.state), Waits::ForAny);
+            queue.collect(&mut taken);
+            if taken.is_empty() {
+                let nothing = |state: &State| state.batches.is_empty() && !queue.hurries(state);
+                wait_while(&queue.work, lock(&queue.state), Duration::from_secs(3_600), nothing);
+            }
+            queue.take(&mut taken);
+            assert_eq!(spans(&taken), 1);
+            ends.join().unwrap();
+        });
+    }
+
+    /// A flush is asked for after a span has ended: the export that completes it has the span.
+    #[test]
+    fn loom_a_flush_covers_the_spans_before_it() {
+        loom::model(|| {
+            let queue = queue();
+            let other = queue.clone();
+            let flushes = thread::spawn(move || {
+                push(&other);
+                let ticket = other.ask_flush();
+                other.wait_for_flush(ticket, Duration::from_secs(3_600)).unwrap();
+                other.counters.read().spans_exported
+            });
+            let mut taken = VecDeque::new();
+            loop {
+                if let Work::Export { flush } = queue.take(&mut taken) {
+                    queue.counters.exported(Counted { spans: spans(&taken), roots: 0 });
+                    taken.clear();
+                    if let Some(flush) = flush {
+                        queue.flushed(flush);
+                        break;
+                    }
+                }
+                thread::yield_now();
+            }
+            assert_eq!(flushes.join().unwrap(), 1);
+        });
+    }
 }

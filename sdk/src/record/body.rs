@@ -39,8 +39,9 @@ pub(crate) struct Body {
 
 /// Memory that changed values leave behind is reclaimed once it is this large and half of the text.
 const UNUSED_BYTES_MAX: usize = 4 * 1024;
-/// A larger body is not kept for another span.
+/// A body with more text or attributes is not kept for another span.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
+const SPARE_ATTRIBUTES_MAX: usize = 1024;
 const SPARE_MAX: usize = 32;
 
 thread_local!(static SPARE: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) });
@@ -54,10 +55,11 @@ impl Body {
     /// Keeps a body's memory for another span of this thread. No user code runs: values of the OpenTelemetry API are
     /// numbers and texts.
     pub(crate) fn recycle(mut self: Box<Body>) {
-        if self.bytes_held() > SPARE_BYTES_MAX {
+        self.clear();
+        if self.memory.text.capacity() > SPARE_BYTES_MAX || self.attributes.capacity() > SPARE_ATTRIBUTES_MAX
+        {
             return;
         }
-        self.clear();
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARE_MAX {
@@ -66,23 +68,19 @@ impl Body {
         });
     }
 
+    #[inline]
     fn clear(&mut self) {
         self.attributes.clear();
         self.attributes_cut = 0;
-        self.detail = Detail::NONE;
-        self.events.clear();
-        self.event_attributes.clear();
-        self.links.clear();
         self.memory.clear();
         (self.unused, self.owned) = (0, 0);
-    }
-
-    fn bytes_held(&self) -> usize {
-        size_of::<Body>()
-            + size_of::<Attribute>() * (self.attributes.capacity() + self.event_attributes.capacity())
-            + size_of::<Event>() * self.events.capacity()
-            + size_of::<Link>() * self.links.capacity()
-            + self.memory.bytes_held()
+        if !self.detail.is_none() {
+            self.detail = Detail::NONE;
+        }
+        if !(self.events.is_empty() && self.links.is_empty()) {
+            // Few spans have these: their memory is not kept.
+            (self.events, self.event_attributes, self.links) = Default::default();
+        }
     }
 
     /// Bytes that count against the span's limit.

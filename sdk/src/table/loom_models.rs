@@ -1,0 +1,155 @@
+//! loom models of an entry's states. Run by `cargo xtask loom`.
+
+use loom::sync::Arc;
+use loom::thread;
+use opentelemetry::trace::SpanContext;
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use tracing_core::callsite::DefaultCallsite;
+use tracing_core::metadata::Kind;
+use tracing_core::{Level, Metadata};
+
+use super::entry::{BODY, Beginning, EXPOSED, Entry, Kept, Pending, Phase};
+use crate::record::Body;
+use crate::traces::TraceRef;
+
+static METADATA: Metadata<'static> = tracing_core::metadata! {
+    name: "model",
+    target: module_path!(),
+    level: Level::INFO,
+    fields: &[],
+    callsite: &CALLSITE,
+    kind: Kind::SPAN
+};
+
+static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+
+fn begin(entry: &Entry, id: u64, phase: Phase) {
+    assert!(entry.take(id));
+    entry.begin(&Beginning {
+        phase,
+        metadata: &METADATA,
+        began: id,
+        span_id: SpanId::from(id),
+        parent: SpanId::INVALID,
+        trace: TraceRef::NONE,
+        trace_id: TraceId::from(u128::from(id)),
+        trace_start: id,
+        trace_flags: TraceFlags::SAMPLED,
+        thread: 1,
+        flags: 0,
+    });
+}
+
+/// Decides as `Core::started` does; says what it saw, and whether this thread decided.
+fn decide(entry: &Entry, trace: u128) -> (Phase, TraceId, bool) {
+    let mut decided = false;
+    loop {
+        match entry.settled_phase() {
+            Phase::Undecided => {
+                let Some(claim) = entry.claim(Phase::Undecided) else { continue };
+                decided = true;
+                claim.keep(&Kept {
+                    trace: TraceRef::NONE,
+                    trace_id: TraceId::from(trace),
+                    trace_flags: TraceFlags::SAMPLED,
+                    span_id: SpanId::from(trace as u64),
+                    parent: SpanId::INVALID,
+                    remote_parent: false,
+                });
+            }
+            phase => return (phase, entry.trace_id(), decided),
+        }
+    }
+}
+
+/// Two threads enter a root at once: one decides, and both see the same ids.
+#[test]
+fn loom_a_root_is_decided_once() {
+    loom::model(|| {
+        let entry = Arc::new(Entry::default());
+        begin(&entry, 5, Phase::Undecided);
+        let other = entry.clone();
+        let thread = thread::spawn(move || decide(&other, 7));
+        let own = decide(&entry, 8);
+        let other = thread.join().unwrap();
+        assert_eq!((own.0, other.0), (Phase::Kept, Phase::Kept));
+        assert_eq!(own.1, other.1);
+        assert_ne!(own.2, other.2);
+        assert_eq!(entry.span_id().to_bytes()[7], own.1.to_bytes()[15], "ids of one decision");
+    });
+}
+
+/// A parent is set while another thread enters the span: either the parent comes first, and the span is decided with it,
+/// or the entering does, and the caller is told that it came too late.
+#[test]
+fn loom_a_parent_is_set_or_refused() {
+    loom::model(|| {
+        let entry = Arc::new(Entry::default());
+        begin(&entry, 5, Phase::Waiting);
+        let other = entry.clone();
+        let enters = thread::spawn(move || {
+            loop {
+                match other.settled_phase() {
+                    Phase::Waiting if other.start() => return true,
+                    Phase::Waiting => {}
+                    Phase::Undecided => {
+                        let (_, _, decided) = decide(&other, 9);
+                        assert!(decided);
+                        return false;
+                    }
+                    phase => panic!("{phase:?}"),
+                }
+            }
+        });
+        let set = entry.claim(Phase::Waiting).map(|claim| {
+            let (parent, base) = (SpanContext::NONE, Context::new());
+            claim.undecide(Box::new(Pending { parent, base, below_dropped: false }))
+        });
+        let entered_first = enters.join().unwrap();
+        assert_eq!(set.is_some(), !entered_first);
+        assert_eq!(entry.phase(), Phase::Kept);
+        assert_eq!(entry.trace_id(), TraceId::from(if entered_first { 5u128 } else { 9 }));
+    });
+}
+
+/// A context outlives its span, and writes to it while the span ends and another begins in its entry: the write reaches
+/// the first span or none.
+#[test]
+fn loom_a_late_write_never_reaches_the_next_span() {
+    loom::model(|| {
+        let entry = Arc::new(Entry::default());
+        begin(&entry, 5, Phase::Kept);
+        entry.extra().expose();
+        let (sequence, late) = (entry.sequence(), entry.clone());
+        let writes = thread::spawn(move || {
+            late.with_extra(sequence, |extra| extra.body = Some(Box::<Body>::default())).is_some()
+        });
+        // As in `Core::end`: an exposed span takes the lock.
+        assert!(entry.has(EXPOSED));
+        let taken = entry.take_extra().body.is_some();
+        entry.free();
+        begin(&entry, 6, Phase::Kept);
+        let written = writes.join().unwrap();
+        assert_eq!(written, taken, "written to the span that ended, and taken with it, or not at all");
+        assert!(!entry.has(BODY) && entry.extra().body.is_none());
+    });
+}
+
+/// One thread leaves while another enters: no time counts twice.
+#[test]
+fn loom_time_inside_counts_once() {
+    loom::model(|| {
+        let entry = Arc::new(Entry::default());
+        begin(&entry, 1, Phase::Kept);
+        entry.occupy(11);
+        let other = entry.clone();
+        let thread = thread::spawn(move || {
+            other.occupy(21);
+            other.vacate(31);
+        });
+        entry.vacate(21);
+        thread.join().unwrap();
+        // From 11 to 21, and from 21 to 31. A thread that reads the clock first and leaves last ends the time early.
+        assert!((10..=20).contains(&entry.busy()), "{}", entry.busy());
+    });
+}
