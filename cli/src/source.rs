@@ -67,7 +67,7 @@ pub(crate) struct Reading {
 pub(crate) const LIMITS_HINT: &str = "raise the limit with --expanded-max or --record-max";
 
 impl Reading {
-    /// The same for the model's front door.
+    /// The same for the reader of recordings.
     pub(crate) fn options(&self) -> Options {
         let record_bytes_max = usize::try_from(self.record_max).unwrap_or(usize::MAX);
         let limits = Limits {

@@ -44,7 +44,7 @@ use crate::table::{Beginning, Entry, Table};
 ///
 /// What is different from the layer without a gate:
 ///
-/// - A sampler is not asked about spans below one that it did not keep. One that would keep them nevertheless (a sampler
+/// - A sampler is not asked about spans below one that it did not keep. One that would still keep them (a sampler
 ///   without a parent rule) makes no spans there.
 /// - Below such a span, only spans that are declared with a field `otel.kind`, as those of clients and servers are, have
 ///   a context that the extension trait gives, and a parent that it sets. For all, `Context::current()` is right: it

@@ -21,7 +21,7 @@ pub enum DroppedSpans {
     /// A filter on the layer itself (`with_filter`) makes this mode [`Visible`](Self::Visible): `tracing_subscriber` then
     /// asks the filter in the layer's place. A filter beside the layer does not.
     ///
-    /// Spans that are declared with a field `otel.kind` exist nevertheless: clients and servers have them, and the
+    /// Spans that are declared with a field `otel.kind` still exist: clients and servers have them, and the
     /// processes that they call have to know that the trace is dropped.
     Disabled,
 }

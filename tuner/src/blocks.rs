@@ -1,4 +1,4 @@
-//! Blocks of time: to leave some out of a search, to tune on some and judge on others, and to draw them again.
+//! Blocks of time: to leave some out of a search, to tune on some and score on others, and to draw them again.
 
 use crate::workload::Workload;
 

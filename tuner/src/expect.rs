@@ -238,7 +238,7 @@ impl Expectation {
         (share(size[2], self.size[2]), share(size[0], self.size[0]))
     }
 
-    /// The score of a sampler that keeps each key's traces by a law of its own.
+    /// The score of a sampler that keeps each key's traces by a policy of its own.
     pub fn expected<'c>(
         &self,
         length: usize,

@@ -59,7 +59,7 @@ fn read(path: &std::path::Path, options: &Options) -> (Result<Summary, String>, 
     (result.map_err(|error| error.to_string()), seen)
 }
 
-/// The front door takes a path. Each thread has one file, written anew for each input.
+/// The entry point takes a path. Each thread has one file, written anew for each input.
 fn with_file<T>(data: &[u8], use_path: impl FnOnce(&std::path::Path) -> T) -> T {
     thread_local! {
         static FILE: RefCell<NamedTempFile> = RefCell::new(NamedTempFile::new().expect("a temporary file"));

@@ -131,7 +131,7 @@ impl Core {
         let Some(entry) = self.find(id).or_else(above) else { return Context::new() };
         self.started(entry);
         self.context(entry).unwrap_or_else(|| {
-            // Contexts are switched off; the ids are asked for nevertheless.
+            // Contexts are switched off; but the ids are asked for.
             let ids = if entry.phase() == Phase::Kept { self.ids(entry) } else { None };
             ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
         })

@@ -30,7 +30,7 @@ fn twenty_thousand_roots_may_be_open() {
     }
 }
 
-/// A leaked span never ends. Requests that come after are decided and exported nevertheless.
+/// A leaked span never ends. Requests that come after are still decided and exported.
 #[test]
 fn leaked_spans_do_not_make_the_layer_blind() {
     for sampler in ["always", "never"] {

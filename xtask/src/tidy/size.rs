@@ -5,7 +5,7 @@ use crate::repo::Repo;
 
 const LINES_MAX: usize = 600;
 
-/// Longer files, each with the reason why it is one concept nevertheless.
+/// Longer files, each with the reason why it is still one concept.
 const LONG: &[(&str, &str)] = &[
     ("formats/src/json/tests.rs", "one suite, over one walker, with one way to draw what it reads"),
     ("recording/tests/it/source.rs", "one suite, over the one front door"),
