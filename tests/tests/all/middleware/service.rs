@@ -88,7 +88,12 @@ fn process() {
     say(SPANS, &Value::Array(telemetry.finish()).to_string());
 }
 
-/// Serves on a free port until the input ends. Nothing of the service is left when this returns.
+/// Serves on a free port until the input ends and every connection is done.
+///
+/// The middleware ends a request's span when it has polled the end of the response's body, which happens after the last
+/// byte was written. On a busy machine the caller had its answer, and ended the input, before that: dropping the
+/// connection then ended the span without its last fields, which made `kept_traces_are_as_with_the_stock_layer` fail now
+/// and then. The caller closes its connections first, so waiting for them ends.
 fn serve(router: Router) {
     let (end, ended) = oneshot::channel();
     std::thread::spawn(move || {
@@ -99,8 +104,10 @@ fn serve(router: Router) {
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         say(PORT, &listener.local_addr().expect("it is bound").port().to_string());
-        tokio::spawn(async { axum::serve(listener, router).await });
-        let _ = ended.await;
+        let until_the_end = async {
+            let _ = ended.await;
+        };
+        axum::serve(listener, router).with_graceful_shutdown(until_the_end).await.expect("it listens");
     });
 }
 
