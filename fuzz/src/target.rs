@@ -1,6 +1,7 @@
 //! The targets by name.
 
 mod reader;
+mod recording;
 mod samplers;
 mod source;
 
@@ -25,6 +26,9 @@ pub const ALL: &[Target] = &[
     Target { name: "nezha_csv", run: |data| reader::check(Format::NezhaCsv, data) },
     Target { name: "xtrace_json", run: |data| reader::check(Format::XTraceJson, data) },
     Target { name: "source", run: source::check },
+    Target { name: "joining", run: recording::check },
+    Target { name: "parameters", run: samplers::check_parameters },
+    Target { name: "baseline", run: samplers::check_baseline },
     Target { name: "sampler_config", run: samplers::check_config },
     Target { name: "tracestate", run: samplers::check_tracestate },
     Target { name: "name_template", run: samplers::check_name },

@@ -1,5 +1,7 @@
 //! The promises of samplers on any text: configs, the tracestate, names.
 
+use astracer_baselines::BaselineSpec;
+use astracer_samplers::parameters::Parameters;
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler, Template};
 
@@ -16,6 +18,37 @@ pub(super) fn check_config(data: &[u8]) {
     let printed = config.to_string();
     assert_eq!(printed.parse(), Ok(config.clone()), "{printed}");
     decide(&config, &text);
+}
+
+/// A file that is read prints as one that reads as the same, and its sampler decides.
+pub(super) fn check_parameters(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let parameters: Parameters = match text.parse() {
+        Ok(parameters) => parameters,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    let printed = parameters.to_string();
+    assert_eq!(printed.parse(), Ok(parameters.clone()), "{printed}");
+    decide(&parameters.config, &text);
+}
+
+/// A baseline that is read prints as one that reads as the same.
+pub(super) fn check_baseline(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match text.parse::<BaselineSpec>() {
+        Ok(spec) => {
+            let printed = spec.to_string();
+            assert_eq!(
+                printed.parse::<BaselineSpec>().map(|spec| spec.to_string()),
+                Ok(printed.clone()),
+                "{printed}"
+            );
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
 }
 
 /// A few keys more than have room, at moments that jump both ways.
