@@ -57,21 +57,23 @@ impl SpanExporter for Collector {
 }
 
 /// Ascending ids whose traces have high or low randomness, so that a ratio keeps all or none. Span ids
-/// contain the process's number, so that two processes never make the same.
+/// contain the process's number, so that two processes never make the same. Traces are numbered apart from spans:
+/// some middleware records the trace's id, and layers may ask for the two in either order.
 #[derive(Debug)]
 struct Ids {
-    next: AtomicU64,
+    next_trace: AtomicU64,
+    next_span: AtomicU64,
     randomness: u64,
 }
 
 impl IdGenerator for Ids {
     fn new_trace_id(&self) -> TraceId {
-        let number = u128::from(self.next.fetch_add(1, Ordering::Relaxed));
+        let number = u128::from(self.next_trace.fetch_add(1, Ordering::Relaxed));
         TraceId::from((number << 64) | u128::from(self.randomness))
     }
 
     fn new_span_id(&self) -> SpanId {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_span.fetch_add(1, Ordering::Relaxed);
         SpanId::from(u64::from(std::process::id()) << 32 | number)
     }
 }
@@ -97,7 +99,7 @@ impl Telemetry {
         );
         let (sampler, randomness) = sampler.split_once(' ').unwrap_or((sampler, "high"));
         let randomness = if randomness == "high" { 0xff_ffff_ffff_ffff } else { 1 };
-        let ids = || Ids { next: AtomicU64::new(1), randomness };
+        let ids = || Ids { next_trace: AtomicU64::new(1), next_span: AtomicU64::new(1), randomness };
         let presence = match kind {
             Kind::OursExclusive | Kind::GatedExclusive => DroppedSpans::Disabled,
             _ => DroppedSpans::Visible,
