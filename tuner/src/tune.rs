@@ -52,6 +52,8 @@ const PER_KEY_STREAM: u64 = 1 << 34;
 const DRAWS: usize = 8;
 /// The annealing method's own name.
 const ANNEALING: &str = "annealing";
+/// With more keys a probability for each is not tried: most of them hardly occur.
+const KEYS_TRIED_MAX: usize = 10_000;
 /// Starts of searches that a result is only compared with.
 const STARTS_COMPARED: u32 = 2;
 /// Replays on each side when single keys are tried.
@@ -456,6 +458,14 @@ impl Run<'_> {
     /// Uses probabilities of single keys where they are better on blocks of time that they were not tuned on.
     fn use_single_keys(&self, train: &Workload, target: &Target, tuning: &mut Tuning) {
         if self.options.per_key == PerKeyUse::Auto {
+            let keys = train.keys().len();
+            if keys > KEYS_TRIED_MAX {
+                tuning.warnings.push(format!(
+                    "single keys: not tried, {keys} keys are too many to have probabilities of their own; fold ids out of \
+                     names, or use a key that takes fewer values"
+                ));
+                return;
+            }
             if let Some(share) = per_key::loop_share(train) {
                 tuning.warnings.push(format!(
                     "single keys: not tried, one key has {:.0} % of the bytes: in such a loop the first calls matter, \
