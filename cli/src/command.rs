@@ -13,6 +13,7 @@ mod events;
 mod inspect;
 mod receive;
 mod send;
+mod spool;
 mod tune;
 
 const EXIT_CODES: &str = "\
@@ -48,6 +49,8 @@ enum Command {
     Receive(receive::Receive),
     /// Send recordings to a server.
     Send(send::Send),
+    /// Look at, check or empty a spool that no process uses.
+    Spool(spool::Spool),
 }
 
 impl Args {
@@ -62,6 +65,7 @@ impl Args {
             Command::Convert(args) => convert::run(args, stop),
             Command::Receive(args) => receive::run(args, stop),
             Command::Send(args) => send::run(args, stop),
+            Command::Spool(args) => spool::run(args, stop),
         }
     }
 }

@@ -53,7 +53,14 @@ impl FromStr for Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url)
+        // A password is for the server only.
+        match self.url.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
+            Some((scheme, Some((user, server)))) => {
+                let user = user.split(':').next().unwrap_or_default();
+                write!(f, "{scheme}://{user}:***@{server}")
+            }
+            _ => f.write_str(&self.url),
+        }
     }
 }
 
@@ -78,14 +85,17 @@ impl Target {
     pub(crate) fn connect(&self) -> Result<Box<dyn Destination>, Failure> {
         let endpoint = self.endpoint();
         let otlp = |protocol| {
-            let builder = Otlp::builder()
+            // The URL is the command's; headers, certificates and the like come from the environment.
+            let builder = Otlp::builder().with_compression(Compression::Gzip).with_environment();
+            builder
                 .with_endpoint(&endpoint)
                 .with_protocol(protocol)
-                .with_compression(Compression::Gzip);
-            builder.build().map(|otlp| Box::new(otlp) as Box<dyn Destination>)
+                .build()
+                .map(|otlp| Box::new(otlp) as Box<dyn Destination>)
         };
         let destination = match self.scheme {
             Scheme::OtlpGrpc => otlp(Protocol::Grpc),
+            Scheme::OtlpHttp if asks_for_json() => otlp(Protocol::HttpJson),
             Scheme::OtlpHttp => otlp(Protocol::HttpProtobuf),
             Scheme::Zipkin => {
                 let builder = Zipkin::builder().with_endpoint(&endpoint).with_compression(Compression::Gzip);
@@ -96,9 +106,24 @@ impl Target {
     }
 }
 
+/// True if the environment chooses JSON for OTLP over HTTP.
+fn asks_for_json() -> bool {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let protocol =
+        variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| variable("OTEL_EXPORTER_OTLP_PROTOCOL"));
+    protocol.is_some_and(|protocol| protocol.trim() == "http/json")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let shown = |url: &str| url.parse::<Target>().map(|target| target.to_string());
+        assert_eq!(shown("otlp+https://me:secret@h:1/x"), Ok("otlp+https://me:***@h:1/x".to_owned()));
+        assert_eq!(shown("otlp://h:4317"), Ok("otlp://h:4317".to_owned()));
+    }
 
     #[test]
     fn urls_name_protocol_and_server() {

@@ -17,6 +17,8 @@ mod options;
 mod outputs;
 #[path = "cli/paths.rs"]
 mod paths;
+#[path = "cli/spool.rs"]
+mod spool;
 #[path = "cli/wire.rs"]
 mod wire;
 

@@ -4,9 +4,11 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use astracer_exporters::Destination;
 use astracer_recording::convert::{Converted, Converter};
 use astracer_recording::source;
 use clap::Args as ClapArgs;
@@ -32,7 +34,10 @@ Examples:
   astracer send spans.json --to otlp+http://localhost:4318 --shift-to-now
   astracer send traces/ --to zipkin://localhost:9411 --rate 5000 --resume progress.json
 
-Schemes: otlp (gRPC), otlp+http, zipkin; over TLS otlps, otlp+https, zipkin+https.";
+Schemes: otlp (gRPC), otlp+http, zipkin; over TLS otlps, otlp+https, zipkin+https.
+
+For OTLP, OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _CLIENT_CERTIFICATE, _CLIENT_KEY, _TIMEOUT
+and _COMPRESSION are read (with TRACES_ before the others), and http/json from _PROTOCOL.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -56,6 +61,10 @@ pub(crate) struct Send {
     /// Move all times by the same amount, so that the last span ends now. The recording is read twice.
     #[arg(long)]
     pub(crate) shift_to_now: bool,
+
+    /// Give up when the server takes nothing for this many seconds. A server that never answered is not waited for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) wait: u32,
 
     /// Note in FILE how far the sending came; if FILE is there, go on from there. It is removed at the end.
     #[arg(long, value_name = "FILE")]
@@ -105,12 +114,13 @@ pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
         resume.begin(shift);
     }
     let behind = noted.map_or(0, |noted| noted.spans);
-    let destination = args.to.connect()?;
+    let destination: Arc<dyn Destination> = Arc::from(args.to.connect()?);
     let sent = Rc::new(Cell::new(Sent::default()));
     let message = Rc::default();
     let progress = load::reading_progress(&args.paths);
     let writer = Writer {
-        destination: &*destination,
+        destination: Arc::clone(&destination),
+        patience: Duration::from_secs(args.wait.into()),
         shift_ns: shift,
         skip: behind,
         rate: args.rate,
@@ -148,7 +158,7 @@ pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
             describe: loss.describe(),
             spans,
         });
-        return output::print_json(&Report {
+        output::print_json(&Report {
             input: &input,
             to: args.to.to_string(),
             accepted: sent.accepted,
@@ -157,9 +167,15 @@ pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
             shifted_by_ns: shift,
             losses: losses.collect(),
             message: message.take(),
-        });
+        })?;
+    } else {
+        output::print(&render(args, &input, &converted, sent, behind, &message.take()))?;
     }
-    output::print(&render(args, &input, &converted, sent, behind, &message.take()))
+    if sent.rejected > 0 {
+        let spans = output::plural(sent.rejected, "span");
+        return Err(Failure::Job(format!("the server rejected {spans}; its log may say more")));
+    }
+    Ok(())
 }
 
 fn now_ns() -> u64 {

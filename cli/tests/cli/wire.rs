@@ -159,7 +159,8 @@ fn a_sending_that_broke_off_goes_on() {
     // So small a limit that only a part fits; then a larger one on the same files.
     let receiver = Receiver::start("resume", &["--total-max", "2MB"]);
     let url = format!("otlp+http://{}", receiver.address);
-    let args = ["send", &path, "--to", &url, "--batch", "1000", "--resume", note.path(), "--json"];
+    let args =
+        ["send", &path, "--to", &url, "--batch", "1000", "--wait", "1", "--resume", note.path(), "--json"];
     failure(&run(&args), 1, &["accepted so far; the same command goes on from there"]);
     let (first, folder) = receiver.stop();
     let first = first["spans"].as_u64().expect("a number");

@@ -3,7 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use astracer_exporters::{Attempt, Delivery, Destination};
@@ -15,9 +18,6 @@ use super::resume::Resume;
 /// A wait is cut into such pieces, so that Ctrl-C is noticed.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
-/// How long a server may give no answer, or ask to wait, before the sending ends. It can go on later.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// The server's answers so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
@@ -28,7 +28,9 @@ pub(super) struct Sent {
 }
 
 pub(super) struct Writer<'w> {
-    pub(super) destination: &'w dyn Destination,
+    pub(super) destination: Arc<dyn Destination>,
+    /// How long a server may take nothing before the sending ends. It can go on later.
+    pub(super) patience: Duration,
     pub(super) shift_ns: i64,
     /// Spans that a former call sent.
     pub(super) skip: u64,
@@ -49,28 +51,24 @@ impl TraceWriter for Writer<'_> {
         if spans.is_empty() || !self.wait() {
             return Ok(());
         }
-        let moved: Vec<Span<'_>>;
-        let spans = if self.shift_ns == 0 {
-            spans
-        } else {
-            moved = spans.iter().map(|span| shifted(span, self.shift_ns)).collect();
-            &moved
-        };
-        let mut left = spans;
+        let owned = |span: &Span<'_>| shifted(span, self.shift_ns).into_owned();
+        let spans: Arc<[Span<'static>]> = spans.iter().map(owned).collect();
+        let mut begin = 0;
         let mut last_progress = Instant::now();
-        while !left.is_empty() {
-            let Attempt { delivery, settled, error, retry_in, .. } = self.destination.try_send(left);
+        while begin < spans.len() {
+            let Some(attempt) = self.try_send(&spans, begin)? else { return Ok(()) };
+            let Attempt { delivery, settled, error, retry_in, .. } = attempt;
             if settled > 0 {
-                left = left.get(settled..).unwrap_or_default();
+                begin += settled;
                 last_progress = Instant::now();
             }
             self.answered(delivery)?;
             let Some(error) = error else { break };
-            let patience = PATIENCE.saturating_sub(last_progress.elapsed());
+            let patience = self.patience.saturating_sub(last_progress.elapsed());
             let sent = self.sent.get();
             // A server that never answered is not there, or is another.
             let never = sent.accepted + sent.rejected == 0 && error.retry_after().is_none();
-            if left.is_empty() || !error.may_retry() || never || retry_in >= patience {
+            if begin >= spans.len() || !error.may_retry() || never || retry_in >= patience {
                 return Err(io::Error::other(self.destination.diagnose(error)));
             }
             if !self.wait_until(Instant::now() + retry_in.max(WAIT_STEP)) {
@@ -90,6 +88,26 @@ impl TraceWriter for Writer<'_> {
 }
 
 impl Writer<'_> {
+    /// Sends once, on a thread of its own, so that Ctrl-C need not wait for a server that hangs: `None` then.
+    fn try_send(&self, spans: &Arc<[Span<'static>]>, begin: usize) -> io::Result<Option<Attempt>> {
+        let (result, done) = mpsc::sync_channel(1);
+        let (destination, spans) = (Arc::clone(&self.destination), Arc::clone(spans));
+        let send = move || {
+            let attempt = destination.try_send(spans.get(begin..).unwrap_or_default());
+            // Nobody waits any more after Ctrl-C.
+            let _ = result.send(attempt);
+        };
+        thread::Builder::new().name("send".to_owned()).spawn(send)?;
+        loop {
+            match done.recv_timeout(WAIT_STEP) {
+                Ok(attempt) => return Ok(Some(attempt)),
+                Err(RecvTimeoutError::Timeout) if self.stop.load(Ordering::Relaxed) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the exporter panicked")),
+            }
+        }
+    }
+
     /// Counts spans that the server has answered for, and notes them.
     fn answered(&mut self, delivery: Delivery) -> io::Result<()> {
         let answered = delivery.accepted + delivery.rejected;

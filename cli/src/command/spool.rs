@@ -1,0 +1,232 @@
+//! `astracer spool`: spans that wait on disk for their backend.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use astracer_exporters::spool::{Folder, Report, SegmentReport, verify};
+use astracer_exporters::{Destination as _, Spooled};
+use clap::{Args as ClapArgs, Subcommand};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::target::Target;
+use crate::{load, output};
+
+const EXAMPLES: &str = "\
+Examples:
+  astracer spool inspect /var/spool/shop            what waits, and what was refused
+  astracer spool verify /var/spool/shop             every checksum; exit code 1 if one is wrong
+  astracer spool drain /var/spool/shop --to otlp://localhost:4317
+
+A process that uses the spool has locked it: stop it first. drain removes what was sent.";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Spool {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show what waits, and which spans were refused for what reason.
+    Inspect(Look),
+    /// Check every frame; fail if one is damaged.
+    Verify(Look),
+    /// Send what waits to a server, and remove it.
+    Drain(Drain),
+}
+
+#[derive(Debug, ClapArgs)]
+struct Look {
+    /// The spool's folder.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+struct Drain {
+    /// The spool's folder.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+
+    /// Where to: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    to: Target,
+
+    /// Give up when the server takes nothing for this many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u32,
+}
+
+#[derive(Serialize)]
+struct Found {
+    folder: String,
+    pending_records: u64,
+    pending_spans: u64,
+    oldest_unix_ns: Option<u64>,
+    bytes: u64,
+    segments: usize,
+    dead_letter_spans: u64,
+    reasons: Vec<Reason>,
+    damage: Vec<Place>,
+}
+
+#[derive(Serialize)]
+struct Reason {
+    reason: String,
+    spans: u64,
+}
+
+#[derive(Serialize)]
+struct Place {
+    file: String,
+    offset: u64,
+    bytes: u64,
+    description: &'static str,
+}
+
+pub(crate) fn run(args: &Spool, stop: &AtomicBool) -> Result<(), Failure> {
+    match &args.action {
+        Action::Inspect(look) => inspect(look).map(drop),
+        Action::Verify(look) => {
+            let damaged = inspect(look)?.damage.len() as u64;
+            if damaged > 0 {
+                let places = output::plural(damaged, "damaged place");
+                let folder = output::shown(&look.folder);
+                return Err(Failure::Job(format!("{folder}: {places}; good frames are still sent by drain")));
+            }
+            Ok(())
+        }
+        Action::Drain(args) => drain(args, stop),
+    }
+}
+
+fn failed(folder: &Path, error: &io::Error) -> Failure {
+    let folder = output::shown(folder);
+    Failure::Job(match error.kind() {
+        io::ErrorKind::WouldBlock => format!("{folder} is in use by another process; stop it first"),
+        _ => format!("can't read {folder}: {error}; name the folder of a spool"),
+    })
+}
+
+fn inspect(look: &Look) -> Result<Found, Failure> {
+    let report = Folder::open(&look.folder).and_then(|folder| verify(&folder));
+    let found = Found::new(&look.folder, &report.map_err(|error| failed(&look.folder, &error))?);
+    if look.json {
+        output::print_json(&found)?
+    } else {
+        output::print(&found.render())?
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn new(folder: &Path, report: &Report) -> Self {
+        let sum = |segments: &[SegmentReport], of: fn(&SegmentReport) -> u64| segments.iter().map(of).sum();
+        let damage = report.damage().map(|(file, damage)| Place {
+            file: file.to_owned(),
+            offset: damage.offset,
+            bytes: damage.bytes,
+            description: damage.description,
+        });
+        Found {
+            folder: folder.to_string_lossy().into_owned(),
+            pending_records: report.pending_records,
+            pending_spans: report.pending_spans,
+            oldest_unix_ns: report.oldest_ns,
+            bytes: sum(&report.live, |segment| segment.bytes),
+            segments: report.live.len(),
+            dead_letter_spans: sum(&report.dead, |segment| segment.spans),
+            reasons: report
+                .reasons
+                .iter()
+                .map(|(reason, spans)| Reason { reason: reason.clone(), spans: *spans })
+                .collect(),
+            damage: damage.collect(),
+        }
+    }
+
+    fn render(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{}: {} in {} wait; {} in {}",
+            output::escaped(&self.folder),
+            output::plural(self.pending_spans, "span"),
+            output::plural(self.pending_records, "record"),
+            output::bytes(self.bytes),
+            output::plural(self.segments as u64, "segment"),
+        );
+        if let Some(oldest) = self.oldest_unix_ns {
+            let _ = writeln!(text, "oldest: {}", load::utc(oldest));
+        }
+        if self.dead_letter_spans > 0 {
+            let _ = writeln!(text, "dead letters: {}", output::plural(self.dead_letter_spans, "span"));
+        }
+        for Reason { reason, spans } in &self.reasons {
+            let _ = writeln!(text, "  {}: {}", output::plural(*spans, "span"), output::escaped(reason));
+        }
+        for Place { file, offset, bytes, description } in &self.damage {
+            let _ = writeln!(
+                text,
+                "damage: {} byte {offset}, {bytes} bytes: {description}",
+                output::escaped(file)
+            );
+        }
+        text
+    }
+}
+
+/// How often the wish to stop is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+fn drain(args: &Drain, stop: &AtomicBool) -> Result<(), Failure> {
+    // A folder that is not there would be made.
+    Folder::open(&args.folder).map_err(|error| failed(&args.folder, &error))?;
+    let destination = args.to.connect()?;
+    let counter = destination.counter();
+    let spooled = Spooled::builder(&args.folder).open(destination);
+    let spooled = spooled.map_err(|error| Failure::Job(error.to_string()))?;
+    let (mut pending, mut last_progress) = (spooled.pending(), Instant::now());
+    let gave_up = loop {
+        let left = spooled.drain(TICK);
+        if left == 0 || stop.load(Ordering::Relaxed) {
+            break None;
+        }
+        if left < pending {
+            (pending, last_progress) = (left, Instant::now());
+        }
+        if last_progress.elapsed() >= Duration::from_secs(args.wait.into()) {
+            break Some(counter.read().waiting.map(|error| spooled.diagnose(error).to_string()));
+        }
+    };
+    let left = spooled.pending();
+    let counts = counter.read();
+    let mut text = format!("{} accepted by {}\n", output::plural(counts.sent, "span"), args.to);
+    if counts.rejected > 0 {
+        let _ = writeln!(text, "rejected: {}", output::plural(counts.rejected, "span"));
+    }
+    for (reason, spans) in counts.lost.iter() {
+        let _ = writeln!(text, "lost ({reason}): {}", output::plural(spans, "span"));
+    }
+    output::print(&text)?;
+    match gave_up {
+        Some(why) => {
+            let why = why.unwrap_or_else(|| "the server takes nothing".to_owned());
+            Err(Failure::Job(format!("{why}\n{} wait in the spool", output::plural(left, "span"))))
+        }
+        None if left > 0 => Err(Failure::Interrupted),
+        None if counts.rejected + counts.lost.total() > 0 => {
+            Err(Failure::Job("not all spans were accepted; see `astracer spool inspect`".to_owned()))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,149 @@
+//! `astracer spool`, and what `astracer send` does with servers that hang or refuse.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use astracer_exporters::spool::{Folder, Settings, Spool};
+use astracer_model::{Span, SpanId, TraceId};
+use serde_json::Value;
+
+use crate::{Scratch, TWO_TRACES, run, success};
+
+/// A server of HTTP/1.1 that answers every request with this body as OTLP in JSON, and passes on the heads.
+fn server(body: &'static str) -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let (sender, heads) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.expect("a connection"));
+            let (mut head, mut length) = (String::new(), 0);
+            while !head.ends_with("\r\n\r\n") {
+                let begin = head.len();
+                if stream.read_line(&mut head).expect("a head") == 0 {
+                    break;
+                }
+                if let Some(number) = head[begin..].to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = number.trim().parse().expect("a number");
+                }
+            }
+            stream.read_exact(&mut vec![0; length]).expect("a body");
+            let _ = sender.send(head);
+            let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n";
+            write!(stream.get_mut(), "{answer}content-length: {}\r\n\r\n{body}", body.len()).expect("sent");
+        }
+    });
+    (address, heads)
+}
+
+/// Checks an exit code and the message; the result on standard output is there too.
+#[track_caller]
+fn failure(output: &Output, code: i32, says: &[&str]) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    says.iter().for_each(|part| assert!(error.contains(part), "{part:?} is not in {error:?}"));
+}
+
+fn send(url: &str, input: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_astracer"));
+    command.args(["send", input, "--to", url, "--wait", "1"]).envs(variables.iter().copied());
+    command.output().expect("the binary starts")
+}
+
+/// Issue: errors recommended OTEL_EXPORTER_OTLP_HEADERS, which was not read.
+#[test]
+fn send_reads_the_variables_that_its_errors_recommend() {
+    let input = Scratch::new("variables.json", TWO_TRACES);
+    let (address, heads) = server("{}");
+    let url = format!("otlp+http://me:secret@{address}");
+    let variables =
+        [("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue%20one"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")];
+    let output = send(&url, input.path(), &variables);
+    let text = success(&output);
+    let head = heads.recv().expect("a request").to_ascii_lowercase();
+    assert!(head.contains("x-tenant: blue one") && head.contains("content-type: application/json"), "{head}");
+    assert!(text.contains("me:***@") && !text.contains("secret"), "{text}");
+    let wrong = send(&url, input.path(), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")]);
+    failure(&wrong, 1, &["OTEL_EXPORTER_OTLP_TIMEOUT", "milliseconds", "me:***@"]);
+    assert!(!String::from_utf8_lossy(&wrong.stderr).contains("secret"));
+}
+
+/// Issue: rejected spans left exit code 0.
+#[test]
+fn rejected_spans_are_a_failure() {
+    let input = Scratch::new("rejected.json", TWO_TRACES);
+    let (address, _heads) = server(r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no"}}"#);
+    let output = send(&format!("otlp+http://{address}"), input.path(), &[]);
+    failure(&output, 1, &["the server rejected 1 span"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("the server says: no"));
+}
+
+/// Issue: Ctrl-C took as long as the request's timeout, and ended with exit code 1.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
+    let input = Scratch::new("hangs.json", TWO_TRACES);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("otlp+http://{}", listener.local_addr().expect("an address"));
+    let child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["send", input.path(), "--to", &url])
+        // Without Ctrl-C this test takes an hour.
+        .env("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let (mut stream, _) = listener.accept().expect("a connection");
+    stream.read_exact(&mut [0]).expect("a request begins");
+    let killed =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
+    assert!(killed.success());
+    let output = child.wait_with_output().expect("it ends");
+    failure(&output, 130, &["0 spans accepted so far", "interrupted"]);
+}
+
+#[test]
+fn a_spool_is_looked_at_checked_and_drained() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder.path().to_str().expect("UTF-8");
+    let (mut spool, _) =
+        Spool::open(Folder::create(folder.path()).expect("a folder"), Settings::default()).expect("a spool");
+    for trace in 1..=3 {
+        let span = |id| Span {
+            trace_id: TraceId(trace),
+            span_id: SpanId(id),
+            name: "work".into(),
+            ..Span::default()
+        };
+        let mut body = Vec::new();
+        astracer_formats::otlp_proto::write_request(&mut body, &[span(1), span(2)]);
+        spool.append(0, u64::MAX, 2, &body).expect("room");
+    }
+    failure(&run(&["spool", "inspect", dir]), 1, &["in use by another process"]);
+    drop(spool);
+    let found = success(&run(&["spool", "inspect", dir, "--json"]));
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!((&found["pending_records"], &found["pending_spans"]), (&3.into(), &6.into()));
+    success(&run(&["spool", "verify", dir]));
+    failure(
+        &run(&["spool", "drain", dir, "--to", "otlp://127.0.0.1:1", "--wait", "0"]),
+        1,
+        &["6 spans wait"],
+    );
+    // One byte of the second record.
+    let file = folder.path().join("live-00000001.seg");
+    let mut bytes = std::fs::read(&file).expect("a segment");
+    let third = (bytes.len() - 80) / 3;
+    bytes[80 + third + 60] ^= 1;
+    std::fs::write(&file, bytes).expect("written");
+    failure(&run(&["spool", "verify", dir]), 1, &["1 damaged place"]);
+    let (address, heads) = server("{}");
+    let output = run(&["spool", "drain", dir, "--to", &format!("otlp+http://{address}")]);
+    failure(&output, 1, &["not all spans were accepted"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("4 spans accepted") && text.contains("lost (damaged): 2 spans"), "{text}");
+    assert_eq!(heads.try_iter().count(), 2);
+    failure(&run(&["spool", "verify", "/nowhere"]), 1, &["/nowhere", "name the folder of a spool"]);
+}
