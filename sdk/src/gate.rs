@@ -18,7 +18,7 @@ use tracing_core::subscriber::Interest;
 use tracing_core::{Dispatch, Event, LevelFilter, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
-use tracing_subscriber::registry::{LookupSpan, SpanRef};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack::{self, Entered, Inside};
@@ -71,7 +71,7 @@ pub struct Gate<L> {
 
 const TABLE_BYTES: usize = 16 << 20;
 
-/// In the extensions of a span that is not recorded, whose context spans below may need on other threads.
+/// In the extensions of a span that is not recorded: its context, for spans that name it as their parent.
 struct Unrecorded(Context);
 
 impl<L> Gate<L> {
@@ -80,8 +80,8 @@ impl<L> Gate<L> {
         self.unseen.find(id.into_u64())
     }
 
-    /// The dropped span above a new one: the id of the span in its context.
-    fn dropped_above<S>(&self, attributes: &Attributes<'_>, cx: &LayerContext<'_, S>) -> Option<SpanId>
+    /// The context of the dropped span above a new one.
+    fn dropped_above<S>(&self, attributes: &Attributes<'_>, cx: &LayerContext<'_, S>) -> Option<Context>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
@@ -91,15 +91,15 @@ impl<L> Gate<L> {
             }
             // A context that someone attached in between may hold a parent from elsewhere.
             let inside = stack::innermost(self.number)?;
-            return (inside.context == current().0).then_some(inside.context);
+            return (inside.context == current().0).then(Context::current);
         }
         let parent = attributes.parent()?;
         if let Some(entry) = self.unseen(parent) {
-            return Some(entry.span_id());
+            return entry.extra().context.clone();
         }
         let span = cx.span(parent)?;
         let extensions = span.extensions();
-        extensions.get::<Unrecorded>().map(|found| found.0.span().span_context().span_id())
+        extensions.get::<Unrecorded>().map(|found| found.0.clone())
     }
 
     /// The stock layer enters a span; its context tells whether the span is recorded.
@@ -145,12 +145,6 @@ where
     }
 }
 
-/// The context of the span that is not recorded, above one that the layer was not told of.
-#[cold]
-fn context_above<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Option<Context> {
-    span.scope().skip(1).find_map(|above| above.extensions().get::<Unrecorded>().map(|found| found.0.clone()))
-}
-
 impl<S, L> Layer<S> for Gate<L>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -190,43 +184,41 @@ where
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: LayerContext<'_, S>) {
         // The processes that a client's span calls have to know that the trace is dropped, and a server's span may be given a
-        // parent.
-        let above =
-            if faces_outward(attributes.metadata()) { None } else { self.dropped_above(attributes, &cx) };
+        // parent. But an explicit parent that the layer was not told of is none to it: it would begin a trace.
+        let above = if faces_outward(attributes.metadata()) {
+            attributes.parent().and_then(|parent| self.unseen(parent)?.extra().context.clone())
+        } else {
+            self.dropped_above(attributes, &cx)
+        };
         // If there is no room to remember that the layer was not told, it is told.
         let entry = above.and_then(|above| Some((above, self.unseen.take(id.into_u64())?)));
         match entry {
-            Some((above, entry)) => entry.begin(&Beginning::below_dropped(attributes.metadata(), above)),
+            Some((above, entry)) => {
+                let span_id = above.span().span_context().span_id();
+                entry.begin(&Beginning::below_dropped(attributes.metadata(), span_id));
+                entry.extra().context = Some(above);
+            }
             None => self.inner.on_new_span(attributes, id, cx),
         }
     }
 
     fn on_enter(&self, id: &Id, cx: LayerContext<'_, S>) {
         let Some(entry) = self.unseen(id) else { return self.enter(id, cx) };
-        // The dropped span's context is not current on other threads, or if this one is inside another trace.
-        let above = entry.span_id();
-        let context = if current().0 == above { None } else { cx.span(id).as_ref().and_then(context_above) };
-        let guard = context.map(Context::attach);
+        // Always, also where that context is current already: whoever attached it, the service or the layer, may detach it
+        // while the thread is inside this span.
+        let guard = entry.extra().context.clone().map(Context::attach);
         self.push(id, Inside { entry: 0, is_dropped: true, context: current().0 }, guard);
     }
 
     fn on_exit(&self, id: &Id, cx: LayerContext<'_, S>) {
         if self.unseen(id).is_some() {
-            let entered = stack::pop(self.number, id.into_u64());
+            let entered = stack::pop_alone(self.number, id.into_u64());
             // Values of contexts are the user's, and so is the code that runs when they are dropped.
             drop(entered.map(|entered| ManuallyDrop::into_inner(entered.guard)));
             return;
         }
-        // A span further in may rely on the context of this one, if spans are left out of order: it gets its own.
-        let relies = stack::pop(self.number, id.into_u64())
-            .is_some_and(|left| left.inside.is_dropped && stack::relies_on(self.number, left.inside.context));
-        let context = relies.then(Context::current);
+        let _ = stack::pop_alone(self.number, id.into_u64());
         self.inner.on_exit(id, cx);
-        if let Some(context) = context {
-            stack::give_guard(self.number, context.span().span_context().span_id(), || {
-                context.clone().attach()
-            });
-        }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, cx: LayerContext<'_, S>) {
@@ -253,7 +245,12 @@ where
 
     fn on_close(&self, id: Id, cx: LayerContext<'_, S>) {
         match self.unseen(&id) {
-            Some(entry) => entry.free(),
+            Some(entry) => {
+                let extra = entry.take_extra();
+                entry.free();
+                // Values of contexts are the user's, and so is the code that runs when they are dropped.
+                drop(extra);
+            }
             None => self.inner.on_close(id, cx),
         }
     }

@@ -105,6 +105,25 @@ pub(crate) fn push(entered: Entered) {
 #[inline]
 #[must_use]
 pub(crate) fn pop(owner: u64, id: u64) -> Option<Entered> {
+    pop_by(owner, id, take_out)
+}
+
+/// The same for an owner whose items rely on no other item's guard.
+#[inline]
+#[must_use]
+pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Entered> {
+    pop_by(owner, id, |stack, owner, id| {
+        let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;
+        Some(stack.remove(at))
+    })
+}
+
+#[inline]
+fn pop_by(
+    owner: u64,
+    id: u64,
+    take_out: impl FnOnce(&mut Vec<Entered>, u64, u64) -> Option<Entered>,
+) -> Option<Entered> {
     let popped = STACK.try_with(|stack| {
         let mut stack = stack.borrow_mut();
         let innermost = stack.last()?;
@@ -120,38 +139,6 @@ pub(crate) fn pop(owner: u64, id: u64) -> Option<Entered> {
         Some(entered)
     });
     popped.ok().flatten()
-}
-
-/// Whether a span of the owner, on this thread, is inside a dropped one whose context it did not attach itself.
-pub(crate) fn relies_on(owner: u64, context: SpanId) -> bool {
-    let relies = |stack: &RefCell<Vec<Entered>>| {
-        stack.borrow().iter().any(|entered| entered.relies_on(owner, context))
-    };
-    STACK.try_with(relies).unwrap_or(false)
-}
-
-/// Gives the outermost such span a guard, made where nothing is borrowed.
-pub(crate) fn give_guard(owner: u64, context: SpanId, make: impl FnOnce() -> ContextGuard) {
-    if !relies_on(owner, context) {
-        return;
-    }
-    let guard = make();
-    let _ = STACK.try_with(|stack| {
-        let mut stack = stack.borrow_mut();
-        if let Some(entered) = stack.iter_mut().find(|entered| entered.relies_on(owner, context)) {
-            entered.guard = ManuallyDrop::new(Some(guard));
-        }
-    });
-}
-
-impl Entered {
-    fn relies_on(&self, owner: u64, context: SpanId) -> bool {
-        self.owner == owner
-            && self.guard.is_none()
-            && self.inside.is_dropped
-            && self.inside.entry != self.id
-            && self.inside.context == context
-    }
 }
 
 /// Takes a span out from below others.

@@ -317,3 +317,20 @@ fn spans_that_ended_are_forgotten() {
     });
     assert_eq!(gated.inner.take(), ["dropped"]);
 }
+
+/// A client's span whose explicit parent lies below a dropped root: the stock layer knows nothing of that parent.
+#[test]
+fn a_client_s_span_with_an_explicit_dropped_parent_begins_no_trace() {
+    for presence in BOTH {
+        let gated = Gated::new(presence, Not("dropped"));
+        let spans = gated.run(|| {
+            let dropped = info_span!("dropped").entered();
+            let child = info_span!("child");
+            drop(dropped);
+            if !child.is_disabled() {
+                info_span!(parent: &child, "client", otel.kind = "client").in_scope(|| ());
+            }
+        });
+        assert_eq!(draw(&spans), "", "{presence:?}");
+    }
+}
