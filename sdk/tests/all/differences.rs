@@ -90,3 +90,48 @@ fn ok_is_final() {
     });
     assert_eq!(one(&spans, "root").status, opentelemetry::trace::Status::Ok);
 }
+
+/// An event belongs to the span that its thread entered last. The registry, which tracing-opentelemetry asks, says that a
+/// span entered again inside another one is not the current one.
+#[test]
+fn an_event_in_a_span_entered_again_belongs_to_it() {
+    let body = || {
+        let (a, b) = (info_span!("a"), info_span!("b"));
+        a.in_scope(|| b.in_scope(|| a.in_scope(|| tracing::info!("an event"))));
+    };
+    let events = |spans: &[opentelemetry_sdk::trace::SpanData], name| one(spans, name).events.events.len();
+    let ours = crate::parity::ours(|builder| builder, body);
+    assert_eq!((events(&ours, "a"), events(&ours, "b")), (1, 0));
+    let stock = crate::parity::stock(|layer| layer, body);
+    assert_eq!((events(&stock, "a"), events(&stock, "b")), (0, 1));
+}
+
+/// The rows of the document's table, with their tests.
+const ROWS: &[(&str, fn())] = &[
+    ("unsigned and 128-bit numbers", unsigned_numbers_are_numbers_where_they_fit),
+    ("an attribute set twice", an_attribute_that_is_set_again_is_exported_once),
+    (
+        "`otel.name`, `otel.kind` recorded after the span was entered",
+        a_name_and_a_kind_that_come_late_are_taken,
+    ),
+    ("`otel.status_code` after `otel.status_description`", a_status_code_does_not_take_the_description_away),
+    ("what a limit on attributes cuts first", limits_cut_what_the_layer_adds_before_what_the_user_gave),
+    ("text attributes", limits_are_counted_on_span_and_event),
+    (
+        "an event in a span that is entered again inside another",
+        an_event_in_a_span_entered_again_belongs_to_it,
+    ),
+];
+
+/// Each table compares the two layers: its rows are the tests', in their order, and no others.
+#[test]
+fn the_document_s_tables_are_the_tests() {
+    let document = include_str!("../../../docs/tracing-layer.md");
+    let mut tables: Vec<Vec<&str>> = Vec::new();
+    for (header, _) in document.match_indices("| feature | ours | tracing-opentelemetry |") {
+        let rows = document[header..].lines().skip(2).take_while(|line| line.starts_with('|'));
+        tables.push(rows.map(|row| row[2..].split(" | ").next().unwrap()).collect());
+    }
+    let names = |rows: &[(&'static str, fn())]| rows.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    assert_eq!(tables, [names(crate::parity::ROWS), names(crate::span_ext::OUR_TRAIT), names(ROWS)]);
+}

@@ -64,7 +64,8 @@ fn session(pair: Pair, seed: u64) -> Session {
         }
     }
     let parity = !matches!(pair, Pair::Ours(_));
-    let shape = Shape { subscribers: setup.subscribers, leaks: false, parity };
+    // The stock layer holds back nothing of a trace with a leaked span, and neither does ours.
+    let shape = Shape { subscribers: setup.subscribers, leaks: random.one_in(3), parity };
     let programs = (0..PROGRAMS_IN_SESSION).map(|_| generate(&mut random, shape)).collect();
     Session { setup, programs }
 }
@@ -205,13 +206,13 @@ fn the_layer_agrees_with_the_reference_disabled() {
 }
 
 #[test]
-#[ignore = "disagrees until the gate is rebuilt"]
+#[ignore = "a dropped root entered below a context of its own ids is not recognised: seed 31"]
 fn the_gate_agrees_with_the_reference_visible() {
-    sessions(Pair::Gate(DroppedSpans::Visible), 100);
+    sessions(Pair::Gate(DroppedSpans::Visible), 50);
 }
 
 #[test]
-#[ignore = "disagrees until the gate is rebuilt"]
+#[ignore = "a dropped root entered below a context of its own ids is not recognised: seed 3031"]
 fn the_gate_agrees_with_the_reference_disabled() {
     sessions(Pair::Gate(DroppedSpans::Disabled), 100);
 }

@@ -31,7 +31,7 @@ type Row = (&'static str, fn());
 /// The rows, with a trait of the name `OpenTelemetrySpanExt`.
 macro_rules! rows {
     ($name:ident, $ext:path) => {
-        const $name: &[Row] = {
+        pub(crate) const $name: &[Row] = {
             use $ext as _;
             &[
                 ("set_parent", || {

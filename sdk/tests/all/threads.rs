@@ -309,3 +309,61 @@ fn a_panic_while_formatting_leaves_the_layer_in_order() {
     });
     assert_eq!(draw(&spans), "root\n  * kept level=\"INFO\" target=\"all::threads\"\n");
 }
+
+/// `set_parent` on one thread while another enters the span for the first time: the answer is true, either way.
+#[test]
+fn set_parent_tells_the_truth_while_another_thread_enters() {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    use opentelemetry::trace::{SpanContext, TraceFlags, TraceId, TraceState};
+    const ROUNDS: u64 = 600;
+    let remote = |n: u64| {
+        let ids = (TraceId::from(u128::from(n)), opentelemetry::SpanId::from(n));
+        let parent = SpanContext::new(ids.0, ids.1, TraceFlags::SAMPLED, true, TraceState::NONE);
+        Context::new().with_remote_span_context(parent)
+    };
+    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
+        let world = world(|builder| builder.with_context_mode(mode));
+        let mut set = Vec::new();
+        let spans = world.run(|| {
+            for n in 1..=ROUNDS {
+                let root = info_span!("root", n).entered();
+                let child = match n % 3 {
+                    0 => info_span!("child", n),
+                    1 => info_span!(parent: None, "child", n),
+                    _ => info_span!("child", n, otel.kind = "server"),
+                };
+                let barrier = Barrier::new(2);
+                let other = || {
+                    with_default(&world.dispatch, || {
+                        barrier.wait();
+                        child.set_parent(remote(n)).is_ok()
+                    })
+                };
+                set.push(thread::scope(|scope| {
+                    let other = scope.spawn(other);
+                    barrier.wait();
+                    child.in_scope(|| info_span!("below", n).in_scope(|| ()));
+                    other.join().unwrap()
+                }));
+                drop((child, root));
+            }
+        });
+        assert_eq!(spans.len() as u64, 3 * ROUNDS, "{mode:?}");
+        let of = |name: &str, n: u64| {
+            let n = opentelemetry::Value::I64(n as i64);
+            let is = |span: &&opentelemetry_sdk::trace::SpanData| {
+                span.name == name && span.attributes.iter().any(|pair| pair.value == n)
+            };
+            spans.iter().find(is).unwrap()
+        };
+        for (n, was_set) in (1..).zip(set) {
+            let (root, child, below) = (of("root", n), of("child", n), of("below", n));
+            let trace = child.span_context.trace_id();
+            assert_eq!(trace == TraceId::from(u128::from(n)), was_set, "{mode:?}: {n}");
+            let is_below_root = trace == root.span_context.trace_id();
+            assert_eq!(is_below_root, !was_set && n % 3 != 1, "{mode:?}: {n}");
+            assert_eq!(below.span_context.trace_id(), trace);
+            assert_eq!(below.parent_span_id, child.span_context.span_id());
+        }
+    }
+}

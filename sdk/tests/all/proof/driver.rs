@@ -217,7 +217,11 @@ impl Local {
                 }
             }
             Op::Drop(span) => places.put(span, None, 0),
-            Op::Leak(span) => std::mem::forget(std::mem::take(&mut places.spans.lock().unwrap()[span].0)),
+            Op::Leak(span) => {
+                // It has started: one that never does is nobody's yet.
+                places.with(span, |span| drop(world.context(span)));
+                std::mem::forget(std::mem::take(&mut places.spans.lock().unwrap()[span].0));
+            }
             Op::Record(span) => places.with(span, |span| {
                 span.record("late", now);
                 span.record("otel.name", format!("renamed {now}"));

@@ -47,8 +47,8 @@ pub(crate) enum Kind {
     Layer,
     /// tracing-opentelemetry's: no span is bound.
     Stock,
-    /// The gate before tracing-opentelemetry's, which knows nothing of the span: its parent is set without effect, and its
-    /// context is empty.
+    /// The gate before tracing-opentelemetry's, which knows nothing of the span: its parent is set without effect, its
+    /// context is empty, and no span is linked to it.
     Gate,
 }
 
@@ -222,7 +222,8 @@ impl Reference {
                     // The gate learns what became of a span when it is entered.
                     let is_known = parent.bound || (parent.was_entered && !book.rules.refuses);
                     let is_known = is_known || book.rules.kind != Kind::Gate;
-                    (context.clone(), is_known && book.rules.kind.binds(attributes))
+                    let binds = book.rules.kind.binds(attributes);
+                    (context.clone(), is_known && (binds || parent.bound && book.rules.kind == Kind::Gate))
                 }
             };
         }
@@ -263,6 +264,12 @@ impl Book {
     /// The spans of kept traces that began.
     pub(crate) fn kept(&self) -> u64 {
         self.entries.iter().filter(|entry| matches!(entry.place, Place::Kept(_))).count() as u64
+    }
+
+    /// Those of them that have not ended.
+    pub(crate) fn open(&self) -> u64 {
+        let open = |at: &&usize| matches!(self.entries[**at].place, Place::Kept(_));
+        self.open.values().filter(open).count() as u64
     }
 
     /// Changes what is recorded of a span that is open, and not dropped.
@@ -364,6 +371,13 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
 
     fn on_follows_from(&self, id: &tracing::Id, follows: &tracing::Id, _: LayerContext<'_, S>) {
         let (Some(at), Some(from)) = (self.find(id), self.find(follows)) else { return };
+        {
+            let book = self.lock();
+            let is_unknown = book.entries[at].bound || book.entries[from].bound;
+            if is_unknown && book.rules.kind == Kind::Gate {
+                return;
+            }
+        }
         self.start(from);
         let mut book = self.lock();
         let to = book.entries[from].record.ids;
