@@ -231,6 +231,15 @@ fn asked(args: &Evaluate) -> Result<Vec<Config>, Failure> {
         let mut text = String::new();
         file.take(PARAMETERS_MAX).read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
+        let asked = args.key.clone().with_template(load::template(&args.source));
+        let key = Grouping::Key(parameters.key);
+        if key != asked {
+            let path = path.display();
+            let hint = "give the key that it was tuned with by --key, --names and --fold";
+            return Err(Failure::Usage(format!(
+                "--parameters {path}: its keys are {key}, not {asked}: {hint}"
+            )));
+        }
         Ok(parameters.config)
     };
     let files = args.parameters.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
