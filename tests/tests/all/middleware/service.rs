@@ -90,10 +90,8 @@ fn process() {
 
 /// Serves on a free port until the input ends and every connection is done.
 ///
-/// The middleware ends a request's span when it has polled the end of the response's body, which happens after the last
-/// byte was written. On a busy machine the caller had its answer, and ended the input, before that: dropping the
-/// connection then ended the span without its last fields, which made `kept_traces_are_as_with_the_stock_layer` fail now
-/// and then. The caller closes its connections first, so waiting for them ends.
+/// The middleware ends a request's span when it has polled the end of the response's body, which may be after the caller
+/// has its answer and ends the input. The caller closes its connections first, so waiting for them ends.
 fn serve(router: Router) {
     let (end, ended) = oneshot::channel();
     std::thread::spawn(move || {
