@@ -17,7 +17,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What to print, if anything.
+    /// The message to print, if any.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Job(text) | Self::Usage(text) => Some(text),

@@ -24,7 +24,7 @@ pub(crate) fn stop_flag() -> Arc<AtomicBool> {
         .try_for_each(|signal| end_at_once(signal).and_then(|()| ask(signal)))
         // Both the kernel and the shell may tell of the terminal's end.
         .and_then(|()| hang_up().map_or(Ok(()), ask));
-    // What is not caught still ends the process, if less gently.
+    // A signal that is not caught still ends the process, without its report.
     if let Err(error) = caught {
         output::note(&format!("astracer: warning: can't catch signals: {error}"));
     }

@@ -23,9 +23,9 @@ use crate::failure::Failure;
 use crate::output;
 use crate::source::{LIMITS_HINT, Names, Reading, Source, once};
 
-/// How many examples of each kind of problem are shown; `--json` has them too.
+/// The number of examples shown of each kind of problem; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;
-/// How many skipped files are named.
+/// The number of skipped files that are named.
 const SKIPPED_SHOWN: usize = 3;
 
 /// A recording with what there is to say about its files.
@@ -69,7 +69,7 @@ struct ProblemCount {
 }
 
 impl ProblemCount {
-    /// What to do about it.
+    /// The remedy.
     fn hint(&self) -> Option<&'static str> {
         (self.kind == ProblemKind::Limit.slug()).then_some(LIMITS_HINT)
     }
@@ -122,7 +122,7 @@ pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: &AtomicBool) -> 
     first(path, &reading.options(), stop).map_err(|error| Failure::Job(error.to_string()))
 }
 
-/// Whether a file is read as a recording when its folder is.
+/// Returns true if a file is read as a recording when its folder is.
 pub(crate) fn is_recording(path: &Path) -> bool {
     first(path, &source::Options::default(), &AtomicBool::new(false)).is_ok()
 }
@@ -208,7 +208,7 @@ impl Input {
         }
     }
 
-    /// What a conversion read, and what was wrong with it.
+    /// The input of a conversion, and its problems.
     pub(crate) fn of_conversion(paths: &[PathBuf], files: &[FileSummary], converted: &Converted) -> Self {
         Self::new(
             paths,
@@ -240,7 +240,7 @@ impl Input {
         Ok(())
     }
 
-    /// What the user asked for.
+    /// The paths as the user wrote them.
     pub(crate) fn paths(&self) -> &[String] {
         &self.paths
     }

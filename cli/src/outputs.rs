@@ -277,7 +277,7 @@ fn input_identity(input: &Path) -> Option<Identity> {
     if is_standard(input) { standard_input() } else { identity_of(input) }
 }
 
-/// Whether an input is this file, or a folder with it somewhere inside.
+/// Returns true if an input is this file, or a folder with it somewhere inside.
 fn holds(input: &Path, file: &Identity) -> bool {
     if input_identity(input).as_ref() == Some(file) {
         return true;

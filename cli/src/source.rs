@@ -21,11 +21,11 @@ pub(crate) struct Source {
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Whether to fold ids in names (`read(1073742055)` becomes `read(*)`), or to leave names raw.
+    /// Fold ids in names (`read(1073742055)` becomes `read(*)`), or leave names raw.
     #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
     pub(crate) names: Names,
 
-    /// What to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a digit), uuid.
+    /// The ids to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a digit), uuid.
     #[arg(long, value_name = "RULES", default_value = "digits=3,hex=8,uuid")]
     #[arg(help_heading = "Reading")]
     pub(crate) fold: Template,
@@ -41,7 +41,7 @@ pub(crate) fn once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<(
     Ok(())
 }
 
-/// How to read files, whichever they are.
+/// Arguments about reading, for every command that reads recordings.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Reading {
     /// The format of the files, instead of finding it from their content: otlp-json, otlp-proto, jaeger-json,
@@ -78,7 +78,7 @@ impl Reading {
     }
 }
 
-/// What becomes of names.
+/// The values of `--names`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Names {
     /// Ids are folded.

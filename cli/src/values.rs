@@ -14,7 +14,7 @@ pub(crate) fn window(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=DAY)
 }
 
-/// How long work may last.
+/// The longest time that work may take.
 pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=DAY * 365)
 }

@@ -74,7 +74,7 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "BASELINE", num_args = 1..)]
     pub(crate) baselines: Vec<String>,
 
-    /// Shorten baselines' periods so that each passes ten times at least in this recording; with their own, half a minute
+    /// Shorten baselines' periods so that each passes at least ten times in this recording; with their own, half a minute
     /// or more, a short recording shows only how they start.
     #[arg(long, requires = "baselines")]
     pub(crate) quicken: bool,
@@ -83,7 +83,7 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "baselines")]
     pub(crate) size: Option<f64>,
 
-    /// What samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call tree).
+    /// The key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call tree).
     #[arg(long, value_name = "KEY", default_value_t)]
     pub(crate) key: Grouping,
 
@@ -98,9 +98,9 @@ pub(crate) struct Evaluate {
 
 /// Bytes of a parameters file that are read: more than the parser takes.
 const PARAMETERS_MAX: u64 = 4 << 20;
-/// What is always shown: everything, and the two fixed ratios that people use.
+/// The samplers that are always shown: everything, and the two fixed ratios that people use.
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
-/// What is shown when no sampler is asked for.
+/// The samplers shown if none is asked for.
 const DEFAULTS: [&str; 2] = ["bump:lambda=10,min=0.01,window=1s", "bucket:capacity=50,rate=2"];
 /// The share of the bytes that baselines keep when nothing else says how much.
 const SIZE_DEFAULT: f64 = 0.1;

@@ -71,7 +71,7 @@ pub(crate) struct Receive {
     pub(crate) json: bool,
 }
 
-/// How often the display and the wish to stop are looked at.
+/// The interval at which the display is renewed and signals are noticed.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Serialize)]

@@ -78,7 +78,7 @@ pub(crate) struct Send {
     pub(crate) json: bool,
 }
 
-/// How long the end may wait for what is under way.
+/// The longest time that the end waits for requests under way.
 const END_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
@@ -187,7 +187,7 @@ fn stopped_short(args: &Send, sent: Sent, reason: &str) -> Failure {
     Failure::Job(format!("{reason}\n{}", so_far(args, sent)))
 }
 
-/// What was sent before the end came too early.
+/// A summary of a sending that ended early.
 fn so_far(args: &Send, sent: Sent) -> String {
     let accepted = output::plural(sent.accepted, "span");
     let answered = sent.accepted + sent.rejected;

@@ -56,7 +56,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
 
-    /// What the sampler counts by: name (of the root) or name+ATTRIBUTE.
+    /// The key that the sampler counts by: name (of the root) or name+ATTRIBUTE.
     #[arg(long, value_name = "KEY", default_value_t)]
     pub(crate) key: Grouping,
 
@@ -110,7 +110,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
     pub(crate) seed: u64,
 
-    /// How many searches to start from random points.
+    /// The number of searches, each from a random point.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     #[arg(help_heading = "Search")]
     pub(crate) starts: u32,
@@ -175,7 +175,7 @@ struct Report<'a> {
     key: String,
     #[serde(flatten)]
     tuning: &'a Tuning,
-    /// What other keys reach.
+    /// The scores that other keys reach.
     keys: Option<KeyChoice>,
     /// On other recordings.
     validated: Vec<HeldOut>,

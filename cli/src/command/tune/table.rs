@@ -1,4 +1,4 @@
-//! What a tuning says on a terminal.
+//! The terminal's view of a tuning.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use astracer_tuner::{Parameters, Tuning};
 use super::Report;
 use crate::output::{self, measure};
 
-/// How many single roots are named; `--json` and the parameters file have all.
+/// The number of single roots that are named; `--json` and the parameters file have all.
 const ROOTS_SHOWN: usize = 8;
 
 pub(super) fn render(report: &Report<'_>) -> String {
