@@ -37,8 +37,7 @@ pub enum Count {
     Tumbling {
         /// The length of a window.
         window: Nanos,
-        /// Whether each key's windows are shifted by a hash of the key, so that kept calls do not all lie at the start
-        /// of a second.
+        /// Shifts each key's windows by a hash of the key, so that kept calls do not all lie at the start of a second.
         shifted: bool,
     },
     /// All of the key's earlier calls, each weighted by 1/2 for each half-life since then: no window, and no edge where

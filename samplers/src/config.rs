@@ -1,7 +1,7 @@
 //! Which sampler with which parameters: as values, and as text.
 //!
-//! A config that exists is valid: what can be wrong is refused
-//! when it is read or built, with an error that names the part at fault and what to write instead.
+//! A config that exists is valid: an invalid one is refused when it is read or built, with an error that names the part
+//! at fault and a valid example.
 
 mod error;
 mod parse;
@@ -104,7 +104,7 @@ impl<P> PerKey<P> {
         self.overrides.iter().map(|(key, parameters)| (key.as_str(), parameters))
     }
 
-    /// Whether the key is named.
+    /// Returns true if the key is named.
     #[cfg(feature = "parameters")]
     pub(crate) fn has(&self, key: &str) -> bool {
         self.overrides.contains_key(key)

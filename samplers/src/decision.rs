@@ -1,4 +1,4 @@
-//! What a sampler answers.
+//! A sampler's answer.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use crate::threshold::Threshold;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Decision {
-    /// Whether the trace is kept.
+    /// True if the trace is kept.
     pub keep: bool,
     /// The threshold that the randomness was compared with, kept or not. `None` if the decision was not made by
     /// chance (token bucket, every n-th, never): then no weight is true, and no `th` may be written.
     pub threshold: Option<Threshold>,
-    /// What decided.
+    /// The cause of the decision.
     pub reason: Reason,
 }
 
-/// What decided.
+/// The cause of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {

@@ -21,7 +21,7 @@ impl EveryNth {
         Self::new(self.n)
     }
 
-    /// Whether this call is the first, the n + 1st, the 2n + 1st ...
+    /// Returns true for the first call, the n + 1st, the 2n + 1st ...
     pub(crate) fn keeps_next(&self) -> bool {
         self.calls.fetch_add(1, Ordering::Relaxed) % self.n == 0
     }

@@ -81,7 +81,7 @@ impl KeyRule {
         self.attributes.iter().map(|name| &**name)
     }
 
-    /// Whether keys depend on nothing but the name.
+    /// Returns true if keys depend on nothing but the name.
     pub fn is_name_only(&self) -> bool {
         self.attributes.is_empty()
     }

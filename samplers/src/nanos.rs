@@ -22,17 +22,17 @@ impl Nanos {
     /// No time, or the clock's zero point.
     pub const ZERO: Nanos = Nanos(0);
 
-    /// So many nanoseconds.
+    /// A number of nanoseconds.
     pub const fn new(nanos: u64) -> Self {
         Nanos(nanos)
     }
 
-    /// So many milliseconds; the largest value if they do not fit.
+    /// A number of milliseconds; saturates.
     pub const fn from_millis(millis: u64) -> Self {
         Nanos(millis.saturating_mul(1_000_000))
     }
 
-    /// So many seconds; the largest value if they do not fit.
+    /// A number of seconds; saturates.
     pub const fn from_secs(secs: u64) -> Self {
         Nanos(secs.saturating_mul(1_000_000_000))
     }
@@ -47,7 +47,7 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    /// The sum; the largest value if it does not fit.
+    /// The sum; saturates.
     pub const fn saturating_add(self, other: Nanos) -> Nanos {
         Nanos(self.0.saturating_add(other.0))
     }

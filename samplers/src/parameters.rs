@@ -50,7 +50,7 @@ const VERSIONS: RangeInclusive<u32> = 1..=2;
 /// The longest file that is read. A TOML document takes about 50 times its length while it is read.
 const BYTES_MAX: usize = 2 << 20;
 
-/// What a parameters file says. Displays as such a file; [`FromStr`] reads it back.
+/// The content of a parameters file. Displays as such a file; [`FromStr`] reads it back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
     /// The sampler with its parameters.

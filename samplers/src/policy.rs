@@ -1,4 +1,4 @@
-//! What a record does with its one word: the part of a sampler that is a pure function.
+//! A policy: the pure function from a record's word and a call to a decision and the next word.
 //!
 //! A record keeps the state of a key in 64 bits, so that one compare-exchange is the whole of its concurrency. A policy
 //! says what a call makes of that word; it sees no atomics, and the record table sees no formulas.
@@ -7,44 +7,44 @@ use crate::decision::Reason;
 use crate::nanos::Nanos;
 use crate::threshold::Threshold;
 
-/// How far a caller's `now` may lie behind the latest that was seen and still be taken for a thread that read its
-/// clock and was then suspended. Further back, the clock itself was set back, and records begin anew; otherwise a
+/// The distance by which a caller's `now` may lie behind the latest one and still count as a thread's that read its clock
+/// and was then suspended. Further back, the clock itself was set back, and records begin anew; otherwise a
 /// clock that once jumped ahead would hold them in the future until it got there again.
 pub(crate) const LATE_MAX: Nanos = Nanos::from_secs(60);
 
 /// One past the largest threshold: no randomness reaches it.
 pub(crate) const NEVER: u64 = Threshold::MAX.get() + 1;
 
-/// What a call makes of a record's word.
+/// The effect of a call on a record's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// Keep iff the randomness is at least this: a threshold, or [`NEVER`].
     pub(crate) threshold: u64,
     /// Which of the policy's reasons decided.
     pub(crate) slot: usize,
-    /// What becomes of the word.
+    /// The change of the word.
     pub(crate) write: Write,
 }
 
-/// What a call writes to a record's word, which other threads read.
+/// The write of a call to a record's word, which other threads read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     /// Nothing: the word says the same after the call.
     Nothing,
     /// This word.
     Word(u64),
-    /// So many calls at once, a power of two, when the calling thread's shard has made as many since it last did.
+    /// This number of calls at once, a power of two, when the calling thread's shard has made as many since its last write.
     Batch(u64),
 }
 
 /// A sampler that decides by key.
 pub(crate) trait Policy {
-    /// What can decide, in the order of [`Step::slot`].
+    /// The causes of decisions, in the order of [`Step::slot`].
     const REASONS: [Reason; 2];
-    /// Whether decisions are made by chance, so that the threshold is a true weight.
+    /// True if decisions are made by chance, so that the threshold is a true weight.
     const BY_CHANCE: bool;
 
-    /// What the policy needs to know of a key, computed once when the key gets its record.
+    /// The shift of the key's windows, computed once when the key gets its record.
     fn offset(&self, key: &str) -> Nanos;
 
     /// The word of a record that nobody has called yet.

@@ -27,12 +27,12 @@ impl Ratio {
         Ok(Ratio { probability, threshold: Threshold::from_ratio(probability) })
     }
 
-    /// The share that was asked for.
+    /// The configured share.
     pub fn probability(&self) -> Probability {
         self.probability
     }
 
-    /// What randomness is compared with.
+    /// The threshold that randomness is compared with.
     pub fn threshold(&self) -> Threshold {
         self.threshold
     }

@@ -1,4 +1,4 @@
-//! What a sampler is asked.
+//! The question that a sampler is asked.
 
 use crate::nanos::Nanos;
 use crate::randomness::Randomness;
@@ -6,7 +6,7 @@ use crate::randomness::Randomness;
 /// A question: is this trace, about to begin, to be kept?
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What calls are counted by: the root's name, its template, or more.
+    /// The text that calls are counted by; see [`KeyRule`](crate::KeyRule).
     pub key: &'a str,
     /// The trace's randomness.
     pub randomness: Randomness,

@@ -16,10 +16,11 @@ use crate::token_bucket::TokenBucket;
 /// Any number of threads may decide at once.
 ///
 /// - *A decision is one atomic step.* Calls of one key that overlap have an order, and each sees all before it: no
-///   two take the same token, and no two the same count of bump as far as that is exact.
+///   two take the same token, and no two the same count of bump, where that is exact.
 /// - *A bump count is exact* up to 4096 times [`Limits::shards`] calls in a window. Beyond, threads add their calls in batches: the count is then right to one in 1024, and f(x) to 0.3 %. It stops
 ///   where it no longer matters, at the x whose f(x) is not above the minimum; from there on calls write no memory
 ///   that other threads read.
+///   A decaying count never stops; a thread whose `now` is behind sees a larger count, and keeps less.
 /// - *A key that has a record is found*, unless it loses it. A key gets its record by its first call, which takes a
 ///   lock; two first calls at once get the same one.
 /// - *Time may differ between threads.* A call whose `now` is behind by up to a minute is counted in the window (or
@@ -70,7 +71,7 @@ impl Sampler {
         Self::with_limits(config, Limits::default())
     }
 
-    /// A sampler with these limits on what it remembers. All of its memory is taken here.
+    /// A sampler with these limits on its record table. All of its memory is taken here.
     pub fn with_limits(config: &Config, limits: Limits) -> Self {
         let kind = match config {
             Config::Always => Kind::Always,
@@ -98,12 +99,12 @@ impl Sampler {
         Sampler { config: self.config.clone(), kind }
     }
 
-    /// What it was made of.
+    /// The config that the sampler was made with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Keep or drop.
+    /// Decides whether a trace is kept.
     #[inline]
     pub fn decide(&self, request: &Request<'_>) -> Decision {
         match &self.kind {

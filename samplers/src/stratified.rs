@@ -167,7 +167,8 @@ mod tests {
         let [a, b] = [first.next("a", 0), second.next("a", u64::MAX)].map(Randomness::get);
         assert_eq!((a >> 24, a & 0xff_ffff, b & 0xff_ffff), (b >> 24, 0, 0xff_ffff));
         assert_ne!(single(2).next("a", 0), single(1).next("a", 0), "another secret, another start");
-        // Keys have sequences of their own: one does not advance the other's.
+        // Keys have sequences of their own, begun elsewhere: one does not advance the other's.
+        assert_ne!(first.next("b", 0).get() >> 24, a >> 24);
         let _ = (first.next("b", 0), first.next("b", 0));
         assert_eq!(first.next("a", 0), second.next("a", 0));
     }

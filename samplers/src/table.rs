@@ -49,7 +49,7 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
 #[derive(Debug)]
 struct Policies<L> {
     policies: Box<[L]>,
-    /// Where in `policies` an overridden key's is; all others have the first.
+    /// The position in `policies` of each overridden key's; all others have the first.
     overrides: HashMap<String, u32>,
 }
 
@@ -217,7 +217,7 @@ impl<L: Policy> Table<L> {
         self.free_list.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// What was seen, kept and dropped: by key in the order of their names, by the overflow record, and by keys that
+    /// The calls seen, kept and dropped: by key in the order of their names, by the overflow record, and by keys that
     /// have left.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let free_list = self.free_list();

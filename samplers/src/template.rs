@@ -1,6 +1,6 @@
-//! Templates: names with their ids taken out, so that `sendBlock_1073741825` and `sendBlock_1073741826` are one.
+//! Templates: names with their ids folded, so that `sendBlock_1073741825` and `sendBlock_1073741826` are one.
 //!
-//! What becomes `*`, by default:
+//! These become `*` by default:
 //!
 //! - a UUID (8-4-4-4-12 hexadecimal digits, either case);
 //! - a run of eight or more hexadecimal digits that holds a decimal digit;
@@ -35,23 +35,22 @@ impl Default for Template {
 }
 
 impl Template {
-    /// Takes nothing out.
+    /// Folds nothing.
     pub const RAW: Template = Template { digits_min: OFF, hex_min: OFF, uuids: false };
 
-    /// Takes out runs of decimal digits that are this long or longer; `None` or 0: takes out none.
+    /// Folds runs of decimal digits that are this long or longer; `None` or 0: folds none.
     #[must_use]
     pub fn digits(self, min: Option<usize>) -> Self {
         Template { digits_min: min.filter(|&min| min > 0).unwrap_or(OFF), ..self }
     }
 
-    /// Takes out runs of hexadecimal digits that hold a decimal one and are this long or longer; `None` or 0: takes out
-    /// none.
+    /// Folds runs of hexadecimal digits that hold a decimal one and are this long or longer; `None` or 0: folds none.
     #[must_use]
     pub fn hex(self, min: Option<usize>) -> Self {
         Template { hex_min: min.filter(|&min| min > 0).unwrap_or(OFF), ..self }
     }
 
-    /// Whether UUIDs are taken out.
+    /// Folds UUIDs, or leaves them alone.
     #[must_use]
     pub fn uuids(self, uuids: bool) -> Self {
         Template { uuids, ..self }
@@ -193,7 +192,7 @@ fn run(bytes: &[u8], is: impl Fn(&u8) -> bool) -> usize {
     bytes.iter().position(|byte| !is(byte)).unwrap_or(bytes.len())
 }
 
-/// Whether this byte belongs to a word, so that what follows or precedes it does not stand alone.
+/// Returns true if this byte belongs to a word, so that its neighbours do not stand alone.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'*' || !byte.is_ascii()
 }
@@ -262,7 +261,7 @@ mod tests {
         check("job 550e8400-e29b-41d4-a716-446655440000 done", "job * done");
         check("550E8400-E29B-41D4-A716-446655440000", "*");
         check("abcdefab-abcd-abcd-abcd-abcdefabcdef", "*");
-        // One digit too many at the end: no UUID, but each run of hexadecimal digits is judged by itself.
+        // One digit too many at the end: not a UUID, but each run of hexadecimal digits stands by itself.
         check("550e8400-e29b-41d4-a716-4466554400001", "*-e29b-41d4-a*-*");
         check("x550e8400-e29b-41d4-a716-446655440000", "x*e*-e29b-41d4-a*-*");
         check("abcdefab-abcd-abcd-abcd-abcdefabcde", "abcdefab-abcd-abcd-abcd-abcdefabcde");
@@ -333,7 +332,7 @@ mod tests {
             }
         }
 
-        /// What is not an id is left as it is: without `*`s, the pieces of a template stand in the name in order.
+        /// Text between ids is left as it is: without `*`s, the pieces of a template stand in the name in order.
         #[test]
         fn keeps_all_else(name in "[a-fx0-9_é-]{0,60}") {
             let mut out = String::new();

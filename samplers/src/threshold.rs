@@ -65,7 +65,7 @@ impl Threshold {
         self.0
     }
 
-    /// Whether a trace with this randomness is kept.
+    /// Returns true if a trace with this randomness is kept.
     pub const fn keeps(self, randomness: Randomness) -> bool {
         randomness.get() >= self.0
     }
@@ -76,7 +76,7 @@ impl Threshold {
         Probability::new((RANGE - self.0) as f64 / RANGE as f64).unwrap_or(Probability::ONE)
     }
 
-    /// For how many traces a kept one stands: 1 / probability.
+    /// The number of traces that a kept one stands for: 1 / probability.
     pub fn adjusted_count(self) -> f64 {
         RANGE as f64 / (RANGE - self.0) as f64
     }

@@ -18,7 +18,7 @@ const RANDOMNESS_DIGITS: usize = 14;
 pub struct OtMember<'a> {
     /// `th`: the threshold that kept the trace so far.
     pub threshold: Option<Threshold>,
-    /// `rv`: the trace's randomness, if it is not that of the trace id.
+    /// `rv`: the trace's randomness, if it differs from the trace id's.
     pub randomness: Option<Randomness>,
     others: Vec<(&'a str, &'a str)>,
 }

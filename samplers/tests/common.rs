@@ -1,4 +1,4 @@
-//! What several modules need: seeded randomness and short forms.
+//! Helpers of several modules: seeded randomness and short forms.
 
 use astracer_samplers::{Config, Decision, Limits, Nanos, Randomness, Request, Sampler};
 

@@ -16,7 +16,7 @@ pub(crate) enum BumpPolicy {
     Decaying(Decaying),
 }
 
-/// What can decide, of either count.
+/// The causes of a decision, for either count.
 pub(super) const REASONS: [Reason; 2] = [Reason::Bump, Reason::BumpMinimum];
 
 /// A count's batch is 2^(log2(count) - this): x / 1024 over 2 * shards.

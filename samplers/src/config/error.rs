@@ -1,8 +1,8 @@
-//! What can be wrong with a config.
+//! Errors of configs.
 
 use std::fmt;
 
-/// A config that cannot be: which part is at fault, and what to write instead.
+/// An invalid config: the part at fault, and the advice on a valid one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     kind: Kind,
@@ -54,27 +54,27 @@ impl ConfigError {
         &self.part
     }
 
-    /// What to write instead.
+    /// The advice on a valid value.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }
 
-    /// Whether the sampler's name is not known.
+    /// Returns true if the sampler's name is unknown.
     pub fn is_unknown_sampler(&self) -> bool {
         self.kind == Kind::UnknownSampler
     }
 
-    /// Whether a parameter's name is not one of the sampler's.
+    /// Returns true if the sampler has no parameter of this name.
     pub fn is_unknown_parameter(&self) -> bool {
         self.kind == Kind::UnknownParameter
     }
 
-    /// Whether a parameter that has no default was left out.
+    /// Returns true if a required parameter is missing.
     pub fn is_missing(&self) -> bool {
         self.kind == Kind::Missing
     }
 
-    /// Whether a value was readable, but not one that the parameter can have.
+    /// Returns true if a value is well-formed but outside the parameter's range.
     pub fn is_out_of_range(&self) -> bool {
         self.kind == Kind::OutOfRange
     }

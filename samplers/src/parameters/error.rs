@@ -1,11 +1,11 @@
-//! What can be wrong with a parameters file.
+//! Errors of parameters files.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::config::ConfigError;
 
-/// A parameters file that cannot be used: what is wrong, and in which line.
+/// An invalid parameters file: the fault, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParametersError {
     line: Option<usize>,

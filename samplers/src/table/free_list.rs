@@ -1,4 +1,4 @@
-//! Which records are free, and what is left of keys that lost theirs. Under the table's lock.
+//! The free records, and the counts of evicted keys. Under the table's lock.
 
 use super::tally::Tally;
 use crate::nanos::Nanos;
@@ -9,11 +9,11 @@ pub(super) struct FreeList {
     free: Vec<u32>,
     /// Records that were taken away in the last sweep.
     retired: Vec<u32>,
-    /// Whether a key has the record: it is neither free nor retired.
+    /// True if a key has the record: it is neither free nor retired.
     taken: Box<[bool]>,
     /// No sweep before this time.
     next_sweep: Nanos,
-    /// What each record had counted when its key got it.
+    /// Each record's counts when its key got it: its baseline.
     bases: Box<[Tally]>,
     /// The counts of keys that left.
     evicted: Tally,
@@ -81,12 +81,12 @@ impl FreeList {
         self.evicted
     }
 
-    /// What a record has counted for its key, of all that it has counted.
+    /// A record's counts for its key: those since its baseline.
     pub(super) fn since_base(&self, id: u32, counted: Tally) -> Tally {
         counted.minus(self.bases[id as usize])
     }
 
-    /// Puts down what a record has counted to the keys that left.
+    /// Credits the record's counts since its baseline to the evicted keys.
     pub(super) fn evict_counts(&mut self, id: u32, counted: Tally) {
         self.evicted = self.evicted.plus(self.since_base(id, counted));
         self.bases[id as usize] = counted;

@@ -20,12 +20,12 @@ struct Bucket([AtomicU64; WAYS]);
 pub(super) struct Index {
     buckets: Box<[Bucket]>,
     mask: u64,
-    /// How many keys stand in their second bucket: while there is none, readers look in the first only.
+    /// The number of keys in their second bucket: while it is 0, readers look in the first only.
     spilled: AtomicU64,
 }
 
 impl Bucket {
-    /// Where the search for this hash begins, so that it mostly ends there, too.
+    /// The place at which the search for this hash begins, and mostly ends.
     fn home(hash: u64) -> usize {
         (hash >> 28) as usize % WAYS
     }
@@ -100,7 +100,7 @@ impl Index {
     /// The id that stands under this hash and of which `is` is true.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
-        // Where nearly every key stands.
+        // Nearly every key is found here.
         match self.first(hash).candidate(Bucket::home(hash), hash) {
             Some(id) if is(id) => Some(id),
             _ => self.find_anywhere(hash, &is),

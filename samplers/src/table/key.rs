@@ -55,7 +55,7 @@ impl Key {
         }
     }
 
-    /// Whether it is this key, given that the hashes are equal: certain for keys of up to 88 bytes; for longer ones
+    /// Returns true if it is this key, given that the hashes are equal: certain for keys of up to 88 bytes; for longer ones
     /// their lengths, their first 80 bytes and 128 bits of hashes agree.
     #[inline]
     pub(super) fn is(&self, key: &str) -> bool {

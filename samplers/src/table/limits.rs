@@ -1,4 +1,4 @@
-//! How large a record table may grow.
+//! The bounds of a record table.
 
 use crate::nanos::Nanos;
 
@@ -28,20 +28,20 @@ impl Limits {
         Self::default().with_shards(1)
     }
 
-    /// How many keys have a record of their own, at most 2^24; with 0 all share the overflow record.
+    /// The number of keys that have a record of their own, at most 2^24; with 0 all share the overflow record.
     #[must_use]
     pub fn with_keys(self, keys: u32) -> Self {
         Limits { keys: keys.min(KEYS_MAX), ..self }
     }
 
-    /// How long a key must have been idle before it may lose its record: at least a nanosecond. The shorter, the sooner
+    /// The time for which a key must have been idle before it may lose its record: at least a nanosecond. The shorter, the sooner
     /// new keys find room, and the more of them a flood of unique names gets kept.
     #[must_use]
     pub fn with_idle(self, idle: Nanos) -> Self {
         Limits { idle: idle.max(Nanos::new(1)), ..self }
     }
 
-    /// Into how many parts the tallies are split, from 1 to 256, rounded up to a power of two. The first half of them
+    /// The number of parts into which the tallies are split, from 1 to 256, rounded up to a power of two. The first half of them
     /// belong to one thread each, the fastest way to count; all other threads share the rest, and disturb each other
     /// the less the more there are. Any number is correct.
     #[must_use]
@@ -49,27 +49,27 @@ impl Limits {
         Limits { shards: shards.clamp(1, SHARDS_MAX).next_power_of_two(), ..self }
     }
 
-    /// How many keys have a record of their own.
+    /// The number of keys that have a record of their own.
     pub fn keys(&self) -> u32 {
         self.keys
     }
 
-    /// How long a key must have been idle before it may lose its record.
+    /// The time for which a key must have been idle before it may lose its record.
     pub fn idle(&self) -> Nanos {
         self.idle
     }
 
-    /// Into how many parts the tallies are split.
+    /// The number of parts into which the tallies are split.
     pub fn shards(&self) -> u32 {
         self.shards
     }
 
-    /// How often a full table looks for idle keys.
+    /// The time between two sweeps of a full table.
     pub(crate) fn sweep_interval(&self) -> Nanos {
         Nanos::new((self.idle.get() / 8).max(1))
     }
 
-    /// How many keys leave at once: a sixteenth, so that most keep their counts, and few sweeps serve many new keys.
+    /// The number of keys that a sweep evicts, at most: a sixteenth, so that most keep their counts, and few sweeps serve many new keys.
     pub(crate) fn leaving_max(&self) -> usize {
         self.keys.div_ceil(16) as usize
     }

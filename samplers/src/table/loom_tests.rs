@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
-use crate::bump::{Bump, BumpPolicy};
+use crate::bump::{Bump, BumpPolicy, Count};
 use crate::probability::Probability;
 use crate::randomness::Randomness;
 use crate::token_bucket::TokenBucket;
@@ -84,6 +84,20 @@ fn loom_batches_are_all_added() {
         let _ = both(Arc::clone(&shared), batch, batch);
         let word = shared.0.step(&shared.1, Nanos::from_secs(7)).write;
         assert_eq!(word, Write::Word(7 << 32 | 17));
+    });
+}
+
+/// A call of a decaying count takes the word that another call has just written: the counts are 0 and 1.
+#[test]
+fn loom_calls_of_a_decaying_count_get_different_counts() {
+    let decaying = Count::Decaying { half_life: Nanos::from_secs(1) };
+    let bump = bump().with_count(decaying).unwrap();
+    model(move || {
+        let (record, policy) = (Record::new(), BumpPolicy::lone(&bump, 1));
+        record.open(0, "a", 0, Nanos::ZERO, policy.fresh(Nanos::ZERO, Nanos::ZERO));
+        let step = |record: &Record, policy: &BumpPolicy| record.step(policy, Nanos::ZERO).threshold;
+        let [first, second] = both(Arc::new((record, policy)), step, step);
+        assert!(first == 0 && second > 0, "{first} {second}");
     });
 }
 

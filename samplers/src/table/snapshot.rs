@@ -1,4 +1,4 @@
-//! What a sampler saw, kept and dropped, by key.
+//! The calls that a sampler saw, kept and dropped, by key.
 
 use super::tally::Tally;
 use crate::decision::Reason;
@@ -13,9 +13,9 @@ pub struct Snapshot {
     pub overflow: Counts,
     /// Keys that had a record once and gave it up for others, together. One that comes back begins at zero.
     pub evicted: Counts,
-    /// How often a key gave its record up.
+    /// The number of times that a key gave up its record.
     pub keys_evicted: u64,
-    /// How many keys can have a record.
+    /// The number of keys that can have a record.
     pub keys_max: u32,
 }
 

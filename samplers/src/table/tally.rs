@@ -37,7 +37,7 @@ struct Cells([AtomicU64; 4]);
 pub(super) struct Tallies {
     /// By shard, then by record: threads of different shards write to different memory.
     shards: Box<[Box<[Cells]>]>,
-    /// How many of the shards have a thread of their own.
+    /// The number of shards that have a thread of their own.
     own: usize,
 }
 

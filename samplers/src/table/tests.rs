@@ -1,4 +1,4 @@
-//! What takes threads to show: what a flood of new names costs, and that counts are whole.
+//! Tests that need threads: the cost of a flood of new names, and the completeness of counts.
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
