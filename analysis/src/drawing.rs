@@ -50,15 +50,25 @@ pub struct DrawnEvent {
     pub time_ns: u64,
     /// Its place in [`Drawing::lanes`].
     pub lane: usize,
-    /// The events that it followed, by their places in [`Drawing::events`].
-    pub parents: Vec<u32>,
-    /// The length of each edge from `parents`, ns, and its slack: how much longer the edge could get before the
-    /// execution took longer; `None` if the execution's end does not wait for it.
-    pub edges: Vec<(f64, Option<f64>)>,
+    /// The edges from the events that it followed.
+    pub edges: Vec<DrawnEdge>,
     /// True if it is on the path.
     pub on_path: bool,
     /// The time from it to the next event of the path, ns.
     pub critical_ns: Option<u64>,
+}
+
+/// An edge to an event.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DrawnEdge {
+    /// The event that it comes from, by its place in [`Drawing::events`].
+    pub from: u32,
+    /// Its length, ns.
+    pub length_ns: f64,
+    /// How much longer it could get before the execution took longer, ns; `None` if the end does not wait for it.
+    pub slack_ns: Option<f64>,
+    /// True if the path goes through it.
+    pub on_path: bool,
 }
 
 impl Drawing {
@@ -69,6 +79,8 @@ impl Drawing {
         graph.find(rule, &mut path);
         let lengths = graph.lengths();
         let slack = graph.graph().edge_slack(&lengths, graph.last_event());
+        let steps = path.segments.windows(2).map(|step| (step[1].node, step[0].node));
+        let before: HashMap<u32, u32> = steps.collect();
         let (mut lanes, mut numbers) = (Vec::new(), HashMap::new());
         let mut lane = |name: String| {
             *numbers.entry(name).or_insert_with_key(|name| {
@@ -81,15 +93,23 @@ impl Drawing {
             .map(|(event, span)| {
                 let labels = span.label_symbol().map(|labels| recording.label_values(labels));
                 let parts: Vec<&str> = labels.into_iter().flatten().flatten().collect();
-                let edges = graph.graph().edges_into(event);
+                let edges = graph.graph().edges_into(event).iter().map(|&edge| {
+                    let from = graph.graph().edges()[edge as usize].from;
+                    let on_path = before.get(&event) == Some(&from);
+                    DrawnEdge {
+                        from,
+                        length_ns: lengths[edge as usize],
+                        slack_ns: slack[edge as usize],
+                        on_path,
+                    }
+                });
                 DrawnEvent {
                     id: span.id().to_string(),
                     name: span.name().to_owned(),
                     service: span.service().to_owned(),
                     time_ns: span.start().0,
                     lane: lane(if parts.is_empty() { span.service().to_owned() } else { parts.join(" ") }),
-                    parents: edges.iter().map(|&edge| graph.graph().edges()[edge as usize].from).collect(),
-                    edges: edges.iter().map(|&edge| (lengths[edge as usize], slack[edge as usize])).collect(),
+                    edges: edges.collect(),
                     on_path: false,
                     critical_ns: None,
                 }
@@ -129,10 +149,10 @@ impl Drawing {
             text.push_str("  }\n");
         }
         for (place, event) in self.events.iter().enumerate() {
-            for (parent, (ns, _)) in event.parents.iter().zip(&event.edges) {
-                let bold = event.on_path && self.events[*parent as usize].on_path;
-                let style = if bold { ", style=bold" } else { "" };
-                let _ = writeln!(text, "  e{parent} -> e{place} [label=\"{:.3}\"{style}];", ns / 1e6);
+            for edge in &event.edges {
+                let style = if edge.on_path { ", style=bold" } else { "" };
+                let (from, ms) = (edge.from, edge.length_ns / 1e6);
+                let _ = writeln!(text, "  e{from} -> e{place} [label=\"{ms:.3}\"{style}];");
             }
         }
         text + "}\n"
@@ -179,9 +199,9 @@ impl Drawing {
                         }
                         @for &place in &drawn {
                             @let event = &self.events[place];
-                            @for &parent in event.parents.iter().filter(|&&parent| is_drawn(parent as usize)) {
-                                @let from = &self.events[parent as usize];
-                                line.edge.path[event.on_path && from.on_path]
+                            @for edge in event.edges.iter().filter(|edge| is_drawn(edge.from as usize)) {
+                                @let from = &self.events[edge.from as usize];
+                                line.edge.path[edge.on_path]
                                     x1=(format!("{:.1}", x(from))) y1=(y(from)) x2=(format!("{:.1}", x(event))) y2=(y(event)) {}
                             }
                         }

@@ -29,10 +29,15 @@ impl PathKinds {
             if stop() {
                 return None;
             }
-            let kind = kinds.kind(&analyser.trace(recording, trace));
-            kinds.of_traces.push(kind);
+            kinds.add(&analyser.trace(recording, trace));
         }
         Some(kinds)
+    }
+
+    /// Adds a trace behind those that were added before.
+    pub fn add(&mut self, traced: &Traced<'_>) {
+        let kind = self.kind(traced);
+        self.of_traces.push(kind);
     }
 
     fn kind(&mut self, traced: &Traced<'_>) -> u32 {
@@ -48,7 +53,7 @@ impl PathKinds {
         *self.kinds.entry(functions.into()).or_insert(next)
     }
 
-    /// The kind of each trace, in the order of the recording: numbers from 0 in order of first use.
+    /// The kind of each trace, in the order in which they were added: numbers from 0 in order of first use.
     pub fn of_traces(&self) -> &[u32] {
         &self.of_traces
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use astracer_analysis::drawing::Drawing;
 use astracer_analysis::events::EventGraph;
 use astracer_analysis::{Analyser, By, Method, PathKinds, Profiler, Rule, Shape, Skew, compare, weight};
 use astracer_formats::Limits;
@@ -198,5 +199,17 @@ fn without_skew_the_longest_path_is_that_of_the_latest_parents() {
         assert_eq!(latest.last(), longest.last());
         let length = graph.retime(|_| 1.0);
         assert_eq!(graph.retime(|_| 0.5), length / 2.0);
+    }
+}
+
+#[test]
+fn a_drawn_path_has_one_edge_between_each_two_of_its_events() {
+    let recording = read("analysis/tests/data/xtrace");
+    for trace in recording.traces() {
+        let drawing = Drawing::new(&recording, trace, Rule::Last);
+        let events = drawing.events.iter().filter(|event| event.on_path).count();
+        let edges = drawing.events.iter().flat_map(|event| &event.edges).filter(|edge| edge.on_path).count();
+        assert_eq!(edges + 1, events, "{}", drawing.trace_id);
+        assert!(drawing.page().matches("edge path").count() == edges);
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_analysis::{
-    Analyser, By, Difference, Lanes, Method, Profile, Profiler, Retiming, Rule, Skew, Speedup, compare,
-    folded, page, segments, weight,
+    Analyser, By, Difference, Lanes, Method, PathKinds, Profile, Profiler, Retiming, Rule, Skew, Speedup,
+    compare, folded, page, segments, weight,
 };
 use astracer_model::TraceId;
 use astracer_recording::intern::Symbol;
@@ -148,6 +148,7 @@ struct Report<'a> {
     input: &'a Input,
     rule: &'static str,
     percentiles: &'a [f64],
+    path_kinds: usize,
     #[serde(flatten)]
     profile: &'a Profile,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,6 +164,7 @@ struct Report<'a> {
 /// What one pass over a recording found.
 struct Found {
     profile: Profile,
+    path_kinds: usize,
     by_path: Option<Profile>,
     speedup: Option<Speedup>,
     /// The trace that was asked for, else the one with the longest path if a page is to be written.
@@ -209,6 +211,7 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
             input: &loaded.input,
             rule: args.rule.name(),
             percentiles: &args.percentiles,
+            path_kinds: found.path_kinds,
             profile: &found.profile,
             speedup: found.speedup.as_ref(),
             compared_with: compared.as_ref().map(|(other, _)| other),
@@ -217,7 +220,7 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
         });
     }
     let mut text = loaded.input.heading();
-    text.push_str(&render::head(args, &found.profile));
+    text.push_str(&render::head(args, &found.profile, found.path_kinds));
     match (&args.trace, &found.lanes) {
         (Some(_), Some(lanes)) => text.push_str(&render::lanes(lanes)),
         _ => text.push_str(&render::table(args, &found.profile)),
@@ -293,7 +296,7 @@ fn analyse(
     let mut path_profiler = (by_path && args.by != Grouped::Path).then(|| Profiler::new(recording, By::Path));
     let mut retiming =
         (!args.speedup.is_empty()).then(|| factors(args, recording)).transpose()?.map(Retiming::new);
-    let mut analyser = Analyser::new(method(args));
+    let (mut analyser, mut kinds) = (Analyser::new(method(args)), PathKinds::default());
     let mut longest: Option<(u64, TraceView<'_>)> = None;
     let open = segments_file.map(Output::open).transpose()?;
     let mut writer = open.as_ref().map(|open| open.writer().map(BufWriter::new)).transpose()?;
@@ -304,6 +307,7 @@ fn analyse(
         let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
         let traced = analyser.trace(recording, trace);
         profiler.add(&traced, weight);
+        kinds.add(&traced);
         if let Some(profiler) = &mut path_profiler {
             profiler.add(&traced, weight);
         }
@@ -330,6 +334,7 @@ fn analyse(
     Ok(Found {
         by_path: path_profile.or_else(|| by_path.then(|| profile.clone())),
         profile,
+        path_kinds: kinds.count(),
         speedup: retiming.map(|retiming| retiming.finish(&args.percentiles)),
         lanes,
     })

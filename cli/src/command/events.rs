@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Events, stop: &AtomicBool) -> Result<(), Failure> {
             measure((event.time_ns - drawing.start_ns) as f64 / 1e6),
             event.critical_ns.map_or_else(|| "-".to_owned(), |ns| measure(ns as f64 / 1e6)),
             event.lane.to_string(),
-            event.parents.len().to_string(),
+            event.edges.len().to_string(),
         ]
     });
     let mut text = input.heading();

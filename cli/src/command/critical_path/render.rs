@@ -8,7 +8,7 @@ const BAR: usize = 36;
 const NAME: usize = 30;
 
 /// The line above the tables.
-pub(super) fn head(args: &CriticalPath, profile: &Profile) -> String {
+pub(super) fn head(args: &CriticalPath, profile: &Profile, path_kinds: usize) -> String {
     let mut text = output::plural(profile.traces, "trace");
     if args.weights {
         let _ = write!(text, " for {}", measure(profile.weight));
@@ -16,6 +16,7 @@ pub(super) fn head(args: &CriticalPath, profile: &Profile) -> String {
     if let Some(root) = &args.root {
         let _ = write!(text, " of {}", escaped(named(root)));
     }
+    let _ = write!(text, " of {}", output::plural(path_kinds as u64, "path kind"));
     let _ = write!(text, ", critical time {} ms", measure(profile.total_ms));
     let _ = write!(text, "; a trace takes {} ms", measure(profile.length.mean_ms));
     for (percent, ms) in args.percentiles.iter().zip(&profile.length.percentiles_ms) {
