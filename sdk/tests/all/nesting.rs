@@ -268,3 +268,25 @@ fn a_dropped_span_entered_under_its_own_context_keeps_it() {
         assert_eq!(current().trace_id(), own);
     });
 }
+
+/// The registry gives a span's id again after some thousands of spans. A context that outlived the first one writes to
+/// nothing.
+#[test]
+fn a_context_kept_for_longer_than_its_span_does_not_write_to_the_next_of_its_id() {
+    let mut met = false;
+    let spans = world(|builder| builder).run(|| {
+        let first = info_span!("first");
+        let (id, stale) = (first.id(), first.in_scope(Context::current));
+        drop(first);
+        for _ in 0..100_000 {
+            let later = info_span!("later");
+            met = later.id() == id;
+            if met {
+                later.in_scope(|| stale.span().set_attribute(opentelemetry::KeyValue::new("stale", 1)));
+                break;
+            }
+        }
+    });
+    assert!(met, "the id is not given again");
+    assert!(spans.iter().all(|span| span.attributes.is_empty()));
+}
