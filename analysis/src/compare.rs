@@ -1,4 +1,4 @@
-//! What differs between two recordings' critical time.
+//! Differences between the critical time of two recordings.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ use crate::tree::{NO_HOST, NONE, Node, Tree};
 
 /// The share of the parent's length that may overlap.
 const OVERLAP_ALLOWED: f64 = 0.01;
-/// How much longer than its client's span a server's may be.
+/// The longest server span relative to its client's span.
 const SERVER_LONGER_AT_MOST: f64 = 1.01;
 
 /// A span after CRISP fitted it. The length of a server's span can be less than from start to end: CRISP shortens it
@@ -116,7 +116,7 @@ impl Crisp {
             let drag = next.map_or(length, |next| length.min(fitted.end.saturating_sub(next.end)));
             path.drag.push(Amount { node: child, ns: drag });
             later = Some(fitted);
-            // What a server's unclipped span has outside of its client's is not the client's time.
+            // The part of a server's unclipped span outside its client's span is not the client's time.
             let (start, end) = (fitted.start.clamp(from, instant), fitted.end.clamp(from, instant));
             path.segment(node, end, instant);
             self.stack.push((child, start, end));

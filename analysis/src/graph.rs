@@ -29,7 +29,7 @@ pub struct Graph {
     out_first: Vec<u32>,
     /// Events in an order in which every edge leads forward.
     order: Vec<u32>,
-    /// How late each event that nothing leads to happened; 0 for the others.
+    /// The start of each event without predecessors; 0 for the others.
     starts: Vec<f64>,
     /// Edges that were left out because they closed a cycle.
     cut: u64,
@@ -44,15 +44,15 @@ pub struct GraphPath {
     pub events: Vec<u32>,
 }
 
-/// What the time of one procedure means for the longest path.
+/// The effect of one procedure's time on the longest path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcedureSlack {
     /// Its time on the longest path.
     pub on_path: f64,
-    /// How much shorter the longest path would be if the procedure took no time anywhere.
+    /// The reduction of the longest path if the procedure took no time anywhere.
     pub gain: f64,
-    /// How much of its time on the longest path can go, the procedure shrinking by the same factor everywhere, before
-    /// another path is the longest.
+    /// The part of its time on the longest path that can go, with the procedure shrinking by the same factor
+    /// everywhere, before another path becomes the longest.
     pub slack: f64,
 }
 
@@ -246,12 +246,12 @@ impl Graph {
         ways[sink as usize].iter().map(path).collect()
     }
 
-    /// What the time of one procedure means for the longest path to `sink`. `inside` tells the edges whose time is the
-    /// procedure's.
+    /// The effect of one procedure's time on the longest path to `sink`. `inside` selects the edges whose
+    /// time is the procedure's.
     ///
-    /// The longest path's length is a convex, piecewise linear function of the factor by which the procedure shrinks:
-    /// each path is a line. The search starts at factor 0 and goes to where the line found there crosses the line of
-    /// today's path, until no line is above the crossing.
+    /// The longest path's length is a convex, piecewise linear function of the factor by which the procedure
+    /// shrinks: each path is a line. The search starts at factor 0 and moves to the intersection of the line
+    /// found there with the line of today's path, until no line is above the intersection.
     pub fn procedure(&self, lengths: &[f64], sink: u32, inside: impl Fn(u32) -> bool) -> ProcedureSlack {
         // A line: the length at factor 0, and what the procedure adds at factor 1.
         let line = |factor: f64| {

@@ -18,7 +18,7 @@ const SORT: &str = include_str!("page/sort.js");
 /// Rows of a table that are shown; a line says how many there are beyond.
 const ROWS_SHOWN: usize = 500;
 
-/// What the page shows.
+/// The contents of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// The recording's name.

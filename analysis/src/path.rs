@@ -42,7 +42,7 @@ pub struct CriticalPath {
     /// Time by span as CRISP accounts for it, which differs from the segments where siblings overlap; empty for other
     /// rules, whose spans have the time of their segments.
     pub exclusive: Vec<Amount>,
-    /// What was done to fit spans into their parents.
+    /// The adjustments that fitted spans into their parents.
     pub adjusted: Adjusted,
     /// Time of the segments whose span was shifted, ns.
     pub shifted_ns: u128,

@@ -10,7 +10,7 @@ use astracer_model::SpanKind;
 
 use crate::tree::{NONE, Node, Tree};
 
-/// What to do about a child of another machine that reaches outside of its parent.
+/// The treatment of a child of another machine that reaches outside its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Skew {
     /// Move it, with all below it, by the least amount that puts it inside; clip it if it is too long for that.
@@ -36,7 +36,7 @@ impl Interval {
     }
 }
 
-/// What fitting changed in one trace.
+/// The changes that fitting made in one trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adjusted {
     /// Spans that were moved by a shift of their own; those below them moved along.
@@ -56,7 +56,7 @@ pub struct Adjusted {
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     intervals: Vec<Option<Interval>>,
-    /// How far each node was moved, its own shift and its ancestors', ns.
+    /// The distance in ns that each node was moved, by its own shift and its ancestors'.
     moved: Vec<i128>,
     remote: Vec<u32>,
     adjusted: Adjusted,
@@ -184,7 +184,7 @@ impl Placed {
         self.moved.get(node as usize).is_some_and(|&moved| moved != 0)
     }
 
-    /// What fitting changed.
+    /// The changes that fitting made.
     pub fn adjusted(&self) -> Adjusted {
         self.adjusted
     }

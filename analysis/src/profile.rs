@@ -1,4 +1,4 @@
-//! What the latency of a recording's traces is made of: critical time by function, service or path of calls.
+//! Profiles of a recording's latency: critical time by function, service or path of calls.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::statistics::{Mean, Summary, Times};
 use crate::traced::{Shape, Traced};
 
-/// What critical time is summed up by.
+/// The grouping of critical time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// The name of the operation.
@@ -38,14 +38,15 @@ pub struct Row {
     /// Its time on the path in those traces.
     #[serde(flatten)]
     pub time: Summary,
-    /// How much shorter a span of it can get before a sibling takes its place on the path; the mean over its spans on
-    /// paths, ms.
+    /// The time by which a span of this row can shrink before a sibling replaces it on the path; the mean
+    /// over its spans on paths, in ms.
     pub drag_ms: Option<f64>,
-    /// How much longer a span of it can get before it is on the path; the mean over its spans beside paths, ms.
+    /// The time by which a span of this row can grow before it is on the path; the mean over its spans beside
+    /// paths, in ms.
     pub slack_ms: Option<f64>,
 }
 
-/// What was done to fit spans into their parents, over all traces.
+/// The adjustments that fitted spans into their parents, over all traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Fitting {
     /// Spans that were shifted, and spans of all.
@@ -82,7 +83,7 @@ pub struct Profile {
     /// The length of the traces' paths.
     #[serde(flatten)]
     pub length: Summary,
-    /// What was done to fit spans into their parents.
+    /// The adjustments that fitted spans into their parents.
     pub fitting: Fitting,
     /// By share, largest first.
     pub rows: Vec<Row>,

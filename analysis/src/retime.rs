@@ -1,10 +1,10 @@
-//! What a request would take if some functions were faster or slower.
+//! Re-timing: the duration of a request if some functions were faster or slower.
 //!
-//! A span's own time is the time in which it, not a child, held the request up: from the latest end of a child so far
-//! (or its own start) to the next start of a child, or to its own end. Re-timing multiplies a span's own time by its
-//! function's factor, and keeps what waited for what: a child still starts that own time after every child that had
-//! ended by then, and the span still ends its own time after the last of them. `docs/critical-path.md` has an example
-//! worked by hand.
+//! A span's own time is the time in which the span itself, not a child, delayed the request: from the latest
+//! end of a child so far (or its own start) to the next start of a child, or to its own end. Re-timing
+//! multiplies a span's own time by its function's factor and preserves the waiting order: a child still
+//! starts that own time after every child that had ended by then, and the span still ends its own time after
+//! the last of them. `docs/critical-path.md` has an example worked by hand.
 
 use astracer_recording::intern::Symbol;
 

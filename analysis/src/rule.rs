@@ -9,7 +9,7 @@ use crate::place::{Interval, Placed, Skew};
 use crate::tree::Tree;
 use crate::walk::{Order, Walk};
 
-/// How to find what a span waited for.
+/// The rule that determines the activity a span waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rule {
     /// The child that finished last; a child that ends when the next begins was before it. Event graphs, whose edges

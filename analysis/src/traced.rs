@@ -11,12 +11,12 @@ use crate::retime::Retimer;
 use crate::rule::{Rule, SpanPaths};
 use crate::tree::{NO_HOST, Tree};
 
-/// How to find paths.
+/// Options for finding paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Method {
     /// The rule.
     pub rule: Rule,
-    /// What to do about clocks that disagree; only the rule `last` asks.
+    /// The treatment of disagreeing clocks; only the rule `last` uses it.
     pub skew: Skew,
 }
 

@@ -8,7 +8,7 @@ use crate::path::{Amount, CriticalPath};
 use crate::place::{Interval, Placed};
 use crate::tree::Tree;
 
-/// What tells the two rules apart.
+/// The differences between the two rules.
 pub(crate) struct Order<'a> {
     /// Compares two children of one node; the first in order is asked first.
     pub(crate) compare: &'a dyn Fn(u32, u32) -> std::cmp::Ordering,

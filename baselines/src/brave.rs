@@ -44,7 +44,7 @@ impl RateLimit {
         Self { per_second, second_ends_ns: None, kept: 0 }
     }
 
-    /// How many may have been kept so far, with so much of the second left (above 0).
+    /// The number of traces that may have been kept so far, with `left_ns` of the second left (above 0).
     fn allowed(&self, left_ns: u64) -> u64 {
         if self.per_second < TENTHS {
             return self.per_second;

@@ -49,7 +49,7 @@ fn one_in(rate: f64, uniform: f64) -> bool {
     uniform * rate < 1.0
 }
 
-/// How many of the keys occurred.
+/// The number of keys that occurred.
 fn occurring(counts: &[f64]) -> usize {
     counts.iter().filter(|&&count| count > 0.0).count()
 }

@@ -55,7 +55,7 @@ impl Keys {
         Self { by_name: named.into_iter().map(|(_, key)| key).collect() }
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     fn count(&self) -> usize {
         self.by_name.len()
     }

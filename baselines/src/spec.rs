@@ -37,7 +37,7 @@ pub struct Kind {
     pub source: &'static str,
     /// One line: how it is biased, and whether the weight that the original records is true.
     pub bias: &'static str,
-    /// What it takes. The first is the knob that sets how much is kept.
+    /// The parameters. The first one controls the kept share.
     pub(super) parameters: &'static [Parameter],
     /// Whether a larger first parameter keeps more; else it keeps less.
     pub larger_keeps_more: bool,
@@ -55,7 +55,7 @@ pub(super) struct Parameter {
     pub(super) max: f64,
 }
 
-/// How a parameter is written.
+/// The notation of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// `0.05`
@@ -119,7 +119,7 @@ impl BaselineSpec {
         Self { kind, values: kind.parameters.iter().map(|parameter| parameter.default).collect() }
     }
 
-    /// What kind of baseline this is.
+    /// The kind of baseline.
     pub fn kind(&self) -> &'static Kind {
         self.kind
     }
@@ -164,7 +164,7 @@ impl BaselineSpec {
         changed
     }
 
-    /// How often a quickened baseline's times pass in a recording, at least.
+    /// The least number of periods of a quickened baseline within a recording.
     pub const PERIODS_MIN: f64 = 10.0;
 
     /// The least and the greatest value of that parameter.

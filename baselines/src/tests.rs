@@ -1,4 +1,4 @@
-//! What all baselines have in common: text and keys.
+//! Properties that all baselines share: text and keys.
 
 use super::*;
 

@@ -14,7 +14,7 @@ impl Ticks {
         Self { period_ns: nanos(period_s), next_ns: None }
     }
 
-    /// How many ticks fell since the last call, one at this very moment included.
+    /// The number of ticks since the last call, including one at this very moment.
     pub(super) fn passed(&mut self, at_ns: u64) -> u64 {
         let next_ns = self.next_ns.get_or_insert(at_ns.saturating_add(self.period_ns));
         let Some(late_ns) = at_ns.checked_sub(*next_ns) else { return 0 };

@@ -103,7 +103,8 @@ impl WaterFill {
         }
     }
 
-    /// What a key without a rate gets: as if all traces were of one key, but no more than the least rate of all.
+    /// The rate of a key without one of its own: as if all traces had one key, but at most the smallest rate
+    /// of all.
     fn rate_of_unknown(&self) -> f64 {
         let seen = self.seen_all.iter().copied().fold(0.0, f64::max) / self.bucket_s();
         (self.target_per_s / seen).min(self.rate_min)

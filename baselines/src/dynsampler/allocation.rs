@@ -1,4 +1,5 @@
-//! How the samplers with an average rate hand out the traces to be kept: by the logarithm of a key's count.
+//! The allocation of samplers with an average rate: traces to keep are distributed by the logarithm of a
+//! key's count.
 
 use super::{Rates, occurring};
 use crate::Keys;

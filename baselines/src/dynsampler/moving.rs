@@ -50,7 +50,7 @@ const WEIGHT: Parameter = Parameter { name: "weight", unit: Unit::Number, defaul
 pub(super) enum Goal {
     /// One in so many.
     AverageRate(f64),
-    /// So many traces.
+    /// This many traces per interval.
     PerInterval(f64),
 }
 

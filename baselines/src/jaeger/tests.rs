@@ -60,7 +60,7 @@ fn build(text: &str, names: &[&'static str]) -> Box<dyn Baseline> {
     spec.build(&Keys::new(names.iter().copied()))
 }
 
-/// How many of `calls` calls, one a millisecond from `from_s` on, are kept with this draw.
+/// The number of `calls` calls, one per millisecond from `from_s` on, that are kept with this draw.
 fn kept(baseline: &mut dyn Baseline, key: u32, from_s: u64, calls: u64, uniform: f64) -> u64 {
     (0..calls)
         .map(|n| baseline.keeps(Call { key, at_ns: from_s * 1_000_000_000 + n * 1_000_000, uniform }))
@@ -105,7 +105,7 @@ fn adaptive_moves_once_a_minute() {
     // 1000/s, so from 0.001 to a thousandth of it, but not below 0.00001. The credit of 0 s is back at 60 s.
     assert_eq!(kept(0, 60, 100, 0.0005), 1, "the lower bound alone");
     assert_eq!(kept(0, 119, 100, 0.000_02), 0);
-    // What the lower bound keeps counts as nothing, so doubled to 0.00002, ...
+    // Traces kept by the lower bound do not count, so the probability doubles to 0.00002, ...
     assert_eq!(kept(0, 121, 1, 0.9), 1, "the lower bound");
     assert_eq!([kept(0, 122, 1, 0.000_019), kept(0, 122, 1, 0.000_021)], [1, 0]);
     // ... and at one in that minute, doubled again.
