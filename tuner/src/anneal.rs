@@ -24,7 +24,7 @@ use crate::stop::Stop;
 const COLD: f64 = 1e-3;
 /// Typical length of a step at the coldest, as a share of an axis.
 const STEP_COLD: f64 = 0.004;
-/// So many proposals violate the limits before the search stays where it is for this turn.
+/// The number of proposals that may violate the limits before the search stays at its point for this step.
 const PROPOSALS: u32 = 100;
 /// An objective of 0 counts as this, for its logarithm.
 const VALUE_MIN: f64 = 1e-12;

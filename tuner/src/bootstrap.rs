@@ -1,8 +1,9 @@
-//! How much of a figure is this recording's luck: blocks of time drawn again, with replacement.
+//! The share of a figure that depends on this recording: blocks of time, drawn again with replacement.
 //!
-//! One replay keeps some traces. A recording made of as many of the same blocks, some of them twice and some not at all, is
-//! as likely a recording as this one, and what would be kept of it is known without another replay. The spread of
-//! dist/entropy over such recordings is the part of the figure that another recording would change.
+//! One replay keeps some traces. A recording assembled from as many of the same blocks, some of them twice
+//! and some not at all, is as likely a recording as this one, and its kept part is known without another
+//! replay. The spread of dist/entropy over such recordings is the part of the figure that another recording
+//! would change.
 
 use crate::blocks;
 use crate::candidate::Candidate;

@@ -1,7 +1,9 @@
-//! How well a run's weights count: functions and roots, as estimated and calibrated to the roots' exact numbers.
+//! Accuracy of counts by weight: functions and roots, as estimated and as calibrated to the roots' exact
+//! numbers.
 //!
-//! A trace kept with probability p represents 1 / p traces (Horvitz and Thompson). The record table knows the exact number
-//! of each root's traces; calibrated weights are those of each root multiplied so that they add up to it.
+//! A trace kept with probability p represents 1 / p traces (Horvitz and Thompson). The record table knows the
+//! exact number of each root's traces; calibrated weights are those of each root, scaled so that they add up
+//! to it.
 
 use crate::score::Reference;
 use crate::workload::Workload;

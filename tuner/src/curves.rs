@@ -1,4 +1,5 @@
-//! How good each sampler is at several sizes: ours tuned for each, baselines with their knob turned until they keep as much.
+//! Quality of each sampler at several sizes: ours tuned for each size, baselines with their parameter
+//! adjusted until they keep as much.
 
 use std::sync::atomic::AtomicBool;
 
@@ -41,9 +42,9 @@ pub struct Curves {
 /// One sampler.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// What kind it is.
+    /// The kind of sampler.
     pub name: String,
-    /// What it does, in one line.
+    /// A description in one line.
     pub about: &'static str,
     /// Whether it is one of ours.
     pub ours: bool,
@@ -131,7 +132,7 @@ impl Place<'_> {
 }
 
 impl Curves {
-    /// How often `done` is called for so many baselines.
+    /// The number of calls of `done` for this many baselines.
     pub fn steps(baselines: usize) -> u64 {
         ((3 + baselines) * STEPS.len()) as u64
     }

@@ -25,9 +25,9 @@ pub struct EqualSize {
     pub spec: BaselineSpec,
     /// The share of the bytes that it was to keep, 0 to 1.
     pub wanted_tfcr: f64,
-    /// What it keeps: the mean over the seeds.
+    /// The kept share of the bytes: the mean over the seeds.
     pub tfcr: f64,
-    /// How many parameters were tried.
+    /// The number of parameters tried.
     pub tries: u32,
 }
 

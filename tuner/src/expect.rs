@@ -113,7 +113,7 @@ impl Expected {
 /// Which sums an expectation has.
 #[derive(Clone, Debug)]
 pub struct Design {
-    /// How calls count.
+    /// The rule by which calls count.
     pub counting: Counting,
     /// Window lengths, or half-lives.
     pub lengths_ns: Vec<NonZeroU64>,
@@ -209,7 +209,7 @@ impl Expectation {
         self.tables.iter().map(Table::bytes).sum()
     }
 
-    /// What a candidate costs at most, in units of some ns.
+    /// An upper bound on the cost of a candidate, in units of some ns.
     pub(crate) fn cost(&self) -> u64 {
         let cells = self.tables.iter().map(Table::bytes).max().unwrap_or(0) / size_of::<table::Cell>();
         // A function's distance is a sum over combinations of pivots.

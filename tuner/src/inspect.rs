@@ -1,4 +1,4 @@
-//! What a recording holds: its roots, its functions, its call trees.
+//! Summary of a recording: its roots, its functions, its call trees.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -16,15 +16,15 @@ const NS_PER_MS: f64 = 1e6;
 /// A recording's tables: the shape of the paper's Tables 1 (roots), 2 (functions) and 4 (sizes).
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
-    /// How many traces there are.
+    /// The number of traces.
     pub traces: u64,
-    /// How many spans.
+    /// The number of spans.
     pub spans: u64,
     /// Bytes of the spans' records, in the format of the recording.
     pub bytes: u64,
     /// Bytes of the spans as OTLP protobuf messages.
     pub otlp_bytes: u64,
-    /// How many different call trees.
+    /// The number of different call trees.
     pub call_trees: u64,
     /// Earliest start of a span, ns since the epoch.
     pub start_unix_ns: u64,
@@ -43,11 +43,11 @@ pub struct Inspection {
 pub struct Root {
     /// The root span's name.
     pub name: String,
-    /// How many traces.
+    /// The number of traces.
     pub traces: u64,
     /// Of all traces, 0 to 1.
     pub share: f64,
-    /// How many different call trees.
+    /// The number of different call trees.
     pub call_trees: u64,
     /// Spans of these traces.
     pub spans: u64,
@@ -66,7 +66,7 @@ pub struct Root {
 pub struct FunctionRow {
     /// The operation's name.
     pub name: String,
-    /// How many spans.
+    /// The number of spans.
     pub count: u64,
     /// Mean duration, ms.
     pub mean_ms: f64,

@@ -10,7 +10,7 @@ use astracer_recording::recording::{Recording, TraceView};
 use astracer_recording::shape::{ShapeId, Shapes};
 use astracer_samplers::{Attributes, KeyRule, KeyRuleError, Template};
 
-/// How a recording's traces are told apart.
+/// The rule by which a recording's traces get their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// By a key that is known when a trace starts, as a service makes it.
@@ -138,7 +138,7 @@ impl<'r> Keys<'r> {
     }
 }
 
-/// What a recording kept of a root's attributes, and of its resource's.
+/// The values that a recording kept of a root's attributes and of its resource's.
 struct Values<'r> {
     recording: &'r Recording,
     set: Option<Symbol>,

@@ -33,7 +33,7 @@ pub struct KeyChoice {
 pub struct KeyRow {
     /// The rule.
     pub key: String,
-    /// How many keys it makes.
+    /// The number of keys.
     pub keys: u64,
     /// Whether a service knows this key when a trace begins.
     pub known_at_start: bool,

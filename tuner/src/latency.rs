@@ -87,7 +87,7 @@ impl<'w> LatencyTally<'w> {
     }
 }
 
-/// What a bucket with these shares of two histograms adds to their divergence, bits.
+/// The contribution of a bucket with these shares of two histograms to their divergence, in bits.
 fn divergence_share(p: f64, q: f64) -> f64 {
     let half = |share: f64| if share > 0.0 { 0.5 * share * (2.0 * share / (p + q)).log2() } else { 0.0 };
     half(p) + half(q)

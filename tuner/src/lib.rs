@@ -1,4 +1,4 @@
-//! Replays recorded workloads through samplers and scores what is kept.
+//! Replays recorded workloads through samplers and scores the kept part.
 //!
 //! ```text
 //! Recording -> Workload -> replay(sampler, seed) -> kept traces -> Score
@@ -6,7 +6,7 @@
 //!     +-> Inspection                          Evaluation <- rows ----+
 //! ```
 //!
-//! What each number means stands in `docs/metrics.md`, with an example worked by hand. This crate reads no files and
+//! `docs/metrics.md` defines every number, with an example worked by hand. This crate reads no files and
 //! prints nothing; a replay runs in recorded time, not on a clock.
 
 mod anneal;

@@ -1,4 +1,4 @@
-//! How much may be kept, and how much must be.
+//! Bounds on the kept share.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ impl Default for Limits {
     }
 }
 
-/// What a candidate keeps.
+/// The sizes of the part that a candidate keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Kept {
     /// Share of the bytes, 0 to 1.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use astracer_samplers::Template;
 use serde::Serialize;
 
-/// How many different raw names are told apart before counting stops.
+/// The number of different raw names that are distinguished; the rest are not counted.
 const RAW_NAMES_MAX: usize = 1 << 20;
 
 /// Applies a [`Template`] to names and counts what became what.
@@ -18,7 +18,7 @@ pub struct NameFolding {
     raw_names: BTreeMap<String, u64>,
 }
 
-/// What was folded.
+/// Statistics of folded names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Folded {
     /// Different names, as recorded, that held ids.
@@ -27,7 +27,7 @@ pub struct Folded {
     pub names: u64,
     /// The name that most of them became.
     pub largest: Option<String>,
-    /// How many became that one.
+    /// The number of raw names folded into that name.
     pub largest_raw_names: u64,
 }
 
@@ -50,7 +50,7 @@ impl NameFolding {
         }
     }
 
-    /// What was folded so far.
+    /// The statistics so far.
     pub fn folded(&self) -> Folded {
         let largest = self.raw_names.iter().max_by_key(|&(name, count)| (count, std::cmp::Reverse(name)));
         Folded {

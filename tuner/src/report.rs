@@ -16,18 +16,18 @@ use crate::key_choice::KeyChoice;
 use crate::tune::Tuning;
 use crate::workload::Workload;
 
-/// What a report tells of.
+/// The contents of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
-    /// What was tuned on, for the title.
+    /// The recording's name, for the title.
     pub title: &'a str,
     /// The same, with its traces.
     pub workload: &'a Workload,
-    /// What was found; if it was split, for the whole workload all the same.
+    /// The result of tuning; after a split, still for the whole workload.
     pub tuning: &'a Tuning,
     /// The rule that keys were made by.
     pub key: &'a str,
-    /// What other keys reach.
+    /// The results of other keys.
     pub keys: Option<&'a KeyChoice>,
     /// On other recordings.
     pub validated: &'a [HeldOut],

@@ -1,6 +1,6 @@
-//! How good a kept part of a workload is, next to the whole.
+//! Scores of a kept part of a workload, compared with the whole.
 //!
-//! The definitions, with an example worked by hand, stand in `docs/metrics.md`.
+//! `docs/metrics.md` has the definitions, with an example worked by hand.
 
 use serde::Serialize;
 

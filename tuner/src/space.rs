@@ -60,7 +60,7 @@ pub enum Parameters {
         min: f64,
         /// Seconds after which a call counts half.
         half_life_s: f64,
-        /// How sharply the probability falls around lambda.
+        /// The steepness of the probability's fall around lambda.
         exponent: f64,
     },
     /// The same probability for all traces of a key.

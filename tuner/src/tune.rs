@@ -142,7 +142,7 @@ pub struct Tuning {
     pub seed: u64,
     /// Points scored by annealing.
     pub evaluations: u64,
-    /// How long it all took.
+    /// The duration of the whole search, in seconds.
     pub seconds: f64,
     /// Whether it was stopped before its end: this is then the best so far.
     pub interrupted: bool,

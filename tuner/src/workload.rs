@@ -39,7 +39,7 @@ pub struct Workload {
 pub struct Function {
     /// Its name.
     pub name: Arc<str>,
-    /// How many spans it has.
+    /// The number of spans.
     pub count: u64,
     /// Of its durations, in milliseconds.
     pub duration_ms: MeanSd,
@@ -56,7 +56,7 @@ pub struct Arrival {
     pub key: u32,
     /// The trace's call tree, a number below [`Workload::call_trees`].
     pub call_tree: u32,
-    /// How many spans it has.
+    /// The number of spans.
     pub spans: u32,
     /// Bytes of its records in the format that it was recorded in.
     pub bytes: u64,
@@ -71,7 +71,7 @@ pub struct Arrival {
 pub struct Calls {
     /// Index into [`Workload::functions`].
     pub function: u32,
-    /// How many.
+    /// The number of calls.
     pub count: u32,
     /// Sum of (duration - the function's mean in the full trace), ms.
     pub deviation: f64,
@@ -87,7 +87,7 @@ pub struct Calls {
 pub struct Latencies {
     /// Index into [`Workload::latency_cells`].
     pub cell: u32,
-    /// How many.
+    /// The number of calls.
     pub count: u32,
 }
 
@@ -190,7 +190,7 @@ impl Workload {
         &self.functions
     }
 
-    /// How many functions have calls.
+    /// The number of functions with calls.
     pub fn function_count(&self) -> usize {
         self.functions.iter().filter(|function| function.count > 0).count()
     }
@@ -200,7 +200,7 @@ impl Workload {
         &self.keys
     }
 
-    /// How many different call trees there are.
+    /// The number of different call trees.
     pub fn call_trees(&self) -> u32 {
         self.call_trees
     }

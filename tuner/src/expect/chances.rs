@@ -9,7 +9,7 @@ pub(super) const PROBABILITY_MIN: f64 = 1e-12;
 /// Bump's exponent counts as at most this, so that sums of logarithms stay finite: e^-700 is no chance at all.
 const EXPONENT_MAX: f64 = 700.0;
 
-/// How a key's traces are kept.
+/// The rule by which a key's traces are kept.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyLaw<'c> {
     /// Each with the same probability.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::workload::Workload;
 
-/// How the calls before an arrival count.
+/// The rule by which the calls before an arrival count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counting {

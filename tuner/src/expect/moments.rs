@@ -1,4 +1,4 @@
-//! How far a function's kept mean and deviation lie from the whole's, in expectation.
+//! Expected distance of a function's kept mean and deviation from those of the whole.
 
 use super::pivots::PIVOTS;
 use crate::statistics::MeanSd;
@@ -58,11 +58,12 @@ pub(crate) fn mean_of_root(x: Moments) -> f64 {
     (x.mean * (k / (k + t))).sqrt()
 }
 
-/// What (m - M)^2 + (s - S)^2 may be, where m and s are mean and deviation of a function over what is kept, and M and S
-/// those over the whole; M^2 + S^2 if nothing is kept. One entry for each combination of pivots, with its probability.
+/// The distribution of (m - M)^2 + (s - S)^2, where m and s are mean and deviation of a function over the
+/// kept part, and M and S those over the whole; M^2 + S^2 if nothing is kept. One entry for each combination
+/// of pivots, with its probability.
 ///
-/// Exact over the pivots (every combination is counted) and in the probability that nothing is kept; for the other
-/// traces of first order in the spread of the sums (the delta method for ratios).
+/// Exact over the pivots (every combination is counted) and in the probability that nothing is kept; for the
+/// other traces of first order in the spread of the sums (the delta method for ratios).
 pub(crate) fn distances(
     whole: MeanSd,
     sums: &Sums,

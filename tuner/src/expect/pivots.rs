@@ -74,7 +74,7 @@ impl Pivots {
         if self.marked[arrival as usize] { self.places.get(&(arrival, function)).copied() } else { None }
     }
 
-    /// How many places there are.
+    /// The number of places.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }

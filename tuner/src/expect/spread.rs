@@ -1,7 +1,9 @@
-//! How a sum of squares spreads over replays: some levels, each with a probability, a mean and a deviation.
+//! The spread of a sum of squares over replays: a few levels, each with a probability, a mean and a
+//! deviation.
 //!
-//! Mean and variance alone do not tell a sum that varies a little each time from one that is nearly always the same
-//! and huge once in a hundred replays, when the one slow call is kept. The mean of the root is very different.
+//! Mean and variance alone do not distinguish a sum that varies a little each time from one that is nearly
+//! always the same and huge once in a hundred replays, when the one slow call is kept. The mean of the root
+//! is very different.
 
 use super::moments::{Moments, mean_of_root};
 

@@ -64,7 +64,7 @@ fn close(what: &str, found: f64, expected: f64, tolerance: f64) {
     assert!(difference <= tolerance * expected.abs().max(1e-9), "{what}: {found}, should be {expected}");
 }
 
-/// What is called exact, against sums over all arrivals.
+/// The quantities documented as exact, compared with sums over all arrivals.
 #[test]
 fn sizes_and_findings_are_exact() {
     for workload in [synthetic(3000, 1), recorded("hdfs_client_ops")] {

@@ -182,7 +182,7 @@ impl BucketReplay {
     }
 }
 
-/// How many arrivals come before a time: at least one. Looks near the front first.
+/// The number of arrivals before a time, at least one. Searches near the front first.
 fn until(arrivals: &[KeyedArrival], at_ns: u64) -> usize {
     let mut reach = 1;
     while arrivals.get(reach).is_some_and(|arrival| arrival.at_ns < at_ns) {

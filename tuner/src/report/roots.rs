@@ -1,4 +1,4 @@
-//! What is seen and kept of each key.
+//! Seen and kept traces of each key.
 
 use super::kept::Kept;
 use crate::workload::Workload;

@@ -7,7 +7,7 @@ use astracer_model::TraceId;
 use super::kept::Kept;
 use crate::workload::Workload;
 
-/// So many functions of a tree are named.
+/// The number of functions of a tree that are named.
 const FUNCTIONS_NAMED: usize = 6;
 
 /// A call tree that was missed.
@@ -19,7 +19,7 @@ pub(super) struct MissedTree {
     pub(super) spans: u32,
     /// One of the traces.
     pub(super) example: TraceId,
-    /// What it calls, for people: "read x3, send".
+    /// The tree's calls, for people: "read x3, send".
     pub(super) calls: String,
 }
 

@@ -23,7 +23,7 @@ fn run(workload: &Workload, options: &Options) -> Tuning {
     tune(workload, options, &AtomicBool::new(false), &|_| {})
 }
 
-/// What must not depend on time or threads.
+/// The part of a result that must not depend on time or threads.
 fn essence(tuning: &Tuning) -> String {
     format!("{:?} {:?} {:?} {:?}", tuning.parameters, tuning.score, tuning.evaluations, tuning.starts)
 }
