@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::config::{Fault, OnFault};
 use crate::core::{Core, Shared};
 use crate::decider::{Decider, ParentDecision};
-use crate::export::{Converter, Export, Queue, Worker};
+use crate::export::{Converter, Export, Queue, SharedExporter, Worker};
 use crate::handle::Handle;
 use crate::ids::Ids;
 use crate::key::Key;
@@ -337,7 +337,7 @@ impl Builder {
             return Ok(Astracer {
                 layer: AstracerLayer::new(None),
                 sampler: AstracerSampler::new(None),
-                handle: Handle::new(None),
+                handle: Handle::new(None, None),
                 // "This setting has no effect on propagators" (OpenTelemetry specification, OTEL_SDK_DISABLED).
                 propagators: self.propagators,
             });
@@ -357,9 +357,11 @@ impl Builder {
         let idle = self.settings.bounds.trace_age.clamp(IDLE_MIN, IDLE_MAX);
         let converter = Converter::new(clock, &self.settings, self.scope);
         let shared = Shared::new(self.settings, decider.clone(), counters.clone(), queue.clone(), self.ids);
-        let exports = self.exporter.is_some();
-        if let Some(mut exporter) = self.exporter {
+        let exporter = self.exporter.map(|mut exporter| {
             exporter.set_resource(&resource);
+            SharedExporter::new(exporter)
+        });
+        if let Some(exporter) = exporter.clone() {
             let (counters, weak) = (counters.clone(), Arc::downgrade(&shared));
             let worker = Worker { queue, counters, converter, exporter, shared: weak, idle };
             let thread = std::thread::Builder::new().name("astracer-export".to_owned());
@@ -370,9 +372,9 @@ impl Builder {
             queue.ended();
         }
         Ok(Astracer {
-            layer: AstracerLayer::new(exports.then(|| Core::new(shared.clone()))),
+            layer: AstracerLayer::new(exporter.is_some().then(|| Core::new(shared.clone()))),
             sampler: AstracerSampler::new(Some((decider, counters))),
-            handle: Handle::new(Some(shared)),
+            handle: Handle::new(Some(shared), exporter),
             propagators: self.propagators,
         })
     }

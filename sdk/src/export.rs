@@ -6,4 +6,4 @@ mod worker;
 
 pub(crate) use self::convert::Converter;
 pub(crate) use self::queue::{Queue, WaitError};
-pub(crate) use self::worker::{Export, Worker};
+pub(crate) use self::worker::{Export, SharedExporter, Worker};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use astracer_samplers::{Config, Snapshot};
 
 use crate::core::Shared;
-use crate::export::WaitError;
+use crate::export::{SharedExporter, WaitError};
 use crate::stats::Stats;
 
 /// Stats, flush and shutdown. Cheap to clone.
@@ -17,11 +17,15 @@ use crate::stats::Stats;
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Option<Arc<Shared>>,
+    exporter: Option<Arc<SharedExporter>>,
 }
 
+/// The time that the exporter's thread gets, after the deadline of a shutdown, to count the spans that are left.
+const COUNTING: Duration = Duration::from_secs(1);
+
 impl Handle {
-    pub(crate) fn new(shared: Option<Arc<Shared>>) -> Self {
-        Handle { shared }
+    pub(crate) fn new(shared: Option<Arc<Shared>>, exporter: Option<Arc<SharedExporter>>) -> Self {
+        Handle { shared, exporter }
     }
 
     fn shared(&self) -> Option<&Shared> {
@@ -66,12 +70,20 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`, or the exporter fails meanwhile. What is not exported by then still will be.
+    /// If it takes longer than `timeout`, or the exporter fails meanwhile. At the deadline the exporter is shut down, even
+    /// if it is waiting for its destination. Spans that are not exported by then are lost and counted in
+    /// [`Stats::spans_lost`]; counting them takes at most one second more.
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let failures = shared.queue().failures();
         shared.close();
-        Ok(shared.queue().wait_for_end(failures, timeout)?)
+        let ended = shared.queue().wait_for_end(failures, timeout);
+        if let (Err(WaitError::TimedOut), Some(exporter)) = (&ended, &self.exporter) {
+            // An export may last for minutes while the destination is down. Its thread cannot end it, so this one does.
+            let _ = exporter.shut_down(Duration::ZERO);
+            let _ = shared.queue().wait_for_end(failures, COUNTING);
+        }
+        Ok(ended?)
     }
 
     /// A guard that shuts down when it is dropped, and waits for it at most for `timeout`. For `main`:

@@ -1,7 +1,9 @@
 //! The exporter's thread: converts records to `SpanData` and hands them to the exporter.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,8 +19,8 @@ use crate::core::Shared;
 use crate::record::Batch;
 use crate::stats::{Counted, Counters, Loss};
 
-/// An exporter of whatever type.
-pub(crate) trait Export: Send {
+/// An exporter of any type.
+pub(crate) trait Export: Send + Sync + fmt::Debug {
     fn set_resource(&mut self, resource: &Resource);
     fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult;
     fn force_flush(&self) -> OTelSdkResult;
@@ -43,11 +45,33 @@ impl<E: SpanExporter> Export for E {
     }
 }
 
+/// The exporter, for the thread that exports and for the one that shuts down.
+#[derive(Debug)]
+pub(crate) struct SharedExporter {
+    exporter: Box<dyn Export>,
+    is_shut_down: AtomicBool,
+}
+
+impl SharedExporter {
+    pub(crate) fn new(exporter: Box<dyn Export>) -> Arc<Self> {
+        Arc::new(SharedExporter { exporter, is_shut_down: AtomicBool::new(false) })
+    }
+
+    /// Shuts the exporter down unless that was done before. May be called while another thread exports: an exporter that
+    /// waits for its destination then gives up, and so does every export after it.
+    pub(crate) fn shut_down(&self, timeout: Duration) -> OTelSdkResult {
+        if self.is_shut_down.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        guarded(|| self.exporter.shut_down(timeout))
+    }
+}
+
 pub(crate) struct Worker {
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) converter: Converter,
-    pub(crate) exporter: Box<dyn Export>,
+    pub(crate) exporter: Arc<SharedExporter>,
     /// For traces that have become old. Weak: when the last layer and handle are gone, this thread ends.
     pub(crate) shared: Weak<Shared>,
     /// The time after which the worker looks for old traces, if nothing else wakes it.
@@ -78,14 +102,14 @@ impl Worker {
                         self.export(batches);
                     }
                     if let Some(flush) = flush {
-                        self.note(guarded(|| self.exporter.force_flush()));
+                        self.note(guarded(|| self.exporter.exporter.force_flush()));
                         self.queue.flushed(flush);
                     }
                 }
                 Work::End => break,
             }
         }
-        self.note(guarded(|| self.exporter.shut_down(SHUTDOWN_TIMEOUT)));
+        self.note(self.exporter.shut_down(SHUTDOWN_TIMEOUT));
         self.queue.ended();
     }
 
@@ -104,7 +128,7 @@ impl Worker {
             Ok(())
         });
         self.queue.recycle(batches);
-        let exported = converted.and_then(|()| guarded(|| self.exporter.export(spans)));
+        let exported = converted.and_then(|()| guarded(|| self.exporter.exporter.export(spans)));
         if self.note(exported) {
             self.counters.exported(all);
         } else {

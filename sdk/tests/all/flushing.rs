@@ -1,9 +1,10 @@
 //! Flush: what has ended is exported when it returns, and it returns.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
-use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::info_span;
 
@@ -74,4 +75,41 @@ fn a_flush_exports_what_has_ended_of_open_traces() {
     });
     let spans = world.exported();
     assert_eq!(draw(&spans), "main\n  request n=1\n    query\n  request n=2\n");
+}
+
+/// An exporter whose destination is down: an export waits until the exporter is shut down, and then fails.
+#[derive(Clone, Debug, Default)]
+struct Down {
+    shut_down: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl SpanExporter for Down {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        let (is_shut_down, changed) = &*self.shut_down;
+        let waiting = changed.wait_while(is_shut_down.lock().unwrap(), |is_shut_down| !*is_shut_down);
+        drop(waiting.unwrap());
+        Err(OTelSdkError::InternalFailure("the destination is down".to_owned()))
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        *self.shut_down.0.lock().unwrap() = true;
+        self.shut_down.1.notify_all();
+        Ok(())
+    }
+}
+
+/// At the deadline of a shutdown, an exporter that waits for its destination is told to end, and every span that is left
+/// is counted.
+#[test]
+fn a_shutdown_during_an_outage_counts_what_is_left() {
+    let world = world(|builder| builder.with_batch_spans(1).with_exporter(Down::default()));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        (0..10).for_each(|_| info_span!("request").in_scope(|| ()));
+    });
+    let error = world.handle.shutdown(Duration::from_millis(1)).unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    // A second shutdown waits for the exporter's thread, however slow this machine is.
+    let _ = world.handle.shutdown(TIMEOUT);
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_made, stats.spans_exported, stats.spans_lost.export_failed), (10, 0, 10));
 }
