@@ -136,10 +136,10 @@ impl Requests {
             return Err(ExportError::new(ErrorKind::ShutDown, call.wire.target(), ""));
         }
         let body = call.wire.pack(body);
-        let mut post = || call.wire.post(&body, spans, self.timeout);
+        let post = || call.wire.post(&body, spans, self.timeout);
         match call.deadline {
             Some(deadline) => self.availability.send(deadline, post),
-            None => self.availability.send_once(&mut post),
+            None => self.availability.send_once(post),
         }
     }
 }

@@ -154,7 +154,10 @@ mod tests {
             let mut cells = [0i32; 16];
             for secret in 0..4_000 {
                 let source = single(mix(secret));
-                let value = (0..=nth).map(|_| source.next("a", 0)).last().unwrap();
+                for _ in 0..nth {
+                    source.next("a", 0);
+                }
+                let value = source.next("a", 0);
                 cells[(value.get() >> 52) as usize] += 1;
             }
             assert!(cells.iter().all(|cell| (cell - 250).abs() < 5 * 16), "{nth}: {cells:?}");

@@ -90,9 +90,8 @@ const KEPT: &str = "what was set before it";
 const TRACES_EXPORTER: &str = "OTEL_TRACES_EXPORTER";
 
 /// Variables of the specification that this SDK does not implement, each with its substitute.
-const WITHOUT_EFFECT: [(&str, &str); 5] = [
+const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("OTEL_BSP_MAX_QUEUE_SIZE", "the queue is bounded in bytes, which the builder sets"),
-    ("OTEL_BSP_EXPORT_TIMEOUT", "set the timeout of the exporter"),
     (TRACES_EXPORTER, "the service chooses its exporter in code"),
     ("OTEL_CONFIG_FILE", "use variables, the builder or a parameters file"),
     ("OTEL_EXPERIMENTAL_CONFIG_FILE", "use variables, the builder or a parameters file"),
@@ -106,8 +105,8 @@ impl Builder {
     /// another value.
     ///
     /// A variable of the specification that has no effect here is a [`Fault`] when it is set:
-    /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_EXPORT_TIMEOUT`, `OTEL_TRACES_EXPORTER` (unless it is `none`) and
-    /// `OTEL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables themselves.
+    /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_TRACES_EXPORTER` (unless it is `none`) and `OTEL_CONFIG_FILE`. Exporters read the
+    /// `OTEL_EXPORTER_*` variables and `OTEL_BSP_EXPORT_TIMEOUT` themselves.
     ///
     /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the sampler as text in
     /// `OTEL_TRACES_SAMPLER_ARG` (`bump:lambda=10,min=0.01,window=1s`; none: the default), or `astracer_file`, with the

@@ -225,7 +225,7 @@ fn phase(text: &str) -> Result<f64, String> {
 /// The samplers asked for by text and by file.
 fn asked(args: &Evaluate) -> Result<Vec<Config>, Failure> {
     let read = |path: &PathBuf| {
-        let failure = |error: String| Failure::Job(format!("--parameters {}: {error}", path.display()));
+        let failure = |error: String| Failure::Job(format!("--parameters {}: {error}", output::shown(path)));
         // A device may have no end: a longer file than the parser takes is read no further.
         let file = File::open(path).map_err(|error| failure(error.to_string()))?;
         let mut text = String::new();
@@ -234,7 +234,7 @@ fn asked(args: &Evaluate) -> Result<Vec<Config>, Failure> {
         let asked = args.key.clone().with_template(load::template(&args.source));
         let key = Grouping::Key(parameters.key);
         if key != asked {
-            let path = path.display();
+            let path = output::shown(path);
             let hint = "give the key that it was tuned with by --key, --names and --fold";
             return Err(Failure::Usage(format!(
                 "--parameters {path}: its keys are {key}, not {asked}: {hint}"

@@ -118,7 +118,9 @@ impl Core {
         claim.drop_trace(trace_id, drawn.span_id, flags);
         // Values of contexts are the user's, and so is the code that runs when they are dropped.
         drop((old, pending));
-        body.map(Body::recycle);
+        if let Some(body) = body {
+            body.recycle();
+        }
     }
 
     fn ask(
@@ -200,7 +202,9 @@ impl Core {
             counters.ended();
             counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1 });
         }
-        body.map(Body::recycle);
+        if let Some(body) = body {
+            body.recycle();
+        }
     }
 
     /// The key that the user's function makes. It sees copies: nothing is locked or claimed while it runs.

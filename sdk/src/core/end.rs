@@ -3,7 +3,7 @@
 use tracing_core::span::Id;
 
 use super::Core;
-use crate::record::{Body, Ending, Header, Record};
+use crate::record::{Ending, Header, Record};
 use crate::table::{Entry, Extra, HELD, Phase, REMOTE_PARENT, ROOT};
 
 impl Core {
@@ -31,7 +31,9 @@ impl Core {
             self.end_kept(entry, &mut extra);
         }
         entry.free();
-        extra.body.take().map(Body::recycle);
+        if let Some(body) = extra.body.take() {
+            body.recycle();
+        }
         // Values of contexts are the user's, and so is the code that runs when they are dropped.
         drop(extra);
     }

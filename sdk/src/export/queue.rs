@@ -15,6 +15,9 @@
 //! - the worker sets `eager`, collects all groups and sleeps. A thread that locks its group after that sees `eager`, and
 //!   passes its batch on and wakes the worker; one that did before left its trace where it is collected.
 
+// A batch moves between lists and threads: its address is moved, not its contents.
+#![allow(clippy::vec_box)]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

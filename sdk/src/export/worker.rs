@@ -1,5 +1,8 @@
 //! The exporter's thread: converts records to `SpanData` and hands them to the exporter.
 
+// Batches come from the queue in boxes.
+#![allow(clippy::vec_box)]
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

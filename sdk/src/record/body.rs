@@ -4,6 +4,9 @@
 //! copied: an attribute or event that a limit cuts costs no memory. Name, kind and status are always kept; they are
 //! single values, of at most one text limit each.
 
+// A spare body goes into an entry as a box.
+#![allow(clippy::vec_box)]
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::time::SystemTime;

@@ -87,7 +87,6 @@ fn what_cannot_be_used_is_refused_with_its_variable() {
 fn variables_without_effect_are_faults() {
     let variables = [
         "OTEL_BSP_MAX_QUEUE_SIZE",
-        "OTEL_BSP_EXPORT_TIMEOUT",
         "OTEL_TRACES_EXPORTER",
         "OTEL_CONFIG_FILE",
         "OTEL_EXPERIMENTAL_CONFIG_FILE",

@@ -1,5 +1,8 @@
 //! The spool from outside.
 
+// A test prints its seed.
+#![allow(clippy::print_stdout)]
+
 mod damage;
 mod limits;
 mod processes;

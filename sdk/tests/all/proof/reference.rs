@@ -248,7 +248,7 @@ impl Reference {
 impl Book {
     fn ask(&mut self) -> bool {
         self.asked += 1;
-        self.rules.keep_every != 0 && (self.asked - 1) % self.rules.keep_every == 0
+        self.rules.keep_every != 0 && (self.asked - 1).is_multiple_of(self.rules.keep_every)
     }
 
     fn id(&mut self) -> u64 {

@@ -363,7 +363,7 @@ impl ShouldSample for Every {
         let (keep, trace_state) = match parent.filter(SpanContext::is_valid) {
             Some(parent) => (parent.is_sampled(), parent.trace_state().clone()),
             None => (
-                self.n != 0 && self.asked.fetch_add(1, Ordering::Relaxed) % self.n == 0,
+                self.n != 0 && self.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.n),
                 TraceState::default(),
             ),
         };
