@@ -3,7 +3,7 @@
 //! # Contents of this crate
 //!
 //! Nothing of its own. The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and
-//! handle), [`exporters`] the exporters whose features are on, and [`samplers`] the types that configure a sampler.
+//! handle), `exporters` the exporters whose features are on, and [`samplers`] the types that configure a sampler.
 
 #[doc(inline)]
 pub use astracer_sdk::*;

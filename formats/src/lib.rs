@@ -1,7 +1,7 @@
 //! Readers and writers of trace formats: OTLP (JSON, protobuf), Jaeger, Zipkin v2, HTrace, Nezha's CSV and X-Trace.
 //!
 //! A reader takes one uncompressed stream of a known [`Format`] and hands spans and problems to a
-//! [`Sink`](astracer_model::Sink). This crate opens no file and no archive, joins no traces, and prints nothing.
+//! [`Sink`]. This crate opens no file and no archive, joins no traces, and prints nothing.
 //!
 //! ```text
 //! bytes -> detect -> read(format) -> Sink
