@@ -4,8 +4,6 @@
 //! into a line, so that it stays within its line; and whatever is printed passes through here, where no character that
 //! acts on a terminal gets out.
 
-#![allow(clippy::print_stderr, reason = "this is the module that prints")]
-
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -41,7 +39,8 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn note(text: &str) {
     let text = lines_escaped(text);
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    eprint!("{text}{end}");
+    // Not `eprint!`, which panics if the reader of standard error is gone.
+    let _ = write!(io::stderr().lock(), "{text}{end}");
 }
 
 /// True if nothing of a text acts on a terminal but the ends of its lines.

@@ -48,6 +48,11 @@ impl Drop for Folder {
     }
 }
 
+fn signal_to(pid: u32, signal: &str) {
+    let killed = Command::new("kill").args([signal, &pid.to_string()]).status().expect("kill is there");
+    assert!(killed.success());
+}
+
 impl Receiver {
     fn start(name: &str, more: &[&str]) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_astracer")), name, more)
@@ -78,9 +83,7 @@ impl Receiver {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let killed = Command::new("kill").args([signal, &pid]).status().expect("kill is there");
-        assert!(killed.success());
+        signal_to(self.child.id(), signal);
     }
 
     /// Whether SIGHUP, which is the lowest bit, is in this set of the process.
@@ -97,11 +100,13 @@ impl Receiver {
     }
 
     fn stop_by(self, signal: &str) -> (Value, Folder) {
-        self.signal(signal);
-        drop(self.stderr);
-        let output = self.child.wait();
+        let Self { child, stderr, folder, .. } = self;
+        // A reader of standard error that is gone must not change the outcome.
+        drop(stderr);
+        signal_to(child.id(), signal);
+        let output = child.wait();
         assert!(output.status.success(), "{:?}", output.status);
-        (serde_json::from_slice(&output.stdout).expect("JSON"), self.folder)
+        (serde_json::from_slice(&output.stdout).expect("JSON"), folder)
     }
 }
 
