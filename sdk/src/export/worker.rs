@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use super::queue::{Queue, Work, counted};
 use crate::core::Shared;
 use crate::record::Batch;
 use crate::stats::{Counted, Counters, Loss};
+use crate::sync::{AtomicBool, Ordering};
 
 /// An exporter of any type.
 pub(crate) trait Export: Send + Sync + fmt::Debug {
