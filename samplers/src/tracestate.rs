@@ -26,16 +26,19 @@ pub struct OtMember<'a> {
 impl<'a> OtMember<'a> {
     /// Reads the member's value, `th:fd70a;rv:6e6d1a75832a2f;key:value`.
     ///
+    /// A `th` that is not 1 to 14 lower-case hexadecimal digits, and an `rv` that is not 14, say nothing and are left
+    /// out; what stands beside them holds.
+    ///
     /// # Errors
     ///
     /// If it is not of the specification's grammar: more than 256 characters, keys that are not lower-case letters and
-    /// digits after a letter or come twice, characters that a value cannot hold, a `th` that is not 1 to 14 lower-case
-    /// hexadecimal digits, an `rv` that is not 14.
+    /// digits after a letter or come twice, characters that a value cannot hold.
     pub fn parse(value: &'a str) -> Result<Self, TracestateError> {
         if value.len() > VALUE_MAX {
             return Err(TracestateError::new(value, "longer than 256 characters"));
         }
         let mut member = OtMember::default();
+        let (mut thresholds, mut randomnesses) = (false, false);
         for part in value.split(';') {
             let wrong = |problem| TracestateError::new(part, problem);
             let (key, value) = part.split_once(':').ok_or_else(|| wrong("not of the form key:value"))?;
@@ -47,14 +50,13 @@ impl<'a> OtMember<'a> {
             }
             let repeated = match key {
                 "th" => {
-                    let threshold = Threshold::parse(value)
-                        .ok_or_else(|| wrong("th has 1 to 14 lower-case hexadecimal digits"))?;
-                    member.threshold.replace(threshold).is_some()
+                    member.threshold = Threshold::parse(value);
+                    std::mem::replace(&mut thresholds, true)
                 }
                 "rv" => {
-                    let randomness = lower_hex(value, RANDOMNESS_DIGITS..=RANDOMNESS_DIGITS)
-                        .ok_or_else(|| wrong("rv has 14 lower-case hexadecimal digits"))?;
-                    member.randomness.replace(Randomness::from_low_bits(randomness)).is_some()
+                    let randomness = lower_hex(value, RANDOMNESS_DIGITS..=RANDOMNESS_DIGITS);
+                    member.randomness = randomness.map(Randomness::from_low_bits);
+                    std::mem::replace(&mut randomnesses, true)
                 }
                 _ => {
                     let known = member.others.iter().any(|(known, _)| *known == key);
@@ -78,6 +80,18 @@ impl<'a> OtMember<'a> {
         match members(tracestate).find_map(ot_value) {
             Some(value) => Self::parse(value),
             None => Ok(Self::default()),
+        }
+    }
+
+    /// The member's value, at most 256 characters long: other concerns' sub-keys give way from the end, so that a
+    /// threshold that no longer holds is never left standing for want of room. Empty if there is nothing to say.
+    pub fn value(mut self) -> String {
+        loop {
+            let value = self.to_string();
+            // `th` and `rv` alone take 35 characters.
+            if value.len() <= VALUE_MAX || self.others.pop().is_none() {
+                return value;
+            }
         }
     }
 
@@ -197,17 +211,10 @@ mod tests {
             "",
             ";",
             "th",
-            "th:",
-            "th:FD70A",
-            "th:0g",
-            "th:000000000000000",
             "th:0;",
             ";th:0",
             "th:0;;k:1",
             "th:0;th:0",
-            "rv:6e6d1a75832a2",
-            "rv:6e6d1a75832a2ff",
-            "rv:6E6D1A75832A2F",
             "rv:00000000000000;rv:00000000000000",
             "k:1;k:2",
             "1k:1",
@@ -222,14 +229,40 @@ mod tests {
             "k:é",
             " k:1",
             "th:+1",
+            "th:x;th:0",
+            "rv:1;rv:00000000000000",
         ] {
             assert!(OtMember::parse(value).is_err(), "{value}");
         }
         let long = format!("k:{}", "x".repeat(254));
         assert!(OtMember::parse(&long).is_ok());
         assert!(OtMember::parse(&format!("{long}x")).is_err());
-        let error = OtMember::parse("k:1;th:X").unwrap_err().to_string();
-        assert_eq!(error, "tracestate member ot: `th:X`: th has 1 to 14 lower-case hexadecimal digits");
+        let error = OtMember::parse("k:1;th:+").unwrap_err().to_string();
+        assert_eq!(error, "tracestate member ot: `th:+`: a value holds letters, digits, `.`, `_` and `-`");
+    }
+
+    /// As the SDKs of Java and Python do: a sub-key that is malformed is ignored, and takes nothing else with it.
+    #[test]
+    fn leaves_a_malformed_threshold_or_randomness_out() {
+        for th in ["", "FD70A", "0g", "000000000000000", "8.0", "-1"] {
+            let text = format!("th:{th};rv:6e6d1a75832a2f;k:1");
+            assert_eq!(OtMember::parse(&text).unwrap().value(), "rv:6e6d1a75832a2f;k:1", "{th}");
+        }
+        for rv in ["", "6e6d1a75832a2", "6e6d1a75832a2ff", "6E6D1A75832A2F", "6e6d1a75832a2g"] {
+            let text = format!("th:8;rv:{rv};k:1");
+            assert_eq!(OtMember::parse(&text).unwrap().value(), "th:8;k:1", "{rv}");
+        }
+    }
+
+    #[test]
+    fn gives_up_others_before_its_own() {
+        let text = format!("a:1;b:{};c:3", "x".repeat(242));
+        let mut member = OtMember::parse(&text).unwrap();
+        assert_eq!(member.clone().value(), text);
+        member.threshold = Threshold::parse("8");
+        assert_eq!(member.clone().value(), format!("th:8;a:1;b:{}", "x".repeat(242)));
+        member.randomness = Some(Randomness::from_low_bits(1));
+        assert_eq!(member.value(), "th:8;rv:00000000000001;a:1");
     }
 
     #[test]

@@ -62,6 +62,7 @@ pub struct Builder {
     random: RandomSource,
     key: Key,
     parents: ParentDecision,
+    sampling_attributes: bool,
     propagators: Vec<Propagator>,
     on_fault: OnFault,
     faults: Vec<Fault>,
@@ -86,6 +87,7 @@ impl Default for Builder {
             random: RandomSource::default(),
             key: Key::default(),
             parents: ParentDecision::default(),
+            sampling_attributes: false,
             propagators: Propagator::DEFAULT.to_vec(),
             on_fault: OnFault::default(),
             faults: Vec::new(),
@@ -305,8 +307,25 @@ impl Builder {
 
     /// The source of trace and span ids; random by default. The low 56 bits of a trace id serve as the trace's randomness. If
     /// it panics, the span gets a random id.
+    ///
+    /// Traces with its ids do not have W3C's flag `random`: see [`with_random_id_generator`](Self::with_random_id_generator).
     pub fn with_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
-        self.ids = Ids::Custom(Arc::new(ids));
+        self.ids = Ids::Custom { ids: Arc::new(ids), is_random: false };
+        self
+    }
+
+    /// As [`with_id_generator`](Self::with_id_generator), for a generator that promises that the low 56 bits of its trace
+    /// ids are random: its traces have W3C's flag `random`, as those with the default ids do.
+    pub fn with_random_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
+        self.ids = Ids::Custom { ids: Arc::new(ids), is_random: true };
+        self
+    }
+
+    /// Adds to each root that the sampler kept how it was decided: `sampler.type` (the reason), `sampler.key`, and where the
+    /// decision was made by chance `sampler.param` (the probability) and `sampler.adjusted_count` (the number of traces
+    /// that this one stands for); off by default. The trace state has the weight in any case, as `ot=th`.
+    pub fn with_sampling_attributes(mut self, with: bool) -> Self {
+        self.sampling_attributes = with;
         self
     }
 
@@ -352,7 +371,9 @@ impl Builder {
             let secret = RandomState::new().hash_one(std::process::id());
             Stratified::new(secret, self.sampler_limits)
         });
-        let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), stratified));
+        let describes = self.sampling_attributes;
+        let decider =
+            Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), stratified, describes));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
         let idle = self.settings.bounds.trace_age.clamp(IDLE_MIN, IDLE_MAX);
         let converter = Converter::new(clock, &self.settings, self.scope);

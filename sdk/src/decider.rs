@@ -1,22 +1,23 @@
 //! The one decider of a process: the layer and the [`ShouldSample`](opentelemetry_sdk::trace::ShouldSample) both ask it.
 //!
 //! A parent's decision is respected, whether it came over the wire or from code on the OpenTelemetry API: the flag and
-//! the trace state are passed on as they are. Only a trace without a parent is put to the sampler, once.
+//! the trace state are passed on, less a threshold that the flag contradicts. Only a trace without a parent is put to the sampler, once.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use astracer_samplers::tracestate::OtMember;
-use astracer_samplers::{Decision, Nanos, Randomness, Reason, Request, Sampler, Stratified};
+use astracer_samplers::{Decision, Nanos, Randomness, Request, Sampler, Stratified};
 use opentelemetry::trace::{SpanContext, TraceState};
-use opentelemetry::{Context, TraceId};
+use opentelemetry::{Context, KeyValue, TraceId};
 use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
 use crate::key::{Key, Root};
 use crate::propagation::is_undecided;
 use crate::stats::Counters;
+use crate::weight;
 
 /// Decides whether a local root's trace is kept.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Decider {
     clock: Clock,
     /// The randomness of traces that begin here; `None` if it is their ids'.
     stratified: Option<Stratified>,
+    /// Whether kept roots say as attributes how they were decided.
+    describes: bool,
 }
 
 /// Whether the decision of a parent in another process holds for a local root.
@@ -46,6 +49,14 @@ pub enum ParentDecision {
 pub(crate) struct Outcome {
     pub(crate) keep: bool,
     pub(crate) trace_state: TraceState,
+    /// For the root, if it is kept. Empty unless the builder asks for them.
+    pub(crate) attributes: Vec<KeyValue>,
+}
+
+impl Outcome {
+    /// Nothing is decided, and nothing is kept.
+    pub(crate) const DROP: Outcome =
+        Outcome { keep: false, trace_state: TraceState::NONE, attributes: Vec::new() };
 }
 
 impl Decider {
@@ -55,8 +66,9 @@ impl Decider {
         parents: ParentDecision,
         clock: Clock,
         stratified: Option<Stratified>,
+        describes: bool,
     ) -> Self {
-        Decider { sampler, key, parents, clock, stratified }
+        Decider { sampler, key, parents, clock, stratified, describes }
     }
 
     /// Whether this parent's decision holds: that of a parent in this process was made here. `context` is the one that
@@ -86,7 +98,7 @@ impl Decider {
 
     /// A parent's decision, taken over.
     pub(crate) fn follow(&self, parent: &SpanContext) -> Outcome {
-        Outcome { keep: parent.is_sampled(), trace_state: parent.trace_state().clone() }
+        Outcome { keep: parent.is_sampled(), trace_state: weight::honoured(parent), attributes: Vec::new() }
     }
 
     /// Puts a local root to the sampler; `parent` is invalid if it has none.
@@ -98,16 +110,19 @@ impl Decider {
         began: Ticks,
         counters: &Counters,
     ) -> Outcome {
-        // A member that is not of the specification's grammar says nothing.
         let state = parent.trace_state();
-        let mut member = state.get("ot").and_then(|member| OtMember::parse(member).ok()).unwrap_or_default();
+        let mut member = weight::member(state);
         // A trace that began elsewhere has its randomness already: its `rv`, or its id.
         if !parent.is_valid() && member.randomness.is_none() {
             member.randomness = self.stratified_for(key, trace_id);
         }
-        let randomness = member.randomness.unwrap_or_else(|| randomness(trace_id));
+        let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
         let decision = self.decide(key, randomness, began, counters);
-        Outcome { keep: decision.keep, trace_state: trace_state(state, member, &decision) }
+        Outcome {
+            keep: decision.keep,
+            trace_state: weight::decided(state, member, &decision),
+            attributes: self.attributes(key, &decision),
+        }
     }
 
     /// Puts a local root without a parent to the sampler, by the name of its callsite alone.
@@ -121,24 +136,30 @@ impl Decider {
         let mut member = OtMember::default();
         let decide = |key: &str| {
             member.randomness = self.stratified_for(key, trace_id);
-            let randomness = member.randomness.unwrap_or_else(|| randomness(trace_id));
-            self.decide(key, randomness, began, counters)
+            let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
+            let decision = self.decide(key, randomness, began, counters);
+            (decision, self.attributes(key, &decision))
         };
-        let decision = self.key.with_static(metadata, decide);
+        let (decision, attributes) = self.key.with_static(metadata, decide);
         // The randomness of a dropped trace goes on as well: whoever decides about a part of it should compare the same.
         if decision.keep || member.randomness.is_some() {
-            let trace_state = trace_state(&TraceState::NONE, member, &decision);
-            Outcome { keep: decision.keep, trace_state }
+            let trace_state = weight::decided(&TraceState::NONE, member, &decision);
+            Outcome { keep: decision.keep, trace_state, attributes }
         } else {
-            Outcome { keep: false, trace_state: TraceState::NONE }
+            Outcome::DROP
         }
+    }
+
+    #[inline]
+    fn attributes(&self, key: &str, decision: &Decision) -> Vec<KeyValue> {
+        if self.describes && decision.keep { weight::attributes(key, decision) } else { Vec::new() }
     }
 
     /// The randomness of a trace that begins with a root of this key, unless it is its id's.
     #[inline]
     fn stratified_for(&self, key: &str, trace_id: TraceId) -> Option<Randomness> {
         let stratified = self.stratified.as_ref()?;
-        Some(stratified.next(key, randomness(trace_id).get()))
+        Some(stratified.next(key, weight::of_trace_id(trace_id).get()))
     }
 
     #[inline]
@@ -191,26 +212,4 @@ impl Drop for InKey {
     fn drop(&mut self) {
         let _ = IN_KEY.try_with(|inside| inside.set(false));
     }
-}
-
-fn randomness(trace_id: TraceId) -> Randomness {
-    Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()))
-}
-
-/// The weight of a kept trace, where there is a true one; a threshold of the parent's is not ours and goes. A dropped
-/// trace has none: nobody will count it. Neither has one that is kept because everything is: without `th` it counts as
-/// one, which it is.
-fn trace_state(state: &TraceState, mut member: OtMember<'_>, decision: &Decision) -> TraceState {
-    let weighed = decision.keep && decision.reason != Reason::Always;
-    member.threshold = decision.threshold.filter(|_| weighed);
-    let value = member.to_string();
-    if value.is_empty() {
-        return if state.get("ot").is_some() {
-            state.delete("ot").unwrap_or_default()
-        } else {
-            state.clone()
-        };
-    }
-    // A member that is too long, or of which the state has too many, is not worth the rest of it.
-    state.insert("ot", value).unwrap_or_else(|_| state.clone())
 }

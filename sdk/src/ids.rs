@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use opentelemetry::{SpanId, TraceId};
+use opentelemetry::{SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::IdGenerator;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
@@ -22,15 +22,31 @@ thread_local!(static GENERATOR: RefCell<Option<SmallRng>> = const { RefCell::new
 pub(crate) enum Ids {
     #[default]
     Random,
-    Custom(Arc<dyn IdGenerator>),
+    Custom {
+        ids: Arc<dyn IdGenerator>,
+        /// Whether the low 56 bits of its trace ids are random.
+        is_random: bool,
+    },
 }
+
+/// The flag `random` of W3C Trace Context level 2: the low 56 bits of the trace id are random.
+pub(crate) const RANDOM: TraceFlags = TraceFlags::new(2);
 
 impl Ids {
     #[inline]
     pub(crate) fn new_trace_id(&self) -> TraceId {
         match self {
             Ids::Random => RandomIds.new_trace_id(),
-            Ids::Custom(ids) => guarded(|| ids.new_trace_id(), || RandomIds.new_trace_id()),
+            Ids::Custom { ids, .. } => guarded(|| ids.new_trace_id(), || RandomIds.new_trace_id()),
+        }
+    }
+
+    /// The flags of a trace that begins with one of these ids.
+    #[inline]
+    pub(crate) fn flags(&self) -> TraceFlags {
+        match self {
+            Ids::Random | Ids::Custom { is_random: true, .. } => RANDOM,
+            Ids::Custom { .. } => TraceFlags::default(),
         }
     }
 
@@ -38,7 +54,7 @@ impl Ids {
     pub(crate) fn new_span_id(&self) -> SpanId {
         match self {
             Ids::Random => RandomIds.new_span_id(),
-            Ids::Custom(ids) => guarded(|| ids.new_span_id(), || RandomIds.new_span_id()),
+            Ids::Custom { ids, .. } => guarded(|| ids.new_span_id(), || RandomIds.new_span_id()),
         }
     }
 }

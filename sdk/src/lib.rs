@@ -79,6 +79,7 @@ mod sync;
 mod table;
 mod thread;
 mod traces;
+mod weight;
 
 pub use astracer_samplers::{
     Config as SamplerConfig, KeyRule, Limits as SamplerLimits, RandomSource, Snapshot,

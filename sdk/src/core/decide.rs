@@ -63,9 +63,9 @@ impl Core {
                 )
             });
             if !outcome.keep {
-                return claim.drop_trace(drawn.trace_id, drawn.span_id, TraceFlags::default());
+                return claim.drop_trace(drawn.trace_id, drawn.span_id, ids.flags());
             }
-            return self.keep(claim, &drawn, &NO_PARENT, outcome.trace_state, None);
+            return self.keep(claim, &drawn, &NO_PARENT, outcome, None);
         }
         self.decide_with_extra(claim, metadata, &drawn, key.as_deref());
     }
@@ -73,7 +73,7 @@ impl Core {
     /// Nothing is kept after the shutdown.
     fn outcome(&self, ask: impl FnOnce() -> Outcome) -> Outcome {
         if self.is_closed() {
-            return Outcome { keep: false, trace_state: TraceState::NONE };
+            return Outcome::DROP;
         }
         ask()
     }
@@ -101,10 +101,10 @@ impl Core {
         if outcome.keep {
             drop(extra);
             let base = base.cloned();
-            self.keep(claim, &Drawn { trace_id, ..*drawn }, parent, outcome.trace_state, base.as_ref());
+            self.keep(claim, &Drawn { trace_id, ..*drawn }, parent, outcome, base.as_ref());
             return drop(pending);
         }
-        let flags = parent.trace_flags().with_sampled(false);
+        let flags = self.flags_below(parent).with_sampled(false);
         let mut old = None;
         if self.settings().context != ContextMode::Off
             && (base.is_some() || outcome.trace_state != TraceState::NONE)
@@ -152,22 +152,35 @@ impl Core {
         decider.ask(&key, trace_id, parent, began, counters)
     }
 
+    /// The flags that a trace has from elsewhere, or begins with.
+    fn flags_below(&self, parent: &SpanContext) -> TraceFlags {
+        if parent.is_valid() { parent.trace_flags() } else { self.shared.ids.flags() }
+    }
+
     fn keep(
         &self,
         claim: Claim<'_>,
         drawn: &Drawn,
         parent: &SpanContext,
-        state: TraceState,
+        outcome: Outcome,
         base: Option<&opentelemetry::Context>,
     ) {
         let entry = claim.entry();
+        let Outcome { trace_state: state, attributes, .. } = outcome;
         self.shared.counters.made();
         self.shared.counters.trace_made();
         if state != TraceState::NONE {
             entry.extra().state = Some(Arc::new(state));
         }
+        if !attributes.is_empty() {
+            let mut extra = entry.extra();
+            let body = extra.body.get_or_insert_with(Body::take);
+            for attribute in attributes {
+                body.set_attribute(attribute, &self.settings().limits);
+            }
+        }
         let trace = self.shared.traces.take(entry.began());
-        let flags = parent.trace_flags() | TraceFlags::SAMPLED;
+        let flags = self.flags_below(parent) | TraceFlags::SAMPLED;
         let kept = Kept {
             trace,
             trace_id: drawn.trace_id,

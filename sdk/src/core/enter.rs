@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
-use opentelemetry::{Context, SpanId, TraceFlags};
+use opentelemetry::{Context, SpanId};
 use tracing_core::span::Id;
 
 use super::context::of_dropped;
@@ -67,7 +67,7 @@ impl Core {
             let ids = SpanContext::new(
                 self.shared.ids.new_trace_id(),
                 self.shared.ids.new_span_id(),
-                TraceFlags::default(),
+                self.shared.ids.flags(),
                 false,
                 TraceState::NONE,
             );

@@ -1,8 +1,9 @@
 //! W3C Trace Context, with the random flag.
 //!
-//! The propagator of `opentelemetry_sdk` does all but one thing: it clears every flag except `sampled`. Trace Context
+//! The propagator of `opentelemetry_sdk` does all but two things. It clears every flag except `sampled`: Trace Context
 //! level 2 ("Random Trace ID Flag") says that a service passes the flag `random` on as it was received, since callees
-//! may draw their sampling decisions from the trace id only if it is set.
+//! may draw their sampling decisions from the trace id only if it is set. And it reads one `tracestate` header only:
+//! "Combined Header Value" says that several are one list.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -10,9 +11,10 @@ use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceFlags};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
+use crate::ids::RANDOM;
+
 const TRACEPARENT: &str = "traceparent";
-/// The seven or more rightmost bytes of the trace id are random.
-const RANDOM: TraceFlags = TraceFlags::new(2);
+const TRACESTATE: &str = "tracestate";
 
 /// `traceparent` and `tracestate`.
 #[derive(Debug, Default)]
@@ -29,8 +31,10 @@ impl TextMapPropagator for TraceContext {
 
     fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
         // Read with an empty context, whose span is valid only if the headers are.
+        let states = extractor.get_all(TRACESTATE).filter(|states| states.len() > 1);
+        let combined = Combined { extractor, state: states.map(|states| states.join(",")) };
         let parent =
-            self.stock.extract_with_context(&Context::new(), extractor).span().span_context().clone();
+            self.stock.extract_with_context(&Context::new(), &combined).span().span_context().clone();
         if !parent.is_valid() {
             return context.clone();
         }
@@ -42,6 +46,23 @@ impl TextMapPropagator for TraceContext {
 
     fn fields(&self) -> FieldIter<'_> {
         self.stock.fields()
+    }
+}
+
+/// Headers of which several `tracestate`s are one.
+struct Combined<'a> {
+    extractor: &'a dyn Extractor,
+    state: Option<String>,
+}
+
+impl Extractor for Combined<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        let state = self.state.as_deref().filter(|_| key == TRACESTATE);
+        state.or_else(|| self.extractor.get(key))
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.extractor.keys()
     }
 }
 

@@ -13,7 +13,7 @@ use astracer_sdk::Key;
 #[test]
 fn a_parent_s_decision_and_trace_state_are_passed_on() {
     let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
-    let state = TraceState::from_key_value([("vendor", "x"), ("ot", "th:8")]).unwrap();
+    let state = TraceState::from_key_value([("vendor", "x"), ("ot", "p:8;k:v")]).unwrap();
     for (flags, decision) in [
         (TraceFlags::SAMPLED, SamplingDecision::RecordAndSample),
         (TraceFlags::NOT_SAMPLED, SamplingDecision::Drop),

@@ -47,3 +47,5 @@ mod threads;
 mod unwritten;
 #[cfg(feature = "enabled")]
 mod user_code;
+#[cfg(feature = "enabled")]
+mod weights;
