@@ -13,7 +13,7 @@ use crate::support::{draw, one, world};
 /// A parent in another process, with baggage.
 fn remote(sampled: bool) -> Context {
     let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
-    let state = TraceState::from_key_value([("vendor", "x"), ("ot", "th:8;rv:80000000000000")]).unwrap();
+    let state = TraceState::from_key_value([("vendor", "x"), ("ot", "rv:80000000000000")]).unwrap();
     let parent = SpanContext::new(TraceId::from(77u128), SpanId::from(5u64), flags, true, state);
     Context::new().with_remote_span_context(parent).with_baggage([KeyValue::new("tenant", "a")])
 }
@@ -39,7 +39,7 @@ macro_rules! rows {
                     root.set_parent(remote(true)).unwrap();
                     root.in_scope(|| {
                         assert_eq!(current().trace_id(), TraceId::from(77u128));
-                        assert_eq!(current().trace_state().header(), "vendor=x,ot=th:8;rv:80000000000000");
+                        assert_eq!(current().trace_state().header(), "vendor=x,ot=rv:80000000000000");
                         assert_eq!(tenant(&Context::current()).as_deref(), Some("a"));
                         info_span!("child").in_scope(|| ());
                     });
@@ -59,7 +59,7 @@ macro_rules! rows {
                         child.set_attribute("n", 1);
                         let inside = child.context().span().span_context().clone();
                         assert_eq!((inside.trace_id(), inside.is_sampled()), (TraceId::from(77u128), false));
-                        assert_eq!(inside.trace_state().header(), "vendor=x,ot=th:8;rv:80000000000000");
+                        assert_eq!(inside.trace_state().header(), "vendor=x,ot=rv:80000000000000");
                         assert_eq!(tenant(&child.context()).as_deref(), Some("a"));
                     });
                     info_span!("kept").in_scope(|| ());
