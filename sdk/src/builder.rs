@@ -25,6 +25,7 @@ use crate::propagation::Propagator;
 use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits};
 use crate::stats::Counters;
+use crate::subscriber::AstracerSubscriber;
 
 /// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They share one decider.
 #[derive(Clone, Debug)]
@@ -44,6 +45,11 @@ impl Astracer {
     /// the root's name.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// A base subscriber, which takes the place of a registry with the layer on it.
+    pub fn subscriber(&self) -> AstracerSubscriber {
+        AstracerSubscriber::new(self.layer.clone())
     }
 
     /// The propagator, for `opentelemetry::global::set_text_map_propagator` and for middleware. It propagates even if

@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak};
 
 use tracing_core::span::Id;
 
+pub(crate) use self::begin::NewId;
 #[cfg(feature = "bridge")]
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
@@ -141,13 +142,23 @@ impl Drop for Shared {
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        Self::with_placed(shared, false)
+        Self::with_table(Self::table_of(&shared, Table::new), shared, false)
     }
 
-    fn with_placed(shared: Arc<Shared>, placed: bool) -> Arc<Self> {
+    /// The state of a subscriber that makes the spans' ids itself.
+    pub(crate) fn with_own_ids(&self) -> Arc<Self> {
+        let shared = self.shared.clone();
+        Self::with_table(Self::table_of(&shared, Table::with_own_ids), shared, true)
+    }
+
+    fn table_of(shared: &Shared, new: fn(Arc<AtomicUsize>, usize) -> Table) -> Table {
+        new(shared.open_bytes.clone(), shared.settings.bounds.open_bytes)
+    }
+
+    fn with_table(table: Table, shared: Arc<Shared>, placed: bool) -> Arc<Self> {
         Arc::new_cyclic(|own| Core {
             number: stack::next_owner(),
-            table: Table::new(shared.open_bytes.clone(), shared.settings.bounds.open_bytes),
+            table,
             shared,
             own: own.clone(),
             placed: AtomicBool::new(placed),
@@ -160,7 +171,12 @@ impl Core {
         if !self.placed.swap(true, Ordering::Relaxed) {
             return self.clone();
         }
-        Self::with_placed(self.shared.clone(), true)
+        Self::with_table(Self::table_of(&self.shared, Table::new), self.shared.clone(), true)
+    }
+
+    /// Whether ids of spans are ours, and not a registry's.
+    pub(crate) fn makes_ids(&self) -> bool {
+        self.table.makes_ids()
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -186,6 +202,12 @@ impl Core {
     #[inline]
     pub(crate) fn find_id(&self, id: u64) -> Option<&Entry> {
         if id == 0 { None } else { self.table.find(id) }
+    }
+
+    /// Counts one more handle of a span with an id of ours; 0 is no span's. `false` if it has ended.
+    #[inline]
+    pub(crate) fn hold(&self, id: u64) -> bool {
+        self.find_id(id).is_some_and(|entry| entry.handles().hold(id))
     }
 
     #[inline]

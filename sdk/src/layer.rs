@@ -10,11 +10,12 @@ use tracing_core::subscriber::Interest;
 use tracing_core::{Event, LevelFilter, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Identity};
-use tracing_subscriber::registry::{LookupSpan, SpanRef};
+use tracing_subscriber::registry::LookupSpan;
 
+use crate::above::Scope;
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
-use crate::core::{Ancestors, Core};
+use crate::core::{Core, NewId};
 use crate::place::place;
 use crate::settings::DroppedSpans;
 use crate::stack;
@@ -27,6 +28,8 @@ use crate::stack;
 pub struct AstracerLayer {
     /// `None`: switched off.
     core: Option<Arc<Core>>,
+    /// The highest level that is enabled. A filter beside the layer does the same; with the subscriber there may be none.
+    max_level: LevelFilter,
     /// The core's number, if spans below a dropped root are disabled; else 0.
     refusing: u64,
     #[cfg(feature = "bridge")]
@@ -37,6 +40,7 @@ impl AstracerLayer {
     pub(crate) fn new(core: Option<Arc<Core>>) -> Self {
         let refuses = |core: &&Arc<Core>| core.settings().dropped_spans == DroppedSpans::Disabled;
         AstracerLayer {
+            max_level: LevelFilter::TRACE,
             refusing: core.as_ref().filter(refuses).map_or(0, |core| core.number()),
             #[cfg(feature = "bridge")]
             bridge: core.clone().map(|core| Arc::new(Bridge::new(core))),
@@ -47,14 +51,18 @@ impl AstracerLayer {
     pub(crate) fn core(&self) -> Option<&Core> {
         if cfg!(feature = "enabled") { self.core.as_deref() } else { None }
     }
-}
 
-/// The spans above one, in a registry.
-pub(crate) struct Scope<'a, R: LookupSpan<'a>>(pub(crate) SpanRef<'a, R>);
+    pub(crate) fn max_level(&self) -> LevelFilter {
+        self.max_level
+    }
 
-impl<'a, R: LookupSpan<'a>> Ancestors for Scope<'a, R> {
-    fn find(&self, f: &mut dyn FnMut(&Id) -> bool) {
-        let _ = self.0.scope().skip(1).any(|span| f(&span.id()));
+    pub(crate) fn with_max_level(self, max_level: LevelFilter) -> Self {
+        AstracerLayer { max_level, ..self }
+    }
+
+    #[inline]
+    pub(crate) fn is_level_enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.max_level
     }
 }
 
@@ -64,12 +72,13 @@ where
 {
     fn on_layer(&mut self, _: &mut S) {
         if let Some(core) = &self.core {
-            *self = AstracerLayer::new(Some(core.place()));
+            *self = AstracerLayer::new(Some(core.place())).with_max_level(self.max_level);
         }
     }
 
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
+            Some(_) if !self.is_level_enabled(metadata) => Interest::never(),
             Some(core) if core.settings().dropped_spans.refuses(metadata) => Interest::sometimes(),
             _ => Interest::always(),
         }
@@ -77,7 +86,10 @@ where
 
     /// A layer that is switched off asks for nothing; other layers may.
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        if self.core().is_some() { None } else { Some(LevelFilter::OFF) }
+        match self.core() {
+            None => Some(LevelFilter::OFF),
+            Some(_) => Some(self.max_level).filter(|level| *level != LevelFilter::TRACE),
+        }
     }
 
     #[inline]
@@ -89,12 +101,13 @@ where
         if refused {
             stack::refuse();
         }
-        !refused
+        !refused && self.is_level_enabled(metadata)
     }
 
     #[inline(always)]
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
         let Some(core) = self.core() else { return };
+        let id = NewId::OfRegistry(id.into_u64());
         core.begin(attributes, id, place(core, attributes, |parent| cx.span(parent).map(Scope)));
     }
 

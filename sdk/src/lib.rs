@@ -54,6 +54,7 @@
 //!   calls it works as it is. Pulls in tracing-opentelemetry; one call costs about as much as making a stock span.
 //! - `parameters` (default): reads the tuner's parameters files.
 
+mod above;
 #[cfg(feature = "bridge")]
 mod bridge;
 mod builder;
@@ -75,6 +76,7 @@ mod settings;
 mod span_ext;
 mod stack;
 mod stats;
+mod subscriber;
 mod sync;
 mod table;
 mod thread;
@@ -98,6 +100,7 @@ pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, DroppedSpans, SpanLimits};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{Losses, Stats};
+pub use subscriber::AstracerSubscriber;
 
 /// The guide's code, so that it stays true.
 #[cfg(doctest)]

@@ -13,8 +13,9 @@ use tracing_core::span::Id;
 use tracing_subscriber::Registry;
 use tracing_subscriber::registry::LookupSpan as _;
 
+use crate::above::{EntrylessId, above};
 use crate::core::Core;
-use crate::layer::{AstracerLayer, Scope};
+use crate::layer::AstracerLayer;
 use crate::record::EventTime;
 
 /// OpenTelemetry's side of a [`tracing::Span`]: the methods of tracing-opentelemetry's trait of the same name, for
@@ -146,7 +147,7 @@ impl OpenTelemetrySpanExt for tracing::Span {
 }
 
 fn context_to_call(core: &Core, id: &Id, dispatch: &Dispatch) -> Context {
-    core.context_to_call(id, || dispatch.downcast_ref::<Registry>()?.span(id).map(Scope))
+    core.context_to_call(id, || above(core, id, dispatch))
 }
 
 fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
@@ -164,7 +165,14 @@ fn with_core(span: &tracing::Span, f: impl FnOnce(&Core, &Id)) {
 /// switched on, or no `Registry` that knows the span. The extensions of the span must not be held.
 pub fn get_otel_context(id: &Id, dispatch: &Dispatch) -> Option<Context> {
     let core = dispatch.downcast_ref::<AstracerLayer>()?.core()?;
-    dispatch.downcast_ref::<Registry>()?.span_data(id)?;
+    let is_known = if core.makes_ids() {
+        core.find(id).is_some() || EntrylessId::of(id).is_some()
+    } else {
+        dispatch.downcast_ref::<Registry>()?.span_data(id).is_some()
+    };
+    if !is_known {
+        return None;
+    }
     Some(context_to_call(core, id, dispatch))
 }
 

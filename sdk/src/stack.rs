@@ -93,6 +93,14 @@ fn find(owner: u64) -> Option<Inside> {
     STACK.try_with(find).ok().flatten()
 }
 
+/// The id of the span that this thread has entered last, of the owner's.
+pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
+    let find = |stack: &RefCell<Vec<Entered>>| {
+        stack.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.id)
+    };
+    STACK.try_with(find).ok().flatten()
+}
+
 #[inline]
 pub(crate) fn push(entered: Entered) {
     let (owner, inside) = (entered.owner, entered.inside);

@@ -4,13 +4,18 @@
 //! pages in the same order, and an id is found by arithmetic. Pages are made when they are first needed, within a budget
 //! of bytes, and stay: like a registry, the table grows to the most spans that were ever open at once.
 //!
+//! A subscriber without a registry has a table that makes the ids itself: `own.rs`.
+//!
 //! The full id is compared too. If ids come from elsewhere, or were numbered in another way by a later version, two open
 //! spans may meet in one entry: then the second is not recorded, and counted as lost. It is never taken for the first.
 
 mod atomic_id;
 mod entry;
+mod handles;
 #[cfg(all(test, loom))]
 mod loom_models;
+mod occupancy;
+mod own;
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,17 +25,27 @@ pub(crate) use self::entry::{
     BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, Extra, HELD, Kept, Pending, Phase, REMOTE_PARENT,
     ROOT, STATE,
 };
+pub(crate) use self::handles::LetGo;
+use self::own::Own;
 use crate::sync::{AtomicBool, AtomicUsize, Ordering};
 
 /// The entries of one subscriber's spans.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[OnceLock<Box<Shard>>; SHARDS]>,
+    entries: Entries,
     /// The bytes that the tables of all subscribers share.
     bytes: Arc<AtomicUsize>,
     bytes_max: usize,
     /// Whether a span was ever refused: then there are open spans without an entry.
     refused: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Entries {
+    /// Under the ids of a registry.
+    BySlab(Box<[OnceLock<Box<Shard>>; SHARDS]>),
+    /// Under ids that the table makes.
+    Own(Own),
 }
 
 /// The entries for one slab. Page `n` has `1 << n` entries, and each page as many as the pages before it, as in the slab.
@@ -47,10 +62,20 @@ const PAGES: usize = 64;
 const FIRST_PAGE: u64 = 32;
 
 impl Table {
-    /// A table that takes bytes for entries as long as `bytes`, which it counts them in, is at most `bytes_max`.
+    /// A table for a registry's ids, which takes bytes for entries as long as `bytes`, which it counts them in, is at most
+    /// `bytes_max`.
     pub(crate) fn new(bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
         let shards = Box::new([const { OnceLock::new() }; SHARDS]);
-        Table { shards, bytes, bytes_max, refused: AtomicBool::new(false) }
+        Self::with(Entries::BySlab(shards), bytes, bytes_max)
+    }
+
+    /// A table that makes the ids.
+    pub(crate) fn with_own_ids(bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
+        Self::with(Entries::Own(Own::new()), bytes, bytes_max)
+    }
+
+    fn with(entries: Entries, bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
+        Table { entries, bytes, bytes_max, refused: AtomicBool::new(false) }
     }
 
     /// The shard, the page and the place in the page. A registry's first id is 1.
@@ -67,25 +92,56 @@ impl Table {
     /// The entry of an open span.
     #[inline]
     pub(crate) fn find(&self, id: u64) -> Option<&Entry> {
-        let (shard, page, place) = Self::locate(id);
-        let entry = self.shards[shard].get()?.pages[page].get()?.get(place)?;
-        (entry.id() == id).then_some(entry)
+        match &self.entries {
+            Entries::Own(own) => own.find(id),
+            Entries::BySlab(shards) => {
+                let (shard, page, place) = Self::locate(id);
+                let entry = shards[shard].get()?.pages[page].get()?.get(place)?;
+                (entry.id() == id).then_some(entry)
+            }
+        }
     }
 
-    /// An entry for a span that begins; `None` if there is no memory for it within the budget.
+    /// An entry for a span that begins under a registry's id; `None` if there is no memory for it within the budget.
     #[inline]
     pub(crate) fn take(&self, id: u64) -> Option<&Entry> {
+        let Entries::BySlab(shards) = &self.entries else { return None };
         let (shard, page, place) = Self::locate(id);
-        let entries = self.shards[shard].get().and_then(|shard| shard.pages[page].get());
+        let entries = shards[shard].get().and_then(|shard| shard.pages[page].get());
         let entry = match entries {
             Some(entries) => entries.get(place),
-            None => self.grow(shard, page).and_then(|entries| entries.get(place)),
+            None => self.grow(&shards[shard], page).and_then(|entries| entries.get(place)),
         };
-        let taken = entry.filter(|entry| entry.take(id));
+        self.noted(entry.filter(|entry| entry.take(id)))
+    }
+
+    /// An entry for a span that begins, under a new id of the table's own; `None` if there is no memory for it within the
+    /// budget.
+    #[inline]
+    pub(crate) fn take_own(&self) -> Option<&Entry> {
+        let Entries::Own(own) = &self.entries else { return None };
+        self.noted(own.take(|bytes| self.reserve(bytes)))
+    }
+
+    #[inline]
+    fn noted<'a>(&self, taken: Option<&'a Entry>) -> Option<&'a Entry> {
         if taken.is_none() {
             self.refused.store(true, Ordering::Relaxed);
         }
         taken
+    }
+
+    /// Ends a span: its entry can be taken again. Only who ends the span calls this, when everything was taken out.
+    #[inline]
+    pub(crate) fn free(&self, entry: &Entry) {
+        match &self.entries {
+            Entries::BySlab(_) => entry.free(),
+            Entries::Own(own) => own.give(entry.free_own()),
+        }
+    }
+
+    pub(crate) fn makes_ids(&self) -> bool {
+        matches!(self.entries, Entries::Own(_))
     }
 
     /// Whether there may be open spans without an entry, though they were to have one.
@@ -93,14 +149,20 @@ impl Table {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Counts bytes for entries, if they fit the budget.
+    fn reserve(&self, bytes: usize) -> bool {
+        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
+        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
     #[cold]
-    fn grow(&self, shard: usize, page: usize) -> Option<&[Entry]> {
+    fn grow<'a>(&self, shard: &'a OnceLock<Box<Shard>>, page: usize) -> Option<&'a [Entry]> {
         let length = 1 << page;
         let bytes = usize::try_from(length).ok()?.checked_mul(size_of::<Entry>())?;
-        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
-        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        let shard =
-            self.shards[shard].get_or_init(|| Box::new(Shard { pages: [const { OnceLock::new() }; PAGES] }));
+        if !self.reserve(bytes) {
+            return None;
+        }
+        let shard = shard.get_or_init(|| Box::new(Shard { pages: [const { OnceLock::new() }; PAGES] }));
         let mut is_new = false;
         let entries = shard.pages.get(page).map(|page| {
             page.get_or_init(|| {
@@ -118,8 +180,13 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let pages = self.shards.iter().filter_map(|shard| shard.get()).flat_map(|shard| &shard.pages);
-        let entries: usize = pages.filter_map(OnceLock::get).map(|page| page.len()).sum();
+        let entries: usize = match &self.entries {
+            Entries::BySlab(shards) => {
+                let pages = shards.iter().filter_map(|shard| shard.get()).flat_map(|shard| &shard.pages);
+                pages.filter_map(OnceLock::get).map(|page| page.len()).sum()
+            }
+            Entries::Own(own) => own.entries(),
+        };
         self.bytes.fetch_sub(entries * size_of::<Entry>(), Ordering::Relaxed);
     }
 }

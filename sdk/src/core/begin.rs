@@ -3,7 +3,7 @@
 use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
-use tracing_core::span::{Attributes, Id};
+use tracing_core::span::Attributes;
 
 use super::Core;
 use crate::place::{Base, Placement};
@@ -14,22 +14,51 @@ use crate::table::{BASE_CURRENT, Beginning, CONTEXT, Entry, Pending, Phase, ROOT
 use crate::thread;
 use crate::traces::TraceRef;
 
+/// The id of a span that begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewId {
+    /// The registry has made it.
+    OfRegistry(u64),
+    /// The table of entries makes it.
+    Own,
+}
+
 impl Core {
+    /// Begins a span at its place. Returns its entry, if it has one.
     #[inline]
-    pub(crate) fn begin(&self, attributes: &Attributes<'_>, id: &Id, placement: Placement<'_>) {
+    pub(crate) fn begin(
+        &self,
+        attributes: &Attributes<'_>,
+        id: NewId,
+        placement: Placement<'_>,
+    ) -> Option<&Entry> {
         match placement {
-            Placement::Nowhere | Placement::BelowUnknown => {}
+            Placement::Nowhere | Placement::BelowUnknown => None,
             Placement::LocalRoot { base, below_dropped } => {
-                self.begin_root(attributes, id, base, below_dropped);
+                self.begin_root(attributes, id, base, below_dropped)
             }
             Placement::Child { parent, base } => self.begin_child(attributes, id, parent, base),
             Placement::BelowDropped { above } => self.begin_below_dropped(attributes.metadata(), id, above),
         }
     }
 
+    #[inline]
+    fn take_entry(&self, id: NewId) -> Option<&Entry> {
+        match id {
+            NewId::OfRegistry(id) => self.table.take(id),
+            NewId::Own => self.table.take_own(),
+        }
+    }
+
     /// A local root begins. It is decided later: its parent may still be set.
     #[inline]
-    fn begin_root(&self, attributes: &Attributes<'_>, id: &Id, base: Base, below_dropped: bool) {
+    fn begin_root(
+        &self,
+        attributes: &Attributes<'_>,
+        id: NewId,
+        base: Base,
+        below_dropped: bool,
+    ) -> Option<&Entry> {
         let metadata = attributes.metadata();
         let began = self.ticks();
         let body = self.body_of_root(attributes);
@@ -42,17 +71,18 @@ impl Core {
             let parent = base.span().span_context().clone();
             Box::new(Pending { parent, base, below_dropped })
         });
-        let Some(entry) = self.table.take(id.into_u64()) else {
-            return self.decide_without_entry(metadata, began, body, pending);
+        let Some(entry) = self.take_entry(id) else {
+            self.decide_without_entry(metadata, began, body, pending);
+            return None;
         };
         let beginning = Beginning { flags, ..Beginning::undecided(metadata, began, thread::number()) };
-        if body.is_none() && pending.is_none() {
-            return entry.begin(&beginning);
-        }
         // The phase comes first, then the parts: nobody else knows the span's id yet.
         entry.begin(&beginning);
-        let mut extra = entry.extra();
-        (extra.body, extra.pending) = (body, pending);
+        if body.is_some() || pending.is_some() {
+            let mut extra = entry.extra();
+            (extra.body, extra.pending) = (body, pending);
+        }
+        Some(entry)
     }
 
     /// The fields of a local root, which its key may depend on, and which are recorded if it is kept.
@@ -81,15 +111,22 @@ impl Core {
 
     /// A span begins below a span of a kept trace.
     #[inline]
-    fn begin_child(&self, attributes: &Attributes<'_>, id: &Id, parent: &Entry, base: Base) {
+    fn begin_child(
+        &self,
+        attributes: &Attributes<'_>,
+        id: NewId,
+        parent: &Entry,
+        base: Base,
+    ) -> Option<&Entry> {
         let metadata = attributes.metadata();
         let began = self.ticks();
         let body = if attributes.fields().is_empty() { None } else { self.body(attributes) };
         let counters = &self.shared.counters;
         counters.made();
-        let Some(entry) = self.table.take(id.into_u64()) else {
+        let Some(entry) = self.take_entry(id) else {
             counters.ended();
-            return counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 0 });
+            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 0 });
+            return None;
         };
         let parent_flags = parent.flags();
         entry.begin(&Beginning {
@@ -108,6 +145,7 @@ impl Core {
         if body.is_some() || parent_flags & STATE != 0 || matches!(base, Base::Captured(_)) {
             self.begin_extra(entry, parent, body, base);
         }
+        Some(entry)
     }
 
     /// The parts of a child that not every span has.
@@ -125,9 +163,14 @@ impl Core {
 
     /// A span begins below a dropped local root: it remembers that root, wherever it is entered.
     #[inline]
-    fn begin_below_dropped(&self, metadata: &'static Metadata<'static>, id: &Id, above: &Entry) {
+    fn begin_below_dropped(
+        &self,
+        metadata: &'static Metadata<'static>,
+        id: NewId,
+        above: &Entry,
+    ) -> Option<&Entry> {
         // If there is no room, the nearest span above that has an entry answers for it.
-        let Some(entry) = self.table.take(id.into_u64()) else { return };
+        let entry = self.take_entry(id)?;
         entry.begin(&Beginning {
             trace_id: above.trace_id(),
             trace_flags: above.trace_flags(),
@@ -137,6 +180,7 @@ impl Core {
             let context = above.extra().context.clone();
             entry.extra().context = context;
         }
+        Some(entry)
     }
 }
 

@@ -20,7 +20,7 @@ impl Core {
             if is_kept {
                 self.end_kept(entry, &mut Extra::default());
             }
-            return entry.free();
+            return self.table.free(entry);
         }
         self.end_with_extra(entry, is_kept);
     }
@@ -30,7 +30,7 @@ impl Core {
         if is_kept {
             self.end_kept(entry, &mut extra);
         }
-        entry.free();
+        self.table.free(entry);
         if let Some(body) = extra.body.take() {
             body.recycle();
         }

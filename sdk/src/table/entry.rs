@@ -30,6 +30,8 @@
 //! | `metadata`, `began`, `thread`, `trace_start` of a child | who begins the span | - | - | - |
 //! | `span_id`, `trace_id`, `parent`, `trace`, `trace_start`, `trace_flags` | who begins the span | - | the claimer | - |
 //! | `flags`, [`Extra`] | who begins the span | holders and others, under the lock | the same | the same, and who ends the span |
+//! | `handles` | the table | holders, by compare-exchange with the generation | the same | the same |
+//! | `above` | the table, and who begins the span | - | - | who ends the span |
 //! | `entered`, `last_exit`, `occupancy`, `busy` | who begins the span | - | - | threads that enter and leave it |
 //!
 //! Ids are written before the phase is published with release, and read after the phase was read with acquire.
@@ -45,6 +47,8 @@ use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
 use super::atomic_id::{AtomicSpanId, AtomicTraceId};
+use super::handles::Handles;
+use super::occupancy::Occupancy;
 use crate::clock::Ticks;
 use crate::record::Body;
 use crate::sync::{
@@ -136,6 +140,9 @@ pub(crate) struct Entry {
     /// The time during which threads were inside, up to `occupancy`'s.
     busy: AtomicU64,
     extra: Mutex<Extra>,
+    handles: Handles,
+    /// Of a span with an id of ours: the span that it holds open; 0: none. Of a free entry: the last span's id.
+    above: AtomicU64,
 }
 
 /// The parts of an entry that most spans do not need; [`HELD`] flags say which are there.
@@ -196,6 +203,47 @@ impl Entry {
     pub(crate) fn take(&self, id: u64) -> bool {
         self.id.load(Ordering::Relaxed) == 0
             && self.id.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the entry, which is this thread's, for a span under an id of ours, with one handle.
+    #[inline]
+    pub(super) fn take_own(&self, id: u64) {
+        self.above.store(0, Ordering::Relaxed);
+        self.handles.start(id);
+        self.id.store(id, Ordering::Relaxed);
+    }
+
+    /// The id of ours that the entry had last.
+    #[inline]
+    pub(super) fn last_id(&self) -> u64 {
+        self.above.load(Ordering::Relaxed)
+    }
+
+    /// Ends a span under an id of ours, as [`Entry::free`] does; returns the id.
+    #[inline]
+    pub(super) fn free_own(&self) -> u64 {
+        let id = self.id();
+        self.free();
+        self.above.store(id, Ordering::Relaxed);
+        id
+    }
+
+    /// The span that this one holds open; 0: none.
+    #[inline]
+    pub(crate) fn above(&self) -> u64 {
+        self.above.load(Ordering::Relaxed)
+    }
+
+    /// Notes the span that this one holds open. Nobody else knows this one's id yet.
+    #[inline]
+    pub(crate) fn set_above(&self, above: u64) {
+        self.above.store(above, Ordering::Relaxed);
+    }
+
+    /// The handles of a span with an id of ours.
+    #[inline]
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.handles
     }
 
     /// Writes everything about a span that begins. Nobody else knows its id yet.
@@ -399,36 +447,6 @@ impl Entry {
     #[inline]
     pub(crate) fn busy(&self) -> Ticks {
         self.busy.load(Ordering::Relaxed)
-    }
-}
-
-/// The number of threads inside a span, in 12 bits, and since when, in ticks from its begin. Both change together, so
-/// a thread that enters while the last one leaves starts either a new time or none.
-#[derive(Clone, Copy)]
-struct Occupancy(u64);
-
-const THREAD_BITS: u32 = 12;
-const THREADS_MAX: u64 = (1 << THREAD_BITS) - 1;
-
-impl Occupancy {
-    fn threads(self) -> u64 {
-        self.0 & THREADS_MAX
-    }
-
-    fn since(self) -> Ticks {
-        self.0 >> THREAD_BITS
-    }
-
-    fn enter(self, since: Ticks) -> Self {
-        match self.threads() {
-            0 => Occupancy(since << THREAD_BITS | 1),
-            THREADS_MAX => self,
-            _ => Occupancy(self.0 + 1),
-        }
-    }
-
-    fn leave(self) -> Self {
-        Occupancy(self.0 - u64::from(self.threads() > 0))
     }
 }
 

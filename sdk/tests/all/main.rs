@@ -1,5 +1,9 @@
 //! The integration tests of astracer-sdk.
 
+/// See `tests/subscriber/main.rs` for the other.
+#[cfg(feature = "enabled")]
+pub(crate) const BASE: support::Base = support::Base::Registry;
+
 #[cfg(feature = "enabled")]
 mod accounting;
 #[cfg(feature = "enabled")]

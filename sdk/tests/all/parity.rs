@@ -28,7 +28,7 @@ pub(crate) fn ours(change: impl FnOnce(Builder) -> Builder, body: fn()) -> Vec<S
     let builder =
         Astracer::builder().with_sampler("always".parse().unwrap()).with_exporter(collector.clone());
     let astracer = change(builder).build().unwrap();
-    tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(astracer.layer)), body);
+    tracing::dispatcher::with_default(&crate::support::dispatch(&astracer), body);
     astracer.handle.shutdown(TIMEOUT).unwrap();
     collector.spans()
 }

@@ -15,8 +15,6 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::dispatcher::with_default;
 use tracing::field::Empty;
 use tracing::{Dispatch, error, info, info_span};
-use tracing_subscriber::Registry;
-use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::support::{TIMEOUT, draw, one, world};
 
@@ -37,7 +35,7 @@ fn start(change: impl FnOnce(Builder) -> Builder) -> (Astracer, Dispatch, Receiv
     let (sender, receiver) = channel();
     let builder = Astracer::builder().with_sampler("always".parse().unwrap());
     let astracer = change(builder).with_exporter(Tells(Mutex::new(sender))).build().unwrap();
-    let dispatch = Dispatch::new(Registry::default().with(astracer.layer.clone()));
+    let dispatch = crate::support::dispatch(&astracer);
     (astracer, dispatch, receiver)
 }
 

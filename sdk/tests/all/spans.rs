@@ -27,7 +27,7 @@ fn a_tree_of_spans_leaves_whole() {
 root
   a n=1
     b
-      * hello level=\"INFO\" target=\"all::spans\" answer=42
+      * hello level=\"INFO\" target=\"tests::spans\" answer=42
   c
 ",
     );
@@ -70,11 +70,12 @@ fn what_is_closed_leaves_a_trace_that_grows() {
     });
     let children: Vec<_> = spans.iter().filter(|span| span.name == "child").collect();
     let root = one(&spans, "renamed");
-    let mut expected = "renamed a=\"at 9\"\n  * before level=\"INFO\" target=\"all::spans\" n=0\n".to_owned();
+    let mut expected =
+        "renamed a=\"at 9\"\n  * before level=\"INFO\" target=\"tests::spans\" n=0\n".to_owned();
     assert_eq!(children.len(), 10);
     for (n, child) in children.into_iter().enumerate() {
         expected.push_str(&format!(
-            "  child n={n} text=\"text {n}\"\n    * inside {n} level=\"INFO\" target=\"all::spans\" n={n}\n"
+            "  child n={n} text=\"text {n}\"\n    * inside {n} level=\"INFO\" target=\"tests::spans\" n={n}\n"
         ));
         assert_eq!(child.parent_span_id, root.span_context.span_id());
     }

@@ -39,7 +39,32 @@ impl Collector {
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A layer on a registry of its own, with a clock that stands still.
+/// The base of the subscribers that a test binary runs with.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "each binary has one")]
+pub(crate) enum Base {
+    /// Our layer on a registry.
+    Registry,
+    /// Our subscriber.
+    Subscriber,
+}
+
+impl Base {
+    /// Whether an id comes back when its span has ended.
+    pub(crate) fn uses_ids_again(self) -> bool {
+        matches!(self, Base::Registry)
+    }
+}
+
+/// A subscriber on the binary's base.
+pub(crate) fn dispatch(astracer: &Astracer) -> Dispatch {
+    match crate::BASE {
+        Base::Registry => Dispatch::new(Registry::default().with(astracer.layer.clone())),
+        Base::Subscriber => Dispatch::new(astracer.subscriber()),
+    }
+}
+
+/// A subscriber of its own, with a clock that stands still.
 pub(crate) struct World {
     pub(crate) dispatch: Dispatch,
     pub(crate) collector: Collector,
@@ -65,7 +90,7 @@ pub(crate) fn world(change: impl FnOnce(Builder) -> Builder) -> World {
         .with_clock(clock)
         .with_exporter(collector.clone());
     let astracer = change(builder).build().unwrap();
-    let dispatch = Dispatch::new(Registry::default().with(astracer.layer.clone()));
+    let dispatch = dispatch(&astracer);
     World { dispatch, collector, handle: astracer.handle.clone(), astracer, clock: hand }
 }
 
@@ -122,7 +147,8 @@ pub(crate) fn draw(spans: &[SpanData]) -> String {
     for root in roots {
         draw(root, 0, &ids, &children, &mut out);
     }
-    out
+    // Targets of events begin with the name of the test binary.
+    out.replace(concat!("\"", env!("CARGO_CRATE_NAME"), "::"), "\"tests::")
 }
 
 fn pairs(attributes: &[opentelemetry::KeyValue]) -> String {

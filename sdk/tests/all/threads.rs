@@ -10,9 +10,7 @@ use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::dispatcher::with_default;
 use tracing::field::Empty;
-use tracing::{Dispatch, Instrument as _, info, info_span};
-use tracing_subscriber::Registry;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing::{Instrument as _, info, info_span};
 
 use crate::support::{TIMEOUT, draw, one, world};
 
@@ -212,7 +210,7 @@ fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
 fn clones_on_two_subscribers_tell_their_spans_apart() {
     for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
         let world = world(|builder| builder.with_context_mode(mode));
-        let other = Dispatch::new(Registry::default().with(world.astracer.layer.clone()));
+        let other = crate::support::dispatch(&world.astracer);
         let (here, there) = (&world.dispatch, &other);
         let root = |dispatch, name: &str| {
             with_default(dispatch, || info_span!("span", otel.name = name, late = Empty))
@@ -307,7 +305,7 @@ fn a_panic_while_formatting_leaves_the_layer_in_order() {
         info!("kept");
         drop(root);
     });
-    assert_eq!(draw(&spans), "root\n  * kept level=\"INFO\" target=\"all::threads\"\n");
+    assert_eq!(draw(&spans), "root\n  * kept level=\"INFO\" target=\"tests::threads\"\n");
 }
 
 /// `set_parent` on one thread while another enters the span for the first time: the answer is true, either way.

@@ -186,6 +186,13 @@ impl Places {
 }
 
 impl Local {
+    /// Whether the thread is inside of the span, and has entered another one after it.
+    fn is_around(&self, span: &Span, subscriber: usize) -> bool {
+        let mut inside = self.entered.iter().rev().filter(|(_, owner)| *owner == subscriber);
+        inside.next().is_some_and(|(last, _)| last.id() != span.id())
+            && inside.any(|(other, _)| other.id() == span.id())
+    }
+
     fn perform(&mut self, places: &Places, op: Op) -> Line {
         let world = &places.world;
         let now = world.tick() as i64;
@@ -201,7 +208,9 @@ impl Local {
                 parent.drop(places);
             }
             Op::Enter(span) => {
-                if let Some((span, subscriber)) = places.span(span) {
+                if let Some((span, subscriber)) = places.span(span)
+                    && (world.may_reenter() || !self.is_around(&span, subscriber))
+                {
                     self.entered.push((places.inside(subscriber, || span.entered()), subscriber));
                 }
             }

@@ -45,6 +45,8 @@ pub(crate) struct Rules {
 pub(crate) enum Kind {
     /// Ours: its parent cannot be set, and its context is the dropped trace's.
     Layer,
+    /// The same, and the subscriber disables events where it disables spans.
+    Subscriber,
     /// tracing-opentelemetry's: no span is bound.
     Stock,
     /// The gate before tracing-opentelemetry's, which knows nothing of the span: its parent is set without effect, its
@@ -53,11 +55,15 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Kind::Layer | Kind::Subscriber)
+    }
+
     /// Whether a span that begins below a dropped one is bound to it.
     fn binds(self, attributes: &tracing::span::Attributes<'_>) -> bool {
         let is_outward = is_outward(attributes.metadata());
         match self {
-            Kind::Layer => !(is_outward && attributes.is_contextual()),
+            Kind::Layer | Kind::Subscriber => !(is_outward && attributes.is_contextual()),
             Kind::Stock => false,
             Kind::Gate => !is_outward,
         }
@@ -141,7 +147,7 @@ impl Reference {
         let kind = self.lock().rules.kind;
         let Some(at) = self.find(id) else {
             // A filter hides it.
-            return if kind == Kind::Layer { Err(()) } else { Ok(()) };
+            return if kind.is_ours() { Err(()) } else { Ok(()) };
         };
         let mut book = self.lock();
         let entry = &mut book.entries[at];
@@ -297,7 +303,8 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
 
     fn enabled(&self, metadata: &tracing::Metadata<'_>, _: LayerContext<'_, S>) -> bool {
         let book = self.lock();
-        if !book.rules.refuses || !metadata.is_span() || is_outward(metadata) {
+        let is_known = metadata.is_event() && book.rules.kind != Kind::Subscriber;
+        if !book.rules.refuses || is_known || (metadata.is_span() && is_outward(metadata)) {
             return true;
         }
         // The span that the thread entered last, of all subscribers.

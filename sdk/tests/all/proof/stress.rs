@@ -21,7 +21,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::program::Random;
-use crate::support::{TIMEOUT, start};
+use crate::support::{Base, TIMEOUT, start};
 
 /// The traces of the numbers that are in use.
 #[derive(Debug, Default)]
@@ -103,6 +103,7 @@ struct Handle {
 /// The settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
+    pub(crate) base: Base,
     pub(crate) dropped_spans: DroppedSpans,
     pub(crate) context: ContextMode,
     pub(crate) sampler: &'static str,
@@ -153,7 +154,10 @@ pub(crate) fn run(seed: u64, load: Load, until: Option<Instant>, seen: &mut dyn 
         .unwrap();
     let service = Arc::new(Service {
         load,
-        dispatch: Dispatch::new(Registry::default().with(astracer.layer.clone())),
+        dispatch: match load.base {
+            Base::Registry => Dispatch::new(Registry::default().with(astracer.layer.clone())),
+            Base::Subscriber => Dispatch::new(astracer.subscriber()),
+        },
         traces: checker.0.clone(),
         places: (0..load.places).map(|_| Mutex::new(None)).collect(),
         clock: hand,

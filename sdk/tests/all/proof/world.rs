@@ -23,7 +23,7 @@ use tracing_subscriber::{Layer, Registry};
 
 use super::compare::{Link, Mention, Record, Seen};
 use super::reference::{Book, Kind, Reference, Rules};
-use crate::support::{Collector, TIMEOUT, start};
+use crate::support::{Base, Collector, TIMEOUT, start};
 
 /// The settings that programs run with.
 #[derive(Clone, Copy, Debug)]
@@ -62,12 +62,12 @@ pub(crate) struct World {
 
 pub(crate) enum Subject {
     Stock { collector: Collector, _provider: SdkTracerProvider },
-    Ours { astracer: Astracer, collector: Collector, clock: ManualClock, bridge: bool },
+    Ours { base: Base, astracer: Astracer, collector: Collector, clock: ManualClock, bridge: bool },
     Reference { book: Arc<Mutex<Book>> },
 }
 
 impl World {
-    pub(crate) fn ours(setup: Setup) -> World {
+    pub(crate) fn ours(setup: Setup, base: Base) -> World {
         let (clock, hand) = Clock::manual(start());
         let collector = Collector::default();
         let sampler = match setup.keep_every {
@@ -87,10 +87,18 @@ impl World {
             .with_exporter(collector.clone())
             .build()
             .unwrap();
-        let dispatches =
-            (0..setup.subscribers).map(|_| on_registry!(astracer.layer.clone(), setup.filter)).collect();
+        let dispatch = |_| match (base, setup.filter) {
+            (Base::Registry, filter) => on_registry!(astracer.layer.clone(), filter),
+            (Base::Subscriber, Filter::None) => Dispatch::new(astracer.subscriber()),
+            // As a setting, and as a filter of its own.
+            (Base::Subscriber, _) if setup.bridge => {
+                Dispatch::new(astracer.subscriber().with_max_level(LevelFilter::INFO))
+            }
+            (Base::Subscriber, _) => Dispatch::new(astracer.subscriber().with_filter(LevelFilter::INFO)),
+        };
+        let dispatches = (0..setup.subscribers).map(dispatch).collect();
         let propagator = astracer.propagator();
-        let subject = Subject::Ours { astracer, collector, clock: hand, bridge: setup.bridge };
+        let subject = Subject::Ours { base, astracer, collector, clock: hand, bridge: setup.bridge };
         World {
             dispatches,
             subject,
@@ -216,9 +224,19 @@ impl World {
         match &self.subject {
             Subject::Ours { .. } => true,
             Subject::Reference { book } => {
-                book.lock().unwrap().rules.kind == Kind::Layer || span.id() != other.id()
+                book.lock().unwrap().rules.kind.is_ours() || span.id() != other.id()
             }
             Subject::Stock { .. } => span.id() != other.id(),
+        }
+    }
+
+    /// Whether a thread may enter a span again from inside of another one: a new span then holds the last but one in a
+    /// registry, and the last in our subscriber, which shows in the end of a span that was never entered.
+    pub(crate) fn may_reenter(&self) -> bool {
+        match &self.subject {
+            Subject::Ours { base, .. } => matches!(base, Base::Registry),
+            Subject::Reference { book } => book.lock().unwrap().rules.kind != Kind::Subscriber,
+            Subject::Stock { .. } => true,
         }
     }
 

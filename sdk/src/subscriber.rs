@@ -1,0 +1,326 @@
+//! The subscriber: an adapter from `tracing::Subscriber` to [`Core`], without a registry beneath it.
+//!
+//! Spans have ids that the table of entries makes, and a count of handles in their entry. A span holds the span that
+//! it began inside of, as a registry's spans do: a parent ends after its children, and the trace leaves whole.
+
+use std::any::TypeId;
+use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
+
+use tracing_core::dispatcher::WeakDispatch;
+use tracing_core::span::{Attributes, Current, Id, Record};
+use tracing_core::subscriber::Interest;
+use tracing_core::{Dispatch, Event, LevelFilter, Metadata, Subscriber};
+use tracing_subscriber::layer::{Layered, SubscriberExt as _};
+use tracing_subscriber::{Layer, Registry};
+
+use crate::above::EntrylessId;
+use crate::core::{Core, NewId};
+use crate::layer::AstracerLayer;
+use crate::place::{Placement, place};
+use crate::settings::{DroppedSpans, faces_outward};
+use crate::stack;
+use crate::table::LetGo;
+
+/// A subscriber that takes the place of [`tracing_subscriber::registry()`] and of [`AstracerLayer`] on it.
+///
+/// Made by [`Astracer::subscriber`](crate::Astracer::subscriber). Alone, or under filters that look no spans up
+/// ([`with_max_level`](Self::with_max_level), [`with_filter`](Self::with_filter)), it needs no registry: a span costs
+/// only its own entry, and a dropped local root keeps nothing but its ids. With other layers ([`with`](Self::with)) it
+/// becomes our layer on a registry, so that they find what they find there.
+///
+/// ```
+/// use astracer_sdk::Astracer;
+/// use tracing::level_filters::LevelFilter;
+///
+/// let astracer = Astracer::builder().build()?;
+/// let subscriber = astracer.subscriber().with_max_level(LevelFilter::INFO);
+/// tracing::subscriber::with_default(subscriber, || {
+///     tracing::info_span!("GET /orders/{id}").in_scope(|| ());
+/// });
+/// # Ok::<(), astracer_sdk::BuildError>(())
+/// ```
+///
+/// It differs from the layer on a registry in this:
+///
+/// - With [`DroppedSpans::Disabled`], events below a dropped root are disabled as well, since nobody else is there to see
+///   them. `tracing` does not say whose events they are when it asks, so an event with an explicit parent in a kept trace
+///   is disabled there too.
+/// - An id is never used again. A handle or id that is used after its span has ended does nothing; a registry panics.
+#[derive(Debug)]
+pub struct AstracerSubscriber {
+    /// Its core makes the ids. The extension traits find it by its type.
+    layer: AstracerLayer,
+    /// Goes on a registry if other layers come.
+    for_registry: AstracerLayer,
+    /// This subscriber, with the filters on it.
+    dispatch: OnceLock<WeakDispatch>,
+}
+
+impl AstracerSubscriber {
+    pub(crate) fn new(for_registry: AstracerLayer) -> Self {
+        let layer = AstracerLayer::new(for_registry.core().map(Core::with_own_ids));
+        AstracerSubscriber { layer, for_registry, dispatch: OnceLock::new() }
+    }
+
+    /// Disables spans and events above this level; all are enabled by default.
+    #[must_use]
+    pub fn with_max_level(mut self, level: LevelFilter) -> Self {
+        self.layer = self.layer.with_max_level(level);
+        self.for_registry = self.for_registry.with_max_level(level);
+        self
+    }
+
+    /// Puts a global filter on the subscriber, such as `EnvFilter`, or any layer that does not look spans up.
+    pub fn with_filter<F>(self, filter: F) -> Layered<F, Self>
+    where
+        F: Layer<Self>,
+    {
+        filter.with_subscriber(self)
+    }
+
+    /// Adds a layer, which may look spans up: the subscriber becomes our layer on a registry.
+    pub fn with<L>(self, layer: L) -> Layered<L, Layered<AstracerLayer, Registry>>
+    where
+        L: Layer<Layered<AstracerLayer, Registry>>,
+    {
+        Registry::default().with(self.for_registry).with(layer)
+    }
+
+    #[inline]
+    fn core(&self) -> Option<&Core> {
+        self.layer.core()
+    }
+
+    /// Whether events and spans below a dropped root are refused by [`Subscriber::enabled`].
+    fn may_refuse(core: &Core, metadata: &Metadata<'_>) -> bool {
+        core.settings().dropped_spans == DroppedSpans::Disabled
+            && (metadata.is_event() || !faces_outward(metadata))
+    }
+
+    /// Gives up what a span held. The subscriber is told of an end that this brings about as of any other, with the filters
+    /// on it.
+    #[inline]
+    fn release(&self, core: &Core, id: u64) {
+        let Some(entry) = core.find_id(id) else { return };
+        if !entry.handles().let_go_unless_last(id) {
+            self.close_held(core.number(), id);
+        }
+    }
+
+    /// The last span that held this one has ended.
+    #[cold]
+    fn close_held(&self, owner: u64, id: u64) {
+        if Closing::leave_to_outer(owner, id) {
+            return;
+        }
+        let dispatch = self.dispatch.get().and_then(WeakDispatch::upgrade);
+        let closing = Closing::begin(owner);
+        let mut next = Some(id);
+        while let Some(id) = next {
+            match &dispatch {
+                Some(dispatch) => dispatch.try_close(Id::from_u64(id)),
+                None => self.try_close(Id::from_u64(id)),
+            };
+            next = closing.next();
+        }
+    }
+
+    /// A handle of a span is dropped. Returns whether the span has ended by that.
+    #[inline]
+    fn close(&self, core: &Core, id: &Id) -> bool {
+        let number = id.into_u64();
+        let Some(entry) = core.find_id(number) else { return self.close_without_entry(core, id) };
+        if entry.handles().let_go(number) != LetGo::Last {
+            return false;
+        }
+        let above = entry.above();
+        core.end(id);
+        if above != 0 {
+            self.release(core, above);
+        }
+        true
+    }
+
+    /// A handle of a span without an entry holds the span above it. How many handles such a span has is not known: filters
+    /// are told of an end with each.
+    #[cold]
+    fn close_without_entry(&self, core: &Core, id: &Id) -> bool {
+        let Some(entryless) = EntrylessId::of(id) else { return false };
+        self.release(core, entryless.above());
+        true
+    }
+}
+
+/// The spans that a thread is closing because nothing holds them any more. Those that come while it closes one go to a
+/// list, so that a long chain of spans takes no stack.
+struct Closing {
+    /// The state of the call around this one, on another subscriber.
+    outer: (u64, Vec<u64>),
+}
+
+thread_local! {
+    /// The number of the core whose spans this thread is closing; 0: none.
+    static CLOSING: Cell<u64> = const { Cell::new(0) };
+    static TO_CLOSE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Closing {
+    /// Leaves the span to the call around this one, if there is one.
+    fn leave_to_outer(owner: u64, id: u64) -> bool {
+        // A thread that ends may have no list any more.
+        CLOSING.get() == owner && TO_CLOSE.try_with(|list| list.borrow_mut().push(id)).is_ok()
+    }
+
+    fn begin(owner: u64) -> Self {
+        let list = TO_CLOSE.try_with(RefCell::take).unwrap_or_default();
+        Closing { outer: (CLOSING.replace(owner), list) }
+    }
+
+    fn next(&self) -> Option<u64> {
+        TO_CLOSE.try_with(|list| list.borrow_mut().pop()).ok().flatten()
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let (owner, list) = std::mem::take(&mut self.outer);
+        CLOSING.set(owner);
+        if !list.is_empty() {
+            let _ = TO_CLOSE.try_with(|current| current.replace(list));
+        }
+    }
+}
+
+/// The id of the span whose handles are counted for this one: itself, or the one above if it has no entry.
+#[inline]
+fn entry_of(id: &Id) -> u64 {
+    EntrylessId::of(id).map_or(id.into_u64(), EntrylessId::above)
+}
+
+impl Subscriber for AstracerSubscriber {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        match self.core() {
+            Some(core) if self.layer.is_level_enabled(metadata) => {
+                if Self::may_refuse(core, metadata) {
+                    Interest::sometimes()
+                } else {
+                    Interest::always()
+                }
+            }
+            _ => Interest::never(),
+        }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(if self.core().is_some() { self.layer.max_level() } else { LevelFilter::OFF })
+    }
+
+    /// Below a dropped root a span or an event is refused by reading one thread-local word.
+    #[inline]
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let Some(core) = self.core() else { return false };
+        if !self.layer.is_level_enabled(metadata) {
+            return false;
+        }
+        let refused = stack::is_dropped(core.number()) && Self::may_refuse(core, metadata);
+        if refused && metadata.is_span() {
+            stack::refuse();
+        }
+        !refused
+    }
+
+    #[inline]
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let Some(core) = self.core() else { return EntrylessId::NOWHERE.id() };
+        let placement = place(core, attributes, EntrylessId::of);
+        if matches!(placement, Placement::Nowhere) {
+            return EntrylessId::NOWHERE.id();
+        }
+        let entry = core.begin(attributes, NewId::Own, placement);
+        let above = if attributes.is_contextual() {
+            stack::innermost(core.number()).map_or(0, |inside| inside.entry)
+        } else {
+            attributes.parent().map_or(0, entry_of)
+        };
+        let above = if core.hold(above) { above } else { 0 };
+        match entry {
+            Some(entry) => {
+                entry.set_above(above);
+                Id::from_u64(entry.id())
+            }
+            None => EntrylessId::below(above).id(),
+        }
+    }
+
+    fn record(&self, id: &Id, values: &Record<'_>) {
+        if let Some(core) = self.core() {
+            core.record(id, values);
+        }
+    }
+
+    fn record_follows_from(&self, id: &Id, follows: &Id) {
+        if let Some(core) = self.core() {
+            core.follows(id, follows);
+        }
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        if let Some(core) = self.core() {
+            core.event(event);
+        }
+    }
+
+    #[inline]
+    fn enter(&self, id: &Id) {
+        if let Some(core) = self.core()
+            && *id != EntrylessId::NOWHERE.id()
+        {
+            core.enter(id, || EntrylessId::of(id));
+        }
+    }
+
+    #[inline]
+    fn exit(&self, id: &Id) {
+        if let Some(core) = self.core() {
+            core.exit(id);
+        }
+    }
+
+    #[inline]
+    fn clone_span(&self, id: &Id) -> Id {
+        if let Some(core) = self.core() {
+            let _ = core.hold(entry_of(id));
+        }
+        id.clone()
+    }
+
+    #[inline]
+    fn try_close(&self, id: Id) -> bool {
+        self.core().is_some_and(|core| self.close(core, &id))
+    }
+
+    fn current_span(&self) -> Current {
+        let current = self.core().and_then(|core| {
+            let id = Id::from_u64(stack::innermost_id(core.number())?);
+            let metadata = core.find_id(entry_of(&id))?.metadata()?;
+            Some(Current::new(id, metadata))
+        });
+        current.unwrap_or_else(Current::none)
+    }
+
+    fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        let _ = self.dispatch.set(dispatch.downgrade());
+        Layer::<Registry>::on_register_dispatch(&self.layer, dispatch);
+    }
+
+    // The trait's method is unsafe because its callers read through the pointers; these point into `self`, and are of the
+    // types asked for.
+    #[allow(unsafe_code)]
+    unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
+        if id == TypeId::of::<Self>() {
+            return Some((&raw const *self).cast());
+        }
+        unsafe { Layer::<Registry>::downcast_raw(&self.layer, id) }
+    }
+}

@@ -1,0 +1,183 @@
+//! Ids and handles: one span ends once, when its last handle is gone, and a stale id is nobody's.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use astracer_sdk::{AstracerSubscriber, DroppedSpans};
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt as _;
+use tracing::span::{Attributes, Id};
+use tracing::subscriber::with_default;
+use tracing::{Dispatch, Span, info, info_span};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context as LayerContext;
+
+use crate::support::{draw, one, world};
+
+#[test]
+fn no_id_is_given_twice() {
+    let world = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let ids: HashSet<Id> = (0..100_000).filter_map(|_| info_span!("one of many").id()).collect();
+        assert_eq!(ids.len(), 100_000);
+    });
+}
+
+/// What code that keeps an id for too long may do with it.
+fn misuse(dispatch: &Dispatch, stale: &Id) {
+    dispatch.enter(stale);
+    info!("inside of a span that has ended");
+    dispatch.exit(stale);
+    let _ = dispatch.clone_span(stale);
+    assert!(!dispatch.try_close(stale.clone()));
+    dispatch.record_follows_from(stale, stale);
+}
+
+#[test]
+fn a_stale_id_does_nothing_to_the_span_in_its_place() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let root = info_span!("root");
+        let stale = info_span!("ended").id().unwrap();
+        misuse(&world.dispatch, &stale);
+        // It has the place of the one that ended.
+        let next = info_span!(parent: &root, "next");
+        misuse(&world.dispatch, &stale);
+        let orphan = info_span!(parent: stale.clone(), "orphan");
+        assert_ne!(orphan.id(), Some(stale));
+        drop(root);
+        assert_eq!(world.handle.stats().spans_open, 2, "root and next; the orphan is undecided");
+        next.in_scope(|| info!("still open"));
+    });
+    let (orphan, next) = (one(&spans, "orphan"), one(&spans, "next"));
+    assert!(!orphan.parent_span_is_remote && orphan.parent_span_id == opentelemetry::SpanId::INVALID);
+    assert_eq!(next.events.events.len(), 1);
+    assert_eq!(spans.len(), 4);
+    assert_eq!(world.handle.stats().spans_open, 0);
+}
+
+/// Each span holds the one above; only the last has a handle.
+#[test]
+fn a_long_chain_ends_with_its_last_span() {
+    const LENGTH: usize = 50_000;
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let mut last = info_span!("root");
+        for _ in 1..LENGTH {
+            last = info_span!(parent: &last, "link");
+        }
+        world.handle.flush(crate::support::TIMEOUT).unwrap();
+        assert_eq!(world.collector.take().len(), 0);
+        drop(last);
+    });
+    assert_eq!(spans.len(), LENGTH);
+    assert_eq!(spans.last().unwrap().name, "root");
+}
+
+#[test]
+fn the_last_of_many_handles_ends_a_span_once() {
+    for round in 0..200 {
+        let world = world(|builder| builder);
+        let spans = world.run(|| {
+            let root = info_span!("root");
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    let (root, dispatch) = (root.clone(), world.dispatch.clone());
+                    scope.spawn(move || {
+                        let _default = tracing::dispatcher::set_default(&dispatch);
+                        for _ in 0..20 {
+                            let clone = root.clone();
+                            clone.in_scope(|| drop(info_span!("child").entered()));
+                        }
+                    });
+                }
+                drop(root);
+            });
+        });
+        assert_eq!(spans.len(), 81, "round {round}");
+        assert_eq!(spans.last().unwrap().name, "root", "it ends after its children");
+        assert_eq!(world.handle.stats().spans_open, 0);
+    }
+}
+
+/// Notes the spans that begin and end.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<(bool, u64)>>>);
+
+impl Layer<AstracerSubscriber> for Seen {
+    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, _: LayerContext<'_, AstracerSubscriber>) {
+        self.0.lock().unwrap().push((true, id.into_u64()));
+    }
+
+    fn on_close(&self, id: Id, _: LayerContext<'_, AstracerSubscriber>) {
+        self.0.lock().unwrap().push((false, id.into_u64()));
+    }
+}
+
+#[test]
+fn a_filter_is_told_of_each_end_once() {
+    let world = world(|builder| builder);
+    let seen = Seen::default();
+    let mut ids = Vec::new();
+    with_default(world.astracer.subscriber().with_filter(seen.clone()), || {
+        let root = info_span!("root");
+        let child = info_span!(parent: &root, "child");
+        let leaf = info_span!(parent: &child, "leaf");
+        ids = [&root, &child, &leaf].map(|span| span.id().unwrap().into_u64()).to_vec();
+        drop((root.clone(), root, child));
+        drop(leaf);
+    });
+    let [root, child, leaf] = ids[..] else { panic!("{ids:?}") };
+    let expected = [(true, root), (true, child), (true, leaf), (false, leaf), (false, child), (false, root)];
+    assert_eq!(*seen.0.lock().unwrap(), expected);
+}
+
+/// A span that begins inside of another on one subscriber does not hold spans of another subscriber.
+#[test]
+fn subscribers_on_one_thread_keep_their_spans_apart() {
+    let world = world(|builder| builder);
+    let other = crate::support::dispatch(&world.astracer);
+    let spans = world.run(|| {
+        let outer = info_span!("outer").entered();
+        tracing::dispatcher::with_default(&other, || {
+            let _inner = info_span!("inner").entered();
+            let current = Span::current();
+            assert_eq!(current.metadata().unwrap().name(), "inner");
+        });
+        assert_eq!(Span::current().id(), outer.id());
+    });
+    assert_eq!(draw(&spans), "outer\n  inner\n", "by OpenTelemetry's context");
+    assert_eq!(world.handle.stats().spans_open, 0);
+}
+
+#[test]
+fn a_span_is_current_where_it_was_entered_last() {
+    let world = world(|builder| builder.with_open_bytes_max(0));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        assert!(Span::current().is_none());
+        // Without an entry, and without one above.
+        let lost = info_span!("lost").entered();
+        assert!(Span::current().is_none());
+        assert!(!Context::current().span().span_context().is_sampled());
+        drop(lost);
+    });
+    assert_eq!(world.handle.stats().spans_lost.open_spans, 1);
+}
+
+/// Below a dropped root neither spans nor events exist; a client's span does, since it tells others of the decision.
+#[test]
+fn below_a_dropped_root_everything_is_refused() {
+    let world = world(|builder| {
+        builder.with_sampler("never".parse().unwrap()).with_dropped_spans(DroppedSpans::Disabled)
+    });
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("root").entered();
+        assert!(!root.is_disabled());
+        assert!(info_span!("child").is_disabled());
+        assert!(!info_span!("client", otel.kind = "client").is_disabled());
+        assert!(!tracing::enabled!(tracing::Level::ERROR));
+        drop(root);
+        assert!(tracing::enabled!(tracing::Level::ERROR));
+    });
+    assert_eq!(world.handle.stats().refusals, 1);
+}

@@ -1,0 +1,45 @@
+//! The tests of the layer, with the subscriber as the base, and tests of the subscriber alone.
+
+#![cfg(feature = "enabled")]
+
+pub(crate) const BASE: support::Base = support::Base::Subscriber;
+
+#[path = "../all/accounting.rs"]
+mod accounting;
+#[path = "../all/allocations.rs"]
+mod allocations;
+#[path = "../all/bounds.rs"]
+mod bounds;
+#[path = "../all/bridge.rs"]
+mod bridge;
+#[path = "../all/contexts.rs"]
+mod contexts;
+#[path = "../all/decisions.rs"]
+mod decisions;
+#[path = "../all/differences.rs"]
+mod differences;
+#[path = "../all/flushing.rs"]
+mod flushing;
+mod handles;
+#[path = "../all/logs.rs"]
+mod logs;
+#[path = "../all/losses.rs"]
+mod losses;
+#[path = "../all/nesting.rs"]
+mod nesting;
+#[path = "../all/parity.rs"]
+mod parity;
+#[path = "../all/queue.rs"]
+mod queue;
+#[path = "../all/span_ext.rs"]
+mod span_ext;
+#[path = "../all/spans.rs"]
+mod spans;
+#[path = "../all/support.rs"]
+mod support;
+#[path = "../all/threads.rs"]
+mod threads;
+#[path = "../all/unwritten.rs"]
+mod unwritten;
+#[path = "../all/user_code.rs"]
+mod user_code;
