@@ -65,7 +65,7 @@ pub struct DrawnEdge {
     pub from: u32,
     /// Its length, ns.
     pub length_ns: f64,
-    /// How much longer it could get before the execution took longer, ns; `None` if the end does not wait for it.
+    /// Edge slack, ns: the longest delay that leaves the execution's end unchanged; `None` if the end does not wait for it.
     pub slack_ns: Option<f64>,
     /// True if the path goes through it.
     pub on_path: bool,

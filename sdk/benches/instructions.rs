@@ -1,5 +1,5 @@
-//! What `cargo xtask instructions` counts: one case, warmed up and then run inside of [`measured`], which callgrind is
-//! told to watch. Run by hand it does nothing that can be seen.
+//! Workload of `cargo xtask instructions`: one case, warmed up and then run inside [`measured`], the only function that
+//! callgrind counts. Run by hand it prints nothing.
 //!
 //! Arguments: the case's name and the number of rounds. Traces have 1 + 3 + 6 spans, unless the name says otherwise. Nothing here depends on chance or
 //! time: ids are counted up, and what the exporter's thread gives back comes after the end.

@@ -42,7 +42,7 @@ use crate::table::{Beginning, Entry, Table};
 /// # Ok::<(), astracer_sdk::BuildError>(())
 /// ```
 ///
-/// What is different from the layer without a gate:
+/// Differences from the layer without a gate:
 ///
 /// - A sampler is not asked about spans below one that it did not keep. One that would still keep them (a sampler
 ///   without a parent rule) makes no spans there.

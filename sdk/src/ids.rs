@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(all.iter().map(|(_, span)| span).collect::<HashSet<_>>().len(), 2 * IDS);
     }
 
-    /// What samplers take for randomness: the low 56 bits. A bit that were always the same would show in 1,000 ids.
+    /// Samplers use the low 56 bits as randomness. A constant bit would show in 1,000 ids.
     #[test]
     fn every_bit_of_a_trace_id_varies() {
         let ids: Vec<u128> =

@@ -4,8 +4,8 @@
 //! of its own. Where tracing-opentelemetry builds each span before it asks a sampler, here nothing is recorded below a
 //! dropped root.
 //!
-//! What is not here: exporters, an asynchronous runtime, global state (a service makes the subscriber and the propagator
-//! known itself), and claims about the whole trace: decisions are made when a local root is first entered.
+//! Not part of this crate: exporters, an asynchronous runtime, global state (a service installs the subscriber and the
+//! propagator itself), and decisions about the whole trace: each local root is decided when it is first entered.
 //!
 //! ```text
 //! tracing spans -> AstracerLayer -- kept --> records of the trace -> queue -> exporter's thread -> SpanExporter

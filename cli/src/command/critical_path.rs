@@ -161,7 +161,7 @@ struct Report<'a> {
     trace: Option<&'a Lanes>,
 }
 
-/// What one pass over a recording found.
+/// Results of one pass over a recording.
 struct Found {
     profile: Profile,
     path_kinds: usize,
@@ -237,7 +237,7 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
     output::print(&text)
 }
 
-/// What to keep of spans beside their place in the tree.
+/// Parts of a span that the chosen options need, beside its place in the tree.
 fn keep(args: &CriticalPath) -> Keep {
     // CRISP does not clip an only child on another host. Recorders name hosts by either attribute.
     let labels = match args.rule {

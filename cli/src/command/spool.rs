@@ -185,7 +185,7 @@ impl Found {
     }
 }
 
-/// How often the wish to stop is looked at.
+/// Interval between checks for a request to stop.
 const TICK: Duration = Duration::from_millis(100);
 
 fn drain(args: &Drain, stop: &AtomicBool) -> Result<(), Failure> {

@@ -84,7 +84,7 @@ fn values_around_a_span_are_seen_inside() {
     }
 }
 
-/// What is set on a context that was taken from a span that is entered for the first time, and again, is recorded.
+/// Attributes set through a context are recorded, whether it was taken at the span's first entry or a later one.
 #[test]
 fn every_context_of_a_span_records() {
     let spans = world(|builder| builder).run(|| {

@@ -1,4 +1,4 @@
-//! Who decides, when, and what the others see of it.
+//! Decisions: the component that makes them, the time at which they are made, and their effect on other layers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

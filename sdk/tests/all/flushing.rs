@@ -18,7 +18,7 @@ struct UnderLoad {
     calls: Arc<Mutex<usize>>,
 }
 
-/// So many exports are made under load, then it ends.
+/// Number of exports under load before the test ends.
 const EXPORTS_MAX: usize = 500;
 
 impl SpanExporter for UnderLoad {

@@ -181,7 +181,7 @@ fn the_extension_trait_works_through_the_gate() {
     }
 }
 
-/// What is spawned below a dropped root is dropped too, and what it calls is told so.
+/// A task spawned below a dropped root is dropped too, and its outgoing calls carry an unsampled context.
 #[test]
 fn a_dropped_trace_stays_dropped_on_another_thread() {
     let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
@@ -287,7 +287,7 @@ fn without_contexts_the_gate_is_open() {
     assert_eq!(collector.spans().len(), 2);
 }
 
-/// What a client's span calls learns that the trace is dropped, and a server's takes a parent from another process.
+/// A client span below a dropped root propagates the drop; a server span there takes a parent from another process.
 #[test]
 fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
     for presence in BOTH {

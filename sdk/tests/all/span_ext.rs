@@ -79,7 +79,7 @@ macro_rules! rows {
                     let alone = info_span!("alone", n = 1);
                     alone.set_parent(Context::new()).unwrap();
                     drop(outer);
-                    // What is current where they are entered is not theirs.
+                    // The context that is current where they are entered is not their parent.
                     let _around = remote(true).attach();
                     for span in [root, alone] {
                         span.in_scope(|| {
@@ -172,7 +172,7 @@ macro_rules! rows {
                         assert_eq!(*Span::current().context().span().span_context(), ids);
                     });
                     assert_eq!(*root.context().span().span_context(), ids);
-                    // What is set on a context that was given away is recorded.
+                    // Attributes set on a context handed out earlier are recorded.
                     before.span().set_attribute(KeyValue::new("from afar", true));
                     assert!(!Span::none().context().has_active_span());
                 }),

@@ -1,4 +1,4 @@
-//! What is recorded of a kept trace.
+//! Contents of a kept trace's records.
 
 use std::time::Duration;
 

@@ -129,7 +129,7 @@ fn a_task_without_a_span_begins_a_trace_of_its_own() {
     assert_eq!(sorted(&draw(&spans)), ["spawner", "task"]);
 }
 
-/// What is spawned below a dropped root is dropped too, and what it calls is told so.
+/// A task spawned below a dropped root is dropped too, and its outgoing calls carry an unsampled context.
 #[test]
 fn a_dropped_trace_stays_dropped_on_another_thread() {
     let world = world(|builder| builder.with_sampler("every:2".parse().unwrap()));
@@ -284,7 +284,7 @@ fn fields_whose_formatting_traces_do_not_deadlock() {
     let root = one(&spans, "root");
     let pairs: Vec<_> = root.attributes.iter().map(|pair| (pair.key.as_str(), pair.value.as_str())).collect();
     assert_eq!(pairs, [("first", "chatty".into()), ("late", "chatty".into())]);
-    // How much of what the formatting traces arrives is for `tracing` to say: it is deaf inside of most calls.
+    // `tracing` ignores most calls made while it formats a value, so the number of inner events is not checked.
     let event = root.events.events.iter().find(|event| event.name == "an event");
     assert!(event.is_some_and(|event| event.attributes.iter().any(|pair| pair.value.as_str() == "chatty")));
 }

@@ -1,4 +1,4 @@
-//! What `astracer critical-path` prints.
+//! Text output of `astracer critical-path`.
 
 use super::*;
 
@@ -142,7 +142,7 @@ pub(super) fn lanes(lanes: &Lanes) -> String {
     text + "\n"
 }
 
-/// How far the result depends on clocks, and what else there is to know.
+/// Notes below the table: time that depends on clock correction, and oddities of the recording.
 pub(super) fn notes(args: &CriticalPath, profile: &Profile) -> String {
     let fitting = &profile.fitting;
     let mut text = String::new();

@@ -29,7 +29,7 @@ pub(super) struct Sent {
 
 pub(super) struct Writer<'w> {
     pub(super) destination: Arc<dyn Destination>,
-    /// How long a server may take nothing before the sending ends. It can go on later.
+    /// Longest time without an accepted batch before sending ends. `--resume` continues it later.
     pub(super) patience: Duration,
     pub(super) shift_ns: i64,
     /// Spans that a former call sent.
@@ -80,7 +80,7 @@ impl TraceWriter for Writer<'_> {
 
     fn finish(&mut self) -> io::Result<()> {
         match &mut self.resume {
-            // What was interrupted is not finished.
+            // An interrupted run is not finished: its resume file stays.
             Some(resume) if !self.stop.load(Ordering::Relaxed) => resume.remove(),
             _ => Ok(()),
         }

@@ -1,5 +1,5 @@
-//! What a program lets one see, in a form in which two layers can be compared: ids are replaced by the order in which they
-//! were first seen.
+//! Observable outcome of a program in a form that two layers share: ids are replaced by the order of their first
+//! appearance.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};

@@ -16,7 +16,7 @@ use super::compare::Seen;
 use super::program::{CONTEXTS, Cx, Mark, Op, Parent, SPANS, Step, THREADS, Template};
 use super::world::World;
 
-/// What one step lets one see.
+/// Observable outcome of one step.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// The context that is current on the thread afterwards.
@@ -46,7 +46,7 @@ struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Places {
     world: Arc<World>,
     /// Handles, with the subscriber that each belongs to.
@@ -54,7 +54,7 @@ struct Places {
     contexts: Mutex<[Context; CONTEXTS]>,
 }
 
-/// What a thread holds.
+/// State of one thread.
 #[derive(Default)]
 struct Local {
     entered: Vec<(EnteredSpan, usize)>,

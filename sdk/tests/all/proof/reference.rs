@@ -28,7 +28,7 @@ use tracing_subscriber::layer::Context as LayerContext;
 
 use super::compare::{Link, Mention, Record};
 
-/// What differs between the layer's modes.
+/// Rules that differ between the layer's modes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) context: ContextMode,
@@ -104,7 +104,7 @@ struct Entry {
     record: Record,
 }
 
-/// What is known of a span's trace.
+/// Trace that a span belongs to, as far as the reference knows.
 #[derive(Clone)]
 enum Place {
     NotStarted,
