@@ -4,6 +4,7 @@
 //! f(x) = 1 - exp(-(lambda / x)^exponent), f(0) = 1. In the paper the exponent is 2 and x returns to 0 at the end of each
 //! window; x may decay instead ([`Count::Decaying`]).
 
+mod common;
 mod curve;
 mod decaying;
 mod policy;
@@ -13,7 +14,7 @@ pub(crate) use curve::Curves;
 pub(crate) use policy::BumpPolicy;
 pub(crate) use tumbling::Tumbling;
 
-use crate::config::ConfigError;
+use crate::config_error::ConfigError;
 use crate::nanos::Nanos;
 use crate::probability::Probability;
 

@@ -3,18 +3,16 @@
 //! A config that exists is valid: an invalid one is refused when it is read or built, with an error that names the part
 //! at fault and a valid example.
 
-mod error;
 mod parse;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 
-pub use error::ConfigError;
 #[cfg(feature = "parameters")]
 pub(crate) use parse::choose_count;
 
 use crate::bump::{Bump, Count};
+use crate::per_key::PerKey;
 use crate::ratio::Ratio;
 use crate::token_bucket::TokenBucket;
 
@@ -74,53 +72,6 @@ impl From<TokenBucket> for Config {
     }
 }
 
-/// Parameters for every key, and others for some keys.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PerKey<P> {
-    default: P,
-    overrides: BTreeMap<String, P>,
-}
-
-impl<P> PerKey<P> {
-    /// The same parameters for every key.
-    pub fn new(default: P) -> Self {
-        PerKey { default, overrides: BTreeMap::new() }
-    }
-
-    /// Other parameters for one key; the last call for a key counts.
-    #[must_use]
-    pub fn with_override(mut self, key: impl Into<String>, parameters: P) -> Self {
-        self.overrides.insert(key.into(), parameters);
-        self
-    }
-
-    /// The parameters of keys that are not named.
-    pub fn default(&self) -> &P {
-        &self.default
-    }
-
-    /// The named keys, in order, with their parameters.
-    pub fn overrides(&self) -> impl ExactSizeIterator<Item = (&str, &P)> {
-        self.overrides.iter().map(|(key, parameters)| (key.as_str(), parameters))
-    }
-
-    /// Returns true if the key is named.
-    #[cfg(feature = "parameters")]
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.overrides.contains_key(key)
-    }
-
-    /// The default parameters, then those of each named key.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &P> + Clone {
-        std::iter::once(&self.default).chain(self.overrides.values())
-    }
-
-    /// The parameters of this key.
-    pub fn of(&self, key: &str) -> &P {
-        self.overrides.get(key).unwrap_or(&self.default)
-    }
-}
-
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -139,7 +90,7 @@ fn write_per_key<P: fmt::Display>(
     name: &str,
     per_key: &PerKey<P>,
 ) -> fmt::Result {
-    write!(f, "{name}:{}", per_key.default)?;
+    write!(f, "{name}:{}", per_key.default())?;
     for (key, parameters) in per_key.overrides() {
         f.write_str(";\"")?;
         for c in key.chars() {

@@ -35,6 +35,7 @@
 
 mod bump;
 mod config;
+mod config_error;
 mod decision;
 mod division;
 mod every_nth;
@@ -42,6 +43,7 @@ mod key;
 mod nanos;
 #[cfg(feature = "parameters")]
 pub mod parameters;
+mod per_key;
 mod policy;
 mod probability;
 mod randomness;
@@ -57,10 +59,12 @@ mod token_bucket;
 pub mod tracestate;
 
 pub use bump::{Bump, Count};
-pub use config::{Config, ConfigError, PerKey};
+pub use config::Config;
+pub use config_error::ConfigError;
 pub use decision::{Decision, Reason};
 pub use key::{Attributes, KeyRule, KeyRuleError};
 pub use nanos::Nanos;
+pub use per_key::PerKey;
 pub use probability::Probability;
 pub use randomness::Randomness;
 pub use ratio::Ratio;

@@ -40,8 +40,9 @@ use std::str::FromStr;
 pub use error::ParametersError;
 
 use crate::bump::{Bump, Count};
-use crate::config::{Config, PerKey};
+use crate::config::Config;
 use crate::key::KeyRule;
+use crate::per_key::PerKey;
 use crate::stratified::RandomSource;
 
 /// The versions of the format that this crate reads; it writes the last. Version 2 added `random`, `count`, `tau`, `exponent`

@@ -1,6 +1,6 @@
 //! Ratio: a fixed share of traces, consistent with every other sampler that compares the same randomness.
 
-use crate::config::ConfigError;
+use crate::config_error::ConfigError;
 use crate::probability::Probability;
 use crate::threshold::Threshold;
 

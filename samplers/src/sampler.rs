@@ -1,9 +1,10 @@
 //! The sampler: one type for all of them.
 
 use crate::bump::{Bump, BumpPolicy, Count, Curves, Tumbling};
-use crate::config::{Config, PerKey};
+use crate::config::Config;
 use crate::decision::{Decision, Reason};
 use crate::every_nth::EveryNth;
+use crate::per_key::PerKey;
 use crate::request::Request;
 use crate::table::{Limits, Snapshot, Table};
 use crate::threshold::Threshold;

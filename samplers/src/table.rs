@@ -25,9 +25,9 @@ use std::sync::Arc;
 pub use limits::Limits;
 pub use snapshot::{Counts, KeyCounts, Snapshot};
 
-use crate::config::PerKey;
 use crate::decision::{Decision, Reason};
 use crate::nanos::Nanos;
+use crate::per_key::PerKey;
 use crate::policy::{Policy, Write};
 use crate::request::Request;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};

@@ -4,7 +4,7 @@
 //! state is one number, the time at which it would be full again (the generic cell rate algorithm's "theoretical
 //! arrival time", ITU-T I.371): tokens missing = (that time - now) * rate.
 
-use crate::config::ConfigError;
+use crate::config_error::ConfigError;
 use crate::decision::Reason;
 use crate::nanos::Nanos;
 use crate::policy::{LATE_MAX, NEVER, Policy, Step, Write};

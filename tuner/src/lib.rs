@@ -12,6 +12,7 @@
 mod anneal;
 mod blocks;
 mod bootstrap;
+mod buckets;
 pub mod candidate;
 mod counts;
 pub mod curves;

@@ -10,8 +10,8 @@ use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{Recording, TraceView};
 use astracer_recording::shape::{Scratch, Shapes};
 
+use crate::buckets::{LatencyCell, bucket};
 use crate::key::{Grouping, Keys};
-use crate::latency::{LatencyCell, bucket};
 use crate::statistics::MeanSd;
 
 /// Nanoseconds in a millisecond: durations are scored in milliseconds.

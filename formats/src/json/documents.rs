@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::NESTING_HARD_MAX;
 use super::cursor::{Cursor, Fault, SUBSTITUTE, Why};
 use super::layout::{Counts, Layout, Members, Role};
-use super::out::Out;
+use super::out::{INSIDE_A_VALUE, Out, TOO_DEEP};
 use super::scan::{Scan, Scanner};
 use super::window::Window;
 use crate::Limits;
@@ -38,11 +38,7 @@ impl Default for Pieces {
     }
 }
 
-pub(super) const INSIDE_A_VALUE: &str = "ends inside a value";
-
 const NO_DOCUMENT: &str = "expected an object or a list";
-
-pub(super) const TOO_DEEP: &str = "nested too deeply";
 
 /// The prefix of an object that is searched for a member that determines its role.
 const LOOK_BYTES_MAX: usize = 1 << 20;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use super::cursor::{Cursor, Fault, Why};
-use super::documents::{INSIDE_A_VALUE, TOO_DEEP};
 use astracer_model::problem::{Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
+
+pub(super) const INSIDE_A_VALUE: &str = "ends inside a value";
+
+pub(super) const TOO_DEEP: &str = "nested too deeply";
 
 /// A sink and the position of the cursor's text in the file.
 pub(crate) struct Out<'s> {

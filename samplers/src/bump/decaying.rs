@@ -5,8 +5,8 @@
 //! after 2^32 half-lives (49 days for a millisecond, 136 years for a second); their differences are what is looked at.
 
 use super::Bump;
+use super::common::{REASONS, batch_bits};
 use super::curve::{Curve, Curves, LOG_BITS, LOG_ONE};
-use super::policy::{REASONS, batch_bits};
 use crate::decision::Reason;
 use crate::nanos::Nanos;
 use crate::policy::{LATE_MAX, Policy, Step, Write};

@@ -1,5 +1,6 @@
 //! Bump, made ready for deciding.
 
+use super::common::REASONS;
 use super::curve::Curves;
 use super::decaying::Decaying;
 use super::tumbling::Tumbling;
@@ -14,14 +15,6 @@ use crate::policy::{Policy, Step};
 pub(crate) enum BumpPolicy {
     Tumbling(Tumbling),
     Decaying(Decaying),
-}
-
-/// The causes of a decision, for either count.
-pub(super) const REASONS: [Reason; 2] = [Reason::Bump, Reason::BumpMinimum];
-
-/// A count's batch is 2^(log2(count) - this): x / 1024 over 2 * shards.
-pub(super) fn batch_bits(shards: u32) -> u32 {
-    11 + shards.ilog2()
 }
 
 impl BumpPolicy {

@@ -1,8 +1,8 @@
 //! A tumbling count: a record's word is the window's number and the calls counted in it.
 
 use super::Bump;
+use super::common::{REASONS, batch_bits};
 use super::curve::{Curve, Curves};
-use super::policy::{REASONS, batch_bits};
 use crate::decision::Reason;
 use crate::division::Divisor;
 use crate::nanos::Nanos;

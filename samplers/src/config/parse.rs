@@ -3,9 +3,11 @@
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use super::{Config, ConfigError, KEYS_MAX, PerKey};
+use super::{Config, KEYS_MAX};
 use crate::bump::{Bump, Count};
+use crate::config_error::ConfigError;
 use crate::nanos::Nanos;
+use crate::per_key::PerKey;
 use crate::probability::Probability;
 use crate::ratio::Ratio;
 use crate::token_bucket::TokenBucket;
@@ -70,17 +72,17 @@ fn per_key<P>(
             Some((parameters, others)) => (parameters, Some(others)),
             None => (after, None),
         };
-        if result.overrides.contains_key(&key) {
+        if result.has(&key) {
             return Err(ConfigError::repeated(key, "give each key once"));
         }
-        if result.overrides.len() >= KEYS_MAX {
+        if result.overrides().len() >= KEYS_MAX {
             return Err(ConfigError::out_of_range(
                 key,
                 format!("at most {KEYS_MAX} keys have parameters of their own"),
             ));
         }
-        let parameters = parse(Parameters::read(parameters)?, Some(&result.default))?;
-        result.overrides.insert(key, parameters);
+        let parameters = parse(Parameters::read(parameters)?, Some(result.default()))?;
+        result.insert(key, parameters);
         rest = others;
     }
     Ok(result)

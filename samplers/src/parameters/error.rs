@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::config::ConfigError;
+use crate::config_error::ConfigError;
 
 /// An invalid parameters file: the fault, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,11 @@ use toml::Spanned;
 
 use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS};
 use crate::bump::Bump;
-use crate::config::{Config, ConfigError, KEYS_MAX, PerKey, choose_count};
+use crate::config::{Config, KEYS_MAX, choose_count};
+use crate::config_error::ConfigError;
 use crate::key::KeyRule;
 use crate::nanos::Nanos;
+use crate::per_key::PerKey;
 use crate::probability::Probability;
 use crate::ratio::Ratio;
 use crate::stratified::RandomSource;

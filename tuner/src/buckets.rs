@@ -1,0 +1,34 @@
+//! Buckets of durations: those of OpenTelemetry's exponential histogram of scale 1, two for each doubling. Bucket `i` holds
+//! durations above 2^(i/2) and up to 2^((i+1)/2) ns.
+
+/// Above this, buckets of the largest `u64`, there are none.
+pub const BUCKETS: usize = 130;
+
+/// A duration's bucket: 0 for a duration of 0, which has no logarithm, else two more than OpenTelemetry's index.
+pub fn bucket(duration_ns: u64) -> u8 {
+    let Some(doublings) = duration_ns.checked_ilog2() else { return 0 };
+    let above = 2 * doublings as u8;
+    if duration_ns.is_power_of_two() {
+        above + 1
+    } else if u128::from(duration_ns).pow(2) <= 1 << (2 * doublings + 1) {
+        above + 2
+    } else {
+        above + 3
+    }
+}
+
+/// The longest duration of a bucket, ms.
+pub fn upper_ms(bucket: u8) -> f64 {
+    if bucket == 0 { 0.0 } else { ((f64::from(bucket) - 1.0) / 2.0).exp2() / 1e6 }
+}
+
+/// One bucket of one function in the full trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatencyCell {
+    /// Index into [`Workload::functions`](crate::Workload::functions).
+    pub function: u32,
+    /// See [`bucket`].
+    pub bucket: u8,
+    /// Calls with such a duration.
+    pub count: u64,
+}
