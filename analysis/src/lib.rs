@@ -42,7 +42,7 @@ pub use lanes::Lanes;
 pub use path::{Amount, CriticalPath, Segment};
 pub use place::Skew;
 pub use profile::{By, Profile, Profiler};
-pub use rule::{Rule, SpanPaths};
+pub use rule::{Rule, SpanPaths, UnknownRule};
 pub use speedup::{Retiming, Speedup};
 pub use statistics::Summary;
 pub use traced::{Analyser, Method, Shape, Traced};

@@ -1,5 +1,6 @@
 //! The rules by which a critical path is found, and the one entry to them for trees of spans.
 
+use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
@@ -46,13 +47,25 @@ impl fmt::Display for Rule {
 }
 
 impl FromStr for Rule {
-    type Err = String;
+    type Err = UnknownRule;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownRule> {
         let found = Self::ALL.into_iter().find(|rule| rule.name() == text);
-        found.ok_or_else(|| format!("unknown rule '{text}': use last, jaeger, crisp or events"))
+        found.ok_or_else(|| UnknownRule(text.to_owned()))
     }
 }
+
+/// The text is not the name of a [`Rule`].
+#[derive(Clone, Debug)]
+pub struct UnknownRule(String);
+
+impl fmt::Display for UnknownRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown rule '{}': use last, jaeger, crisp or events", self.0.escape_debug())
+    }
+}
+
+impl Error for UnknownRule {}
 
 /// Finds the paths of trees, one after the other.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,8 @@
 //! Summary of a recording: its roots, its functions, its call trees.
 
 use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
 use std::str::FromStr;
 
 use astracer_model::UnixNanos;
@@ -130,16 +132,26 @@ impl Column {
 }
 
 impl FromStr for Column {
-    type Err = String;
+    type Err = UnknownColumn;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownColumn> {
         let found = Self::ALL.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-        found.map(|&(_, column)| column).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|&(name, _)| name).collect();
-            format!("'{text}' is no column: use {}", names.join(", "))
-        })
+        found.map(|&(_, column)| column).ok_or_else(|| UnknownColumn(text.to_owned()))
     }
 }
+
+/// The text is not the name of a [`Column`].
+#[derive(Clone, Debug)]
+pub struct UnknownColumn(String);
+
+impl fmt::Display for UnknownColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Column::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        write!(f, "'{}' is not a column: use {names}", self.0.escape_debug())
+    }
+}
+
+impl Error for UnknownColumn {}
 
 impl Inspection {
     /// Looks a recording over.

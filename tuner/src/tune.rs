@@ -15,6 +15,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 pub use check::{check, validate};
+pub use file::NoParameters;
 pub use options::{Options, OptionsError, PerKeyUse};
 
 use crate::anneal::{Schedule, anneal};

@@ -410,7 +410,8 @@ fn stage(stage: Stage) -> &'static str {
 /// The content of the parameters file.
 fn parameters(args: &Tune, input: &Input, tuning: &Tuning) -> Result<String, Failure> {
     let key = args.key.clone().with_template(load::template(&args.source));
-    let file = tuning.file(&input.paths().join(" "), &key).map_err(Failure::Job)?;
+    let file =
+        tuning.file(&input.paths().join(" "), &key).map_err(|error| Failure::Job(error.to_string()))?;
     Ok(file.to_string())
 }
 

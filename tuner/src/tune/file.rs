@@ -1,5 +1,9 @@
 //! The parameters file of a tuning, with what a person should know as comments.
 
+use std::error::Error;
+use std::fmt;
+
+use astracer_samplers::ConfigError;
 use astracer_samplers::parameters::Parameters;
 
 use super::Tuning;
@@ -11,17 +15,14 @@ impl Tuning {
     ///
     /// # Errors
     ///
-    /// A sentence, if no service can use the parameters: nothing was feasible, or the key is not known when a trace
+    /// If no service can use the parameters: no candidate was within the limits, or the key is not known when a trace
     /// begins.
-    pub fn file(&self, workload: &str, grouping: &Grouping) -> Result<Parameters, String> {
+    pub fn file(&self, workload: &str, grouping: &Grouping) -> Result<Parameters, NoParameters> {
         if !self.feasible {
-            return Err("nothing within the limits was found, so there are no parameters to write".to_owned());
+            return Err(NoParameters(Reason::Infeasible));
         }
-        let Grouping::Key(key) = grouping else {
-            return Err("a call tree is not known when a trace begins: no service can use parameters by it"
-                .to_owned());
-        };
-        let config = self.config().map_err(|error| error.to_string())?;
+        let Grouping::Key(key) = grouping else { return Err(NoParameters(Reason::CallTree)) };
+        let config = self.config().map_err(|error| NoParameters(Reason::Config(error)))?;
         Ok(Parameters { key: key.clone(), comments: self.comments(workload), ..Parameters::new(config) })
     }
 
@@ -65,3 +66,30 @@ impl Tuning {
         comments
     }
 }
+
+/// A tuning has no parameters that a service can use.
+#[derive(Debug)]
+pub struct NoParameters(Reason);
+
+#[derive(Debug)]
+enum Reason {
+    Infeasible,
+    CallTree,
+    Config(ConfigError),
+}
+
+impl fmt::Display for NoParameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Reason::Infeasible => {
+                f.write_str("nothing within the limits was found, so there are no parameters to write")
+            }
+            Reason::CallTree => f.write_str(
+                "a call tree is not known when a trace begins: no service can use parameters by it",
+            ),
+            Reason::Config(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for NoParameters {}
