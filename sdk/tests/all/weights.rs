@@ -305,7 +305,7 @@ fn other_languages_as_parents_are_honoured() {
     assert!(roots > 30, "{roots}");
 }
 
-/// What a service of ours sent, those SDKs received, and what they made of it: the same decision and the same weight, but
+/// Headers that our service sent, and the results in those SDKs: the same decision and the same weight, but
 /// for the contradictions that the table marks.
 #[test]
 fn other_languages_as_children_agree() {

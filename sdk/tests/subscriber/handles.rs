@@ -23,7 +23,7 @@ fn no_id_is_given_twice() {
     });
 }
 
-/// What code that keeps an id for too long may do with it.
+/// Calls of code that keeps an id after its span has ended.
 fn misuse(dispatch: &Dispatch, stale: &Id) {
     dispatch.enter(stale);
     info!("inside of a span that has ended");
