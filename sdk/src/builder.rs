@@ -261,12 +261,17 @@ impl Builder {
         self
     }
 
-    /// The bytes of the tables of open spans; 64 MiB by default, which is room for 340,000 spans.
+    /// The bytes that open spans take: their table, their attributes, and ended spans that wait for the rest of their
+    /// trace; 128 MiB by default. That is room for 100,000 open spans, whatever attributes they have.
     ///
     /// The table grows when it has to, by doubling, and stays: like the registry, it is as large as the most spans that
-    /// were ever open at once. Spans for which there is no room are lost, and counted in [`Losses::open_spans`].
+    /// were ever open at once, 192 bytes for each. It may take all of the bytes. Spans for which there is no room are lost,
+    /// and counted in [`Losses::open_spans`]. Attributes, events and links leave a quarter of the bytes to the table; those
+    /// for which there is no room are cut, and counted on their span and in [`Stats::parts_cut`]. Ended spans wait for
+    /// their trace while less than half of the bytes is taken, and else are exported at once.
     ///
     /// [`Losses::open_spans`]: crate::Losses::open_spans
+    /// [`Stats::parts_cut`]: crate::Stats::parts_cut
     pub fn with_open_bytes_max(mut self, bytes: usize) -> Self {
         self.settings.bounds.open_bytes = bytes;
         self

@@ -26,15 +26,16 @@ pub(crate) use self::begin::NewId;
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
+use crate::budget::Budget;
 use crate::clock::Ticks;
 use crate::decider::Decider;
 use crate::export::Queue;
 use crate::ids::Ids;
-use crate::record::Fields;
+use crate::record::{Body, Fields};
 use crate::settings::Settings;
 use crate::stack;
 use crate::stats::{Counters, Stats};
-use crate::sync::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 use crate::table::{Entry, Table};
 use crate::traces::Traces;
 
@@ -49,8 +50,8 @@ pub(crate) struct Shared {
     settings: Settings,
     /// The age after which a trace's ended spans leave, in ticks.
     trace_age: Ticks,
-    /// Bytes of the tables of all subscribers.
-    open_bytes: Arc<AtomicUsize>,
+    /// The bytes of open spans, on all subscribers.
+    budget: Arc<Budget>,
 }
 
 /// A layer's state on one subscriber.
@@ -82,15 +83,16 @@ impl Shared {
         ids: Ids,
     ) -> Arc<Self> {
         let trace_age = decider.clock().ticks_of(settings.bounds.trace_age);
+        let budget = Budget::new(settings.bounds.open_bytes);
         Arc::new(Shared {
             decider,
             counters,
             queue,
-            traces: Traces::new(settings.bounds.open_traces),
+            traces: Traces::new(settings.bounds.open_traces, budget.clone()),
             ids,
             settings,
             trace_age,
-            open_bytes: Arc::default(),
+            budget,
         })
     }
 
@@ -104,7 +106,8 @@ impl Shared {
 
     pub(crate) fn stats(&self) -> Stats {
         Stats {
-            open_bytes: self.open_bytes.load(Ordering::Relaxed) as u64,
+            open_bytes: self.budget.used() as u64,
+            parts_cut: self.budget.parts_cut(),
             last_error: self.queue.last_error(),
             ..self.counters.read()
         }
@@ -142,17 +145,13 @@ impl Drop for Shared {
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        Self::with_table(Self::table_of(&shared, Table::new), shared, false)
+        Self::with_table(Table::new(shared.budget.clone()), shared, false)
     }
 
     /// The state of a subscriber that makes the spans' ids itself.
     pub(crate) fn with_own_ids(&self) -> Arc<Self> {
         let shared = self.shared.clone();
-        Self::with_table(Self::table_of(&shared, Table::with_own_ids), shared, true)
-    }
-
-    fn table_of(shared: &Shared, new: fn(Arc<AtomicUsize>, usize) -> Table) -> Table {
-        new(shared.open_bytes.clone(), shared.settings.bounds.open_bytes)
+        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared, true)
     }
 
     fn with_table(table: Table, shared: Arc<Shared>, placed: bool) -> Arc<Self> {
@@ -171,7 +170,7 @@ impl Core {
         if !self.placed.swap(true, Ordering::Relaxed) {
             return self.clone();
         }
-        Self::with_table(Self::table_of(&self.shared, Table::new), self.shared.clone(), true)
+        Self::with_table(Table::new(self.shared.budget.clone()), self.shared.clone(), true)
     }
 
     /// Whether ids of spans are ours, and not a registry's.
@@ -227,6 +226,11 @@ impl Core {
             found.is_some()
         });
         found
+    }
+
+    /// An empty body for an open span.
+    fn new_body(&self) -> Box<Body> {
+        Body::take(&self.shared.budget)
     }
 
     /// Lends scratch memory, filled by `record` with the fields of a span.

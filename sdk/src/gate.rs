@@ -9,9 +9,8 @@
 
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 
-use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::subscriber::Interest;
@@ -20,6 +19,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::budget::Budget;
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack::{self, Entered, Inside};
 use crate::table::{Beginning, Entry, Table};
@@ -55,7 +55,7 @@ use crate::table::{Beginning, Entry, Table};
 ///   longer asks the layer, only the filter, which spans exist. A filter that is a layer of its own does not.
 /// - Spans that the stock layer is not told of take room in a table of 16 MiB. When it is full, the stock layer is told.
 pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
-    Gate { inner: layer, spans, number: stack::next_owner(), unseen: Table::new(Arc::default(), TABLE_BYTES) }
+    Gate { inner: layer, spans, number: stack::next_owner(), unseen: Table::new(Budget::new(TABLE_BYTES)) }
 }
 
 /// A layer behind a gate; made by [`gate`].
@@ -86,11 +86,8 @@ impl<L> Gate<L> {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         if attributes.is_contextual() {
-            if !stack::is_dropped(self.number) {
-                return None;
-            }
+            let inside = stack::innermost(self.number).filter(|inside| inside.is_dropped)?;
             // A context that someone attached in between may hold a parent from elsewhere.
-            let inside = stack::innermost(self.number)?;
             return (inside.context == current().0).then(Context::current);
         }
         let parent = attributes.parent()?;
@@ -108,12 +105,20 @@ impl<L> Gate<L> {
         S: Subscriber + for<'a> LookupSpan<'a>,
         L: Layer<S>,
     {
-        let (before, _) = current();
+        let (before, was_recording) = current();
+        // If nothing is attached, contexts are switched off, and the current one says nothing of this span. It may also
+        // be current already that this span is dropped: someone has attached its context. To tell the two apart, another
+        // one is current meanwhile.
+        let is_ambiguous = before != SpanId::INVALID && !was_recording && !stack::is_dropped(self.number);
+        let other =
+            is_ambiguous.then(|| Context::current().with_remote_span_context(SpanContext::NONE).attach());
+        let before = if is_ambiguous { SpanId::INVALID } else { before };
         self.inner.on_enter(id, cx.clone());
-        let (context, recording) = current();
-        // If nothing was attached, it is as it was: the span was entered already, or contexts are switched off.
+        let (attached, recording) = current();
+        drop(other);
         let is_dropped =
-            cfg!(feature = "enabled") && !recording && (context != before || stack::is_dropped(self.number));
+            cfg!(feature = "enabled") && !recording && (attached != before || stack::is_dropped(self.number));
+        let (context, _) = current();
         if is_dropped && self.spans == DroppedSpans::Visible {
             mark_unrecorded(id, &cx);
         }

@@ -57,6 +57,7 @@
 mod above;
 #[cfg(feature = "bridge")]
 mod bridge;
+mod budget;
 mod builder;
 mod clock;
 mod config;

@@ -88,7 +88,8 @@ impl Default for Conventions {
 }
 
 /// Limits on the parts of one span (OpenTelemetry specification, "Span Limits"). The exported span says how many
-/// attributes, events and links were cut. Beside these, the texts of one span take at most 4 MiB.
+/// attributes, events and links were cut. Beside these, what one span holds takes at most 4 MiB, and what all open spans hold
+/// as much as [`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max) says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpanLimits {
@@ -121,7 +122,7 @@ impl Default for SpanLimits {
 }
 
 impl SpanLimits {
-    /// Bytes of text that one span holds, beside its name and its status.
+    /// Bytes of attributes, events and links that one span holds.
     pub(crate) const fn bytes(&self) -> usize {
         4 << 20
     }
@@ -141,7 +142,7 @@ pub(crate) struct Settings {
 /// Bounds on memory and on waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Bytes of the tables of open spans.
+    /// Bytes of open spans: see [`Budget`](crate::budget::Budget).
     pub(crate) open_bytes: usize,
     /// Traces whose ended spans are gathered. Spans of further traces leave one by one.
     pub(crate) open_traces: u32,
@@ -173,7 +174,7 @@ impl Default for Settings {
             conventions: Conventions::default(),
             limits: SpanLimits::default(),
             bounds: Bounds {
-                open_bytes: 64 << 20,
+                open_bytes: 128 << 20,
                 open_traces: 16_384,
                 spans_per_trace: 1_024,
                 trace_age: Duration::from_secs(30),

@@ -85,6 +85,13 @@ pub(crate) fn innermost(owner: u64) -> Option<Inside> {
     }
 }
 
+/// The innermost item of all on this thread, if it is this owner's.
+#[inline]
+pub(crate) fn innermost_of_all(owner: u64) -> Option<Inside> {
+    let (innermost, inside) = INNERMOST.get();
+    (innermost == owner).then_some(inside)
+}
+
 #[cold]
 fn find(owner: u64) -> Option<Inside> {
     let find = |stack: &RefCell<Vec<Entered>>| {

@@ -51,7 +51,12 @@ pub struct Stats {
     pub refusals: u64,
     /// Panics in [`Key::custom`](crate::Key::custom): the root was counted by its name.
     pub key_panics: u64,
-    /// Bytes of the table of open spans, of all subscribers.
+    /// Attributes, events and links that were cut because open spans took all the bytes that attributes may have
+    /// ([`Builder::with_open_bytes_max`](crate::Builder::with_open_bytes_max)). The exported spans count them too, beside
+    /// those that [`SpanLimits`](crate::SpanLimits) cut.
+    pub parts_cut: u64,
+    /// Bytes that open spans take, of all subscribers: the tables of their entries, their attributes, and ended spans
+    /// that wait for their trace. Memory that is kept to be used again counts.
     pub open_bytes: u64,
     /// The exporter's last error.
     pub last_error: Option<String>,
@@ -243,6 +248,7 @@ impl Counters {
             traces_lost,
             refusals: sum(|share| &share.refused),
             key_panics: self.key_panics.load(Ordering::Relaxed),
+            parts_cut: 0,
             open_bytes: 0,
             last_error: None,
         }

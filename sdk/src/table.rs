@@ -27,15 +27,15 @@ pub(crate) use self::entry::{
 };
 pub(crate) use self::handles::LetGo;
 use self::own::Own;
-use crate::sync::{AtomicBool, AtomicUsize, Ordering};
+use crate::budget::{Budget, Use};
+use crate::sync::{AtomicBool, Ordering};
 
 /// The entries of one subscriber's spans.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: Entries,
-    /// The bytes that the tables of all subscribers share.
-    bytes: Arc<AtomicUsize>,
-    bytes_max: usize,
+    /// Shared by the tables of all subscribers.
+    budget: Arc<Budget>,
     /// Whether a span was ever refused: then there are open spans without an entry.
     refused: AtomicBool,
 }
@@ -62,20 +62,19 @@ const PAGES: usize = 64;
 const FIRST_PAGE: u64 = 32;
 
 impl Table {
-    /// A table for a registry's ids, which takes bytes for entries as long as `bytes`, which it counts them in, is at most
-    /// `bytes_max`.
-    pub(crate) fn new(bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
+    /// A table for a registry's ids, which takes bytes for entries from `budget`.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
         let shards = Box::new([const { OnceLock::new() }; SHARDS]);
-        Self::with(Entries::BySlab(shards), bytes, bytes_max)
+        Self::with(Entries::BySlab(shards), budget)
     }
 
     /// A table that makes the ids.
-    pub(crate) fn with_own_ids(bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
-        Self::with(Entries::Own(Own::new()), bytes, bytes_max)
+    pub(crate) fn with_own_ids(budget: Arc<Budget>) -> Self {
+        Self::with(Entries::Own(Own::new()), budget)
     }
 
-    fn with(entries: Entries, bytes: Arc<AtomicUsize>, bytes_max: usize) -> Self {
-        Table { entries, bytes, bytes_max, refused: AtomicBool::new(false) }
+    fn with(entries: Entries, budget: Arc<Budget>) -> Self {
+        Table { entries, budget, refused: AtomicBool::new(false) }
     }
 
     /// The shard, the page and the place in the page. A registry's first id is 1.
@@ -151,8 +150,7 @@ impl Table {
 
     /// Counts bytes for entries, if they fit the budget.
     fn reserve(&self, bytes: usize) -> bool {
-        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
-        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+        self.budget.take(bytes, Use::Entries)
     }
 
     #[cold]
@@ -172,7 +170,7 @@ impl Table {
         });
         if !is_new {
             // Another thread made the page, or there is none of this number.
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.budget.give_back(bytes);
         }
         entries.map(|entries| &**entries)
     }
@@ -187,7 +185,7 @@ impl Drop for Table {
             }
             Entries::Own(own) => own.entries(),
         };
-        self.bytes.fetch_sub(entries * size_of::<Entry>(), Ordering::Relaxed);
+        self.budget.give_back(entries * size_of::<Entry>());
     }
 }
 
@@ -220,31 +218,31 @@ mod tests {
         let ids: Vec<u64> = own.into_iter().chain(other).collect();
         let places: HashSet<_> = ids.iter().map(|id| Table::locate(*id)).collect();
         assert_eq!(places.len(), ids.len());
-        let table = Table::new(Arc::default(), usize::MAX);
+        let table = Table::new(Budget::new(usize::MAX));
         assert!(ids.iter().all(|id| table.take(*id).is_some()));
         assert!(ids.iter().all(|id| table.find(*id).is_some_and(|entry| entry.id() == *id)));
-        let entries = table.bytes.load(Ordering::Relaxed) / size_of::<Entry>();
+        let entries = table.budget.used() / size_of::<Entry>();
         assert!((20_000..70_000).contains(&entries), "{entries}: pages double");
     }
 
     #[test]
     fn the_budget_holds_and_a_taken_entry_is_not_taken_again() {
         let page = FIRST_PAGE as usize * size_of::<Entry>();
-        let bytes = Arc::<AtomicUsize>::default();
-        let table = Table::new(bytes.clone(), page);
+        let budget = Budget::new(page);
+        let table = Table::new(budget.clone());
         for id in 1..=FIRST_PAGE {
             assert!(table.take(id).is_some());
         }
         assert!(table.take(1).is_none());
         assert!(table.take(FIRST_PAGE + 1).is_none(), "a second page");
         assert!(table.take(1 << SLAB_BITS | 1).is_none(), "a second thread");
-        assert_eq!(bytes.load(Ordering::Relaxed), page);
+        assert_eq!(budget.used(), page);
         // The same place in its slab, used again.
         let again = 7 << 51 | 5;
         assert!(table.take(again).is_none());
         table.find(5).unwrap().free();
         assert!(table.take(again).is_some() && table.find(5).is_none());
         drop(table);
-        assert_eq!(bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -11,8 +11,9 @@
 //! | `opened` | who takes the slot from the free list, before anyone knows of it; 0 by who ends the turn, under the lock |
 //! | `gathered` | who holds the lock, and has compared the turn |
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
 use crate::export::Queue;
 use crate::record::{Body, Buffer, Header, Record};
@@ -56,6 +57,8 @@ struct Gathered {
     /// Set with the first span.
     header: Option<Header>,
     buffer: Buffer,
+    /// The bytes that `buffer` may grow to before more are asked for.
+    room: Room,
 }
 
 impl Gathered {
@@ -63,7 +66,32 @@ impl Gathered {
     fn leave(&mut self, queue: &Queue) {
         if let Some(header) = self.header.take() {
             queue.push(header, &mut self.buffer);
+            // A large buffer leaves with its spans.
+            if self.buffer.records.capacity() == 0 {
+                self.room.shrink_to(0);
+            }
         }
+    }
+
+    #[inline]
+    fn outgrows(&self) -> bool {
+        self.buffer.bytes_used() > self.room.bytes()
+    }
+
+    /// Whether the buffer has room for what is in it. If it has not, it keeps no memory when its spans have left.
+    #[cold]
+    fn has_room(&mut self, budget: &Arc<Budget>) -> bool {
+        if !self.room.is_of(budget) {
+            self.room = Room::of(budget);
+        }
+        let bytes = self.buffer.bytes_held();
+        bytes <= self.room.bytes() || self.room.grow_to(bytes, Use::Ended)
+    }
+
+    fn leave_for_want_of_room(&mut self, queue: &Queue) {
+        self.leave(queue);
+        self.buffer = Buffer::default();
+        self.room.shrink_to(0);
     }
 }
 
@@ -76,10 +104,11 @@ pub(crate) struct Traces {
     /// The number of slots that were ever used.
     used: AtomicU32,
     free: [FreeList; LISTS],
+    budget: Arc<Budget>,
 }
 
-const CHUNK: usize = 64;
-const LISTS: usize = 16;
+const CHUNK: usize = if cfg!(loom) { 1 } else { 64 };
+const LISTS: usize = if cfg!(loom) { 1 } else { 16 };
 /// More slots than this are of no use: spans of further traces leave one by one.
 const SLOTS_MAX: u32 = 1 << 20;
 
@@ -88,13 +117,14 @@ const SLOTS_MAX: u32 = 1 << 20;
 struct FreeList(Mutex<Vec<u32>>);
 
 impl Traces {
-    pub(crate) fn new(slots: u32) -> Self {
+    pub(crate) fn new(slots: u32, budget: Arc<Budget>) -> Self {
         let slots_max = slots.min(SLOTS_MAX);
         Traces {
             chunks: (0..(slots_max as usize).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             slots_max,
             used: AtomicU32::new(0),
             free: Default::default(),
+            budget,
         }
     }
 
@@ -157,6 +187,7 @@ impl Traces {
         }
         // Records alone stay within the bound of their number.
         let has_body = body.is_some();
+        let may_grow = has_body || gathered.buffer.records.len() == gathered.buffer.records.capacity();
         gathered.buffer.append(record, body);
         if is_root {
             gathered.leave(queue);
@@ -167,6 +198,8 @@ impl Traces {
             || has_body && gathered.buffer.bytes_used() >= bounds.bytes_per_part()
         {
             gathered.leave(queue);
+        } else if may_grow && gathered.outgrows() && !gathered.has_room(&self.budget) {
+            gathered.leave_for_want_of_room(queue);
         }
     }
 
@@ -208,4 +241,168 @@ impl Traces {
 fn end_turn(slot: &Slot) {
     slot.opened.store(0, Ordering::Relaxed);
     slot.turn.store(slot.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    //! loom models of the slots. Run by `cargo xtask loom`.
+
+    use std::collections::VecDeque;
+
+    use loom::sync::Arc as LoomArc;
+    use loom::thread;
+    use opentelemetry::{SpanId, TraceFlags, TraceId};
+    use tracing_core::callsite::DefaultCallsite;
+    use tracing_core::metadata::Kind;
+    use tracing_core::{Level, Metadata};
+
+    use super::*;
+    use crate::export::Work;
+    use crate::record::Ending;
+    use crate::settings::Settings;
+    use crate::stats::Counters;
+
+    static METADATA: Metadata<'static> = tracing_core::metadata! {
+        name: "model",
+        target: module_path!(),
+        level: Level::INFO,
+        fields: &[],
+        callsite: &CALLSITE,
+        kind: Kind::SPAN
+    };
+
+    static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+
+    /// Slots, and the queue behind them.
+    struct Model {
+        traces: Traces,
+        queue: Queue,
+        counters: Arc<Counters>,
+        bounds: Bounds,
+    }
+
+    impl Model {
+        fn new(slots: u32) -> LoomArc<Self> {
+            let bounds = Settings::default().bounds;
+            let counters = Arc::<Counters>::default();
+            let queue = Queue::new(bounds, counters.clone());
+            LoomArc::new(Model { traces: Traces::new(slots, Budget::new(1 << 20)), queue, counters, bounds })
+        }
+
+        /// A span of a trace ends. Its id says its trace: that of trace 7 is 70, or 71 for a child.
+        fn end(&self, trace: TraceRef, id: u64) {
+            let header = || Header {
+                trace_id: TraceId::from(u128::from(id / 10)),
+                flags: TraceFlags::SAMPLED,
+                state: None,
+                began: 1,
+            };
+            let ids = (SpanId::from(id), SpanId::INVALID);
+            let mut record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
+            if id % 10 == 0 {
+                record.set_local_root(false);
+            }
+            self.traces.end_span(trace, header, record, None, (&self.queue, &self.bounds));
+        }
+
+        /// The spans that are in the queue, in the order of their ids. Each has to be in its own trace.
+        fn exported(&self) -> Vec<u64> {
+            let (mut taken, mut ids) = (VecDeque::new(), Vec::new());
+            while let Work::Export { .. } = self.queue.take(&mut taken) {
+                for mut batch in taken.drain(..) {
+                    batch.each(|trace| {
+                        for record in trace.records {
+                            let id = u64::from_be_bytes(record.span_id.to_bytes());
+                            assert_eq!(trace.header.trace_id, TraceId::from(u128::from(id / 10)), "{id}");
+                            ids.push(id);
+                        }
+                    });
+                }
+            }
+            ids.sort_unstable();
+            ids
+        }
+    }
+
+    /// A local root ends while its child does, on another thread.
+    #[test]
+    fn loom_a_child_that_ends_with_its_root_is_exported_once() {
+        loom::model(|| {
+            let model = Model::new(1);
+            let trace = model.traces.take(1);
+            let other = model.clone();
+            let child = thread::spawn(move || other.end(trace, 11));
+            model.end(trace, 10);
+            child.join().unwrap();
+            assert_eq!(model.exported(), [10, 11]);
+        });
+    }
+
+    /// A trace takes the slot of one that has ended, while a late span of that one ends.
+    #[test]
+    fn loom_a_late_span_does_not_land_in_the_trace_that_has_its_slot_now() {
+        loom::model(|| {
+            let model = Model::new(1);
+            let first = model.traces.take(1);
+            let other = model.clone();
+            let late = thread::spawn(move || other.end(first, 11));
+            model.end(first, 10);
+            let second = model.traces.take(1);
+            assert_ne!(first, second);
+            model.end(second, 21);
+            model.end(second, 20);
+            late.join().unwrap();
+            assert_eq!(model.exported(), [10, 11, 20, 21]);
+        });
+    }
+
+    /// A trace gets old while its spans end. Its slot is free afterwards, once.
+    #[test]
+    fn loom_an_old_trace_gives_its_slot_up_once() {
+        loom::model(|| {
+            let model = Model::new(1);
+            let trace = model.traces.take(1);
+            let other = model.clone();
+            let expires = thread::spawn(move || other.traces.expire(2, &other.queue));
+            model.end(trace, 11);
+            model.end(trace, 10);
+            expires.join().unwrap();
+            assert_eq!(model.exported(), [10, 11]);
+            assert_ne!(model.traces.take(1), TraceRef::NONE);
+            assert_eq!(model.traces.take(1), TraceRef::NONE, "one slot for two traces");
+        });
+    }
+
+    /// A flush takes what has ended; the rest leaves with the root.
+    #[test]
+    fn loom_a_flush_between_two_spans_loses_none() {
+        loom::model(|| {
+            let model = Model::new(1);
+            let trace = model.traces.take(1);
+            let other = model.clone();
+            let flushes = thread::spawn(move || other.traces.flush(&other.queue));
+            model.end(trace, 11);
+            model.end(trace, 10);
+            flushes.join().unwrap();
+            assert_eq!(model.exported(), [10, 11]);
+        });
+    }
+
+    /// A span ends while the layer is shut down: it is in the queue, or lost and counted, and not left in the slot.
+    #[test]
+    fn loom_a_span_that_ends_at_the_shutdown_does_not_stay_behind() {
+        loom::model(|| {
+            let model = Model::new(1);
+            let trace = model.traces.take(1);
+            let other = model.clone();
+            let child = thread::spawn(move || other.end(trace, 11));
+            // As in `Shared::close`.
+            model.traces.flush(&model.queue);
+            model.queue.close();
+            model.traces.flush(&model.queue);
+            child.join().unwrap();
+            let exported = model.exported().len() as u64;
+            assert_eq!(exported + model.counters.read().spans_lost.total(), 1);
+        });
+    }
 }

@@ -102,7 +102,7 @@ impl Core {
                 if fields.is_empty() {
                     return None;
                 }
-                let mut body = Body::take();
+                let mut body = self.new_body();
                 body.fill(fields, &self.settings().limits);
                 Some(body)
             },

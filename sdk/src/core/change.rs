@@ -112,7 +112,7 @@ impl Core {
     fn with_body(&self, entry: &Entry, f: impl FnOnce(&mut Body, &SpanLimits)) {
         let mut extra = entry.extra();
         if extra.is_recordable() {
-            f(extra.body.get_or_insert_with(Body::take), &self.settings().limits);
+            f(extra.body.get_or_insert_with(|| self.new_body()), &self.settings().limits);
         }
     }
 

@@ -151,7 +151,7 @@ impl LiveSpan {
         let core = self.core.upgrade()?;
         let with = |body: &mut Body| (!body.is_ended_by_hand()).then(|| f(body, &core.settings().limits));
         core.find(&self.id)?
-            .with_extra(self.sequence, |extra| with(extra.body.get_or_insert_with(Body::take)))?
+            .with_extra(self.sequence, |extra| with(extra.body.get_or_insert_with(|| core.new_body())))?
     }
 }
 

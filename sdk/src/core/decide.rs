@@ -174,7 +174,7 @@ impl Core {
         }
         if !attributes.is_empty() {
             let mut extra = entry.extra();
-            let body = extra.body.get_or_insert_with(Body::take);
+            let body = extra.body.get_or_insert_with(|| self.new_body());
             for attribute in attributes {
                 body.set_attribute(attribute, &self.settings().limits);
             }

@@ -44,8 +44,9 @@ impl Core {
             return self.push(id, Inside::dropped(entry.id(), SpanId::INVALID), None);
         }
         let context = entry.span_id();
-        // Only an item of ours keeps the context for as long as this one needs it: see `stack::pop`.
-        let is_ours = || stack::innermost(self.number).is_some_and(|inside| inside.context == context);
+        // Only an item of ours keeps the context for as long as this one needs it: see `stack::pop`. It has to be the
+        // innermost of all: below another layer's item it might be someone else's that is current now.
+        let is_ours = || stack::innermost_of_all(self.number).is_some_and(|inside| inside.context == context);
         let guard = if current_span() == context && is_ours() {
             None
         } else {

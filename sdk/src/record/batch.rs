@@ -131,6 +131,7 @@ impl Batch {
         trace.memory.text.clear();
         append(&mut trace.memory.lists, &mut self.all.memory.lists);
         append(&mut trace.memory.others, &mut self.all.memory.others);
+        self.all.owned += std::mem::take(&mut trace.owned);
     }
 
     /// A batch of one trace, which takes the buffer over and leaves an empty one.
@@ -157,7 +158,8 @@ impl Batch {
 
     /// Lends each trace, one after the other.
     pub(crate) fn each(&mut self, mut f: impl FnMut(TraceView<'_>)) {
-        let Buffer { records, attributes, memory, details, events, event_attributes, links } = &mut self.all;
+        let Buffer { records, attributes, memory, details, events, event_attributes, links, owned: _ } =
+            &mut self.all;
         let (mut records, mut attributes) = (&**records, &**attributes);
         let (mut details, mut events, mut event_attributes) = (&**details, &**events, &**event_attributes);
         let (mut links, mut others) = (&mut **links, &mut *memory.others);

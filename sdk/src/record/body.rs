@@ -1,14 +1,18 @@
 //! Everything about an open span that most spans do not have: attributes, events, links, a name of its own.
 //!
 //! A body is guarded by its entry's lock and belongs to one span. Its limits are counted here, before anything is
-//! copied: an attribute or event that a limit cuts costs no memory. Name, kind and status are always kept; they are
-//! single values, of at most one text limit each.
+//! copied: an attribute or event that a limit cuts costs no memory. Name, kind and status are always kept: where there is
+//! no room, their texts are cut to [`SHORT_TEXT`] characters.
+//!
+//! A body takes the bytes that it uses from the [`Budget`] of all open spans, in steps, before it uses them. A list that
+//! grows may hold twice the memory that it uses.
 
 // A spare body goes into an entry as a box.
 #![allow(clippy::vec_box)]
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{SpanContext, Status as OtelStatus};
@@ -20,6 +24,7 @@ use super::buffer::{Event, EventName, EventTime, Link};
 use super::fields::{Fields, LogOrigin};
 use super::memory::{Memory, Text};
 use super::span::{Count, Detail, Status};
+use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
 use crate::settings::SpanLimits;
 
@@ -36,31 +41,45 @@ pub(crate) struct Body {
     pub(crate) memory: Memory,
     /// Bytes of `memory` that nothing refers to any more.
     unused: usize,
-    /// Bytes that links and values of the OpenTelemetry API own.
+    /// Bytes that links, names of events and values of the OpenTelemetry API own.
     owned: usize,
+    /// The bytes that it may use.
+    room: Room,
 }
 
 /// Memory that changed values leave behind is reclaimed once it is this large and half of the text.
-const UNUSED_BYTES_MAX: usize = 4 * 1024;
-/// A body with more text or attributes is not kept for another span.
-const SPARE_BYTES_MAX: usize = 64 * 1024;
-const SPARE_ATTRIBUTES_MAX: usize = 1024;
+const UNUSED_BYTES_MAX: usize = 1024;
+/// The first bytes that a body takes from the budget; it doubles them.
+const ROOM_MIN: usize = 512;
+/// A body with more room is not kept for another span: what is kept is of no use to other threads.
+const SPARE_ROOM_MAX: usize = 4 * 1024;
 const SPARE_MAX: usize = 32;
+/// The length of a name or a status where there is no room for more, in characters.
+const SHORT_TEXT: u32 = 256;
 
 thread_local!(static SPARE: RefCell<Vec<Box<Body>>> = const { RefCell::new(Vec::new()) });
 
 impl Body {
     /// An empty body, from the thread's spare ones if there is one.
-    pub(crate) fn take() -> Box<Body> {
-        SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+    pub(crate) fn take(budget: &Arc<Budget>) -> Box<Body> {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        match spare {
+            Some(body) if body.room.is_of(budget) => body,
+            _ => Self::fresh(budget),
+        }
+    }
+
+    #[cold]
+    fn fresh(budget: &Arc<Budget>) -> Box<Body> {
+        Box::new(Body { room: Room::of(budget), ..Body::default() })
     }
 
     /// Keeps a body's memory for another span of this thread. No user code runs: values of the OpenTelemetry API are
     /// numbers and texts.
     pub(crate) fn recycle(mut self: Box<Body>) {
         self.clear();
-        if self.memory.text.capacity() > SPARE_BYTES_MAX || self.attributes.capacity() > SPARE_ATTRIBUTES_MAX
-        {
+        // The text may have been exchanged for a longer one of the thread's.
+        if self.room.bytes() > SPARE_ROOM_MAX || self.memory.text.capacity() > SPARE_ROOM_MAX {
             return;
         }
         let _ = SPARE.try_with(|spare| {
@@ -86,15 +105,54 @@ impl Body {
         }
     }
 
-    /// Bytes that count against the span's limit.
+    /// Bytes in use.
     fn bytes(&self) -> usize {
         (self.memory.bytes() + self.owned).saturating_sub(self.unused)
+            + size_of::<Attribute>() * (self.attributes.len() + self.event_attributes.len())
+            + size_of::<Event>() * self.events.len()
+            + size_of::<Link>() * self.links.len()
+    }
+
+    /// Bytes that links, names of events and values of the OpenTelemetry API own.
+    pub(crate) fn owned(&self) -> usize {
+        self.owned
+    }
+
+    /// Whether there is room for a part of so many bytes, once `freed` are given up. If there is none, it is cut.
+    #[inline]
+    fn fits(&mut self, more: usize, freed: usize, limits: &SpanLimits) -> bool {
+        let bytes = (self.bytes() + more).saturating_sub(freed);
+        let fits = bytes <= self.room.bytes() || self.grow(bytes, limits);
+        if !fits && bytes <= limits.bytes() {
+            self.room.count_cut();
+        }
+        fits
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize, limits: &SpanLimits) -> bool {
+        if bytes > limits.bytes() {
+            return false;
+        }
+        let room = bytes.next_power_of_two().max(ROOM_MIN);
+        self.room.grow_to(room, Use::Attributes) || self.room.grow_to(bytes, Use::Attributes)
+    }
+
+    /// A text that is kept in any case, cut if there is no room for it.
+    fn keep_text<'a>(&mut self, text: &'a str, freed: usize, limits: &SpanLimits) -> &'a str {
+        let bytes = (self.bytes() + text.len()).saturating_sub(freed);
+        let has_room = bytes <= self.room.bytes() || self.grow(bytes, limits);
+        if has_room { text } else { cut_text(text, SHORT_TEXT) }
     }
 
     /// Takes the fields that a span begins with. The body is empty; the fields get its memory in exchange.
     #[inline]
     pub(crate) fn fill(&mut self, fields: &mut Fields, limits: &SpanLimits) {
-        if fields.memory.bytes() > limits.bytes() {
+        let bytes = fields.memory.bytes() + size_of::<Attribute>() * fields.attributes.len();
+        let has_room = bytes <= self.room.bytes() || self.grow(bytes, limits);
+        // Long texts of earlier calls have grown the memory of the fields: the thread keeps it.
+        let is_oversized = fields.memory.text.capacity() > SPARE_ROOM_MAX.max(2 * self.room.bytes());
+        if !has_room || is_oversized {
             return self.absorb(fields, limits);
         }
         std::mem::swap(&mut self.attributes, &mut fields.attributes);
@@ -112,12 +170,12 @@ impl Body {
     /// Adds fields that were recorded on the open span.
     pub(crate) fn absorb(&mut self, fields: &mut Fields, limits: &SpanLimits) {
         if let Some(name) = fields.name {
-            self.set_name(fields.memory.text(name));
+            self.set_name(fields.memory.text(name), limits);
         }
         if let Some(kind) = fields.kind.take() {
             self.detail.kind = Some(kind);
         }
-        self.raise(fields.status, &fields.memory);
+        self.raise(fields.status, &fields.memory, limits);
         for attribute in &fields.attributes {
             self.set(*attribute, &fields.memory, limits);
         }
@@ -129,30 +187,42 @@ impl Body {
         let known =
             self.attributes.iter().position(|known| known.has_name_of(&self.memory, &attribute, from));
         let old = known.map_or(0, |known| self.attributes[known].bytes(&self.memory));
-        let fits = self.bytes() + attribute.bytes(from) <= limits.bytes() + old;
+        let new = attribute.bytes(from);
         match known {
-            Some(known) if fits => {
+            Some(known) if self.fits(new, old, limits) => {
                 self.attributes[known] = attribute.adopted(from, &mut self.memory);
                 self.unused += old;
             }
-            None if fits && self.attributes.len() < limits.attributes as usize => {
+            None if self.attributes.len() < limits.attributes as usize
+                && self.fits(new + size_of::<Attribute>(), 0, limits) =>
+            {
                 self.attributes.push(attribute.adopted(from, &mut self.memory));
             }
             _ => self.attributes_cut = self.attributes_cut.saturating_add(1),
         }
     }
 
-    fn set_name(&mut self, name: &str) {
-        let text = self.memory.push(name);
-        self.unused += self.detail.name.replace(text).map_or(0, |old| old.length as usize);
+    fn set_name(&mut self, name: &str, limits: &SpanLimits) {
+        let old = self.detail.name.map_or(0, |old| old.length as usize);
+        let name = self.keep_text(name, old, limits);
+        self.detail.name = Some(self.memory.push(name));
+        self.unused += old;
     }
 
-    fn raise(&mut self, status: Status, from: &Memory) {
-        let status = match status {
-            Status::Unset => return,
-            Status::Ok => Status::Ok,
-            Status::Error(text) => Status::Error(self.memory.adopt(from, text)),
-        };
+    fn raise(&mut self, status: Status, from: &Memory, limits: &SpanLimits) {
+        match status {
+            Status::Unset => {}
+            Status::Ok => {
+                self.unused += self.detail.status.raise(Status::Ok).map_or(0, |old| old.length as usize)
+            }
+            Status::Error(text) => self.raise_error(from.text(text), limits),
+        }
+    }
+
+    fn raise_error(&mut self, description: &str, limits: &SpanLimits) {
+        let old = self.detail.status.description().map_or(0, |old| old.length as usize);
+        let description = self.keep_text(description, old, limits);
+        let status = Status::Error(self.memory.push(description));
         self.unused += self.detail.status.raise(status).map_or(0, |old| old.length as usize);
     }
 
@@ -167,18 +237,18 @@ impl Body {
         if *metadata.level() == Level::ERROR && self.detail.status == Status::Unset {
             self.detail.status = Status::Error(Text::EMPTY);
         }
-        self.raise(fields.status, &fields.memory);
+        self.raise(fields.status, &fields.memory, limits);
         for attribute in &fields.for_span {
             self.set(*attribute, &fields.memory, limits);
         }
-        let full = self.bytes() + fields.memory.bytes() > limits.bytes();
-        if full || self.detail.events.held >= limits.events {
+        let given = fields.attributes.len() as u32;
+        let count = given.min(limits.attributes_per_event);
+        let bytes = fields.memory.bytes() + size_of::<Event>() + size_of::<Attribute>() * count as usize;
+        if self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits) {
             self.detail.events.cut_some(1);
             return self.reclaim();
         }
         self.detail.events.held += 1;
-        let given = fields.attributes.len() as u32;
-        let count = given.min(limits.attributes_per_event);
         for attribute in fields.attributes.iter().take(count as usize) {
             self.event_attributes.push(attribute.adopted(&fields.memory, &mut self.memory));
         }
@@ -204,9 +274,8 @@ impl Body {
             self.attributes.iter().position(|known| known.is_named(attribute.key.as_str(), &self.memory));
         let new = size_of::<KeyValue>() + bytes_of(&attribute);
         let old = known.map_or(0, |known| self.attributes[known].bytes(&self.memory));
-        let fits = self.bytes() + new <= limits.bytes() + old;
         match known {
-            Some(known) if fits => {
+            Some(known) if self.fits(new, old, limits) => {
                 if let Value::Other(place) = self.attributes[known].value() {
                     self.owned += bytes_of(&attribute);
                     if let Some(value) = self.memory.others.get_mut(place as usize) {
@@ -218,7 +287,9 @@ impl Body {
                     self.attributes[known] = self.keep(attribute);
                 }
             }
-            None if fits && self.attributes.len() < limits.attributes as usize => {
+            None if self.attributes.len() < limits.attributes as usize
+                && self.fits(new + size_of::<Attribute>(), 0, limits) =>
+            {
                 let kept = self.keep(attribute);
                 self.attributes.push(kept);
             }
@@ -233,19 +304,18 @@ impl Body {
     }
 
     pub(crate) fn set_status(&mut self, status: OtelStatus, limits: &SpanLimits) {
-        let status = match status {
+        match status {
             OtelStatus::Unset => return,
-            OtelStatus::Ok => Status::Ok,
+            OtelStatus::Ok => self.raise(Status::Ok, &Memory::default(), limits),
             OtelStatus::Error { description } => {
-                Status::Error(self.memory.push(cut_text(&description, limits.text_length)))
+                self.raise_error(cut_text(&description, limits.text_length), limits);
             }
-        };
-        self.unused += self.detail.status.raise(status).map_or(0, |old| old.length as usize);
+        }
         self.reclaim();
     }
 
     pub(crate) fn update_name(&mut self, name: &str, limits: &SpanLimits) {
-        self.set_name(cut_text(name, limits.text_length));
+        self.set_name(cut_text(name, limits.text_length), limits);
         self.reclaim();
     }
 
@@ -264,9 +334,9 @@ impl Body {
             Cow::Borrowed(name) => Cow::Borrowed(cut_text(name, limits.text_length)),
             Cow::Owned(name) => Cow::Owned(cut_text(&name, limits.text_length).to_owned()),
         };
-        let bytes =
-            name.len() + kept.iter().map(|kept| size_of::<KeyValue>() + bytes_of(kept)).sum::<usize>();
-        if self.bytes() + bytes > limits.bytes() || self.detail.events.held >= limits.events {
+        let kept_bytes = |kept: &KeyValue| size_of::<Attribute>() + size_of::<KeyValue>() + bytes_of(kept);
+        let bytes = size_of::<Event>() + name.len() + kept.iter().map(kept_bytes).sum::<usize>();
+        if self.detail.events.held >= limits.events || !self.fits(bytes, 0, limits) {
             return self.detail.events.cut_some(1);
         }
         self.detail.events.held += 1;
@@ -290,16 +360,15 @@ impl Body {
         attributes.truncate(limits.attributes_per_link as usize);
         let attributes: Vec<_> =
             attributes.into_iter().map(|attribute| cut(attribute, limits.text_length)).collect();
-        let state = to.trace_state().header().len();
-        let bytes = state + attributes.iter().map(|own| size_of::<KeyValue>() + bytes_of(own)).sum::<usize>();
-        if self.bytes() + bytes > limits.bytes() {
+        let cut = (given - attributes.len()) as u32;
+        let link = Link { to, attributes, cut };
+        let bytes = link.owned();
+        if self.detail.links.held >= limits.links || !self.fits(size_of::<Link>() + bytes, 0, limits) {
             return self.detail.links.cut_some(1);
         }
-        if self.detail.links.admit(limits.links) {
-            self.owned += bytes;
-            let cut = (given - attributes.len()) as u32;
-            self.links.push(Link { to, attributes, cut });
-        }
+        self.detail.links.held += 1;
+        self.owned += bytes;
+        self.links.push(link);
     }
 
     pub(crate) fn end_by_hand(&mut self, time: SystemTime) {
@@ -334,13 +403,10 @@ impl Body {
             event.log = event.log.map(|text| to.adopt(&from, text));
         }
         self.detail.adopt(&from, to);
-        self.owned = to.others.iter().map(bytes_of).sum::<usize>() + self.links_bytes();
+        self.owned = to.others.iter().map(bytes_of).sum::<usize>()
+            + self.links.iter().map(Link::owned).sum::<usize>()
+            + self.events.iter().map(Event::owned).sum::<usize>();
         self.unused = 0;
-    }
-
-    fn links_bytes(&self) -> usize {
-        let bytes = |link: &Link| link.attributes.iter().map(bytes_of).sum::<usize>();
-        self.links.iter().map(bytes).sum()
     }
 }
 
@@ -369,7 +435,7 @@ mod tests {
     /// Each call leaves the old description behind; the memory holds one, and at most as much again that is unused.
     #[test]
     fn changed_values_do_not_pile_up() {
-        let (mut body, limits) = (Body::default(), SpanLimits::default());
+        let (mut body, limits) = (Body::take(&Budget::new(1 << 30)), SpanLimits::default());
         for n in 0..50_000 {
             body.set_status(OtelStatus::error(format!("attempt {n} failed: {}", "x".repeat(100))), &limits);
             body.update_name(&format!("attempt {n}"), &limits);
@@ -384,7 +450,7 @@ mod tests {
     #[test]
     fn texts_beyond_the_limit_are_cut_and_name_and_status_stay() {
         let limits = SpanLimits::default();
-        let mut body = Body::default();
+        let mut body = Body::take(&Budget::new(1 << 30));
         let attributes = limits.bytes() / 30_000 + 1;
         for n in 0..attributes {
             body.set_attribute(KeyValue::new(n.to_string(), "z".repeat(30_000)), &limits);
@@ -395,5 +461,39 @@ mod tests {
         body.set_status(OtelStatus::error("why"), &limits);
         assert_eq!(body.memory.text(body.detail.name.unwrap()), "renamed");
         assert_eq!(body.memory.text(body.detail.status.description().unwrap()), "why");
+    }
+
+    /// The budget is that of all spans: what is cut is counted there too, and what was taken comes back.
+    #[test]
+    fn attributes_take_from_the_budget_and_give_back() {
+        let (budget, limits) = (Budget::new(64 * 1024), SpanLimits::default());
+        let mut first = Body::take(&budget);
+        first.set_attribute(KeyValue::new("a", "x".repeat(30_000)), &limits);
+        assert_eq!(budget.used(), 32 * 1024);
+        first.set_attribute(KeyValue::new("b", "x".repeat(30_000)), &limits);
+        assert_eq!((first.attributes_cut, budget.parts_cut()), (1, 1), "a quarter is for entries");
+        let mut second = Body::take(&budget);
+        second.add_event(
+            "e".into(),
+            EventTime::Ticks(1),
+            vec![KeyValue::new("b", "x".repeat(20_000))],
+            &limits,
+        );
+        assert_eq!((second.detail.events, budget.parts_cut()), (Count { held: 0, cut: 1 }, 2));
+        // In place of a value that is there, one of the same length has room.
+        first.set_attribute(KeyValue::new("a", "y".repeat(30_000)), &limits);
+        assert_eq!((first.attributes_cut, first.attributes.len()), (1, 1));
+        assert!(!budget.take(32 * 1024 + 1, Use::Entries));
+        first.recycle();
+        drop(second);
+        assert_eq!(budget.used(), 0);
+        assert!(budget.take(64 * 1024, Use::Entries));
+        // Without any room names and descriptions are cut short, and kept.
+        let mut third = Body::take(&budget);
+        third.update_name(&"n".repeat(1_000), &limits);
+        third.set_status(OtelStatus::error("d".repeat(1_000)), &limits);
+        let length = |text: Option<Text>| text.map(|text| text.length);
+        assert_eq!(length(third.detail.name), Some(SHORT_TEXT));
+        assert_eq!(length(third.detail.status.description()), Some(SHORT_TEXT));
     }
 }

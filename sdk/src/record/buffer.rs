@@ -11,7 +11,7 @@ use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{KeyValue, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
-use super::attribute::Attribute;
+use super::attribute::{Attribute, bytes_of};
 use super::body::Body;
 use super::fields::LogOrigin;
 use super::memory::{Lengths, Memory, Text};
@@ -39,6 +39,8 @@ pub(crate) struct Buffer {
     pub(crate) events: Vec<Event>,
     pub(crate) event_attributes: Vec<Attribute>,
     pub(crate) links: Vec<Link>,
+    /// Bytes that links, names of events and values of the OpenTelemetry API own.
+    pub(crate) owned: usize,
 }
 
 /// An event of a span.
@@ -55,6 +57,14 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    /// Bytes that it owns.
+    pub(super) fn owned(&self) -> usize {
+        match &self.name {
+            EventName::Owned(name) => name.len(),
+            EventName::Text(_) | EventName::Static(_) => 0,
+        }
+    }
+
     fn moved(mut self, at: Lengths) -> Self {
         if let EventName::Text(text) = &mut self.name {
             *text = at.text(*text);
@@ -85,6 +95,14 @@ pub(crate) struct Link {
     pub(crate) cut: u32,
 }
 
+impl Link {
+    /// Bytes that it owns.
+    pub(super) fn owned(&self) -> usize {
+        let attributes = self.attributes.iter().map(|own| size_of::<KeyValue>() + bytes_of(own));
+        self.to.trace_state().header().len() + attributes.sum::<usize>()
+    }
+}
+
 impl Buffer {
     pub(crate) fn clear(&mut self) {
         self.records.clear();
@@ -94,6 +112,7 @@ impl Buffer {
         self.events.clear();
         self.event_attributes.clear();
         self.links.clear();
+        self.owned = 0;
     }
 
     /// Appends an ended span. The body's content moves here; its memory stays with it, empty.
@@ -108,6 +127,7 @@ impl Buffer {
     fn append_body(&mut self, record: &mut Record, body: &mut Body) {
         record.attributes = body.attribute_count();
         let at = body.memory.move_to(&mut self.memory);
+        self.owned += body.owned();
         self.attributes.extend(body.attributes.drain(..).map(|attribute| attribute.moved(at)));
         if body.detail.is_none() {
             return;
@@ -122,7 +142,7 @@ impl Buffer {
         self.links.append(&mut body.links);
     }
 
-    /// Bytes in use, an estimate which leaves out what values of the OpenTelemetry API own.
+    /// Bytes in use.
     pub(crate) fn bytes_used(&self) -> usize {
         size_of::<Record>() * self.records.len()
             + size_of::<Attribute>() * (self.attributes.len() + self.event_attributes.len())
@@ -130,6 +150,7 @@ impl Buffer {
             + size_of::<Event>() * self.events.len()
             + size_of::<Link>() * self.links.len()
             + self.memory.bytes()
+            + self.owned
     }
 
     /// Bytes of memory held, used or not.
@@ -140,5 +161,6 @@ impl Buffer {
             + size_of::<Event>() * self.events.capacity()
             + size_of::<Link>() * self.links.capacity()
             + self.memory.bytes_held()
+            + self.owned
     }
 }

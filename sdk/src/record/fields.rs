@@ -94,6 +94,10 @@ impl Fields {
 }
 
 const KEPT_BYTES_MAX: usize = 64 * 1024;
+/// Characters of one text, whatever the limits say: it would not fit into a span, and is cut there.
+const TEXT_LENGTH_MAX: usize = 4 << 20;
+/// Texts that begin after so many bytes of others are empty. Positions of texts are 32 bits, and a text is at most 16 MiB.
+const SCRATCH_BYTES_MAX: usize = 1 << 30;
 
 /// Fills [`Fields`], as the conventions of tracing-opentelemetry say.
 pub(crate) struct Visitor<'a> {
@@ -119,7 +123,8 @@ impl Fields {
 impl Visitor<'_> {
     fn write(&mut self, source: Source<'_>) -> Text {
         let start = self.fields.memory.text.len();
-        let mut out = Limited { text: &mut self.fields.memory.text, left: self.length_max };
+        let left = if start < SCRATCH_BYTES_MAX { self.length_max.min(TEXT_LENGTH_MAX) } else { 0 };
+        let mut out = Limited { text: &mut self.fields.memory.text, left };
         // An error is the limit, or of the caller's code; what was written until then stays.
         let _ = match source {
             Source::Str(text) => out.write_str(text),
@@ -137,7 +142,11 @@ impl Visitor<'_> {
     /// A text whose field may mean something.
     fn text(&mut self, field: &Field, source: Source<'_>) {
         match field.name() {
-            "message" if self.event => self.fields.name = Some(self.write(source)),
+            "message" if self.event => {
+                let text = self.write(source);
+                // As in tracing-opentelemetry, an event with an empty message is named by its callsite.
+                self.fields.name = (text.length > 0).then_some(text);
+            }
             "error" if self.event && self.fields.name.is_none() && !self.fields.is_exception => {
                 self.error(source)
             }

@@ -208,15 +208,4 @@ impl Count {
     pub(crate) fn cut_some(&mut self, more: u32) {
         self.cut = self.cut.saturating_add(more);
     }
-
-    /// Counts one more item; returns whether it is within the limit.
-    pub(crate) fn admit(&mut self, max: u32) -> bool {
-        let admitted = self.held < max;
-        if admitted {
-            self.held += 1;
-        } else {
-            self.cut_some(1);
-        }
-        admitted
-    }
 }

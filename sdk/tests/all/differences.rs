@@ -1,10 +1,18 @@
-//! Where ours does not do what tracing-opentelemetry does, and means it. Each has its line in docs/tracing-layer.md.
+//! Where ours does not do what tracing-opentelemetry does, and means it. Each has its line in docs/tracing-layer.md, which is
+//! made of these tests.
 
-use astracer_sdk::SpanLimits;
+use astracer_sdk::{ContextMode, SpanLimits};
+use opentelemetry::propagation::TextMapPropagator as _;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TracerProvider as _};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use opentelemetry_sdk::trace::IdGenerator;
+use tracing::dispatcher::with_default;
 use tracing::field::Empty;
-use tracing::info_span;
+use tracing::{Dispatch, info_span};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::support::{draw, one, world};
+use crate::support::{DocumentRow, draw, one, world};
 
 #[test]
 fn unsigned_numbers_are_numbers_where_they_fit() {
@@ -106,32 +114,187 @@ fn an_event_in_a_span_entered_again_belongs_to_it() {
     assert_eq!((events(&stock, "a"), events(&stock, "b")), (0, 1));
 }
 
-/// The rows of the document's table, with their tests.
-const ROWS: &[(&str, fn())] = &[
-    ("unsigned and 128-bit numbers", unsigned_numbers_are_numbers_where_they_fit),
-    ("an attribute set twice", an_attribute_that_is_set_again_is_exported_once),
+/// The description of a status that is Ok means nothing (OpenTelemetry specification, "Set Status": "Description MUST be
+/// IGNORED for StatusCode Ok & Unset values").
+#[test]
+fn a_description_does_not_make_an_error_of_ok() {
+    use opentelemetry::trace::Status;
+    let body =
+        || info_span!("root", otel.status_code = "OK", otel.status_description = "fine").in_scope(|| ());
+    assert_eq!(one(&crate::parity::ours(|builder| builder, body), "root").status, Status::Ok);
+    assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("fine"));
+}
+
+/// Of two calls the last counts (the same section); the SDK takes the description that is greater as text.
+#[test]
+fn the_last_of_two_errors_counts() {
+    use opentelemetry::trace::Status;
+    let body = || {
+        let root = info_span!("root", otel.status_description = Empty);
+        root.in_scope(|| {
+            root.record("otel.status_description", "timed out");
+            root.record("otel.status_description", "refused");
+        });
+    };
+    assert_eq!(one(&crate::parity::ours(|builder| builder, body), "root").status, Status::error("refused"));
+    assert_eq!(one(&crate::parity::stock(|layer| layer, body), "root").status, Status::error("timed out"));
+}
+
+/// Two spans of two subscribers that have the same id there, left out of order. tracing-opentelemetry looks for the
+/// context to detach by the id alone, and detaches that of the other span.
+#[test]
+fn spans_of_two_subscribers_with_one_id_keep_their_own_contexts() {
+    fn current_after(first: &Dispatch, second: &Dispatch) -> (SpanId, SpanId) {
+        let current = || Context::current().span().span_context().span_id();
+        let a = with_default(first, || info_span!("a").entered());
+        let b = with_default(second, || info_span!(parent: None, "b").entered());
+        assert_eq!(a.id(), b.id(), "both are the first on their registry");
+        let inside = current();
+        with_default(first, || drop(a));
+        let after = current();
+        with_default(second, || drop(b));
+        (inside, after)
+    }
+    let world = world(|builder| builder);
+    let ours = || Dispatch::new(Registry::default().with(world.astracer.layer.clone()));
+    let (inside, after) = current_after(&ours(), &ours());
+    assert_eq!(after, inside, "the thread is still in b");
+    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
+    let stock = || {
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
+        Dispatch::new(Registry::default().with(layer))
+    };
+    let (inside, after) = current_after(&stock(), &stock());
+    assert_ne!(after, inside);
+}
+
+/// The ids that we make are random, and callees may rely on it.
+#[test]
+fn traces_that_begin_here_say_that_their_ids_are_random() {
+    let flags = |dispatch: &Dispatch| {
+        with_default(dispatch, || {
+            info_span!("root").in_scope(|| Context::current().span().span_context().trace_flags().to_u8())
+        })
+    };
+    let header = |world: &crate::support::World| {
+        with_default(&world.dispatch, || {
+            let _root = info_span!("root").entered();
+            let child = info_span!("child").entered();
+            let mut headers = std::collections::HashMap::new();
+            world.astracer.propagator().inject_context(&Context::current(), &mut headers);
+            drop(child);
+            headers["traceparent"].rsplit_once('-').unwrap().1.to_owned()
+        })
+    };
+    for mode in [ContextMode::Ids, ContextMode::Recording] {
+        let kept = world(|builder| builder.with_context_mode(mode));
+        assert_eq!((flags(&kept.dispatch), header(&kept).as_str()), (3, "03"));
+        assert!(kept.exported().iter().all(|span| span.span_context.trace_flags().to_u8() == 3));
+        let dropping =
+            world(|builder| builder.with_context_mode(mode).with_sampler("never".parse().unwrap()));
+        assert_eq!((flags(&dropping.dispatch), header(&dropping).as_str()), (2, "02"));
+        let custom = world(|builder| builder.with_context_mode(mode).with_id_generator(Ones));
+        assert_eq!(header(&custom), "01", "nothing is known of another generator");
+        // A parent from elsewhere says it of its own ids.
+        let remote = info_remote(&kept, TraceFlags::SAMPLED);
+        assert_eq!((remote, info_remote(&kept, TraceFlags::new(3))), (1, 3));
+    }
+    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
+    assert_eq!(flags(&Dispatch::new(Registry::default().with(layer))), 1);
+}
+
+/// The flags inside of a root whose parent came from elsewhere with `flags`.
+fn info_remote(world: &crate::support::World, flags: TraceFlags) -> u8 {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    let parent = SpanContext::new(TraceId::from(7u128), SpanId::from(7u64), flags, true, Default::default());
+    with_default(&world.dispatch, || {
+        let root = info_span!("root");
+        root.set_parent(Context::new().with_remote_span_context(parent)).unwrap();
+        root.in_scope(|| Context::current().span().span_context().trace_flags().to_u8())
+    })
+}
+
+#[derive(Debug)]
+struct Ones;
+
+impl IdGenerator for Ones {
+    fn new_trace_id(&self) -> TraceId {
+        TraceId::from(1u128)
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        SpanId::from(1u64)
+    }
+}
+
+/// The rows of the document's table: ours, tracing-opentelemetry's.
+pub(crate) const ROWS: &[DocumentRow] = &[
+    (
+        "unsigned and 128-bit numbers",
+        "numbers where they fit into 64 bits with sign, else texts",
+        "texts",
+        unsigned_numbers_are_numbers_where_they_fit,
+    ),
+    (
+        "an attribute set twice",
+        "exported once, with the last value",
+        "exported twice",
+        an_attribute_that_is_set_again_is_exported_once,
+    ),
     (
         "`otel.name`, `otel.kind` recorded after the span was entered",
+        "taken",
+        "ignored",
         a_name_and_a_kind_that_come_late_are_taken,
     ),
-    ("`otel.status_code` after `otel.status_description`", a_status_code_does_not_take_the_description_away),
-    ("what a limit on attributes cuts first", limits_cut_what_the_layer_adds_before_what_the_user_gave),
-    ("text attributes", limits_are_counted_on_span_and_event),
+    (
+        "`otel.status_code` after `otel.status_description`",
+        "the description stays",
+        "the description is lost",
+        a_status_code_does_not_take_the_description_away,
+    ),
+    (
+        "`otel.status_description` after `otel.status_code = \"OK\"`",
+        "ignored, as the specification says",
+        "makes an error of it",
+        a_description_does_not_make_an_error_of_ok,
+    ),
+    ("a status that is Ok", "is final", "is final once the span was entered", ok_is_final),
+    (
+        "the descriptions of two errors",
+        "the last counts, as the specification says",
+        "the one that is greater as text counts",
+        the_last_of_two_errors_counts,
+    ),
+    (
+        "what a limit on attributes cuts first",
+        "what the layer added",
+        "what the user gave",
+        limits_cut_what_the_layer_adds_before_what_the_user_gave,
+    ),
+    (
+        "text attributes",
+        "cut after 32,768 characters, unless told otherwise",
+        "not cut",
+        limits_are_counted_on_span_and_event,
+    ),
     (
         "an event in a span that is entered again inside another",
+        "belongs to the span that was entered last",
+        "belongs to the other",
         an_event_in_a_span_entered_again_belongs_to_it,
     ),
+    (
+        "spans of two subscribers with the same id there, left out of order",
+        "each takes its own context along",
+        "the first takes the other's along",
+        spans_of_two_subscribers_with_one_id_keep_their_own_contexts,
+    ),
+    (
+        "the flag `random` of a trace that begins here (W3C Trace Context level 2)",
+        "set, unless the ids are another generator's",
+        "not set",
+        traces_that_begin_here_say_that_their_ids_are_random,
+    ),
 ];
-
-/// Each table compares the two layers: its rows are the tests', in their order, and no others.
-#[test]
-fn the_document_s_tables_are_the_tests() {
-    let document = include_str!("../../../docs/tracing-layer.md");
-    let mut tables: Vec<Vec<&str>> = Vec::new();
-    for (header, _) in document.match_indices("| feature | ours | tracing-opentelemetry |") {
-        let rows = document[header..].lines().skip(2).take_while(|line| line.starts_with('|'));
-        tables.push(rows.map(|row| row[2..].split(" | ").next().unwrap()).collect());
-    }
-    let names = |rows: &[(&'static str, fn())]| rows.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-    assert_eq!(tables, [names(crate::parity::ROWS), names(crate::span_ext::OUR_TRAIT), names(ROWS)]);
-}

@@ -10,12 +10,91 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::info_span;
 use tracing::subscriber::NoSubscriber;
 
-use crate::support::{TIMEOUT, draw, world};
+use crate::support::{DocumentRow, TIMEOUT, draw, one, world};
 
 fn losses(change: impl FnOnce(&mut Losses)) -> Losses {
     let mut losses = Losses::default();
     change(&mut losses);
     losses
+}
+
+/// The rows of the document's table: when, and the setting.
+pub(crate) const ROWS: &[DocumentRow] = &[
+    (
+        "`open_spans`",
+        "the table of open spans has no room",
+        "`with_open_bytes_max`, 128 MiB",
+        the_table_of_open_spans_is_bounded_and_its_losses_are_counted,
+    ),
+    (
+        "`queue_full`",
+        "more waits for the exporter than the queue holds",
+        "`with_queue_bytes_max`, 32 MiB",
+        a_full_queue_sheds_whole_traces,
+    ),
+    (
+        "`export_failed`",
+        "the exporter answered with an error",
+        "the exporter's",
+        an_exporter_that_fails_or_panics_costs_its_batch_only,
+    ),
+    (
+        "`shut_down`",
+        "a span ended after the shutdown",
+        "-",
+        shutdown_exports_what_has_ended_and_counts_the_rest,
+    ),
+];
+
+/// The attributes of open spans share a budget. What is cut is counted on its span and in all, the budget is never
+/// exceeded, and no span is lost for attributes.
+#[test]
+fn attributes_beyond_the_budget_are_cut_and_counted() {
+    const BYTES: usize = 1 << 20;
+    let world = world(|builder| builder.with_open_bytes_max(BYTES));
+    let spans = world.run(|| {
+        let text = "x".repeat(1_000);
+        let open: Vec<_> = (0..900)
+            .map(|n| {
+                let span = info_span!("open", n, text, late = tracing::field::Empty, otel.name = "renamed");
+                tracing::info!(parent: &span, text, "an event");
+                span.record("late", text.as_str());
+                assert!(world.handle.stats().open_bytes <= BYTES as u64);
+                span
+            })
+            .collect();
+        drop(open);
+    });
+    let stats = world.handle.stats();
+    assert_eq!((spans.len(), stats.spans_lost.total()), (900, 0));
+    assert!(spans.iter().all(|span| span.name == "renamed"));
+    let cut = |span: &SpanData| u64::from(span.dropped_attributes_count + span.events.dropped_count);
+    let cut: u64 = spans.iter().map(cut).sum();
+    assert!(cut > 100, "{cut}");
+    assert_eq!(stats.parts_cut, cut);
+    // Their bytes are free again.
+    let spans = world.run(|| info_span!("later", text = "x".repeat(1_000)).in_scope(|| ()));
+    assert_eq!(one(&spans, "later").attributes.len(), 1);
+}
+
+/// Ended spans wait for their trace while there is room, and else leave by themselves. None is lost.
+#[test]
+fn ended_spans_do_not_wait_beyond_the_budget() {
+    const BYTES: usize = 1 << 20;
+    let world = world(|builder| builder.with_open_bytes_max(BYTES));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let open: Vec<_> = (0..500).map(|_| info_span!("root")).collect();
+        for _ in 0..20 {
+            for root in &open {
+                root.in_scope(|| info_span!("child", text = "x".repeat(500)).in_scope(|| ()));
+                assert!(world.handle.stats().open_bytes <= BYTES as u64);
+            }
+        }
+        // 10 MiB have ended, and few of them wait.
+        let stats = world.handle.stats();
+        assert!(stats.parts_cut == 0 && stats.spans_lost.total() == 0, "{stats:?}");
+    });
+    assert_eq!(world.exported().len(), 10_500);
 }
 
 /// Spans of traces beyond the bound are not gathered: each is exported by itself, and none is lost.

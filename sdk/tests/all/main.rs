@@ -23,6 +23,8 @@ mod decisions;
 #[cfg(feature = "enabled")]
 mod differences;
 #[cfg(feature = "enabled")]
+mod document;
+#[cfg(feature = "enabled")]
 mod flushing;
 #[cfg(feature = "enabled")]
 mod gated;
@@ -51,5 +53,7 @@ mod threads;
 mod unwritten;
 #[cfg(feature = "enabled")]
 mod user_code;
+#[cfg(feature = "enabled")]
+mod visibility;
 #[cfg(feature = "enabled")]
 mod weights;

@@ -264,14 +264,6 @@ fn every_method_does_what_the_stock_one_does_on_the_stock_layer() {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
-#[test]
-fn the_document_has_a_line_for_each_row() {
-    let document = include_str!("../../../docs/tracing-layer.md");
-    for (name, _) in OUR_TRAIT {
-        assert!(document.contains(&format!("| {name} |")), "docs/tracing-layer.md has no line `{name}`");
-    }
-}
-
 /// Spans with a field `otel.kind` speak with other processes: these learn that the trace is dropped, and a parent from
 /// there is honoured. In exclusive mode such spans exist, and no others.
 #[test]

@@ -169,3 +169,6 @@ fn status(status: &Status) -> String {
         Status::Error { description } => format!(" [error {description:?}]"),
     }
 }
+
+/// A row of a table of docs/tracing-layer.md: its cells, and the test that they are true.
+pub(crate) type DocumentRow = (&'static str, &'static str, &'static str, fn());

@@ -185,7 +185,7 @@ fn spans_below_a_dropped_root_may_be_left_in_any_order() {
 }
 
 #[test]
-fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
+pub(crate) fn in_exclusive_mode_a_refused_span_s_task_begins_a_trace() {
     let world = world(|builder| {
         builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(DroppedSpans::Disabled)
     });

@@ -1,6 +1,8 @@
 //! The tests of the layer, with the subscriber as the base, and tests of the subscriber alone.
 
 #![cfg(feature = "enabled")]
+// The rows of the document's tables are tests of the layer, and used there.
+#![allow(dead_code)]
 
 pub(crate) const BASE: support::Base = support::Base::Subscriber;
 

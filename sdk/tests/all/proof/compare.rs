@@ -106,7 +106,8 @@ impl Record {
         }
     }
 
-    /// `Ok` is final, and an error's description stays (OpenTelemetry specification, "Set Status").
+    /// `Ok` is final, and of two errors the later counts (OpenTelemetry specification, "Set Status"), but for one without
+    /// a description.
     pub(crate) fn raise(&mut self, status: &Status) {
         let rank = |status: &Status| match status {
             Status::Unset => 0,
@@ -114,7 +115,7 @@ impl Record {
             Status::Error { .. } => 2,
             Status::Ok => 3,
         };
-        if rank(status) > rank(&self.status) {
+        if rank(status) >= rank(&self.status) {
             self.status = status.clone();
         }
     }

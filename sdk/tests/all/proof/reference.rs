@@ -99,9 +99,39 @@ struct Entry {
     base: Context,
     /// It is below a dropped root, and keeps to it.
     bound: bool,
+    /// It began below a kept span of this layer, and was given no other parent: it counts as made though it has not
+    /// started.
+    below_kept: bool,
     was_entered: bool,
     last_left: Option<u64>,
     record: Record,
+}
+
+impl Entry {
+    /// Whether it is a span of a kept trace.
+    fn is_made(&self) -> bool {
+        match self.place {
+            Place::Kept(_) => true,
+            Place::NotStarted => self.below_kept,
+            Place::Dropped(_) => false,
+        }
+    }
+}
+
+/// The span of the layer that a new one begins below.
+enum Above {
+    None,
+    Kept,
+    /// A dropped one, to which the new one is bound.
+    Binding,
+}
+
+/// The span that a context is current for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Owner {
+    Entry(usize),
+    /// tracing-opentelemetry takes a span of another subscriber for this one if they have the same id.
+    Id(u64),
 }
 
 /// Trace that a span belongs to, as far as the reference knows.
@@ -114,7 +144,7 @@ enum Place {
 }
 
 thread_local! {
-    static GUARDS: RefCell<Vec<(usize, ContextGuard)>> = const { RefCell::new(Vec::new()) };
+    static GUARDS: RefCell<Vec<(Owner, ContextGuard)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Reference {
@@ -158,6 +188,7 @@ impl Reference {
             return Err(());
         }
         entry.base = parent;
+        entry.below_kept = false;
         Ok(())
     }
 
@@ -194,7 +225,9 @@ impl Reference {
         let parent = base.span().span_context().clone();
         let keep = if parent.is_valid() { parent.is_sampled() } else { book.ask() };
         let trace = if parent.is_valid() { parent.trace_id() } else { TraceId::from(u128::from(book.id())) };
-        let span = SpanId::from(book.id());
+        // A span that is bound to a dropped root has its context.
+        let is_bound = book.entries[at].bound;
+        let span = if is_bound { parent.span_id() } else { SpanId::from(book.id()) };
         let flags = if keep { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         let own = SpanContext::new(trace, span, flags, false, parent.trace_state().clone());
         let place = match (keep, book.rules.context) {
@@ -213,40 +246,44 @@ impl Reference {
         entry.record.parent_is_remote = parent.is_remote();
     }
 
-    /// The context that a new span begins in, and whether it is bound to the dropped root that it begins below.
-    fn surroundings(&self, attributes: &tracing::span::Attributes<'_>) -> (Context, bool) {
+    /// The context that a new span begins in, and the span of this layer that it begins below.
+    fn surroundings(&self, attributes: &tracing::span::Attributes<'_>) -> (Context, Above) {
         if let Some(parent) = attributes.parent() {
             // A parent that a filter hides from the layer is none.
-            let Some(at) = self.find(parent) else { return (Context::new(), false) };
+            let Some(at) = self.find(parent) else { return (Context::new(), Above::None) };
             self.start(at);
             let book = self.lock();
             return match &book.entries[at].place {
-                Place::NotStarted => (Context::new(), false),
-                Place::Kept(context) => (context.clone(), false),
+                Place::NotStarted => (Context::new(), Above::None),
+                Place::Kept(context) => (context.clone(), Above::Kept),
                 Place::Dropped(context) => {
                     let parent = &book.entries[at];
                     // The gate learns what became of a span when it is entered.
                     let is_known = parent.bound || (parent.was_entered && !book.rules.refuses);
                     let is_known = is_known || book.rules.kind != Kind::Gate;
                     let binds = book.rules.kind.binds(attributes);
-                    (context.clone(), is_known && (binds || parent.bound && book.rules.kind == Kind::Gate))
+                    let is_bound = is_known && (binds || parent.bound && book.rules.kind == Kind::Gate);
+                    (context.clone(), if is_bound { Above::Binding } else { Above::None })
                 }
             };
         }
         if !attributes.is_contextual() {
-            return (Context::new(), false);
+            return (Context::new(), Above::None);
         }
         let current = Context::current();
         let book = self.lock();
         let innermost = book.innermost(self.subscriber).map(|at| book.entries[at].place.clone());
         match (innermost, book.rules.context) {
-            (Some(Place::Kept(context)), ContextMode::Off) => (context, false),
-            (Some(Place::Dropped(context)), ContextMode::Off) => (context, true),
-            (Some(Place::Dropped(context)), _) => {
-                let is_current = context.span().span_context() == current.span().span_context();
-                (current, is_current && book.rules.kind.binds(attributes))
+            (Some(Place::Kept(context)), ContextMode::Off) => (context, Above::Kept),
+            (Some(Place::Dropped(context)), ContextMode::Off) => (context, Above::Binding),
+            (Some(Place::Kept(context) | Place::Dropped(context)), _)
+                if context.span().span_context().span_id() != current.span().span_context().span_id() =>
+            {
+                (current, Above::None)
             }
-            _ => (current, false),
+            (Some(Place::Kept(_)), _) => (current, Above::Kept),
+            (Some(Place::Dropped(_)), _) if book.rules.kind.binds(attributes) => (current, Above::Binding),
+            _ => (current, Above::None),
         }
     }
 }
@@ -268,14 +305,21 @@ impl Book {
     }
 
     /// The spans of kept traces that began.
-    pub(crate) fn kept(&self) -> u64 {
-        self.entries.iter().filter(|entry| matches!(entry.place, Place::Kept(_))).count() as u64
+    pub(crate) fn made(&self) -> u64 {
+        self.entries.iter().filter(|entry| entry.is_made()).count() as u64
     }
 
     /// Those of them that have not ended.
     pub(crate) fn open(&self) -> u64 {
-        let open = |at: &&usize| matches!(self.entries[**at].place, Place::Kept(_));
-        self.open.values().filter(open).count() as u64
+        self.open.values().filter(|at| self.entries[**at].is_made()).count() as u64
+    }
+
+    fn owner(&self, at: usize, id: &tracing::Id) -> Owner {
+        match self.rules.kind {
+            Kind::Stock => Owner::Id(id.into_u64()),
+            Kind::Gate if !self.entries[at].bound => Owner::Id(id.into_u64()),
+            Kind::Layer | Kind::Subscriber | Kind::Gate => Owner::Entry(at),
+        }
     }
 
     /// Changes what is recorded of a span that is open, and not dropped.
@@ -320,7 +364,7 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         id: &tracing::Id,
         _: LayerContext<'_, S>,
     ) {
-        let (base, bound) = self.surroundings(attributes);
+        let (base, above) = self.surroundings(attributes);
         let mut book = self.lock();
         let mut record = Record::new(attributes.metadata().name(), book.now);
         attributes.record(&mut Fields { record: &mut record });
@@ -328,7 +372,8 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         book.entries.push(Entry {
             place: Place::NotStarted,
             base,
-            bound,
+            bound: matches!(above, Above::Binding),
+            below_kept: matches!(above, Above::Kept),
             was_entered: false,
             last_left: None,
             record,
@@ -348,17 +393,19 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
             }
             _ => None,
         };
+        let owner = book.owner(at, id);
         drop(book);
         if let Some(context) = context {
             let guard = context.attach();
-            GUARDS.with_borrow_mut(|guards| guards.push((at, guard)));
+            GUARDS.with_borrow_mut(|guards| guards.push((owner, guard)));
         }
     }
 
     fn on_exit(&self, id: &tracing::Id, _: LayerContext<'_, S>) {
         let Some(at) = self.find(id) else { return };
+        let owner = self.lock().owner(at, id);
         let guard = GUARDS.with_borrow_mut(|guards| {
-            let place = guards.iter().rposition(|(of, _)| *of == at)?;
+            let place = guards.iter().rposition(|(own, _)| *own == owner)?;
             Some(guards.remove(place))
         });
         drop(guard);

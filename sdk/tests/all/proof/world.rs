@@ -198,7 +198,7 @@ impl World {
         match &self.subject {
             Subject::Reference { book } => {
                 let book = book.lock().unwrap();
-                (book.kept(), book.open())
+                (book.made(), book.open())
             }
             Subject::Ours { .. } | Subject::Stock { .. } => (0, 0),
         }

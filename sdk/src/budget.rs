@@ -1,0 +1,143 @@
+//! The bytes that open spans take: the tables of their entries, their attributes, and the ended spans that wait for the
+//! rest of their trace.
+//!
+//! All three share one bound, but not to the same extent: an entry is a span, and attributes are parts of one, so
+//! attributes leave a quarter of the bytes to entries. Ended spans can leave at any time without being lost, so they take
+//! at most the first half.
+//!
+//! Memory that is kept to be used again stays charged: it is held.
+
+use std::sync::Arc;
+
+use crate::sync::statics;
+use crate::sync::{AtomicUsize, Ordering};
+
+/// See the module. Shared by all subscribers of a builder.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    used: AtomicUsize,
+    max: usize,
+    /// Attributes, events and links for which there was no room.
+    parts_cut: statics::AtomicU64,
+}
+
+/// The users of a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Entries,
+    Attributes,
+    Ended,
+}
+
+impl Budget {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Budget { used: AtomicUsize::new(0), max, parts_cut: statics::AtomicU64::new(0) })
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn parts_cut(&self) -> u64 {
+        self.parts_cut.load(Ordering::Relaxed)
+    }
+
+    /// Takes bytes, if the user may have them.
+    pub(crate) fn take(&self, bytes: usize, by: Use) -> bool {
+        let max = match by {
+            Use::Entries => self.max,
+            Use::Attributes => self.max - self.max / 4,
+            Use::Ended => self.max / 2,
+        };
+        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes taken from a budget, which are given back when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// `None`: no bytes.
+    budget: Option<Arc<Budget>>,
+    bytes: usize,
+}
+
+impl Room {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_of(&self, budget: &Arc<Budget>) -> bool {
+        self.budget.as_ref().is_some_and(|own| Arc::ptr_eq(own, budget))
+    }
+
+    /// Room for nothing yet.
+    pub(crate) fn of(budget: &Arc<Budget>) -> Self {
+        Room { budget: Some(budget.clone()), bytes: 0 }
+    }
+
+    /// Grows to so many bytes; `false` if the budget does not allow it.
+    pub(crate) fn grow_to(&mut self, bytes: usize, by: Use) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        if more == 0 {
+            return true;
+        }
+        let taken = self.budget.as_ref().is_some_and(|budget| budget.take(more, by));
+        if taken {
+            self.bytes = bytes;
+        }
+        taken
+    }
+
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        if less > 0
+            && let Some(budget) = &self.budget
+        {
+            budget.give_back(less);
+            self.bytes = bytes;
+        }
+    }
+
+    /// Counts a part of a span that was cut because there was no room.
+    pub(crate) fn count_cut(&self) {
+        if let Some(budget) = &self.budget {
+            budget.parts_cut.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_leave_room_for_entries_and_what_has_ended_for_both() {
+        let budget = Budget::new(400);
+        let (mut ended, mut attributes) = (Room::of(&budget), Room::of(&budget));
+        assert!(ended.grow_to(200, Use::Ended) && !ended.grow_to(201, Use::Ended));
+        assert!(attributes.grow_to(100, Use::Attributes) && !attributes.grow_to(101, Use::Attributes));
+        assert!(budget.take(100, Use::Entries) && !budget.take(1, Use::Entries));
+        assert_eq!(budget.used(), 400);
+        ended.shrink_to(50);
+        assert_eq!((budget.used(), ended.bytes()), (250, 50));
+        drop((ended, attributes));
+        assert_eq!(budget.used(), 100, "the entries");
+    }
+
+    #[test]
+    fn room_of_no_budget_has_no_bytes() {
+        let mut room = Room::default();
+        assert!(room.grow_to(0, Use::Ended) && !room.grow_to(1, Use::Ended));
+    }
+}

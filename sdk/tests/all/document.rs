@@ -1,0 +1,81 @@
+//! The tables of docs/tracing-layer.md are made of the tests: each row is one. `ASTRACER_WRITE=1` writes them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use crate::support::DocumentRow;
+use crate::{differences, losses, parity, span_ext, visibility};
+
+/// The headers of the tables, in the document's order, each with its rows.
+fn tables() -> Vec<(&'static str, Vec<String>)> {
+    const COMPARED: &str = "| feature | ours | tracing-opentelemetry |";
+    let row = |cells: &[&str]| format!("| {} |", cells.join(" | "));
+    let same = |rows: &[(&str, fn())]| {
+        rows.iter().map(|(name, _)| row(&[name, "the same", "the same"])).collect::<Vec<_>>()
+    };
+    let three = |rows: &[DocumentRow]| {
+        rows.iter().map(|(name, one, other, _)| row(&[name, one, other])).collect::<Vec<_>>()
+    };
+    vec![
+        (COMPARED, same(parity::ROWS)),
+        (COMPARED, same(span_ext::OUR_TRAIT)),
+        (COMPARED, three(differences::ROWS)),
+        ("| | `DroppedSpans::Visible` (the default) | `DroppedSpans::Disabled` |", three(visibility::ROWS)),
+        ("| reason | when | setting |", three(losses::ROWS)),
+    ]
+}
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/tracing-layer.md")
+}
+
+#[test]
+fn the_document_s_tables_are_the_tests() {
+    let document = std::fs::read_to_string(path()).unwrap();
+    let mut tables = tables().into_iter();
+    let mut expected = Vec::new();
+    let mut lines = document.lines().peekable();
+    let mut next = tables.next();
+    while let Some(line) = lines.next() {
+        expected.push(line.to_owned());
+        let Some((_, rows)) = next.take_if(|(header, _)| *header == line) else { continue };
+        expected.push(lines.next().unwrap().to_owned());
+        while lines.next_if(|line| line.starts_with('|')).is_some() {}
+        expected.extend(rows);
+        next = tables.next();
+    }
+    assert!(next.is_none(), "the document has no table {next:?}");
+    let expected = expected.join("\n") + "\n";
+    if std::env::var_os("ASTRACER_WRITE").is_some() {
+        std::fs::write(path(), expected).unwrap();
+        return;
+    }
+    let different = document.lines().zip(expected.lines()).find(|(is, shall)| is != shall);
+    assert!(document == expected, "{different:?}: `ASTRACER_WRITE=1` writes the tables");
+}
+
+/// With a separator of thousands, as the document writes them.
+fn thousands(count: u64) -> String {
+    if count < 1_000 { count.to_string() } else { format!("{},{:03}", count / 1_000, count % 1_000) }
+}
+
+#[test]
+fn the_document_s_instructions_are_those_recorded() {
+    let document = std::fs::read_to_string(path()).unwrap();
+    let recorded = include_str!("../../../benches/results/instructions.txt");
+    let counts = recorded.lines().filter(|line| !line.starts_with('#'));
+    let counts: HashMap<&str, String> = counts
+        .map(|line| {
+            let (name, count) = line.rsplit_once(' ').unwrap();
+            (name.trim_end(), thousands(count.parse().unwrap()))
+        })
+        .collect();
+    for expected in [
+        format!("| {} / {} |", counts["dropped, exclusive, no context"], counts["dropped, exclusive"]),
+        format!("| / {} |", counts["dropped, shared"]),
+        format!("| {} / {} |", counts["kept, no context"], counts["kept"]),
+        format!("| {} / |", counts["kept, attributes, no context"]),
+    ] {
+        assert!(document.contains(&expected), "the document has no cell `{expected}`");
+    }
+}

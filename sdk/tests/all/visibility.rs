@@ -1,0 +1,136 @@
+//! Spans below a dropped root, visible and disabled. Each test has its line in docs/tracing-layer.md.
+
+use std::sync::{Arc, Mutex};
+
+use astracer_sdk::DroppedSpans;
+use tracing::span::{Attributes, Id};
+use tracing::{Dispatch, Event, Span, Subscriber, info, info_span};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::support::{DocumentRow, World, draw, one, world};
+
+/// Another layer, with the spans that it is told of and the span around each event.
+#[derive(Clone, Default)]
+struct Other(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    spans: Vec<&'static str>,
+    events: Vec<Option<&'static str>>,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Other {
+    fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        self.0.lock().unwrap().spans.push(attributes.metadata().name());
+    }
+
+    fn on_event(&self, event: &Event<'_>, cx: Context<'_, S>) {
+        let span = cx.event_span(event).map(|span| span.name());
+        self.0.lock().unwrap().events.push(span);
+    }
+}
+
+/// A layer that keeps the first of two roots, and another one beside it. `f` gets a kept span, inside of a dropped root.
+fn below_dropped(dropped_spans: DroppedSpans, f: impl FnOnce(&World, &Span)) -> (World, Other) {
+    let world =
+        world(|builder| builder.with_sampler("every:2".parse().unwrap()).with_dropped_spans(dropped_spans));
+    let other = Other::default();
+    let dispatch = Dispatch::new(Registry::default().with(world.astracer.layer.clone()).with(other.clone()));
+    tracing::dispatcher::with_default(&dispatch, || {
+        let kept = info_span!("kept");
+        kept.in_scope(|| ());
+        let _dropped = info_span!("dropped").entered();
+        f(&world, &kept);
+    });
+    (world, other)
+}
+
+#[test]
+fn a_span_exists_for_other_layers_or_for_nobody() {
+    for (dropped_spans, expected) in [
+        (DroppedSpans::Visible, vec!["kept", "dropped", "plain", "client"]),
+        (DroppedSpans::Disabled, vec!["kept", "dropped", "client"]),
+    ] {
+        let (_, other) = below_dropped(dropped_spans, |_, _| {
+            assert_eq!(info_span!("plain").is_disabled(), dropped_spans == DroppedSpans::Disabled);
+            assert!(!info_span!("client", otel.kind = "client").is_disabled());
+        });
+        assert_eq!(other.0.lock().unwrap().spans, expected);
+    }
+}
+
+#[test]
+fn a_visible_span_has_an_entry_and_a_disabled_one_none() {
+    const SPANS: usize = 10_000;
+    let bytes = |dropped_spans| {
+        let mut bytes = 0;
+        below_dropped(dropped_spans, |world, _| {
+            let open: Vec<Span> = (0..SPANS).map(|_| info_span!("open")).collect();
+            bytes = world.handle.stats().open_bytes as usize;
+            drop(open);
+        });
+        bytes
+    };
+    assert!(bytes(DroppedSpans::Visible) >= SPANS * 192);
+    assert!(bytes(DroppedSpans::Disabled) < 16 * 1024);
+}
+
+#[test]
+fn events_reach_other_layers() {
+    for (dropped_spans, around) in [(DroppedSpans::Visible, "below"), (DroppedSpans::Disabled, "dropped")] {
+        let (_, other) =
+            below_dropped(dropped_spans, |_, _| info_span!("below").in_scope(|| info!("an event")));
+        assert_eq!(other.0.lock().unwrap().events, [Some(around)]);
+    }
+}
+
+#[test]
+fn tracing_asks_before_it_tells_of_parents() {
+    for (dropped_spans, expected) in
+        [(DroppedSpans::Visible, "alone\nkept\n  child\n"), (DroppedSpans::Disabled, "kept\n")]
+    {
+        let (world, _) = below_dropped(dropped_spans, |_, kept| {
+            info_span!(parent: kept, "child").in_scope(|| ());
+            info_span!(parent: None, "alone").in_scope(|| ());
+        });
+        let spans = world.exported();
+        assert_eq!(draw(&spans), expected, "{dropped_spans:?}");
+        one(&spans, "kept");
+    }
+}
+
+/// The rows of the document's table: of visible spans, of disabled ones.
+pub(crate) const ROWS: &[DocumentRow] = &[
+    (
+        "a span below a dropped root",
+        "exists for the other layers",
+        "does not exist, for anyone, unless it has a field `otel.kind`",
+        a_span_exists_for_other_layers_or_for_nobody,
+    ),
+    (
+        "cost",
+        "the other layers' cost, and an entry in the table of open spans",
+        "one thread-local read",
+        a_visible_span_has_an_entry_and_a_disabled_one_none,
+    ),
+    (
+        "events below a dropped root",
+        "reach other layers",
+        "reach other layers, without the spans around them",
+        events_reach_other_layers,
+    ),
+    (
+        "a task spawned with such a span",
+        "belongs to the dropped trace",
+        "begins a trace of its own",
+        crate::threads::in_exclusive_mode_a_refused_span_s_task_begins_a_trace,
+    ),
+    (
+        "a span with `parent: None`, or with a parent in a kept trace",
+        "begins a trace, or belongs to its parent's",
+        "is disabled as well: `tracing` asks before it tells of parents",
+        tracing_asks_before_it_tells_of_parents,
+    ),
+];
