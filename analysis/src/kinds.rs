@@ -10,7 +10,7 @@ use astracer_recording::recording::Recording;
 
 use crate::traced::{Analyser, Method, Traced};
 
-/// The part of a trace's critical time from which a function is in its kind: one in so many.
+/// A function is in a trace's kind from this fraction of the critical time on: one part in 20.
 const PART: u128 = 20;
 
 /// The kinds of a recording's traces.

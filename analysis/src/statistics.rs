@@ -17,7 +17,7 @@ pub(crate) struct Times {
 pub struct Summary {
     /// The mean, ms.
     pub mean_ms: f64,
-    /// The percentiles that were asked for, in that order: the least length that at least so many percent of the
+    /// The percentiles that were asked for, in that order: the least length that at least that percentage of the
     /// traces, by weight, do not exceed; ms.
     pub percentiles_ms: Vec<f64>,
 }

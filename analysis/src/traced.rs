@@ -120,7 +120,7 @@ impl Analyser {
         Traced { trace, shape: Shape::Tree(&self.tree), path: &self.path }
     }
 
-    /// The length of the latest trace, and what it would be if each function took so many times as long, ns. Spans are
+    /// The length of the latest trace, and its length if each function took `factor` times as long, ns. Spans are
     /// fitted into their parents as by the rule `last`, whatever the rule of the path.
     pub fn retime(&mut self, factor: impl Fn(Symbol) -> f64) -> (u64, f64) {
         if self.is_events {

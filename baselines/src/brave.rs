@@ -1,4 +1,4 @@
-//! Zipkin Brave's rate limit: so many traces per second, spread over tenths of it.
+//! Zipkin Brave's rate limit: a number of traces per second, spread over tenths of a second.
 //!
 //! Source: `brave.sampler.RateLimitingSampler`, github.com/openzipkin/brave 5.x (commit 2f8fb1f). Golden vectors:
 //! `RateLimitingSamplerTest`.

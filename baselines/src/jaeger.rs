@@ -14,7 +14,7 @@ mod guaranteed;
 pub(super) use adaptive::KIND as ADAPTIVE;
 pub(super) use guaranteed::KIND as GUARANTEED;
 
-/// A client holds samplers for so many operations; others have the default probability and no lower bound.
+/// The number of operations that a client holds samplers for; others have the default probability and no lower bound.
 const OPERATIONS_MAX: usize = 2000;
 
 /// The probability and the lower bound of one operation (`GuaranteedThroughputProbabilisticSampler`).

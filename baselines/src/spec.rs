@@ -145,7 +145,7 @@ impl BaselineSpec {
     }
 
     /// The same with all times divided by the first of 1, 2, 5, 10, 20, 50 ... with which each of them passes at least
-    /// [`Self::PERIODS_MIN`] times in a recording of so many seconds.
+    /// [`Self::PERIODS_MIN`] times in a recording of that many seconds.
     ///
     /// Recordings are often shorter than the half minute or minute after which many baselines first adapt: with their
     /// defaults such baselines show nothing there but how they start.
@@ -199,7 +199,7 @@ impl fmt::Display for BaselineSpec {
     }
 }
 
-/// A text that is no baseline.
+/// A text that does not name a baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidBaseline(String);
 
@@ -221,7 +221,7 @@ impl FromStr for BaselineSpec {
         };
         let kind = KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
-            InvalidBaseline(format!("'{name}' is no baseline: use one of {}", names.join(", ")))
+            InvalidBaseline(format!("'{name}' is not a baseline: use one of {}", names.join(", ")))
         })?;
         let mut spec = Self::with_defaults(kind);
         let mut given = vec![false; kind.parameters.len()];
@@ -231,7 +231,7 @@ impl FromStr for BaselineSpec {
                 kind.parameters.iter().position(|parameter| parameter.name == name).ok_or_else(|| {
                     let example = Self::with_defaults(kind);
                     InvalidBaseline(format!(
-                        "{}: '{part}' is no parameter of it: write for example {example}",
+                        "{}: '{part}' is not a parameter of it: write for example {example}",
                         kind.name
                     ))
                 })?;

@@ -230,7 +230,7 @@ fn baselines_keep_as_much_as_the_sampler_that_they_are_compared_with() {
         assert!((size(baseline) / bump - 1.0).abs() < 0.02, "{baseline} {} {bump}", size(baseline));
     }
     let unknown = run(&["evaluate", &path, "--baselines", "nobody"]);
-    failure(&unknown, 2, &["'nobody' is no baseline", "jaeger"]);
+    failure(&unknown, 2, &["'nobody' is not a baseline", "jaeger"]);
 }
 
 #[test]

@@ -236,7 +236,7 @@ impl Files {
         self.lock().folder.deleted()
     }
 
-    /// Appends whole lines of OTLP JSON that hold so many spans, all or none.
+    /// Appends whole lines of OTLP JSON that hold `spans` spans, all or none.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ const PRECISION: u32 = 4;
 /// A rejection threshold `T`, below 2^56: a trace is kept if its randomness is at least `T`, so with probability
 /// 1 - T / 2^56. Displays as the value of `th`: hexadecimal, leading zeros kept, trailing zeros left out.
 ///
-/// "Never" is no threshold: the specification has no probability below 2^-56.
+/// "Never" has no threshold: the specification has no probability below 2^-56.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Threshold(u64);
 

@@ -291,7 +291,7 @@ impl Builder {
         self
     }
 
-    /// The number of ended spans that a trace gathers; 1,024 by default. With so many they are exported, ahead of the rest.
+    /// The number of ended spans that a trace gathers; 1,024 by default. At that number they are exported, ahead of the rest.
     pub fn with_spans_per_trace_max(mut self, spans: u32) -> Self {
         self.settings.bounds.spans_per_trace = spans.max(1);
         self

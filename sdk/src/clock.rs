@@ -121,7 +121,7 @@ pub(crate) struct Anchors {
 
 /// The clocks have come apart: about as much as two readings of them in a row may differ.
 const APART: Duration = Duration::from_micros(20);
-/// Traces that began before the first of so many comparisons are dated by that one.
+/// The number of comparisons kept. Traces that began before the first of them are dated by that one.
 const ANCHORS_MAX: usize = 1024;
 
 impl Anchors {

@@ -52,7 +52,7 @@ impl ThreadName {
     }
 }
 
-/// Names are kept after their threads have ended, for spans that wait to be exported: so many.
+/// The number of names kept after their threads have ended, for spans that wait to be exported.
 const ENDED_MAX: usize = 4096;
 
 #[derive(Debug, Default)]

@@ -9,9 +9,9 @@ pub struct Limits {
     pub size_min: f64,
     /// At most this share of the bytes.
     pub size_max: f64,
-    /// At most so many traces a second, over the whole recording.
+    /// The largest mean number of traces kept per second of the recording.
     pub traces_per_second_max: Option<f64>,
-    /// At most so many bytes a second, over the whole recording.
+    /// The largest mean number of bytes kept per second of the recording.
     pub bytes_per_second_max: Option<f64>,
 }
 

@@ -10,7 +10,7 @@ pub struct Stop<'a> {
     deadline: Option<Instant>,
 }
 
-/// Loops over arrivals ask once for so many of them: a fraction of a millisecond.
+/// The number of arrivals between two checks for stop: a fraction of a millisecond.
 pub(crate) const ARRIVALS_BETWEEN: usize = 4096;
 
 impl<'a> Stop<'a> {

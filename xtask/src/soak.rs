@@ -10,7 +10,7 @@ use crate::step::Outcome;
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
     pub(crate) minutes: u32,
-    /// `None`: all modes, one after the other, each for so many minutes.
+    /// `None`: all modes, one after the other, each for `minutes`.
     pub(crate) mode: Option<Mode>,
 }
 

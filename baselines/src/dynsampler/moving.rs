@@ -48,7 +48,7 @@ const WEIGHT: Parameter = Parameter { name: "weight", unit: Unit::Number, defaul
 
 #[derive(Clone, Copy)]
 pub(super) enum Goal {
-    /// One in so many.
+    /// One trace of this many.
     AverageRate(f64),
     /// This many traces per interval.
     PerInterval(f64),

@@ -50,7 +50,7 @@ pub(crate) struct Send {
     #[arg(long, value_name = "URL")]
     pub(crate) to: Target,
 
-    /// Send at most so many spans a second.
+    /// Send at most N spans a second.
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 

@@ -94,11 +94,11 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
     pub(crate) size_min: Option<f64>,
 
-    /// Keep at most so many traces a second, over the whole recording.
+    /// Keep at most N traces a second, on average over the recording.
     #[arg(long, value_name = "N", value_parser = rate, help_heading = "Limits")]
     pub(crate) traces_per_second: Option<f64>,
 
-    /// Keep at most so many bytes a second, over the whole recording: bytes, or with KB, MB, GB.
+    /// Keep at most SIZE a second, on average over the recording: bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
     pub(crate) bytes_per_second: Option<u64>,
 

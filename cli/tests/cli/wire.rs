@@ -261,7 +261,7 @@ fn servers_that_are_not_there_are_named_with_what_to_do() {
     failure(
         &run(&["send", recording.path(), "--to", "http://x"]),
         2,
-        &["is no server", "otlp+http://HOST:PORT"],
+        &["is not a server's address", "otlp+http://HOST:PORT"],
     );
     // Nothing listens on a port that was just given back.
     drop(listener);

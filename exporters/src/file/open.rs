@@ -170,7 +170,7 @@ impl OpenFile {
     }
 }
 
-/// The most that zstd can make of so many bytes: an eighth of a per cent more in each block, with the frame's own.
+/// The largest zstd frame that `bytes` can compress to: an eighth of a per cent more in each block, plus the frame's header.
 pub(super) fn zstd_bound(bytes: u64) -> u64 {
     bytes + (bytes >> 7) + 1024
 }

@@ -252,7 +252,7 @@ impl OtlpBuilder {
     fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         let header = |(name, value): &(String, String)| {
             let parsed =
-                HeaderName::from_str(name).map_err(|_| format!("`{name}` is no name of a header"))?;
+                HeaderName::from_str(name).map_err(|_| format!("`{name}` is not the name of a header"))?;
             // The value may be a secret.
             let value = HeaderValue::from_str(value)
                 .map_err(|_| format!("the value of `{name}` can't be in a header"))?;

@@ -548,7 +548,7 @@ fn hostile_lengths_do_not_ask_for_memory() {
         &[0xff, 0xff, 0xff, 0xff, 0x0a, 0xff, 0xff, 0xff, 0x7f, 0x12],
         &[0xff; 64],
         &[0; 64],
-        b"a text that is no protobuf at all",
+        b"a text that is not protobuf at all",
     ] {
         let kept = read(bytes);
         assert!(kept.spans.is_empty() && kept.problems.len() <= 2, "{:?}", kept.problems);

@@ -394,7 +394,7 @@ fn work(lines: &str) -> usize {
     polls.get()
 }
 
-/// A name, and lines of so many spans.
+/// A name, and a function from a number of spans to their lines.
 type Shape = (&'static str, fn(u64) -> String);
 
 /// Shapes of recordings that once took, or could take, quadratic time. Each line is a span.

@@ -84,7 +84,7 @@ const COPIED_BYTES_MAX: usize = 32 * 1024;
 struct Group(Mutex<Option<Box<Batch>>>);
 
 const GROUPS: usize = if cfg!(loom) { 2 } else { 16 };
-/// A batch is passed on when it has so many spans or bytes.
+/// A batch is passed on when it has this number of spans or of bytes.
 const GATHERED_SPANS_MAX: usize = 64;
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 

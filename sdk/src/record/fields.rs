@@ -323,7 +323,7 @@ impl Visit for Visitor<'_> {
 /// Errors that are their own source would never end.
 const CHAIN_MAX: usize = 64;
 
-/// Cuts what is written after so many characters, and stops the writer there.
+/// Cuts the text after a number of characters, and stops the writer there.
 struct Limited<'a> {
     text: &'a mut String,
     left: usize,

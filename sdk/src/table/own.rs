@@ -16,7 +16,7 @@ use crate::sync::statics::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 
 const PLACES_MAX: u32 = (1 << PLACE_BITS) - 1;
-/// The first page has so many places, and page `n + 1` twice as many as page `n`.
+/// The number of places of the first page; page `n + 1` has twice as many as page `n`.
 const FIRST_PAGE: u32 = 32;
 const PAGES: usize = (PLACE_BITS - FIRST_PAGE.ilog2()) as usize + 1;
 /// Places that a thread takes from the shared list at once, or gives back to it.
@@ -71,7 +71,7 @@ impl Own {
         (entry.id() == id).then_some(entry)
     }
 
-    /// An entry for a span that begins, with a new id. `reserve` says whether a page of so many bytes fits the budget.
+    /// An entry for a span that begins, with a new id. `reserve` returns true if a page of that many bytes fits the budget.
     #[inline]
     pub(super) fn take(&self, reserve: impl Fn(usize) -> bool) -> Option<&Entry> {
         let place = match pop(self.number) {

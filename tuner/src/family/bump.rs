@@ -22,7 +22,7 @@ const DECAYING_PER_DOUBLING: f64 = 1.5;
 const TABLES_BYTES_MAX: usize = 160 << 20;
 /// Fewer draws than this are never used.
 const DRAWS_MIN: usize = 2;
-/// Fewer lengths than this are never used, if there are so many.
+/// The least number of lengths that are used, if there are that many.
 const LENGTHS_MIN: usize = 4;
 /// The paper's exponent, for windows.
 const EXPONENT: f64 = 2.0;

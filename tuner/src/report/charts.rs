@@ -19,7 +19,7 @@ const FONT: (&str, u32) = ("sans-serif", 13);
 const BLUE: RGBColor = RGBColor(0, 90, 160);
 const ORANGE: RGBColor = RGBColor(200, 80, 0);
 const GREY: RGBColor = RGBColor(110, 110, 110);
-/// Convergence is shown from so many times the best value on.
+/// Convergence is drawn from this multiple of the best value on.
 const WORST_SHOWN: f64 = 3.0;
 /// Axes reach a little beyond what is drawn.
 const ROOM: f64 = 1.12;
@@ -27,7 +27,7 @@ const ROOM: f64 = 1.12;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// Each search's best value after so many evaluations.
+/// Each search's best value over the number of evaluations.
 pub(super) fn convergence(tuning: &Tuning) -> Markup {
     let end = tuning.starts.iter().chain(&tuning.compared).map(|search| search.evaluations).max();
     let end = end.unwrap_or(0).max(2) as f64;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Progress, Stage};
 
-/// The caller is told after so many evaluations.
+/// The number of evaluations between two reports to the caller.
 const TELL_EVERY: u64 = 16;
 
 pub(super) struct Watch<'p> {

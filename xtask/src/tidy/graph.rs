@@ -90,7 +90,7 @@ fn arrows(rows: &BTreeMap<String, Row>, metadata: &Metadata) -> Vec<Problem> {
         }
         for used in row.may_use.iter().flatten() {
             if !rows.values().any(|other| other.folder == *used) {
-                problem(format!("{name} may depend on {used}, which is no folder of the table"));
+                problem(format!("{name} may depend on {used}, which is not a folder of the table"));
             }
         }
     }
@@ -238,7 +238,7 @@ mod tests {
         let table = "| folder | crate | depends on (ours) |\n|---|---|---|\n| a | x | - |\n| b | x | - |\n";
         check_graph(table, &[], &["ARCHITECTURE.md: the crate table has two rows for x"]);
         let table = "| folder | crate | depends on (ours) |\n|---|---|---|\n| a | x | lwo |\n";
-        let expected = ["ARCHITECTURE.md:3: x may depend on lwo, which is no folder of the table"];
+        let expected = ["ARCHITECTURE.md:3: x may depend on lwo, which is not a folder of the table"];
         check_graph(table, &[("x", "a", &[])], &expected);
     }
 

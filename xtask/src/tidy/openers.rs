@@ -1,4 +1,4 @@
-//! No comment opens with What, Who, How or So many: its subject is the thing's name.
+//! No comment opens with What, Who or How: its subject is the thing's name.
 
 use std::collections::BTreeMap;
 

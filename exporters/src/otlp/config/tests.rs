@@ -102,7 +102,7 @@ fn what_cannot_be_used_is_named() {
     );
     check_fault(("OTEL_EXPORTER_OTLP_INSECURE", "1"), "`1` is neither true nor false");
     check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "token"), "a header is not of the form name=value");
-    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a b=1"), "`a b` is no name of a header");
+    check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a b=1"), "`a b` is not the name of a header");
     check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a=%0A"), "the value of `a` can't be in a header");
     check_fault(("OTEL_EXPORTER_OTLP_HEADERS", "a=%FF"), "the value of `a` is no UTF-8");
     check_fault(

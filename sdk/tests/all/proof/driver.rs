@@ -106,7 +106,7 @@ impl Driver {
     }
 }
 
-/// At most so many are open on the thread.
+/// The largest number of open ones on the thread.
 fn depth(steps: &[Step], thread: usize, opens: impl Fn(&Op) -> bool) -> usize {
     steps.iter().filter(|step| step.thread == thread && opens(&step.op)).count()
 }

@@ -34,7 +34,7 @@ pub(crate) struct Rules {
     pub(crate) context: ContextMode,
     /// Spans below a dropped root do not exist, unless they have a field `otel.kind`.
     pub(crate) refuses: bool,
-    /// Of traces that begin here, the first of so many is kept; 0: none.
+    /// Of traces that begin here, the first of each `keep_every` is kept; 0: none.
     pub(crate) keep_every: u64,
     pub(crate) kind: Kind,
 }

@@ -112,7 +112,7 @@ pub(crate) struct Load {
     pub(crate) places: usize,
     /// Rounds of each thread, if time does not end them before.
     pub(crate) rounds: u64,
-    /// One handle in so many is forgotten; 0: none.
+    /// One handle of this many is leaked; 0: none.
     pub(crate) leak_one_in: u64,
     /// The time that passes with each round of a thread.
     pub(crate) round: Duration,

@@ -32,7 +32,7 @@ pub(crate) struct Setup {
     pub(crate) context: ContextMode,
     /// The stock extension trait is called, by feature `bridge`.
     pub(crate) bridge: bool,
-    /// Of traces that begin here, the first of so many is kept; 0: none.
+    /// Of traces that begin here, the first of each `keep_every` is kept; 0: none.
     pub(crate) keep_every: u64,
     pub(crate) subscribers: usize,
     pub(crate) filter: Filter,
