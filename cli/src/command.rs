@@ -23,7 +23,7 @@ Exit codes:
   2    wrong usage
   130  interrupted by Ctrl-C";
 
-/// Adaptive trace sampling: look at recorded traces, and at what samplers would keep of them.
+/// Adaptive trace sampling: inspect recorded traces, score samplers on them, and tune their parameters.
 #[derive(Debug, Parser)]
 #[command(name = "astracer", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
@@ -35,7 +35,7 @@ pub(crate) struct Args {
 enum Command {
     /// Show what a recording holds: traces, roots, functions and their durations.
     Inspect(inspect::Inspect),
-    /// Replay samplers over a recording and show how good the kept part is.
+    /// Replay samplers over a recording and score the traces they keep.
     Evaluate(evaluate::Evaluate),
     /// Find a sampler's parameters for a recording, and write the file that a service loads.
     Tune(tune::Tune),
@@ -49,7 +49,7 @@ enum Command {
     Receive(receive::Receive),
     /// Send recordings to a server.
     Send(send::Send),
-    /// Look at, check or empty a spool that no process uses.
+    /// Inspect, verify or drain a spool that no process uses.
     Spool(spool::Spool),
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Convert {
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Print one JSON object on what was done, to standard output (to standard error if the traces go there).
+    /// Print a summary as one JSON object, to standard output (to standard error if the traces go there).
     #[arg(long)]
     pub(crate) json: bool,
 }

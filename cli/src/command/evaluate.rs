@@ -61,7 +61,7 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
 
-    /// By which share of a window the sampler's clock is ahead of the recording's, 0 to 1 (bump with windows).
+    /// The phase of the sampler's windows against the recording, 0 to 1 of a window (bump with windows).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = phase)]
     pub(crate) phase: f64,
 

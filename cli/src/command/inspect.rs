@@ -20,7 +20,7 @@ Examples:
   curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
   astracer inspect spans.json --json | jq .roots
 
-What the columns mean: docs/metrics.md.";
+The columns are explained in docs/metrics.md.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]

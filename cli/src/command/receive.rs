@@ -22,7 +22,7 @@ Examples:
   astracer tune traces/                             afterwards
 
 Each address takes gRPC and HTTP, protobuf and JSON, plain, gzip and zstd. Ctrl-C ends it and
-says what came. Senders are told to wait when the files have reached --total-max.";
+prints a summary. Senders are told to wait when the files have reached --total-max.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]

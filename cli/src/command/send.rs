@@ -46,7 +46,7 @@ pub(crate) struct Send {
     #[arg(required = true, value_name = "WORKLOAD")]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Where to: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    /// Address of the server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     pub(crate) to: Target,
 
@@ -54,7 +54,7 @@ pub(crate) struct Send {
     #[arg(long, value_name = "N", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
-    /// Spans of one request.
+    /// The number of spans in one request.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) batch: u16,
 
@@ -66,14 +66,14 @@ pub(crate) struct Send {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u32,
 
-    /// Note in FILE how far the sending came; if FILE is there, go on from there. It is removed at the end.
+    /// Keep the progress in FILE, and continue from it if it exists. It is removed at the end.
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) reading: Reading,
 
-    /// Print one JSON object on what was done.
+    /// Print a summary as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

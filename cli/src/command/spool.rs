@@ -57,7 +57,7 @@ struct Drain {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 
-    /// Where to: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    /// Address of the server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
     #[arg(long, value_name = "URL")]
     to: Target,
 

@@ -106,7 +106,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "LENGTH", value_delimiter = ',', value_parser = window, help_heading = "Search")]
     pub(crate) window: Vec<Duration>,
 
-    /// Everything random comes from this; the same seed finds the same parameters.
+    /// Seed of all random choices; the same seed finds the same parameters.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
     pub(crate) seed: u64,
 
@@ -128,7 +128,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "TIME", value_parser = time_limit, help_heading = "Search")]
     pub(crate) time: Option<Duration>,
 
-    /// Write a page for people too: how it was found, what is kept and missed, and how baselines do at the same sizes.
+    /// Write a report for a browser: the search, the kept and the missed functions, and baselines at equal size.
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
