@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::randomness::Randomness;
 use crate::threshold::Threshold;
 
 /// An answer: keep or drop, with what weight, and why.
@@ -15,6 +16,14 @@ pub struct Decision {
     pub threshold: Option<Threshold>,
     /// The cause of the decision.
     pub reason: Reason,
+}
+
+impl Decision {
+    /// An override's: kept if the randomness is at least this.
+    pub(crate) fn by_override(threshold: u64, randomness: Randomness) -> Self {
+        let keep = randomness.get() >= threshold;
+        Decision { keep, threshold: Threshold::new(threshold), reason: Reason::Override }
+    }
 }
 
 /// The cause of a decision.
@@ -37,6 +46,12 @@ pub enum Reason {
     TokenBucket,
     /// The record that keys share which have none of their own, whatever the sampler.
     Overflow,
+    /// The cap: its bucket is less than half full, and raised the threshold above the randomness.
+    Cap,
+    /// The cap: its bucket is empty.
+    CapEmpty,
+    /// An override of the operator's.
+    Override,
 }
 
 impl Reason {
@@ -51,6 +66,9 @@ impl Reason {
             Reason::BumpMinimum => "bump_minimum",
             Reason::TokenBucket => "token_bucket",
             Reason::Overflow => "overflow",
+            Reason::Cap => "cap",
+            Reason::CapEmpty => "cap_empty",
+            Reason::Override => "override",
         }
     }
 }

@@ -34,11 +34,13 @@
 )]
 
 mod bump;
+mod cap;
 mod config;
 mod config_error;
 mod decision;
 mod division;
 mod every_nth;
+mod fixed;
 mod key;
 mod nanos;
 #[cfg(feature = "parameters")]
@@ -59,6 +61,7 @@ mod token_bucket;
 pub mod tracestate;
 
 pub use bump::{Bump, Count};
+pub use cap::{Allowance, Cap, Meter};
 pub use config::Config;
 pub use config_error::ConfigError;
 pub use decision::{Decision, Reason};
@@ -69,9 +72,9 @@ pub use probability::Probability;
 pub use randomness::Randomness;
 pub use ratio::Ratio;
 pub use request::Request;
-pub use sampler::Sampler;
+pub use sampler::{Override, Sampler};
 pub use stratified::{RandomSource, Stratified};
-pub use table::{Counts, KeyCounts, Limits, Snapshot};
+pub use table::{Counts, KeyCounts, KeyState, Limits, Snapshot};
 pub use template::{Template, TemplateError};
 pub use threshold::Threshold;
 pub use token_bucket::TokenBucket;

@@ -22,6 +22,13 @@
 //!
 //! [bump.root."GET /orders"]  # other parameters for one key; those that it lacks are inherited
 //! lambda = 3.0
+//!
+//! [cap]                      # bounds on what is kept, whatever the sampler decides (see Cap); each line may be left out
+//! traces = 100.0             # kept traces a second; burst: at once, a quarter of a second's unless given
+//! burst = 25.0
+//! key_traces = 10.0          # of each key; key_burst
+//! bytes = 1e6                # exported bytes a second; bytes_burst; key_bytes, key_bytes_burst
+//! replicas = 4               # processes that share these
 //! ```
 //!
 //! A file has at most 2 MiB, which take 100 MiB while they are read, and names at most 10,000 keys. Then these take at most
@@ -40,14 +47,16 @@ use std::str::FromStr;
 pub use error::ParametersError;
 
 use crate::bump::{Bump, Count};
+use crate::cap::Cap;
 use crate::config::Config;
 use crate::key::KeyRule;
 use crate::per_key::PerKey;
 use crate::stratified::RandomSource;
 
-/// The versions of the format that this crate reads; it writes the last. Version 2 added `random`, `count`, `tau`, `exponent`
-/// and `min_by_key`, and templates other than the default.
-const VERSIONS: RangeInclusive<u32> = 1..=2;
+/// The versions of the format that this crate reads; it writes the first that has all that is in the file, from 2 on. Version
+/// 2 added `random`, `count`, `tau`, `exponent` and `min_by_key`, and templates other than the default; version 3 added `cap`.
+const VERSIONS: RangeInclusive<u32> = 1..=3;
+const VERSION_WITHOUT_CAP: u32 = 2;
 /// The longest file that is read. A TOML document takes about 50 times its length while it is read.
 const BYTES_MAX: usize = 2 << 20;
 
@@ -60,6 +69,8 @@ pub struct Parameters {
     pub key: KeyRule,
     /// The randomness of traces that begin in the service.
     pub random: RandomSource,
+    /// Bounds on what is kept.
+    pub cap: Cap,
     /// Lines for people, without the `#`. They are not read back.
     pub comments: Vec<String>,
 }
@@ -67,7 +78,13 @@ pub struct Parameters {
 impl Parameters {
     /// A sampler with the default key: the name with its ids folded.
     pub fn new(config: Config) -> Self {
-        Parameters { config, key: KeyRule::default(), random: RandomSource::default(), comments: Vec::new() }
+        Parameters {
+            config,
+            key: KeyRule::default(),
+            random: RandomSource::default(),
+            cap: Cap::none(),
+            comments: Vec::new(),
+        }
     }
 }
 
@@ -86,13 +103,29 @@ impl fmt::Display for Parameters {
             let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
-        writeln!(f, "version = {}", VERSIONS.end())?;
+        let version = if self.cap.is_none() { VERSION_WITHOUT_CAP } else { *VERSIONS.end() };
+        writeln!(f, "version = {version}")?;
         if self.random != RandomSource::default() {
             writeln!(f, "random = \"{}\"", self.random.name())?;
         }
         writeln!(f, "\n[key]")?;
         let attributes: Vec<_> = self.key.attributes().map(quoted).collect();
         writeln!(f, "names = \"{}\"\nattributes = [{}]\n", self.key.template(), attributes.join(", "))?;
+        self.write_sampler(f)?;
+        if self.cap.is_none() { Ok(()) } else { write_cap(f, &self.cap) }
+    }
+}
+
+fn write_cap(f: &mut fmt::Formatter<'_>, cap: &Cap) -> fmt::Result {
+    writeln!(f, "\n[cap]")?;
+    for (name, value) in cap.values() {
+        writeln!(f, "{name} = {}", Number(value))?;
+    }
+    writeln!(f, "replicas = {}", cap.replicas)
+}
+
+impl Parameters {
+    fn write_sampler(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.config {
             Config::Always => writeln!(f, "[always]"),
             Config::Never => writeln!(f, "[never]"),

@@ -1,12 +1,18 @@
 //! The sampler: one type for all of them.
 
 use crate::bump::{Bump, BumpPolicy, Count, Curves, Tumbling};
+use crate::cap::{Cap, Caps, Meter};
 use crate::config::Config;
 use crate::decision::{Decision, Reason};
 use crate::every_nth::EveryNth;
+use crate::fixed::Fixed;
+use crate::nanos::Nanos;
 use crate::per_key::PerKey;
+use crate::policy::NEVER;
+use crate::probability::Probability;
 use crate::request::Request;
-use crate::table::{Limits, Snapshot, Table};
+use crate::sync::Arc;
+use crate::table::{Capped, KeyState, Limits, Snapshot, Table};
 use crate::threshold::Threshold;
 use crate::token_bucket::TokenBucket;
 
@@ -34,11 +40,17 @@ use crate::token_bucket::TokenBucket;
 #[derive(Debug)]
 pub struct Sampler {
     config: Config,
+    limits: Limits,
+    cap: Cap,
+    /// For the kinds that have no table; tables have their own.
+    capped: Option<Capped>,
     kind: Kind,
 }
 
 #[derive(Debug)]
 enum Kind {
+    /// Always, or a ratio, by key: only where a cap is by key too.
+    Fixed(Table<Fixed>),
     Always,
     Never,
     Ratio(Threshold),
@@ -50,18 +62,103 @@ enum Kind {
     TokenBucket(Table<TokenBucket>),
 }
 
+/// All of these counts tumble.
+fn tumble(config: &PerKey<Bump>) -> bool {
+    config.all().all(|bump| matches!(bump.count(), Count::Tumbling { .. }))
+}
+
+fn tumbling(curves: &Curves, shards: u32) -> impl Fn(&Bump) -> Tumbling {
+    move |bump| match bump.count() {
+        Count::Tumbling { window, .. } => Tumbling::new(bump, window, curves, shards),
+        // There is none.
+        Count::Decaying { half_life } => Tumbling::new(bump, half_life, curves, shards),
+    }
+}
+
+/// The fixed threshold of a config that has one.
+fn fixed(config: &Config) -> Option<PerKey<Fixed>> {
+    match config {
+        Config::Always => Some(PerKey::new(Fixed::ALWAYS)),
+        Config::Ratio(ratio) => Some(PerKey::new(Fixed::ratio(ratio.threshold()))),
+        _ => None,
+    }
+}
+
 impl Kind {
-    fn bump(config: &PerKey<Bump>, limits: Limits) -> Self {
-        let (curves, shards) = (Curves::new(config.all()), limits.shards());
-        if config.all().all(|bump| matches!(bump.count(), Count::Tumbling { .. })) {
-            let policy = |bump: &Bump| match bump.count() {
-                Count::Tumbling { window, .. } => Tumbling::new(bump, window, &curves, shards),
-                // There is none.
-                Count::Decaying { half_life } => Tumbling::new(bump, half_life, &curves, shards),
-            };
-            Kind::Bump(Table::new(config, policy, limits))
-        } else {
-            Kind::AnyBump(Table::new(config, |bump| BumpPolicy::new(bump, &curves, shards), limits))
+    fn new(config: &Config, limits: Limits, capped: Option<Capped>) -> Self {
+        let shards = limits.shards();
+        let by_key = capped.as_ref().is_some_and(|capped| capped.caps.by_key());
+        match config {
+            Config::Always | Config::Ratio(_) if by_key => {
+                let fixed = fixed(config).unwrap_or_else(|| PerKey::new(Fixed::ALWAYS));
+                Kind::Fixed(Table::new(&fixed, Fixed::clone, limits).with_cap(capped))
+            }
+            Config::Always => Kind::Always,
+            Config::Never => Kind::Never,
+            Config::Ratio(ratio) => Kind::Ratio(ratio.threshold()),
+            Config::EveryNth(n) => Kind::EveryNth(EveryNth::new(*n)),
+            Config::Bump(bump) => {
+                let curves = Curves::new(bump.all());
+                if tumble(bump) {
+                    Kind::Bump(Table::new(bump, tumbling(&curves, shards), limits).with_cap(capped))
+                } else {
+                    let policy = |bump: &Bump| BumpPolicy::new(bump, &curves, shards);
+                    Kind::AnyBump(Table::new(bump, policy, limits).with_cap(capped))
+                }
+            }
+            Config::TokenBucket(bucket) => {
+                Kind::TokenBucket(Table::new(bucket, TokenBucket::clone, limits).with_cap(capped))
+            }
+        }
+    }
+
+    /// The same kind with other parameters, which goes on where this one is; `None` if the kind changes.
+    fn reconfigured(
+        &self,
+        config: &Config,
+        limits: Limits,
+        capped: Option<Capped>,
+        now: Nanos,
+    ) -> Option<Self> {
+        let shards = limits.shards();
+        match (self, config) {
+            (Kind::Bump(table), Config::Bump(bump)) if tumble(bump) => {
+                let curves = Curves::new(bump.all());
+                Some(Kind::Bump(table.reconfigured(bump, tumbling(&curves, shards), capped, now)?))
+            }
+            (Kind::AnyBump(table), Config::Bump(bump)) if !tumble(bump) => {
+                let curves = Curves::new(bump.all());
+                let policy = |bump: &Bump| BumpPolicy::new(bump, &curves, shards);
+                Some(Kind::AnyBump(table.reconfigured(bump, policy, capped, now)?))
+            }
+            (Kind::TokenBucket(table), Config::TokenBucket(bucket)) => {
+                Some(Kind::TokenBucket(table.reconfigured(bucket, TokenBucket::clone, capped, now)?))
+            }
+            (Kind::Fixed(table), Config::Always | Config::Ratio(_)) => {
+                Some(Kind::Fixed(table.reconfigured(&fixed(config)?, Fixed::clone, capped, now)?))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The decision that an operator puts in the place of a sampler's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Override {
+    /// All are kept, with probability 1.
+    Keep,
+    /// This share is kept.
+    Ratio(Probability),
+    /// None is kept.
+    Drop,
+}
+
+impl Override {
+    fn threshold(self) -> u64 {
+        match self {
+            Override::Keep => 0,
+            Override::Ratio(Probability::ZERO) | Override::Drop => NEVER,
+            Override::Ratio(probability) => Threshold::from_probability(probability).get(),
         }
     }
 }
@@ -74,30 +171,66 @@ impl Sampler {
 
     /// A sampler with these limits on its record table. All of its memory is taken here.
     pub fn with_limits(config: &Config, limits: Limits) -> Self {
-        let kind = match config {
-            Config::Always => Kind::Always,
-            Config::Never => Kind::Never,
-            Config::Ratio(ratio) => Kind::Ratio(ratio.threshold()),
-            Config::EveryNth(n) => Kind::EveryNth(EveryNth::new(*n)),
-            Config::Bump(bump) => Kind::bump(bump, limits),
-            Config::TokenBucket(bucket) => Kind::TokenBucket(Table::new(bucket, TokenBucket::clone, limits)),
-        };
-        Sampler { config: config.clone(), kind }
+        Self::with_cap(config, limits, &Cap::none())
+    }
+
+    /// A sampler whose kept traces are bounded by this process's share of the cap. Its bounds on bytes are not the sampler's:
+    /// see [`Meter`].
+    ///
+    /// Keys have allowances of their own with bump, token bucket, ratio and always; every n-th and never know no keys.
+    pub fn with_cap(config: &Config, limits: Limits, cap: &Cap) -> Self {
+        Self::made(config, limits, cap, Arc::default())
+    }
+
+    fn made(config: &Config, limits: Limits, cap: &Cap, all: Arc<Meter>) -> Self {
+        let caps = Caps::new(cap);
+        let capped = (!caps.is_none()).then_some(Capped { caps, all });
+        let kind = Kind::new(config, limits, capped.clone());
+        Sampler { config: config.clone(), limits, cap: *cap, capped, kind }
+    }
+
+    /// A sampler with other parameters that goes on where this one is: the counts of calls, the keys and the cap's credit stay.
+    /// A key whose own parameters have changed counts anew in its window. Both may be used at once; what one counts the
+    /// other sees.
+    ///
+    /// `None` if the new sampler is of another kind (bump with windows, bump with decay, token bucket, fixed share), so that
+    /// its state would mean something else; then [`Sampler::replaced`] makes one.
+    #[must_use]
+    pub fn reconfigured(&self, config: &Config, cap: &Cap, now: Nanos) -> Option<Self> {
+        let caps = Caps::new(cap);
+        let all = self.capped.as_ref().map(|capped| Arc::clone(&capped.all)).unwrap_or_default();
+        let capped = (!caps.is_none()).then_some(Capped { caps, all });
+        let kind = self.kind.reconfigured(config, self.limits, capped.clone(), now)?;
+        Some(Sampler { config: config.clone(), limits: self.limits, cap: *cap, capped, kind })
+    }
+
+    /// A sampler with other parameters and the same limits that has seen no call. The cap's credit over all traces stays.
+    #[must_use]
+    pub fn replaced(&self, config: &Config, cap: &Cap) -> Self {
+        let all = self.capped.as_ref().map(|capped| Arc::clone(&capped.all)).unwrap_or_default();
+        Self::made(config, self.limits, cap, all)
     }
 
     /// A sampler of the same config and limits that has seen no call: cheaper than a new one, for replays.
     #[must_use]
     pub fn fresh(&self) -> Self {
+        let capped = self.capped.as_ref().map(|capped| Capped { caps: capped.caps, all: Arc::default() });
         let kind = match &self.kind {
             Kind::Always => Kind::Always,
             Kind::Never => Kind::Never,
             Kind::Ratio(threshold) => Kind::Ratio(*threshold),
             Kind::EveryNth(every) => Kind::EveryNth(every.fresh()),
-            Kind::Bump(table) => Kind::Bump(table.fresh()),
-            Kind::AnyBump(table) => Kind::AnyBump(table.fresh()),
-            Kind::TokenBucket(table) => Kind::TokenBucket(table.fresh()),
+            Kind::Fixed(table) => Kind::Fixed(table.fresh(capped.clone())),
+            Kind::Bump(table) => Kind::Bump(table.fresh(capped.clone())),
+            Kind::AnyBump(table) => Kind::AnyBump(table.fresh(capped.clone())),
+            Kind::TokenBucket(table) => Kind::TokenBucket(table.fresh(capped.clone())),
         };
-        Sampler { config: self.config.clone(), kind }
+        Sampler { config: self.config.clone(), capped, kind, ..*self }
+    }
+
+    /// The cap of all processes; this one holds its share of it.
+    pub fn cap(&self) -> &Cap {
+        &self.cap
     }
 
     /// The config that the sampler was made with.
@@ -108,10 +241,11 @@ impl Sampler {
     /// Decides whether a trace is kept.
     #[inline]
     pub fn decide(&self, request: &Request<'_>) -> Decision {
-        match &self.kind {
-            Kind::Bump(table) => table.decide(request),
-            Kind::AnyBump(table) => decide_apart(table, request),
-            Kind::TokenBucket(table) => table.decide(request),
+        let decision = match &self.kind {
+            Kind::Bump(table) => return table.decide(request),
+            Kind::AnyBump(table) => return decide_apart(table, request),
+            Kind::TokenBucket(table) => return table.decide(request),
+            Kind::Fixed(table) => return table.decide(request),
             Kind::Ratio(threshold) => Decision {
                 keep: threshold.keeps(request.randomness),
                 threshold: Some(*threshold),
@@ -124,7 +258,50 @@ impl Sampler {
             Kind::EveryNth(every) => {
                 Decision { keep: every.keeps_next(), threshold: None, reason: Reason::EveryNth }
             }
+        };
+        self.admit(decision, request)
+    }
+
+    /// Decides by an override instead. The cap holds all the same, and the call is counted as any other.
+    pub fn decide_by(&self, by: Override, request: &Request<'_>) -> Decision {
+        let threshold = by.threshold();
+        match &self.kind {
+            Kind::Bump(table) => table.decide_by(threshold, request),
+            Kind::AnyBump(table) => table.decide_by(threshold, request),
+            Kind::TokenBucket(table) => table.decide_by(threshold, request),
+            Kind::Fixed(table) => table.decide_by(threshold, request),
+            Kind::Ratio(_) | Kind::Always | Kind::Never | Kind::EveryNth(_) => {
+                self.admit(Decision::by_override(threshold, request.randomness), request)
+            }
         }
+    }
+
+    /// The cap's word on a decision that no table made.
+    #[inline]
+    fn admit(&self, decision: Decision, request: &Request<'_>) -> Decision {
+        match &self.capped {
+            Some(Capped { caps, all }) if decision.keep => {
+                caps.admit(all, None, decision, request.randomness, request.now)
+            }
+            _ => decision,
+        }
+    }
+
+    /// The state of each key for a call at `now`; `None` of samplers that do not decide by key.
+    pub fn states(&self, now: Nanos) -> Option<Vec<KeyState>> {
+        match &self.kind {
+            Kind::Bump(table) => Some(table.states(now)),
+            Kind::AnyBump(table) => Some(table.states(now)),
+            Kind::TokenBucket(table) => Some(table.states(now)),
+            Kind::Fixed(table) => Some(table.states(now)),
+            Kind::Always | Kind::Never | Kind::Ratio(_) | Kind::EveryNth(_) => None,
+        }
+    }
+
+    /// The part of the cap's credit over all traces that is there, from 0 to 1; `None` without such a cap.
+    pub fn cap_level(&self, now: Nanos) -> Option<f64> {
+        let allowance = self.cap.own_share().traces?;
+        Some(self.capped.as_ref()?.all.level(&allowance, now))
     }
 
     /// The counts by key, of a sampler that decides by key; `None` of others, which remember nothing.
@@ -133,6 +310,7 @@ impl Sampler {
             Kind::Bump(table) => Some(table.snapshot()),
             Kind::AnyBump(table) => Some(table.snapshot()),
             Kind::TokenBucket(table) => Some(table.snapshot()),
+            Kind::Fixed(table) => Some(table.snapshot()),
             Kind::Always | Kind::Never | Kind::Ratio(_) | Kind::EveryNth(_) => None,
         }
     }

@@ -6,6 +6,9 @@ pub(crate) use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+/// Made once, before any model runs.
+pub(crate) use std::sync::{Arc, OnceLock};
+
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,

@@ -9,31 +9,34 @@
 //! Idle keys leave first. When no record is free, the longest idle ones give theirs up, and only those that have been
 //! idle for [`Limits::idle`]: their word says what a fresh one says, so that forgetting it changes no decision.
 
+mod extras;
 mod free_list;
 mod index;
 mod key;
 mod limits;
+mod policies;
 mod record;
 mod snapshot;
 mod tally;
 pub(crate) mod thread;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
 pub use limits::Limits;
-pub use snapshot::{Counts, KeyCounts, Snapshot};
+pub use snapshot::{Counts, KeyCounts, KeyState, Snapshot};
 
+use crate::cap::{Caps, Meter};
 use crate::decision::{Decision, Reason};
 use crate::nanos::Nanos;
 use crate::per_key::PerKey;
 use crate::policy::{Policy, Write};
 use crate::request::Request;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering};
 use crate::threshold::Threshold;
+use extras::{Cause, Extra, Overruled};
 use free_list::FreeList;
 use index::Index;
+use policies::{Names, Policies};
 use record::Record;
 use tally::Tallies;
 
@@ -45,26 +48,44 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     rapidhash_v3_nano_inline::<true, false>(bytes, &DEFAULT_RAPID_SECRETS)
 }
 
-/// The policies of a config: one for all keys, others for some.
+/// The state of a sampler that decides by key. It outlives a change of parameters.
 #[derive(Debug)]
-struct Policies<L> {
-    policies: Box<[L]>,
-    /// The position in `policies` of each overridden key's; all others have the first.
-    overrides: HashMap<String, u32>,
-}
-
-/// The table of a sampler that decides by key.
-#[derive(Debug)]
-pub(crate) struct Table<L> {
+struct State {
     limits: Limits,
-    policies: Arc<Policies<L>>,
     index: Index,
     /// One for each key, and the overflow record behind them.
     records: Box<[Record]>,
     tallies: Tallies,
+    /// As many as records, once a cap or an override needs them.
+    extras: OnceLock<Box<[Extra]>>,
     /// The time before which a new key need not look for room; 0 while there is some.
     next_try: AtomicU64,
-    free_list: Mutex<FreeList>,
+    locked: Mutex<Locked>,
+}
+
+/// The part of the state that only rare steps need.
+#[derive(Debug)]
+struct Locked {
+    free_list: FreeList,
+    names: Names,
+    /// The decisions that others than the sampler made, of keys that have left.
+    overruled: Overruled,
+}
+
+/// A cap at work.
+#[derive(Clone, Debug)]
+pub(crate) struct Capped {
+    pub(crate) caps: Caps,
+    /// That of all traces.
+    pub(crate) all: Arc<Meter>,
+}
+
+/// The table of a sampler that decides by key: its state, and the parameters that it decides with.
+#[derive(Debug)]
+pub(crate) struct Table<L> {
+    state: Arc<State>,
+    policies: Arc<Policies<L>>,
+    capped: Option<Capped>,
 }
 
 impl<L: Policy> Table<L> {
@@ -73,83 +94,146 @@ impl<L: Policy> Table<L> {
         policy: impl Fn(&P) -> L,
         limits: Limits,
     ) -> Self {
-        // Equal parameters, which print alike, share a policy.
-        let mut policies = Vec::new();
-        let mut known: HashMap<String, u32> = HashMap::new();
-        let mut number = |parameters: &P| {
-            *known.entry(format!("{parameters:#}")).or_insert_with(|| {
-                policies.push(policy(parameters));
-                policies.len() as u32 - 1
-            })
-        };
-        number(per_key.default());
-        let overrides: HashMap<String, u32> = per_key
-            .overrides()
-            .map(|(key, parameters)| (key.to_owned(), number(parameters)))
-            .filter(|&(_, number)| number != 0)
-            .collect();
-        Self::with_policies(Arc::new(Policies { policies: policies.into(), overrides }), limits)
+        let mut names = Names::default();
+        let policies = Policies::new(per_key, policy, &mut names);
+        Table { state: Arc::new(State::new(limits, names)), policies: Arc::new(policies), capped: None }
     }
 
-    fn with_policies(policies: Arc<Policies<L>>, limits: Limits) -> Self {
-        let keys = limits.keys();
-        Table {
-            limits,
-            policies,
-            index: Index::new(keys),
-            records: (0..=keys).map(|_| Record::new()).collect(),
-            tallies: Tallies::new(limits.shards(), keys as usize + 1),
-            next_try: AtomicU64::new(0),
-            free_list: Mutex::new(FreeList::new(keys)),
+    /// The same table with a cap.
+    pub(crate) fn with_cap(self, capped: Option<Capped>) -> Self {
+        if capped.as_ref().is_some_and(|capped| capped.caps.by_key()) {
+            self.state.extras();
         }
+        Table { capped, ..self }
     }
 
     /// A table of the same policies that has seen no call.
-    pub(crate) fn fresh(&self) -> Self {
-        Self::with_policies(Arc::clone(&self.policies), self.limits)
+    pub(crate) fn fresh(&self, capped: Option<Capped>) -> Self {
+        let names = self.locked().names.clone();
+        let table = Table {
+            state: Arc::new(State::new(self.state.limits, names)),
+            policies: Arc::clone(&self.policies),
+            capped: None,
+        };
+        table.with_cap(capped)
     }
 
+    /// The same state with other parameters: keys whose own have changed count anew in their window, all others go on. Counts
+    /// of calls stay. `None` if more keys have had parameters of their own than a table remembers.
+    pub(crate) fn reconfigured<P: fmt::Display>(
+        &self,
+        per_key: &PerKey<P>,
+        policy: impl Fn(&P) -> L,
+        capped: Option<Capped>,
+        now: Nanos,
+    ) -> Option<Self> {
+        let mut locked = self.locked();
+        let policies = Policies::new(per_key, policy, &mut locked.names);
+        if !locked.names.fit() {
+            return None;
+        }
+        let state = Arc::clone(&self.state);
+        let renumbered: Vec<(u32, u32)> = locked
+            .names
+            .iter()
+            .filter_map(|(key, slot)| Some((self.find(hash(key.as_bytes()), key)?, slot)))
+            .collect();
+        let mut slots: Vec<u32> = state.records.iter().map(Record::policy).collect();
+        for (id, slot) in renumbered {
+            slots[id as usize] = slot;
+        }
+        for (id, (record, slot)) in state.records.iter().zip(slots).enumerate() {
+            let is_taken = id as u32 == self.overflow() || locked.free_list.is_taken(id as u32);
+            if !is_taken || self.policies.same(record.policy(), &policies, slot) {
+                continue;
+            }
+            let policy = policies.of(slot);
+            // The overflow record is of no key.
+            let offset =
+                if id as u32 == self.overflow() { Nanos::ZERO } else { policy.offset(&record.key()) };
+            record.reconfigure(slot, offset, policy.carried(record.word(), now, offset));
+        }
+        drop(locked);
+        Some(Table { state, policies: Arc::new(policies), capped: None }.with_cap(capped))
+    }
+
+    /// The sampler's own decision: the record's id with it.
     #[inline]
-    pub(crate) fn decide(&self, request: &Request<'_>) -> Decision {
+    fn decide_alone(&self, request: &Request<'_>) -> (u32, Decision) {
         let Request { key, randomness, now } = *request;
         let hash = hash(key.as_bytes());
         let id = match self.find(hash, key) {
             Some(id) => id,
             None => self.unknown(hash, key, now),
         };
-        let record = &self.records[id as usize];
-        let policy = &self.policies.policies[record.policy() as usize];
+        let record = &self.state.records[id as usize];
+        let policy = self.policies.of(record.policy());
         let step = record.step(policy, now);
         let keep = randomness.get() >= step.threshold;
-        let counted = self.tallies.add(id, step.slot, keep);
+        let counted = self.state.tallies.add(id, step.slot, keep);
         if let Write::Batch(calls) = step.write
             && counted.is_multiple_of(calls)
         {
             record.batch(policy, calls, now);
         }
-        Decision {
+        let decision = Decision {
             keep,
             threshold: if L::BY_CHANCE { Threshold::new(step.threshold) } else { None },
             reason: if id == self.overflow() { Reason::Overflow } else { L::REASONS[step.slot] },
+        };
+        (id, decision)
+    }
+
+    #[inline]
+    pub(crate) fn decide(&self, request: &Request<'_>) -> Decision {
+        let (id, decision) = self.decide_alone(request);
+        match &self.capped {
+            Some(capped) if decision.keep => self.admit_by(capped, id, decision, request),
+            _ => decision,
         }
+    }
+
+    /// The decision by this threshold, whatever the sampler's own is. The call counts as any other.
+    pub(crate) fn decide_by(&self, threshold: u64, request: &Request<'_>) -> Decision {
+        let (id, own) = self.decide_alone(request);
+        let decision = Decision::by_override(threshold, request.randomness);
+        if own.keep != decision.keep {
+            let cause = if decision.keep { Cause::ForcedKept } else { Cause::ForcedDropped };
+            self.state.extras()[id as usize].count(cause);
+        }
+        match &self.capped {
+            Some(capped) if decision.keep => self.admit_by(capped, id, decision, request),
+            _ => decision,
+        }
+    }
+
+    #[inline(never)]
+    fn admit_by(&self, capped: &Capped, id: u32, decision: Decision, request: &Request<'_>) -> Decision {
+        let extras = capped.caps.by_key().then(|| &self.state.extras()[id as usize].meter);
+        let admitted = capped.caps.admit(&capped.all, extras, decision, request.randomness, request.now);
+        if !admitted.keep {
+            let cause = if admitted.reason == Reason::Cap { Cause::Raised } else { Cause::Empty };
+            self.state.extras()[id as usize].count(cause);
+        }
+        admitted
     }
 
     /// The overflow record's id.
     fn overflow(&self) -> u32 {
-        self.limits.keys()
+        self.state.limits.keys()
     }
 
     #[inline]
     fn find(&self, hash: u64, key: &str) -> Option<u32> {
-        self.index.find(hash, |id| self.records[id as usize].is(hash, key))
+        self.state.index.find(hash, |id| self.state.records[id as usize].is(hash, key))
     }
 
     /// The record of a key that has none: a new one if there may be room, else the overflow record.
     #[inline]
     fn unknown(&self, hash: u64, key: &str, now: Nanos) -> u32 {
-        let next_try = self.next_try.load(Ordering::Relaxed);
+        let next_try = self.state.next_try.load(Ordering::Relaxed);
         // A time further ahead than any wait was set by a clock that has been set back since.
-        if now.get() < next_try && next_try - now.get() <= self.limits.sweep_interval().get() {
+        if now.get() < next_try && next_try - now.get() <= self.state.limits.sweep_interval().get() {
             return self.overflow();
         }
         self.admit(hash, key, now)
@@ -158,27 +242,31 @@ impl<L: Policy> Table<L> {
     #[cold]
     #[inline(never)]
     fn admit(&self, hash: u64, key: &str, now: Nanos) -> u32 {
-        let mut free_list = self.free_list();
+        let mut locked = self.locked();
+        let Locked { free_list, names, overruled } = &mut *locked;
         // Another thread may have brought the same key in meanwhile.
         if let Some(id) = self.find(hash, key) {
             return id;
         }
         if !free_list.has_free() {
-            self.sweep(&mut free_list, now);
+            self.sweep(free_list, now);
         }
         let id = free_list.take_free();
         // From here on new keys know without the lock whether to come.
         let next_try = if free_list.has_free() { Nanos::ZERO } else { free_list.next_sweep() };
-        self.next_try.store(next_try.get(), Ordering::Relaxed);
+        self.state.next_try.store(next_try.get(), Ordering::Relaxed);
         let Some(id) = id else { return self.overflow() };
-        let record = &self.records[id as usize];
-        let number = self.policies.overrides.get(key).copied().unwrap_or(0);
-        let policy = &self.policies.policies[number as usize];
+        let record = &self.state.records[id as usize];
+        let slot = names.slot(key);
+        let policy = self.policies.of(slot);
         let offset = policy.offset(key);
         // Calls that were still on their way to the key that had this record before.
-        free_list.evict_counts(id, self.tallies.read(id));
-        record.open(hash, key, number, offset, policy.fresh(now, offset));
-        if self.index.insert(hash, id) {
+        free_list.evict_counts(id, self.state.tallies.read(id));
+        if let Some(extras) = self.state.extras.get() {
+            *overruled = overruled.plus(extras[id as usize].renew());
+        }
+        record.open(hash, key, slot, offset, policy.fresh(now, offset));
+        if self.state.index.insert(hash, id) {
             id
         } else {
             // Both places where the key's hash may stand are taken: one key in a million, or keys made for it.
@@ -191,55 +279,112 @@ impl<L: Policy> Table<L> {
     /// record and not yet made their step.
     #[cold]
     fn sweep(&self, free_list: &mut FreeList, now: Nanos) {
-        if !free_list.begin_sweep(now, self.limits.sweep_interval()) {
+        let State { limits, index, records, tallies, extras, .. } = &*self.state;
+        if !free_list.begin_sweep(now, limits.sweep_interval()) {
             return;
         }
-        let mut idle: Vec<(Nanos, u32)> = (0..self.limits.keys())
-            .filter(|&id| free_list.is_taken(id))
+        // A key whose allowance is not full would get more than its cap, were it to come back.
+        let is_full = |id: u32| extras.get().is_none_or(|extras| extras[id as usize].meter.is_full(now));
+        let mut idle: Vec<(Nanos, u32)> = (0..limits.keys())
+            .filter(|&id| free_list.is_taken(id) && is_full(id))
             .map(|id| {
-                let record = &self.records[id as usize];
-                (record.idle(&self.policies.policies[record.policy() as usize], now), id)
+                let record = &records[id as usize];
+                (record.idle(self.policies.of(record.policy()), now), id)
             })
-            .filter(|(idle, _)| *idle >= self.limits.idle())
+            .filter(|(idle, _)| *idle >= limits.idle())
             .collect();
-        let leaving = self.limits.leaving_max().min(idle.len());
+        let leaving = limits.leaving_max().min(idle.len());
         // The longest idle first; of equals the first to have come.
         idle.sort_unstable_by_key(|&(idle, id)| (std::cmp::Reverse(idle), id));
         for &(_, id) in &idle[..leaving] {
-            self.index.remove(self.records[id as usize].hash(), id);
-            free_list.evict_counts(id, self.tallies.read(id));
+            index.remove(records[id as usize].hash(), id);
+            free_list.evict_counts(id, tallies.read(id));
             free_list.retire(id);
         }
     }
 
-    fn free_list(&self) -> MutexGuard<'_, FreeList> {
+    fn locked(&self) -> MutexGuard<'_, Locked> {
         // Nothing in the locked sections can be left half done in a way that matters: no poison.
-        self.free_list.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.locked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The calls seen, kept and dropped: by key in the order of their names, by the overflow record, and by keys that
     /// have left.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let free_list = self.free_list();
-        let mut keys: Vec<KeyCounts> = self
-            .index
+        let State { index, records, tallies, limits, .. } = &*self.state;
+        let locked = self.locked();
+        let free_list = &locked.free_list;
+        let mut keys: Vec<KeyCounts> = index
             .ids()
             .map(|id| KeyCounts {
-                key: self.records[id as usize].key(),
-                counts: Counts::new(L::REASONS, free_list.since_base(id, self.tallies.read(id))),
+                key: records[id as usize].key(),
+                counts: self.counts(free_list.since_base(id, tallies.read(id)), self.overruled(id)),
             })
             .collect();
         keys.sort_by(|a, b| a.key.cmp(&b.key));
-        let evicted = free_list
-            .retired()
-            .fold(free_list.evicted(), |sum, id| sum.plus(free_list.since_base(id, self.tallies.read(id))));
+        let evicted =
+            free_list.retired().fold((free_list.evicted(), locked.overruled), |(tally, overruled), id| {
+                let own = free_list.since_base(id, tallies.read(id));
+                (tally.plus(own), overruled.plus(self.overruled(id)))
+            });
+        let overflow = self.overflow();
         Snapshot {
             keys,
-            overflow: Counts::new(L::REASONS, self.tallies.read(self.overflow())),
-            evicted: Counts::new(L::REASONS, evicted),
+            overflow: self.counts(tallies.read(overflow), self.overruled(overflow)),
+            evicted: self.counts(evicted.0, evicted.1),
             keys_evicted: free_list.keys_evicted(),
-            keys_max: self.limits.keys(),
+            keys_max: limits.keys(),
         }
+    }
+
+    fn counts(&self, tally: tally::Tally, overruled: Overruled) -> Counts {
+        Counts::new(L::REASONS, tally, overruled)
+    }
+
+    fn overruled(&self, id: u32) -> Overruled {
+        self.state.extras.get().map(|extras| extras[id as usize].read()).unwrap_or_default()
+    }
+
+    /// The state of each key for a call at `now`, in the order of their names.
+    pub(crate) fn states(&self, now: Nanos) -> Vec<KeyState> {
+        let _locked = self.locked();
+        let mut states: Vec<KeyState> = self
+            .state
+            .index
+            .ids()
+            .map(|id| {
+                let record = &self.state.records[id as usize];
+                let (policy, word) = (self.policies.of(record.policy()), record.word());
+                let threshold = Threshold::new(policy.step(word, now, record.offset()).threshold);
+                KeyState {
+                    key: record.key(),
+                    probability: threshold.filter(|_| L::BY_CHANCE).map(Threshold::probability),
+                    tokens: policy.tokens(word, now),
+                }
+            })
+            .collect();
+        states.sort_by(|a, b| a.key.cmp(&b.key));
+        states
+    }
+}
+
+impl State {
+    fn new(limits: Limits, names: Names) -> Self {
+        let keys = limits.keys();
+        let locked = Locked { free_list: FreeList::new(keys), names, overruled: Overruled::default() };
+        State {
+            limits,
+            index: Index::new(keys),
+            records: (0..=keys).map(|_| Record::new()).collect(),
+            tallies: Tallies::new(limits.shards(), keys as usize + 1),
+            extras: OnceLock::new(),
+            next_try: AtomicU64::new(0),
+            locked: Mutex::new(locked),
+        }
+    }
+
+    fn extras(&self) -> &[Extra] {
+        self.extras.get_or_init(|| (0..self.records.len()).map(|_| Extra::default()).collect())
     }
 }
 

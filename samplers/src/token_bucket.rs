@@ -105,6 +105,16 @@ impl Policy for TokenBucket {
         word
     }
 
+    /// A bucket that was used stays used, and owes no more than it can hold.
+    fn carried(&self, word: u64, now: Nanos, _offset: Nanos) -> u64 {
+        word.min(now.get().saturating_add(self.fill))
+    }
+
+    fn tokens(&self, word: u64, now: Nanos) -> Option<f64> {
+        let missing = word.saturating_sub(now.get()).min(self.fill);
+        Some((self.fill - missing) as f64 / self.token as f64)
+    }
+
     fn idle(&self, word: u64, now: Nanos, _offset: Nanos) -> Nanos {
         if word > now.saturating_add(LATE_MAX).get().saturating_add(self.fill) {
             return Nanos::new(u64::MAX);

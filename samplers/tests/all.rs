@@ -4,6 +4,7 @@
 
 mod allocation;
 mod bump;
+mod cap;
 mod common;
 mod names;
 mod record_table;

@@ -1,7 +1,7 @@
 //! The file's form, and the way from there to parameters.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -9,6 +9,7 @@ use toml::Spanned;
 
 use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS};
 use crate::bump::Bump;
+use crate::cap::Cap;
 use crate::config::{Config, KEYS_MAX, choose_count};
 use crate::config_error::ConfigError;
 use crate::key::KeyRule;
@@ -33,6 +34,21 @@ struct File {
     every: Option<Spanned<EveryTable>>,
     bump: Option<Spanned<BumpTable>>,
     bucket: Option<Spanned<BucketTable>>,
+    cap: Option<Spanned<CapTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CapTable {
+    traces: Option<f64>,
+    burst: Option<f64>,
+    key_traces: Option<f64>,
+    key_burst: Option<f64>,
+    bytes: Option<f64>,
+    bytes_burst: Option<f64>,
+    key_bytes: Option<f64>,
+    key_bytes_burst: Option<f64>,
+    replicas: Option<NonZeroU32>,
 }
 
 #[derive(Default, Deserialize)]
@@ -137,6 +153,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
         })?,
     };
     let key = file.key.attributes.into_iter().fold(KeyRule::new(template), KeyRule::with_attribute);
+    let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
     let samplers = [
         file.always.map(|_| Ok(Config::Always)),
         file.never.map(|_| Ok(Config::Never)),
@@ -148,10 +165,23 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let mut samplers = samplers.into_iter().flatten();
     let one = "give one sampler: a table [bump], [bucket], [ratio], [every], [always] or [never]";
     match (samplers.next(), samplers.next()) {
-        (Some(config), None) => Ok(Parameters { key, random, ..Parameters::new(config?) }),
+        (Some(config), None) => Ok(Parameters { key, random, cap, ..Parameters::new(config?) }),
         (None, _) => Err(ParametersError::at(text, None, one)),
         (Some(_), Some(_)) => Err(ParametersError::at(text, None, format!("{one}, not several"))),
     }
+}
+
+fn cap(text: &str, table: Spanned<CapTable>) -> Result<Cap> {
+    let span = table.span();
+    let table = table.into_inner();
+    let values = [
+        (table.traces, table.burst),
+        (table.key_traces, table.key_burst),
+        (table.bytes, table.bytes_burst),
+        (table.key_bytes, table.key_bytes_burst),
+    ];
+    Cap::from_values(values, table.replicas.unwrap_or(NonZeroU32::MIN))
+        .map_err(|error| ParametersError::from_config(text, span, &error))
 }
 
 fn ratio(text: &str, table: RatioTable) -> Result<Config> {

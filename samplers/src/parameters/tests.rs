@@ -138,7 +138,7 @@ fn what_is_not_known_is_refused_with_its_line() {
     refused(&TUNED.replace("[key]", "[keys]"), Some(4), "keys");
     refused(&TUNED.replace("attributes", "attribute"), Some(6), "attribute");
     refused(&TUNED.replace("\"template\"", "\"folded\""), Some(5), "folded");
-    refused(&TUNED.replace("version = 1", "version = 3"), Some(2), "version 3");
+    refused(&TUNED.replace("version = 1", "version = 4"), Some(2), "version 4");
     refused(&TUNED.replace("version = 1", "version = 0"), Some(2), "version 0");
     refused(&TUNED.replace("version = 1", ""), Some(1), "version");
     refused(&TUNED.replace("lambda = 0.6437\n", ""), Some(8), "lambda");
@@ -177,5 +177,26 @@ proptest! {
         let parameters = Parameters::new(Config::Bump(config));
         let text = parameters.to_string();
         prop_assert_eq!(text.parse::<Parameters>(), Ok(parameters), "{}", text);
+    }
+}
+
+#[test]
+fn a_cap_is_read_and_written() {
+    let text = "version = 3\n[ratio]\nprobability = 0.5\n[cap]\ntraces = 100.0\nkey_traces = 8\nkey_burst = 4\nbytes = 1e6\nreplicas = 4\n";
+    let parameters: Parameters = text.parse().unwrap();
+    assert_eq!(
+        parameters.cap.to_string(),
+        "traces=100,burst=25,key_traces=8,key_burst=4,bytes=1000000,bytes_burst=250000,replicas=4"
+    );
+    let written = parameters.to_string();
+    assert!(written.starts_with("version = 3\n"), "{written}");
+    assert_eq!(written.parse::<Parameters>().unwrap(), parameters);
+    // A file without one is of the version that older readers know.
+    let plain = Parameters { cap: Cap::none(), ..parameters };
+    assert!(plain.to_string().starts_with("version = 2\n"));
+    for (cap, line) in
+        [("traces = 0", 3), ("burst = 3", 3), ("spans = 3", 4), ("traces = 1\nreplicas = 0", 5)]
+    {
+        refused(&format!("version = 3\n[always]\n[cap]\n{cap}\n"), Some(line), "");
     }
 }

@@ -51,11 +51,23 @@ impl Record {
         self.policy.load(Ordering::Relaxed) as u32
     }
 
+    /// Gives the key other parameters: under the table's lock. Calls that are on their way with the old ones may still count
+    /// in the old window.
+    pub(super) fn reconfigure(&self, policy: u32, offset: Nanos, word: u64) {
+        self.policy.store(u64::from(policy), Ordering::Relaxed);
+        self.offset.store(offset.get(), Ordering::Relaxed);
+        self.word.store(word, Ordering::Relaxed);
+    }
+
+    pub(super) fn word(&self) -> u64 {
+        self.word.load(Ordering::Relaxed)
+    }
+
     pub(super) fn key(&self) -> String {
         self.key.text()
     }
 
-    fn offset(&self) -> Nanos {
+    pub(super) fn offset(&self) -> Nanos {
         Nanos::new(self.offset.load(Ordering::Relaxed))
     }
 

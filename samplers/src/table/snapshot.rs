@@ -1,7 +1,9 @@
 //! The calls that a sampler saw, kept and dropped, by key.
 
+use super::extras::Overruled;
 use super::tally::Tally;
 use crate::decision::Reason;
+use crate::probability::Probability;
 
 /// A sampler's counts. Their sum is the number of its decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,26 +36,42 @@ pub struct KeyCounts {
 pub struct Counts {
     reasons: [Reason; 2],
     tally: Tally,
+    overruled: Overruled,
+}
+
+/// The state of one key at some time.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct KeyState {
+    /// The key, as in [`KeyCounts`].
+    pub key: String,
+    /// The probability with which a call would be kept; `None` if that is not by chance.
+    pub probability: Option<Probability>,
+    /// The tokens in its bucket, if it has one.
+    pub tokens: Option<f64>,
 }
 
 impl Counts {
-    pub(super) fn new(reasons: [Reason; 2], tally: Tally) -> Self {
-        Counts { reasons, tally }
+    pub(super) fn new(reasons: [Reason; 2], tally: Tally, overruled: Overruled) -> Self {
+        Counts { reasons, tally, overruled }
     }
 
     /// Calls.
     pub fn seen(&self) -> u64 {
-        self.dropped() + self.kept()
+        self.tally.0.iter().flatten().sum()
     }
 
     /// Calls that were kept.
     pub fn kept(&self) -> u64 {
-        self.tally.0.iter().map(|[_, kept]| kept).sum()
+        let own: u64 = self.tally.0.iter().map(|[_, kept]| kept).sum();
+        let Overruled { raised, empty, forced_kept, forced_dropped } = self.overruled;
+        // During calls one count may be ahead of another.
+        (own + forced_kept).saturating_sub(raised + empty + forced_dropped)
     }
 
     /// Calls that were dropped.
     pub fn dropped(&self) -> u64 {
-        self.tally.0.iter().map(|[dropped, _]| dropped).sum()
+        self.seen().saturating_sub(self.kept())
     }
 
     /// (dropped, kept) for this reason.
@@ -67,13 +85,34 @@ impl Counts {
         sum
     }
 
-    /// Calls that were kept for this reason.
+    /// Calls that the sampler would have kept, and the cap dropped: by a raised threshold ([`Reason::Cap`]) and because it was
+    /// empty ([`Reason::CapEmpty`]).
+    pub fn capped(&self) -> u64 {
+        self.overruled.raised + self.overruled.empty
+    }
+
+    /// Calls that the sampler would have dropped, and an override wanted kept.
+    pub fn kept_by_override(&self) -> u64 {
+        self.overruled.forced_kept
+    }
+
+    /// Calls that the sampler would have kept, and an override dropped.
+    pub fn dropped_by_override(&self) -> u64 {
+        self.overruled.forced_dropped
+    }
+
+    /// Calls that the sampler kept for this reason, before cap and overrides.
     pub fn kept_by(&self, reason: Reason) -> u64 {
         self.of(reason)[1]
     }
 
-    /// Calls that were dropped for this reason.
+    /// Calls that were dropped for this reason: the sampler's before overrides, the cap's, or an override.
     pub fn dropped_by(&self, reason: Reason) -> u64 {
-        self.of(reason)[0]
+        match reason {
+            Reason::Cap => self.overruled.raised,
+            Reason::CapEmpty => self.overruled.empty,
+            Reason::Override => self.overruled.forced_dropped,
+            _ => self.of(reason)[0],
+        }
     }
 }

@@ -25,7 +25,7 @@ fn a_new_key_that_finds_no_room_takes_no_lock_until_the_next_look() {
     let table = Arc::new(full_table());
     assert_ne!(reason(&table, "a", 100_000), Reason::Overflow);
     assert_eq!(reason(&table, "b", 100_000), Reason::Overflow);
-    let held = table.free_list();
+    let held = table.locked();
     let (tell, told) = mpsc::channel();
     let other = Arc::clone(&table);
     std::thread::spawn(move || {

@@ -1,0 +1,188 @@
+//! One allowance as a bucket: pure arithmetic, and the atomic word that holds its state.
+//!
+//! The word is the time at which the bucket is full again, in ns; at or before now, it is full. It never falls but where
+//! the clock was set back: a caller whose `now` is old sees an emptier bucket than there is.
+
+use super::Allowance;
+use crate::nanos::Nanos;
+use crate::policy::LATE_MAX;
+use crate::randomness::Randomness;
+use crate::sync::{AtomicU64, Ordering};
+use crate::threshold::Threshold;
+
+/// Parts of a nanosecond, in which the time of a unit is held.
+const FRACTION_BITS: u32 = 20;
+/// The number of times that the kept share is halved on the way from a half-full bucket to an empty one.
+const HALVINGS: u64 = 16;
+/// Bits of a halving's fraction.
+const STEP_BITS: u32 = 16;
+/// The time after a strike for which kept traces have no weight.
+const UNWEIGHED: u64 = 1_000_000_000;
+/// Strikes closer than this to the last noted one are not noted again, which would be a write for each dropped call.
+const NOTED: u64 = UNWEIGHED / 8;
+
+/// An allowance, ready for deciding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bucket {
+    /// The time that a unit takes to come back, in 2^-20 ns, rounded up: so the bound holds exactly.
+    unit: u64,
+    /// The time that an empty bucket takes to be full, in ns, rounded down.
+    fill: u64,
+}
+
+/// The answer of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It is kept, by this threshold.
+    Kept {
+        threshold: u64,
+        /// False if the bucket was empty within the last second: then no weight is true.
+        is_weighed: bool,
+    },
+    /// It is dropped by the threshold that was raised.
+    Raised,
+    /// It is dropped because the bucket is empty.
+    Empty,
+}
+
+impl Bucket {
+    pub(crate) fn new(allowance: Allowance) -> Self {
+        let parts = f64::from(1u32 << FRACTION_BITS);
+        let unit = (1e9 * parts / allowance.rate()).ceil();
+        let fill = (allowance.burst() * unit / parts).floor();
+        // Both are bounded by what an allowance may be.
+        Bucket { unit: unit as u64, fill: fill as u64 }
+    }
+
+    /// The time that so many units take to come back, in ns, rounded up.
+    fn cost(&self, units: u64) -> u64 {
+        let cost = (u128::from(units) * u128::from(self.unit)).div_ceil(1 << FRACTION_BITS);
+        u64::try_from(cost).unwrap_or(u64::MAX)
+    }
+
+    /// The credit in ns, from 0 to `fill`.
+    fn credit(&self, word: u64, now: u64) -> u64 {
+        self.fill.saturating_sub(word.saturating_sub(now))
+    }
+
+    /// The threshold with which a bucket of this credit keeps what `threshold` would.
+    fn raised(&self, credit: u64, threshold: u64) -> u64 {
+        let half = self.fill / 2;
+        if credit >= half {
+            return threshold;
+        }
+        let missing =
+            (u128::from(half - credit) * u128::from(HALVINGS << STEP_BITS) / u128::from(half)) as u64;
+        let (halvings, part) = (missing >> STEP_BITS, missing & ((1 << STEP_BITS) - 1));
+        // Between two halvings, on the line between them.
+        let kept = Threshold::RANGE.saturating_sub(threshold) >> halvings;
+        let kept = kept - (u128::from(kept) * u128::from(part) >> (STEP_BITS + 1)) as u64;
+        Threshold::RANGE - kept.max(1)
+    }
+}
+
+/// The state of one allowance: two words, which any number of threads may use at once.
+#[derive(Debug)]
+pub struct Meter {
+    word: AtomicU64,
+    /// When a strike was last noted, plus 1; 0: never.
+    struck: AtomicU64,
+}
+
+impl Default for Meter {
+    /// A full one.
+    fn default() -> Self {
+        Meter { word: AtomicU64::new(0), struck: AtomicU64::new(0) }
+    }
+}
+
+impl Meter {
+    /// Admits so many units, or none of them: for bytes, which are known when a trace is exported. `now` is the caller's
+    /// monotonic clock.
+    #[must_use]
+    pub fn admit(&self, allowance: &Allowance, units: u64, now: Nanos) -> bool {
+        let bucket = Bucket::new(*allowance);
+        matches!(self.ask(&bucket, units, 0, Randomness::MAX, now), Answer::Kept { .. })
+    }
+
+    /// The share of the bucket that is full, from 0 to 1.
+    pub fn level(&self, allowance: &Allowance, now: Nanos) -> f64 {
+        let bucket = Bucket::new(*allowance);
+        let credit = bucket.credit(self.word.load(Ordering::Relaxed), now.get());
+        if bucket.fill == 0 { 1.0 } else { credit as f64 / bucket.fill as f64 }
+    }
+
+    /// Puts a trace of this randomness to the bucket, which the sampler would keep by `threshold`.
+    ///
+    /// A call that loses the race for the word is put to the bucket again, as it is then. Its credit is smaller, its
+    /// threshold higher: a call that was dropped at first would be dropped then too. So each call is decided as if its
+    /// turn had come alone, and its threshold is its true one.
+    #[inline]
+    pub(crate) fn ask(
+        &self,
+        bucket: &Bucket,
+        units: u64,
+        threshold: u64,
+        randomness: Randomness,
+        now: Nanos,
+    ) -> Answer {
+        let (cost, now) = (bucket.cost(units), now.get());
+        let empty_at = now.saturating_add(bucket.fill);
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word > empty_at.saturating_add(LATE_MAX.get()) {
+                // The clock was set back. The bucket goes on empty, as if it had just been used up.
+                let _ = self.word.compare_exchange(word, empty_at, Ordering::Relaxed, Ordering::Relaxed);
+                return self.strike(now);
+            }
+            let next = word.max(now).saturating_add(cost);
+            if next > empty_at {
+                return self.strike(now);
+            }
+            let raised = bucket.raised(bucket.credit(word, now), threshold);
+            if randomness.get() < raised {
+                return Answer::Raised;
+            }
+            // Relaxed: the word says all there is to know.
+            match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Answer::Kept { threshold: raised, is_weighed: !self.was_struck(now) },
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Gives back what [`Meter::ask`] took for one unit that another allowance refused.
+    pub(crate) fn give_back(&self, bucket: &Bucket) {
+        let cost = bucket.cost(1);
+        let _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| word.checked_sub(cost));
+    }
+
+    /// Whether the bucket is full, so that to forget it changes nothing.
+    pub(crate) fn is_full(&self, now: Nanos) -> bool {
+        self.word.load(Ordering::Relaxed) <= now.get()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.word.store(0, Ordering::Relaxed);
+        self.struck.store(0, Ordering::Relaxed);
+    }
+
+    fn was_struck(&self, now: u64) -> bool {
+        let struck = self.struck.load(Ordering::Relaxed);
+        struck != 0 && now.abs_diff(struck - 1) < UNWEIGHED
+    }
+
+    #[cold]
+    fn strike(&self, now: u64) -> Answer {
+        let struck = self.struck.load(Ordering::Relaxed);
+        if struck == 0 || now.abs_diff(struck - 1) >= NOTED {
+            self.struck.store(now.saturating_add(1), Ordering::Relaxed);
+        }
+        Answer::Empty
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,49 @@
+//! Every order of the atomic steps, by loom.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::*;
+
+/// A bucket of two units: three threads take two, whatever their order.
+#[test]
+fn loom_a_cap_admits_no_more_than_its_burst() {
+    let bucket = Bucket::new(Allowance::new(1.0, 2.0).unwrap());
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let meter = Arc::new(Meter::default());
+        let ask = move |meter: &Meter| meter.ask(&bucket, 1, 0, Randomness::MAX, Nanos::from_secs(5));
+        let handles: Vec<_> = (0..2)
+            .map(|_| {
+                let meter = Arc::clone(&meter);
+                thread::spawn(move || ask(&meter))
+            })
+            .collect();
+        let mut answers = vec![ask(&meter)];
+        answers.extend(handles.into_iter().map(|handle| handle.join().unwrap()));
+        let kept = answers.iter().filter(|answer| matches!(answer, Answer::Kept { .. })).count();
+        assert_eq!(kept, 2);
+    });
+}
+
+/// One gives back what another may take: never more than there was.
+#[test]
+fn loom_a_unit_that_is_given_back_is_there_once() {
+    let bucket = Bucket::new(Allowance::new(1.0, 1.0).unwrap());
+    loom::model(move || {
+        let meter = Arc::new(Meter::default());
+        let ask = move |meter: &Meter| {
+            matches!(meter.ask(&bucket, 1, 0, Randomness::MAX, Nanos::from_secs(5)), Answer::Kept { .. })
+        };
+        let other = Arc::clone(&meter);
+        let handle = thread::spawn(move || {
+            if ask(&other) {
+                other.give_back(&bucket);
+            }
+        });
+        let mine = ask(&meter);
+        handle.join().unwrap();
+        assert_eq!(ask(&meter), !mine);
+    });
+}

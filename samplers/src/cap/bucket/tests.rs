@@ -1,0 +1,243 @@
+//! The published bound, and the weights of what is kept.
+
+use std::sync::Barrier;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn bucket(rate: f64, burst: f64) -> (Bucket, Allowance) {
+    let allowance = Allowance::new(rate, burst).unwrap();
+    (Bucket::new(allowance), allowance)
+}
+
+/// A small generator: SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn randomness(&mut self) -> Randomness {
+        Randomness::from_low_bits(self.next() >> 8)
+    }
+}
+
+/// The most in any closed interval of this length, given the times in order.
+fn most_within(times: &[(u64, u64)], length: u64) -> u64 {
+    let (mut most, mut sum, mut first) = (0, 0, 0);
+    for &(at, units) in times {
+        sum += units;
+        while at - times[first].0 > length {
+            sum -= times[first].1;
+            first += 1;
+        }
+        most = most.max(sum);
+    }
+    most
+}
+
+#[track_caller]
+fn check_bound(times: &[(u64, u64)], allowance: &Allowance) {
+    for millis in [1, 10, 100, 1_000, 10_000] {
+        let most = most_within(times, millis * 1_000_000);
+        let bound = allowance.worst_case(millis as f64 / 1e3);
+        assert!(most as f64 <= bound, "{most} in {millis} ms, bound {bound}");
+    }
+}
+
+fn kept(answer: Answer) -> bool {
+    matches!(answer, Answer::Kept { .. })
+}
+
+#[test]
+fn a_step_of_the_load_by_ten_stays_within_the_bound() {
+    let (bucket, allowance) = bucket(100.0, 25.0);
+    let (meter, mut random) = (Meter::default(), Random(1));
+    let mut times = Vec::new();
+    let mut now = 0;
+    for call in 0..60_000 {
+        now += SECOND / if call < 1_000 { 100 } else { 1_000 };
+        if kept(meter.ask(&bucket, 1, 0, random.randomness(), Nanos::new(now))) {
+            times.push((now, 1));
+        }
+    }
+    check_bound(&times, &allowance);
+    // Ten seconds of the load at the rate, and 59 of ten times as much: what may be kept is used.
+    let used = times.len() as f64 / (100.0 * 69.0);
+    assert!((0.97..=1.01).contains(&used), "{used}");
+}
+
+#[test]
+fn hours_of_rest_buy_one_burst() {
+    let (bucket, allowance) = bucket(10.0, 5.0);
+    let meter = Meter::default();
+    let mut times = Vec::new();
+    for hour in 1..10u64 {
+        for call in 0..10_000 {
+            let now = hour * 3_600 * SECOND + call * 1_000;
+            if kept(meter.ask(&bucket, 1, 0, Randomness::MAX, Nanos::new(now))) {
+                times.push((now, 1));
+            }
+        }
+    }
+    check_bound(&times, &allowance);
+    assert_eq!(times.len(), 9 * 5, "10 ms of calls each hour: the burst");
+}
+
+/// A clock that jumps ahead gains a burst at most, one that is set back none; after either the cap goes on.
+#[test]
+fn a_clock_that_jumps_gains_nothing() {
+    let (bucket, _) = bucket(10.0, 5.0);
+    let hour = 3_600 * SECOND;
+    for (jump, burst) in [(hour, 5), (u64::MAX - 2 * hour, 5)] {
+        let meter = Meter::default();
+        let take = |now: u64| {
+            (0..100).filter(|_| kept(meter.ask(&bucket, 1, 0, Randomness::MAX, Nanos::new(now)))).count()
+        };
+        assert_eq!(take(hour), 5);
+        assert_eq!(take(hour + jump), burst);
+        // Back again: empty, then the rate.
+        assert_eq!(take(hour), 0);
+        assert_eq!(take(hour + SECOND / 10), 1);
+        assert_eq!(take(hour + 2 * SECOND), 5);
+        // Back by 30 s: nothing until the clock has caught up.
+        assert_eq!(take(hour - 28 * SECOND), 0);
+        assert_eq!(take(hour + 2 * SECOND), 0);
+        assert_eq!(take(hour + 3 * SECOND), 5);
+    }
+    let meter = Meter::default();
+    assert!(
+        kept(meter.ask(&bucket, 1, 0, Randomness::MAX, Nanos::new(u64::MAX)))
+            || meter.struck.load(Ordering::Relaxed) > 0
+    );
+}
+
+#[test]
+fn a_unit_larger_than_the_burst_is_never_admitted() {
+    let allowance = Allowance::new(1_000.0, 100.0).unwrap();
+    let meter = Meter::default();
+    assert!(!meter.admit(&allowance, 101, Nanos::from_secs(9)));
+    assert!(!meter.admit(&allowance, u64::MAX, Nanos::from_secs(9)));
+    assert!(meter.admit(&allowance, 100, Nanos::from_secs(9)));
+    assert!(!meter.admit(&allowance, 1, Nanos::from_secs(9)));
+    assert!(meter.admit(&allowance, 1, Nanos::from_millis(9_001)));
+    assert_eq!(meter.level(&allowance, Nanos::from_millis(9_051)), 0.5);
+}
+
+/// The kept share is 1 in the upper half, and halves with each sixteenth of the lower one.
+#[test]
+fn the_threshold_rises_by_halvings() {
+    let (bucket, _) = bucket(1.0, 32.0);
+    let fill = 32 * SECOND;
+    let share = |credit: u64| (Threshold::RANGE - bucket.raised(credit, 0)) as f64 / Threshold::RANGE as f64;
+    assert_eq!(share(fill), 1.0);
+    assert_eq!(share(fill / 2), 1.0);
+    for halvings in 0..=16 {
+        let credit = (16 - halvings) * SECOND;
+        assert!((share(credit) / 0.5f64.powi(halvings as i32) - 1.0).abs() < 1e-9, "{halvings}");
+    }
+    assert!((share(fill / 2 - SECOND / 2) - 0.75).abs() < 1e-9);
+    let ratio = Threshold::RANGE / 4 * 3;
+    assert_eq!(bucket.raised(15 * SECOND, ratio), Threshold::RANGE / 8 * 7, "half of a quarter");
+    assert_eq!(bucket.raised(0, Threshold::MAX.get()), Threshold::MAX.get());
+}
+
+/// Loads of up to 3,000 times the rate settle above an empty bucket, nearly always.
+#[test]
+fn under_load_the_bucket_is_seldom_empty_and_its_weights_are_true() {
+    let (bucket, _) = bucket(100.0, 25.0);
+    for (load, seed) in [(1_000u64, 1u64), (10_000, 2), (300_000, 3)] {
+        let (meter, mut random) = (Meter::default(), Random(seed));
+        let (mut sum, mut squares, mut empty, calls) = (0.0, 0.0, 0u64, load * 20);
+        for call in 0..calls {
+            match meter.ask(&bucket, 1, 0, random.randomness(), Nanos::new(SECOND + call * SECOND / load)) {
+                Answer::Kept { threshold, .. } => {
+                    let weight = Threshold::new(threshold).unwrap().adjusted_count();
+                    sum += weight;
+                    // Given the calls before, the variance of a call's part of the sum is w - 1; its estimate is w (w - 1).
+                    squares += weight * (weight - 1.0);
+                }
+                Answer::Raised => {}
+                Answer::Empty => empty += 1,
+            }
+        }
+        let off = sum - (calls - empty) as f64;
+        assert!(off.abs() < 5.0 * squares.sqrt(), "seed {seed}: off by {off}, deviation {}", squares.sqrt());
+        assert!(empty * 100 <= calls, "seed {seed}: empty at {empty} of {calls}");
+    }
+}
+
+/// Two threads at full speed, with the clock that they read themselves: the bound is exact.
+#[test]
+fn two_threads_hold_the_bound() {
+    let (bucket, allowance) = bucket(1_000.0, 100.0);
+    let (meter, barrier) = (Meter::default(), Barrier::new(2));
+    let clock = AtomicU64::new(SECOND);
+    let take = &|seed: u64| {
+        let mut random = Random(seed);
+        let mut times = Vec::new();
+        barrier.wait();
+        for _ in 0..500_000 {
+            // 200 ns between calls: five million a second of this clock.
+            let now = clock.fetch_add(200, Ordering::Relaxed);
+            if kept(meter.ask(&bucket, 1, 0, random.randomness(), Nanos::new(now))) {
+                times.push((now, 1));
+            }
+        }
+        times
+    };
+    let mut times: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (1..=2).map(|seed| scope.spawn(move || take(seed))).collect();
+        handles.into_iter().flat_map(|handle| handle.join().unwrap()).collect()
+    });
+    times.sort_unstable();
+    check_bound(&times, &allowance);
+    // A fifth of a second: the burst and two hundred, less what raising keeps back.
+    assert!(times.len() > 150, "{}", times.len());
+}
+
+proptest! {
+    /// Any rate and burst, any times and sizes, late callers among them: what is admitted within W is at most
+    /// burst + rate * W.
+    #[test]
+    fn the_bound_holds_for_any_load(
+        rate in 0.1f64..1e6,
+        burst in 1.0f64..1e4,
+        calls in prop::collection::vec((0u64..2_000_000_000, 1u64..50, any::<u64>()), 1..300),
+    ) {
+        let (bucket, allowance) = bucket(rate, burst);
+        let meter = Meter::default();
+        let (mut now, mut times) = (0u64, Vec::new());
+        for (wait, units, randomness) in calls {
+            now += wait / 1_000;
+            if kept(meter.ask(&bucket, units, 0, Randomness::from_low_bits(randomness >> 8), Nanos::new(now))) {
+                times.push((now, units));
+            }
+        }
+        for (first, &(start, _)) in times.iter().enumerate() {
+            let mut sum = 0;
+            for &(end, units) in &times[first..] {
+                sum += units;
+                let bound = allowance.worst_case((end - start) as f64 / 1e9);
+                prop_assert!(sum as f64 <= bound * (1.0 + 1e-12), "{} > {}", sum, bound);
+            }
+        }
+    }
+
+    #[test]
+    fn no_state_makes_it_panic(word: u64, now: u64, rate in 1e-6f64..1e12, burst in 1.0f64..1e15, units: u64, r: u64) {
+        if let Ok(allowance) = Allowance::new(rate, burst) {
+            let meter = Meter { word: AtomicU64::new(word), struck: AtomicU64::new(now.wrapping_mul(3)) };
+            let threshold = r >> 8;
+            let _ = meter.ask(&Bucket::new(allowance), units, threshold, Randomness::from_low_bits(r), Nanos::new(now));
+            let _ = meter.level(&allowance, Nanos::new(now));
+        }
+    }
+}

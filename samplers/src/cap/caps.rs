@@ -1,0 +1,65 @@
+//! The trace allowances of a cap, asked in a row: the key's, then that of all.
+
+use super::{Answer, Bucket, Cap, Meter};
+use crate::decision::{Decision, Reason};
+use crate::nanos::Nanos;
+use crate::randomness::Randomness;
+use crate::threshold::Threshold;
+
+/// The buckets of a cap that a sampler asks. Plain values: the meters are the table's, and outlive a change of the cap.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Caps {
+    traces: Option<Bucket>,
+    key_traces: Option<Bucket>,
+}
+
+impl Caps {
+    /// The buckets of this process's share.
+    pub(crate) fn new(cap: &Cap) -> Self {
+        let cap = cap.own_share();
+        Caps { traces: cap.traces.map(Bucket::new), key_traces: cap.key_traces.map(Bucket::new) }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.traces.is_none() && self.key_traces.is_none()
+    }
+
+    /// Whether keys have allowances of their own.
+    pub(crate) fn by_key(&self) -> bool {
+        self.key_traces.is_some()
+    }
+
+    /// The decision about a trace that the sampler keeps. A threshold that was no true weight stays none.
+    pub(crate) fn admit(
+        &self,
+        all: &Meter,
+        of_key: Option<&Meter>,
+        decision: Decision,
+        randomness: Randomness,
+        now: Nanos,
+    ) -> Decision {
+        let mut threshold = decision.threshold.map_or(0, Threshold::get);
+        let mut is_weighed = decision.threshold.is_some();
+        let of_key = of_key.zip(self.key_traces.as_ref());
+        let mut taken = None;
+        for (meter, bucket) in of_key.into_iter().chain(self.traces.as_ref().map(|bucket| (all, bucket))) {
+            match meter.ask(bucket, 1, threshold, randomness, now) {
+                Answer::Kept { threshold: raised, is_weighed: still } => {
+                    threshold = raised;
+                    is_weighed &= still;
+                    taken = Some((meter, bucket));
+                }
+                refused => {
+                    // The key's part was taken for nothing.
+                    if let Some((meter, bucket)) = taken {
+                        meter.give_back(bucket);
+                    }
+                    let reason = if refused == Answer::Raised { Reason::Cap } else { Reason::CapEmpty };
+                    return Decision { keep: false, threshold: None, reason };
+                }
+            }
+        }
+        let threshold = if is_weighed { Threshold::new(threshold) } else { None };
+        Decision { threshold, ..decision }
+    }
+}
