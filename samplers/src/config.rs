@@ -16,10 +16,6 @@ use crate::per_key::PerKey;
 use crate::ratio::Ratio;
 use crate::token_bucket::TokenBucket;
 
-/// The number of keys that may have parameters of their own, in a text or a parameters file: as many as a sampler counts
-/// by default.
-pub(crate) const KEYS_MAX: usize = 10_000;
-
 /// A sampler and its parameters. As text, which [`FromStr`](std::str::FromStr) reads and [`Display`](fmt::Display)
 /// prints:
 ///

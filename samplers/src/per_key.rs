@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+/// The number of keys that may have parameters of their own, in a text or a parameters file: as many as a sampler counts
+/// by default.
+pub(crate) const KEYS_MAX: usize = 10_000;
+
 /// Parameters for every key, and others for some keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PerKey<P> {

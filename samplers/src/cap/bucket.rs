@@ -76,7 +76,7 @@ impl Bucket {
         let (halvings, part) = (missing >> STEP_BITS, missing & ((1 << STEP_BITS) - 1));
         // Between two halvings, on the line between them.
         let kept = Threshold::RANGE.saturating_sub(threshold) >> halvings;
-        let kept = kept - (u128::from(kept) * u128::from(part) >> (STEP_BITS + 1)) as u64;
+        let kept = kept - ((u128::from(kept) * u128::from(part)) >> (STEP_BITS + 1)) as u64;
         Threshold::RANGE - kept.max(1)
     }
 }

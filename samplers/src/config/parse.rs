@@ -3,11 +3,11 @@
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use super::{Config, KEYS_MAX};
+use super::Config;
 use crate::bump::{Bump, Count};
 use crate::config_error::ConfigError;
 use crate::nanos::Nanos;
-use crate::per_key::PerKey;
+use crate::per_key::{KEYS_MAX, PerKey};
 use crate::probability::Probability;
 use crate::ratio::Ratio;
 use crate::token_bucket::TokenBucket;

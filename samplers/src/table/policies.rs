@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::per_key::PerKey;
+use crate::per_key::{KEYS_MAX, PerKey};
 
 /// The slots that a table may give: twice as many as there may be keys with parameters of their own at once.
-const NAMES_MAX: usize = 2 * crate::config::KEYS_MAX;
+const NAMES_MAX: usize = 2 * KEYS_MAX;
 
 /// The slot of each key that was ever given its own parameters; 0 is all others'.
 #[derive(Clone, Debug, Default)]
