@@ -80,7 +80,7 @@ impl Room {
         Room { budget: Some(budget.clone()), bytes: 0 }
     }
 
-    /// Grows to so many bytes; `false` if the budget does not allow it.
+    /// Grows to this number of bytes; `false` if the budget does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize, by: Use) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {

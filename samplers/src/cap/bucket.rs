@@ -54,7 +54,7 @@ impl Bucket {
         Bucket { unit: unit as u64, fill: fill as u64 }
     }
 
-    /// The time that so many units take to come back, in ns, rounded up.
+    /// The time that this number of units takes to come back, in ns, rounded up.
     fn cost(&self, units: u64) -> u64 {
         let cost = (u128::from(units) * u128::from(self.unit)).div_ceil(1 << FRACTION_BITS);
         u64::try_from(cost).unwrap_or(u64::MAX)
@@ -97,7 +97,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Admits so many units, or none of them: for bytes, which are known when a trace is exported. `now` is the caller's
+    /// Admits this number of units, or none of them: for bytes, which are known when a trace is exported. `now` is the caller's
     /// monotonic clock.
     #[must_use]
     pub fn admit(&self, allowance: &Allowance, units: u64, now: Nanos) -> bool {

@@ -118,7 +118,7 @@ impl Body {
         self.owned
     }
 
-    /// Whether there is room for a part of so many bytes, once `freed` are given up. If there is none, it is cut.
+    /// Whether there is room for a part of this number of bytes, once `freed` are given up. If there is none, it is cut.
     #[inline]
     fn fits(&mut self, more: usize, freed: usize, limits: &SpanLimits) -> bool {
         let bytes = (self.bytes() + more).saturating_sub(freed);

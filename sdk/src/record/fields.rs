@@ -96,7 +96,7 @@ impl Fields {
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// Characters of one text, whatever the limits say: it would not fit into a span, and is cut there.
 const TEXT_LENGTH_MAX: usize = 4 << 20;
-/// Texts that begin after so many bytes of others are empty. Positions of texts are 32 bits, and a text is at most 16 MiB.
+/// Texts that begin after this number of bytes of others are empty. Positions of texts are 32 bits, and a text is at most 16 MiB.
 const SCRATCH_BYTES_MAX: usize = 1 << 30;
 
 /// Fills [`Fields`], as the conventions of tracing-opentelemetry say.
