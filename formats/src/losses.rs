@@ -67,6 +67,8 @@ losses! {
     Flags "flags" "flags of a span",
     /// The mark of the server's half of a shared id.
     Shared "shared" "that client and server share the span's id",
+    /// The mark of a span whose parent did not wait for it (OpenTracing's FOLLOWS_FROM).
+    Follows "follows" "that the span's parent did not wait for it (FOLLOWS_FROM)",
     /// A description that the format reads as no description.
     StatusMessage "status_message" "description of an error that says only \"true\"",
     /// The number of attributes that the SDK discarded from a resource or scope.

@@ -31,6 +31,7 @@ pub(super) const SHARED_KEY: &str = "astracer.shared";
 pub(super) fn losses(span: &Span<'_>, found: &mut Found) {
     found.add_if(Loss::Start, span.start == Some(UnixNanos(0)));
     found.add_if(Loss::End, span.end == Some(UnixNanos(0)));
+    found.add_if(Loss::Follows, span.follows);
 }
 
 /// Restores a span as read: marked links become parents, and the attribute becomes the `shared` field.

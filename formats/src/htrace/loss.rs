@@ -11,6 +11,7 @@ const MILLI_NS: u64 = 1_000_000;
 
 pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     found.outside_of_otlp(span);
+    found.add_if(Loss::Follows, span.follows);
     found.precision(span, MILLI_NS);
     found.add_if(Loss::TraceId, span.trace_id.0 >> 64 != 0);
     // The first millisecond of 1970 is written as an unset time.

@@ -3,7 +3,7 @@
 use super::super::losses::{Found, Loss, has_details};
 use super::super::otel_tags;
 use super::super::otlp::SHARED_KEY;
-use super::write::{is_child_of, kept_flags, kept_warnings};
+use super::write::{is_child_of, kept_flags, kept_warnings, only_follows};
 use super::{EVENT, SAMPLED};
 use astracer_model::span::{Link, Span};
 use astracer_model::value::{Attribute, Value};
@@ -12,6 +12,7 @@ const MICRO_NS: u64 = 1_000;
 
 pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     found.outside_of_otlp(span);
+    found.add_if(Loss::Follows, span.follows && !only_follows(span));
     found.precision(span, MICRO_NS);
     found.add_if(Loss::End, matches!((span.start, span.end), (Some(start), Some(end)) if end < start));
     let flags = kept_flags(span);

@@ -218,8 +218,7 @@ fn write_span(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId, process: us
 fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
     for (index, &parent) in span.parents.iter().enumerate() {
         comma(out, index);
-        let follows = index == 0 && span.follows;
-        write_reference(out, if follows { FOLLOWS_FROM } else { "CHILD_OF" }, trace_id, parent);
+        write_reference(out, if only_follows(span) { FOLLOWS_FROM } else { "CHILD_OF" }, trace_id, parent);
     }
     for (index, link) in span.links.iter().enumerate() {
         comma(out, span.parents.len() + index);
@@ -231,6 +230,11 @@ fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
         );
     }
     put(out, "]");
+}
+
+/// True if the parent is written as FOLLOWS_FROM. Beside further parents a reader would take it for a link.
+pub(super) fn only_follows(span: &Span<'_>) -> bool {
+    span.follows && span.parents.len() == 1
 }
 
 pub(super) fn is_child_of(link: &Link<'_>) -> bool {

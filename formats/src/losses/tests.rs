@@ -95,6 +95,15 @@ fn each_loss_is_named_where_it_happens() {
         ("flag sampled", |s| s.flags = 1, [&[], &[Flags], &[Flags]]),
         ("other flags", |s| s.flags = 0x100, [&[Flags], &[Flags], &[Flags]]),
         ("shared", |s| s.shared = true, [&[], &[], &[Shared]]),
+        ("follows", |s| s.follows = true, [&[], &[Follows], &[Follows]]),
+        (
+            "follows beside further parents",
+            |s| {
+                s.follows = true;
+                s.parents.push(SpanId(5));
+            },
+            [&[Follows], &[Follows], &[Follows]],
+        ),
         ("further parents", |s| s.parents.push(SpanId(5)), [&[], &[], &[]]),
         ("true as description", |s| s.status_message = "true".into(), [&[], &[StatusMessage], &[]]),
         ("integer", |s| s.attributes[0].value = Value::Int(1), [&[], &[AttributeType], &[AttributeType]]),
@@ -180,7 +189,11 @@ fn each_loss_is_named_where_it_happens() {
             let unchanged = read_back(format, &span) == sorted(span.clone());
             assert_eq!(unchanged, expected.is_empty(), "{name} in {format}");
         }
-        let otlp: &[Loss] = if *name == "1970" { &[Start] } else { &[] };
+        let otlp: &[Loss] = match *name {
+            "1970" => &[Start],
+            "follows" | "follows beside further parents" => &[Follows],
+            _ => &[],
+        };
         assert_eq!(losses(Format::OtlpJson, &span), otlp, "{name}");
         assert_eq!(read_back(Format::OtlpJson, &span) == sorted(span.clone()), otlp.is_empty(), "{name}");
     }
@@ -198,7 +211,10 @@ fn graft(group: usize, from: Span<'static>) -> Span<'static> {
         5 => span.links = from.links,
         6 => span.resource = from.resource,
         7 => span.scope = from.scope,
-        8 => (span.flags, span.shared, span.parents) = (from.flags, from.shared, from.parents),
+        8 => {
+            (span.flags, span.shared, span.follows) = (from.flags, from.shared, from.flags & 2 != 0);
+            span.parents = from.parents;
+        }
         _ => (span.dropped_attributes, span.dropped_events) = (from.dropped_attributes, from.dropped_events),
     }
     // Larger times overflow when rounded up, and links without a span id carry no information.

@@ -14,6 +14,7 @@ const MICRO_NS: u64 = 1_000;
 
 pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     found.outside_of_otlp(span);
+    found.add_if(Loss::Follows, span.follows);
     found.precision(span, MICRO_NS);
     match span.start.filter(|start| start.0 >= MICRO_NS) {
         Some(start) => found.add_if(Loss::End, span.end.is_some_and(|end| end.0 < start.0 + MICRO_NS)),
