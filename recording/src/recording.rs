@@ -84,6 +84,8 @@ pub struct Recording {
     span_labels: Vec<Symbol>,
     /// Texts that `span_trace_states` refers to.
     trace_states: Interner,
+    /// Whether a span's tracestate states a sampling threshold.
+    states_thresholds: bool,
     /// For each span its tracestate; empty unless [`Keep::trace_states`].
     span_trace_states: Vec<Symbol>,
     /// Complete spans, parallel to `spans`; empty unless [`Keep::full`] is set.
@@ -139,6 +141,12 @@ impl Recording {
     /// The files that contain spans.
     pub fn files(&self) -> &[Arc<str>] {
         &self.files
+    }
+
+    /// True if a span's tracestate states a sampling threshold (`ot=th`), whether or not tracestates were kept: some
+    /// traces stand for several.
+    pub fn states_thresholds(&self) -> bool {
+        self.states_thresholds
     }
 
     /// The problems of the input and its traces.

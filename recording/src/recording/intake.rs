@@ -178,6 +178,12 @@ impl<'c> Intake<'c> {
     }
 }
 
+/// True if the tracestate's member `ot` has a field `th`.
+fn states_threshold(trace_state: &str) -> bool {
+    let member = trace_state.split(',').find_map(|member| member.trim().strip_prefix("ot="));
+    member.is_some_and(|fields| fields.split(';').any(|field| field.starts_with("th:")))
+}
+
 /// As OpenTelemetry's Rust SDK writes values, since keys that a service makes of them must be the same.
 fn write_value(text: &mut String, value: &Value<'_>) {
     // Writing to a string does not fail.
@@ -258,6 +264,9 @@ impl Sink for Intake<'_> {
         if !self.keep.labels.is_empty() {
             let label = self.label(&span);
             self.recording.span_labels.push(label);
+        }
+        if !self.recording.states_thresholds && states_threshold(&span.trace_state) {
+            self.recording.states_thresholds = true;
         }
         if self.keep.trace_states {
             let symbol = self.recording.trace_states.intern(&span.trace_state);
