@@ -1,12 +1,35 @@
 //! Differences between the critical time of two recordings.
+//!
+//! A function's time in a trace, the mean over all traces, differs for two reasons: traces of the same root spend another
+//! time in it, or the roots come in other shares. The first is what a fault or a change of the program does, so it has a
+//! column of its own: with q the shares of the roots here, a and b a root's means here and there, it is the sum of
+//! q (a - b) over the roots that both recordings have. What is left of the difference is due to the mix of roots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use crate::by_root::{ByRoot, OfRoot};
 use crate::profile::{Profile, Row};
 
-/// One function, service or path of calls in two recordings.
+/// The differences of a recording from another one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Mean length of a trace's path there, ms.
+    pub before_ms: f64,
+    /// The same here, ms.
+    pub after_ms: f64,
+    /// The part of their difference that traces of the same roots make, ms.
+    pub same_roots_ms: f64,
+    /// The part that the mix of roots makes, ms.
+    pub mix_ms: f64,
+    /// The share of the traces here, by weight, whose roots are not there, 0 to 1: their time counts as mix.
+    pub new_roots: f64,
+    /// One entry for each function, service or path of calls.
+    pub differences: Vec<Difference>,
+}
+
+/// One function, service or path of calls in two recordings. Times are means over all traces of a recording, by weight.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// Its name; of a path of calls, the names from the root down.
@@ -17,36 +40,103 @@ pub struct Difference {
     pub after_ms: f64,
     /// `after_ms` less `before_ms`.
     pub difference_ms: f64,
+    /// The part of it that traces of the same roots make, at this recording's mix of roots, ms.
+    pub same_roots_ms: f64,
+    /// The standard error of `same_roots_ms`, ms: how much of it may be chance.
+    pub error_ms: f64,
+    /// The part of it that the mix of roots makes, ms.
+    pub mix_ms: f64,
     /// Its part of all critical time in the recording compared with, 0 to 1.
     pub share_before: f64,
     /// The same in this recording.
     pub share_after: f64,
 }
 
-/// The differences of two profiles, the largest first. Times are means over all traces of a recording, by weight, so
-/// they add up to the difference of the traces' mean lengths.
-pub fn compare(before: &Profile, after: &Profile) -> Vec<Difference> {
+/// Standard errors on either side of an interval that holds 95 % of normal numbers.
+const ERRORS: f64 = 1.96;
+
+impl Difference {
+    /// The least size of the same roots' change that is within two standard errors, ms.
+    fn certain_ms(&self) -> f64 {
+        (self.same_roots_ms.abs() - ERRORS * self.error_ms).max(0.0)
+    }
+}
+
+/// The differences of two profiles that have times by root ([`crate::Profiler::with_roots`]); without them the mix is
+/// taken to be the same. The largest change of the same roots beyond its 95 % interval is first, then the largest.
+pub fn compare(before: &Profile, after: &Profile) -> Comparison {
     let mut rows: BTreeMap<&[String], (Option<&Row>, Option<&Row>)> = BTreeMap::new();
     before.rows.iter().for_each(|row| rows.entry(&row.name).or_default().0 = Some(row));
     after.rows.iter().for_each(|row| rows.entry(&row.name).or_default().1 = Some(row));
     let mean = |row: Option<&Row>, profile: &Profile| {
         row.filter(|_| profile.weight > 0.0).map_or(0.0, |row| row.total_ms / profile.weight)
     };
+    let same_roots = before.by_root.as_ref().zip(after.by_root.as_ref()).map(|(b, a)| same_roots(b, a));
     let mut differences: Vec<Difference> = rows
         .into_iter()
         .map(|(name, (row_before, row_after))| {
             let (before_ms, after_ms) = (mean(row_before, before), mean(row_after, after));
+            let difference_ms = after_ms - before_ms;
+            let (same_roots_ms, variance) = match &same_roots {
+                Some(changes) => changes.get(name).copied().unwrap_or_default(),
+                None => (difference_ms, 0.0),
+            };
             Difference {
                 name: name.to_vec(),
                 before_ms,
                 after_ms,
-                difference_ms: after_ms - before_ms,
+                difference_ms,
+                same_roots_ms,
+                error_ms: variance.sqrt(),
+                mix_ms: difference_ms - same_roots_ms,
                 share_before: row_before.map_or(0.0, |row| row.share),
                 share_after: row_after.map_or(0.0, |row| row.share),
             }
         })
         .collect();
     // A stable sort: equal differences stay in the order of their names.
-    differences.sort_by(|a, b| b.difference_ms.abs().total_cmp(&a.difference_ms.abs()));
-    differences
+    differences.sort_by(|a, b| {
+        let certain = b.certain_ms().total_cmp(&a.certain_ms());
+        certain.then_with(|| b.same_roots_ms.abs().total_cmp(&a.same_roots_ms.abs()))
+    });
+    let (before_ms, after_ms) = (before.length.mean_ms, after.length.mean_ms);
+    let same_roots_ms: f64 = differences.iter().map(|row| row.same_roots_ms).sum();
+    Comparison {
+        before_ms,
+        after_ms,
+        same_roots_ms,
+        mix_ms: after_ms - before_ms - same_roots_ms,
+        new_roots: before.by_root.as_ref().zip(after.by_root.as_ref()).map_or(0.0, |(b, a)| new_roots(b, a)),
+        differences,
+    }
+}
+
+/// By row: the change of the roots that both have, at the mix of `after`, ms, and its variance, ms^2.
+fn same_roots<'p>(before: &'p ByRoot, after: &'p ByRoot) -> HashMap<&'p [String], (f64, f64)> {
+    let all = total(after);
+    let mut changes: HashMap<&[String], (f64, f64)> = HashMap::new();
+    for (root, now) in &after.roots {
+        let Some(then) = before.roots.get(root) else { continue };
+        let share = if all > 0.0 { now.weight / all } else { 0.0 };
+        let mut add = |of: &'p OfRoot, sign: f64| {
+            for (name, time) in &of.rows {
+                let (change, variance) = changes.entry(name).or_default();
+                *change += sign * share * time.mean_ms;
+                *variance += share * share * time.variance;
+            }
+        };
+        add(now, 1.0);
+        add(then, -1.0);
+    }
+    changes
+}
+
+fn total(by_root: &ByRoot) -> f64 {
+    by_root.roots.values().map(|of| of.weight).sum()
+}
+
+fn new_roots(before: &ByRoot, after: &ByRoot) -> f64 {
+    let new = after.roots.iter().filter(|(root, _)| !before.roots.contains_key(*root));
+    let (new, all) = (new.map(|(_, of)| of.weight).sum::<f64>(), total(after));
+    if all > 0.0 { new / all } else { 0.0 }
 }

@@ -1,20 +1,27 @@
 //! One execution's event graph, drawn: a lane for each thread, an edge to each event from what it followed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use astracer_model::text::escaped;
+use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Recording, TraceView};
-use maud::{DOCTYPE, PreEscaped, html};
+use astracer_report::names::line;
+use astracer_report::numbers::{count, measure};
+use astracer_report::page::{Page, sortable};
+use maud::{Markup, html};
 use serde::Serialize;
 
 use crate::events::EventGraph;
+use crate::graph::{GraphPath, ProcedureSlack};
 use crate::path::CriticalPath;
 use crate::rule::Rule;
 use crate::segments::trace_id;
 
 /// Events that a page draws; the path's first, then the earliest.
 const DRAWN_MAX: usize = 4000;
+/// Names in which a path differs from the longest that are told at most.
+const APART_MAX: usize = 8;
 
 /// An event graph in a form to be drawn.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +38,10 @@ pub struct Drawing {
     pub lanes: Vec<String>,
     /// The events by time.
     pub events: Vec<DrawnEvent>,
+    /// The longest paths, longest first.
+    pub paths: Vec<DrawnPath>,
+    /// The functions on the longest path, those with most time there first.
+    pub procedures: Vec<DrawnProcedure>,
     /// Parents that are not in the recording.
     pub missing_parents: u64,
     /// Edges that were left out because they closed a cycle.
@@ -58,6 +69,30 @@ pub struct DrawnEvent {
     pub critical_ns: Option<u64>,
 }
 
+/// One of the longest paths.
+#[derive(Clone, Debug, Serialize)]
+pub struct DrawnPath {
+    /// Its length, ns.
+    pub length_ns: f64,
+    /// How much shorter than the longest it is, ns.
+    pub behind_ns: f64,
+    /// Its events, by their places in [`Drawing::events`].
+    pub events: Vec<u32>,
+}
+
+/// The effect of one function's time.
+#[derive(Clone, Debug, Serialize)]
+pub struct DrawnProcedure {
+    /// The function.
+    pub name: String,
+    /// The time after its events on the longest path, ns.
+    pub on_path_ns: f64,
+    /// The reduction of the execution's time if the function took none, ns.
+    pub gain_ns: f64,
+    /// The part of `on_path_ns` that can go before another path is the longest, ns.
+    pub slack_ns: f64,
+}
+
 /// An edge to an event.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DrawnEdge {
@@ -72,8 +107,9 @@ pub struct DrawnEdge {
 }
 
 impl Drawing {
-    /// Draws a trace. The labels kept of its spans name the lanes.
-    pub fn new(recording: &Recording, trace: TraceView<'_>, rule: Rule) -> Self {
+    /// Draws a trace, with up to `top` of its longest paths and of its functions. The labels kept of its spans name the
+    /// lanes.
+    pub fn new(recording: &Recording, trace: TraceView<'_>, rule: Rule, top: usize) -> Self {
         let graph = EventGraph::read(trace);
         let mut path = CriticalPath::default();
         graph.find(rule, &mut path);
@@ -120,16 +156,46 @@ impl Drawing {
             (event.on_path, event.critical_ns) = (true, Some(segment.length()));
         }
         let times = || events.iter().map(|event| event.time_ns);
+        let paths = graph.top_paths(top);
+        let longest = paths.first().map_or(0.0, |path| path.length);
+        let drawn = |path: GraphPath| DrawnPath {
+            length_ns: path.length,
+            behind_ns: longest - path.length,
+            events: path.events,
+        };
+        let procedure = |(name, effect): (Symbol, ProcedureSlack)| DrawnProcedure {
+            name: recording.names().name(name).to_owned(),
+            on_path_ns: effect.on_path,
+            gain_ns: effect.gain,
+            slack_ns: effect.slack,
+        };
         Self {
             trace_id: trace_id(trace.id()),
             start_ns: times().min().unwrap_or(0),
             end_ns: times().max().unwrap_or(0),
             path_ns: path.length(),
+            paths: paths.into_iter().map(drawn).collect(),
+            procedures: graph.procedures(top).into_iter().map(procedure).collect(),
             missing_parents: graph.missing_parents(),
             cut_edges: graph.graph().cut_edges(),
             events,
             lanes,
         }
+    }
+
+    /// The functions of a path's events that are not on the first path, in order, each once where it comes several
+    /// times in a row; at most eight.
+    pub fn apart(&self, path: &DrawnPath) -> String {
+        let first: HashSet<u32> =
+            self.paths.iter().take(1).flat_map(|first| &first.events).copied().collect();
+        let apart = path.events.iter().filter(|event| !first.contains(event));
+        let mut names: Vec<_> = apart.map(|&event| line(&self.events[event as usize].name)).collect();
+        names.dedup();
+        if names.len() > APART_MAX {
+            names.truncate(APART_MAX);
+            names.push("...".into());
+        }
+        names.join(" > ")
     }
 
     /// The graph for Graphviz. The path is bold.
@@ -176,47 +242,76 @@ impl Drawing {
         let y = |event: &DrawnEvent| (event.lane as f64 + 0.7) * LANE;
         let is_drawn = |place: usize| drawn.binary_search(&place).is_ok();
         let height = self.lanes.len() as f64 * LANE + 4.0;
-        html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    title { "astracer events: " (self.trace_id) }
-                    style { (PreEscaped(include_str!("page/page.css"))) (PreEscaped(include_str!("drawing/drawing.css"))) }
+        let body = html! {
+            h1 { "Events of trace " (self.trace_id) }
+            p.note {
+                (count(self.events.len() as u64)) " events of " (count(self.lanes.len() as u64)) " threads; the path takes "
+                (millis(self.path_ns as f64)) " ms of " (millis(length)) " ms. Point at an event for its name."
+                @if drawn.len() < self.events.len() { " Drawn are the first " (count(drawn.len() as u64)) "." }
+            }
+            div.wide { svg width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
+                @for (number, lane) in self.lanes.iter().enumerate() {
+                    line.lane x1="0" x2=(WIDTH) y1=((number as f64 + 0.7) * LANE) y2=((number as f64 + 0.7) * LANE) {}
+                    text.name x="2" y=((number as f64 + 0.4) * LANE) { (line(lane)) }
                 }
-                body.graph {
-                    h1 { "Events of trace " (self.trace_id) }
-                    p.note {
-                        (self.events.len()) " events of " (self.lanes.len()) " threads; the path takes "
-                        (format!("{:.3}", self.path_ns as f64 / 1e6)) " ms of "
-                        (format!("{:.3}", length / 1e6)) " ms. Point at an event for its name."
-                        @if drawn.len() < self.events.len() { " Drawn are the first " (drawn.len()) "." }
+                @for &place in &drawn {
+                    @let event = &self.events[place];
+                    @for edge in event.edges.iter().filter(|edge| is_drawn(edge.from as usize)) {
+                        @let from = &self.events[edge.from as usize];
+                        line.edge.path[edge.on_path]
+                            x1=(format!("{:.1}", x(from))) y1=(y(from)) x2=(format!("{:.1}", x(event))) y2=(y(event)) {}
                     }
-                    div.wide { svg width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) {
-                        @for (number, lane) in self.lanes.iter().enumerate() {
-                            line.lane x1="0" x2=(WIDTH) y1=((number as f64 + 0.7) * LANE) y2=((number as f64 + 0.7) * LANE) {}
-                            text.name x="2" y=((number as f64 + 0.4) * LANE) { (escaped(lane)) }
-                        }
-                        @for &place in &drawn {
-                            @let event = &self.events[place];
-                            @for edge in event.edges.iter().filter(|edge| is_drawn(edge.from as usize)) {
-                                @let from = &self.events[edge.from as usize];
-                                line.edge.path[edge.on_path]
-                                    x1=(format!("{:.1}", x(from))) y1=(y(from)) x2=(format!("{:.1}", x(event))) y2=(y(event)) {}
-                            }
-                        }
-                        @for &place in &drawn {
-                            @let event = &self.events[place];
-                            circle.path[event.on_path] cx=(format!("{:.1}", x(event))) cy=(y(event)) r="3" {
-                                title { (escaped(&event.name)) ", " (escaped(&event.service)) ", at " (format!("{:.3}", (event.time_ns - self.start_ns) as f64 / 1e6)) " ms" }
-                            }
-                        }
-                    } }
                 }
+                @for &place in &drawn {
+                    @let event = &self.events[place];
+                    circle.path[event.on_path] cx=(format!("{:.1}", x(event))) cy=(y(event)) r="3" {
+                        title { (line(&event.name)) ", " (line(&event.service)) ", at " (millis((event.time_ns - self.start_ns) as f64)) " ms" }
+                    }
+                }
+            } }
+            (self.longest_paths())
+        };
+        let title = format!("astracer events: {}", self.trace_id);
+        Page { title: &title, css: include_str!("drawing/drawing.css"), sortable: true }.html(&body)
+    }
+
+    /// Tables of the longest paths and of the functions on the first of them.
+    fn longest_paths(&self) -> Markup {
+        html! {
+            @if !self.procedures.is_empty() {
+                h2 { "Functions on the longest path" }
+                p.note {
+                    "Gain: how much sooner all would end if the function took no time. Slack: the part of its time that can go "
+                    "before another path is the longest."
+                }
+                (sortable(&html! {
+                    tr { th { "function" } th { "on path ms" } th { "gain ms" } th { "slack ms" } }
+                    @for row in &self.procedures {
+                        tr {
+                            td.name { (line(&row.name)) } td { (millis(row.on_path_ns)) } td { (millis(row.gain_ns)) }
+                            td { (millis(row.slack_ns)) }
+                        }
+                    }
+                }))
+            }
+            @if !self.paths.is_empty() {
+                h2 { "Longest paths" }
+                (sortable(&html! {
+                    tr { th { "path" } th { "ms" } th { "behind ms" } th { "events" } th.left { "apart from the first, through" } }
+                    @for (number, path) in (1..).zip(&self.paths) {
+                        tr {
+                            td { (number) } td { (millis(path.length_ns)) } td { (millis(path.behind_ns)) }
+                            td { (count(path.events.len() as u64)) } td.name { (self.apart(path)) }
+                        }
+                    }
+                }))
             }
         }
-        .into_string()
     }
+}
+
+fn millis(ns: f64) -> String {
+    measure(ns / 1e6)
 }
 
 /// Text inside of a string of Graphviz.

@@ -3,11 +3,13 @@
 //! The time before an event belongs to the parent that came last: until then the event was waiting. Where clocks
 //! disagree an event can lie before its parents; that time counts as none.
 
+use std::collections::HashMap;
+
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::TraceView;
 
-use crate::graph::{Edge, Graph};
-use crate::path::{CriticalPath, Segment};
+use crate::graph::{Edge, Graph, GraphPath, ProcedureSlack};
+use crate::path::{Amount, CriticalPath, Segment};
 use crate::rule::Rule;
 use crate::tree::NONE;
 
@@ -150,9 +152,60 @@ impl EventGraph {
             path.segments.push(Segment { node, start, end: until });
             start = until;
         }
-        let nanos = |segment: &Segment| crate::path::Amount { node: segment.node, ns: segment.length() };
-        // No sibling takes the place of an event: the whole time until the next one can go.
-        path.drag.extend(path.segments.iter().map(nanos));
+        self.give_and_take(path);
+    }
+
+    /// Drag and slack. The time after an event is that of all edges into the events whose latest parent it is, as
+    /// [`Self::retime`] has it. On the path it can shrink until the longest path that avoids the next event is as long;
+    /// beside the path it can grow until the longest path through such an event is.
+    fn give_and_take(&self, path: &mut CriticalPath) {
+        let (lengths, sink) = (self.lengths(), self.last_event());
+        let (to, from) = (self.graph.longest_to(&lengths), self.graph.longest_from(&lengths, sink));
+        let avoiding = self.graph.longest_avoiding(&lengths, sink);
+        let longest = to[sink as usize];
+        let nanos = |length: f64| length.max(0.0).round() as u64;
+        let mut on_path = vec![false; self.events.len()];
+        path.segments.iter().for_each(|segment| on_path[segment.node as usize] = true);
+        for (place, segment) in path.segments.iter().enumerate() {
+            let next = path.segments.get(place + 1).map(|next| next.node);
+            let room = next.map_or(0, |next| nanos(longest - avoiding[next as usize]));
+            path.drag.push(Amount { node: segment.node, ns: segment.length().min(room) });
+        }
+        let mut slack: Vec<Option<u64>> = vec![None; self.events.len()];
+        for event in (0..self.events.len()).filter(|&event| from[event].is_finite()) {
+            let parent = self.latest[event] as usize;
+            if let Some(own) = slack.get_mut(parent).filter(|_| !on_path[parent]) {
+                let room = nanos(longest - to[event] - from[event]);
+                *own = Some(own.map_or(room, |least| least.min(room)));
+            }
+        }
+        let amounts = (0u32..).zip(slack).filter_map(|(node, ns)| Some(Amount { node, ns: ns? }));
+        path.slack.extend(amounts);
+    }
+
+    /// The effect of each function's time on the longest path: the functions on the path, those with most time there
+    /// first, at most `count`. The time after an event is its function's. All others have no effect.
+    pub fn procedures(&self, count: usize) -> Vec<(Symbol, ProcedureSlack)> {
+        let (lengths, sink) = (self.lengths(), self.last_event());
+        // The function that the time of an edge belongs to.
+        let of_edge = |edge: u32| {
+            let edge = self.graph.edges()[edge as usize];
+            self.events[self.latest_parent(edge.to).unwrap_or(edge.from) as usize].name
+        };
+        let mut times: HashMap<Symbol, f64> = HashMap::new();
+        for edge in self.graph.longest_path(&lengths, sink, |edge| self.events[edge.from as usize].time) {
+            *times.entry(of_edge(edge)).or_default() += lengths[edge as usize];
+        }
+        let mut functions: Vec<(Symbol, f64)> = times.into_iter().collect();
+        functions.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        functions.truncate(count);
+        let procedure = |name: Symbol| self.graph.procedure(&lengths, sink, |edge| of_edge(edge) == name);
+        functions.into_iter().map(|(name, _)| (name, procedure(name))).collect()
+    }
+
+    /// The `count` longest paths to the last event, longest first; lengths in ns.
+    pub fn top_paths(&self, count: usize) -> Vec<GraphPath> {
+        self.graph.top_paths(&self.lengths(), self.last_event(), count)
     }
 
     /// The new length of the execution, ns, with `factor` for the time after each event of a name: the longest path, in

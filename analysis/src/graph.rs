@@ -205,6 +205,46 @@ impl Graph {
         self.edges.iter().zip(lengths).map(slack).collect()
     }
 
+    /// For each event the length of the longest path to `sink` that does not go through it; negative infinity if every
+    /// path does. O(n log n).
+    ///
+    /// In topological order a path avoids an event if an edge of it leads over the event, or if it begins behind it.
+    /// Either gives an interval of places; the longest of those that cover a place is the answer there.
+    pub fn longest_avoiding(&self, lengths: &[f64], sink: u32) -> Vec<f64> {
+        let (to, from) = (self.longest_to(lengths), self.longest_from(lengths, sink));
+        let mut place = vec![0u32; self.order.len()];
+        (0u32..).zip(&self.order).for_each(|(at, &event)| place[event as usize] = at);
+        // The longest path that covers the place at hand, with the first place behind it. Lengths are not negative, so
+        // their bits are in their order.
+        let mut covering: BinaryHeap<(u64, u32)> = BinaryHeap::new();
+        let cover = |covering: &mut BinaryHeap<(u64, u32)>, length: f64, end: u32| {
+            if length.is_finite() {
+                covering.push((length.max(0.0).to_bits(), end));
+            }
+        };
+        for event in (0..self.order.len() as u32).filter(|&event| self.edges_into(event).is_empty()) {
+            let length = self.starts[event as usize] + from[event as usize];
+            cover(&mut covering, length, place[event as usize]);
+        }
+        let mut avoiding = vec![f64::NEG_INFINITY; self.order.len()];
+        for (at, &event) in (0u32..).zip(&self.order) {
+            while covering.peek().is_some_and(|&(_, end)| end <= at) {
+                covering.pop();
+            }
+            avoiding[event as usize] = if at > place[sink as usize] {
+                to[sink as usize]
+            } else {
+                covering.peek().map_or(f64::NEG_INFINITY, |&(bits, _)| f64::from_bits(bits))
+            };
+            for &edge in range(&self.out, &self.out_first, event) {
+                let next = self.edges[edge as usize].to as usize;
+                let length = to[event as usize] + lengths[edge as usize] + from[next];
+                cover(&mut covering, length, place[next]);
+            }
+        }
+        avoiding
+    }
+
     /// The `count` longest paths to `sink`, longest first.
     pub fn top_paths(&self, lengths: &[f64], sink: u32, count: usize) -> Vec<GraphPath> {
         /// One of an event's longest paths: its last edge, and which path of that edge's event it continues.

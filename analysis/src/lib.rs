@@ -31,11 +31,13 @@ pub mod traced;
 pub mod tree;
 pub mod weight;
 
+mod by_root;
 mod crisp;
 mod statistics;
 mod walk;
 
-pub use compare::{Difference, compare};
+pub use by_root::ByRoot;
+pub use compare::{Comparison, Difference, compare};
 pub use folded::folded;
 pub use kinds::PathKinds;
 pub use lanes::Lanes;

@@ -35,9 +35,11 @@ pub struct CriticalPath {
     /// The segments in order of time. Each begins where the one before it ends; together they are the root exactly. A
     /// root of no length has one segment of no length.
     pub segments: Vec<Segment>,
-    /// Of each span on the path, how much shorter it can get before a sibling takes its place.
+    /// Of each span on the path, how much shorter it can get before a sibling, or another path of an event graph, takes
+    /// its place.
     pub drag: Vec<Amount>,
-    /// Of each child that is not on the path though its parent is, how much longer it can get before it is.
+    /// Of each child that is not on the path though its parent is, and of each event beside it, how much longer it can
+    /// get before it is.
     pub slack: Vec<Amount>,
     /// Time by span as CRISP accounts for it, which differs from the segments where siblings overlap; empty for other
     /// rules, whose spans have the time of their segments.

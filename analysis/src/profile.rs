@@ -6,6 +6,7 @@ use astracer_recording::intern::Symbol;
 use astracer_recording::recording::Recording;
 use serde::Serialize;
 
+use crate::by_root::{ByRoot, RootSums};
 use crate::statistics::{Mean, Summary, Times};
 use crate::traced::{Shape, Traced};
 
@@ -87,6 +88,9 @@ pub struct Profile {
     pub fitting: Fitting,
     /// By share, largest first.
     pub rows: Vec<Row>,
+    /// The same by root, if asked for.
+    #[serde(skip)]
+    pub by_root: Option<ByRoot>,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +117,7 @@ pub struct Profiler<'r> {
     /// For [`By::Path`]: the row of each node of the trace that is being added, plus one; 0 if not looked up yet.
     rows: Vec<u32>,
     chain: Vec<u32>,
+    roots: Option<RootSums>,
     lengths: Times,
     fitting: Fitting,
     traces: u64,
@@ -138,11 +143,18 @@ impl<'r> Profiler<'r> {
             callers: Vec::new(),
             rows: Vec::new(),
             chain: Vec::new(),
+            roots: None,
             lengths: Times::default(),
             fitting: Fitting::default(),
             traces: 0,
             unweighted: 0,
         }
+    }
+
+    /// Sums up each root's traces too, for [`crate::compare()`].
+    pub fn with_roots(mut self) -> Self {
+        self.roots = Some(RootSums::default());
+        self
     }
 
     /// Adds one trace that stands for `weight` traces, for one if it has no weight.
@@ -160,10 +172,18 @@ impl<'r> Profiler<'r> {
                 self.touched.push(row);
             }
         }
+        let root = traced.trace.root().name_symbol();
+        if let Some(roots) = &mut self.roots {
+            roots.trace(root, weight);
+        }
         while let Some(row) = self.touched.pop() {
             let sums = &mut self.sums[row as usize];
-            sums.times.push(std::mem::take(&mut sums.now), weight);
+            let now = std::mem::take(&mut sums.now);
+            sums.times.push(now, weight);
             sums.touched = false;
+            if let Some(roots) = &mut self.roots {
+                roots.row(root, row, now, weight);
+            }
         }
         for &amount in &traced.path.drag {
             let row = self.row(traced, amount.node);
@@ -247,6 +267,11 @@ impl<'r> Profiler<'r> {
     /// The sums of all traces that were added, with these percentiles (0 to 100).
     pub fn finish(mut self, percentiles: &[f64]) -> Profile {
         let sums = std::mem::take(&mut self.sums);
+        let roots = self.roots.take();
+        let by_root = roots.map(|roots| {
+            let root_name = |root| self.recording.names().name(root).to_owned();
+            roots.finish(root_name, |row| self.name(row))
+        });
         let total: f64 = self.lengths.total();
         let mut rows: Vec<Row> = (0u32..)
             .zip(sums)
@@ -274,6 +299,7 @@ impl<'r> Profiler<'r> {
             fitting: self.fitting,
             length: self.lengths.summary(percentiles),
             rows,
+            by_root,
         }
     }
 }

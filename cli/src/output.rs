@@ -11,7 +11,8 @@ use std::path::Path;
 
 pub(crate) use astracer_model::text::escaped;
 use astracer_model::text::is_shown;
-pub(crate) use astracer_tuner::text::{count, measure, named, whole};
+pub(crate) use astracer_report::names::named;
+pub(crate) use astracer_report::numbers::{count, measure, whole};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use serde::Serialize;
 
@@ -84,8 +85,9 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     Ok(safe)
 }
 
-/// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit;
-/// through a pipe each row keeps its lines whole.
+/// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit.
+/// Through a pipe each row keeps its lines whole: columns stand two blanks apart, one if that makes a row wider than 80
+/// columns, and a row that is wider yet is so because of its name.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let terminal = io::stdout().is_terminal().then(console::Term::stdout);
     let width =
@@ -100,6 +102,10 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     }
     let gap = if width.is_some_and(|width| width < WIDTH_COMFORTABLE) { 1 } else { 2 };
     align(&mut table, 1, gap);
+    let fits = |line: String| console::measure_text_width(&line) <= usize::from(WIDTH_DEFAULT);
+    if width.is_none() && !lines(&table).all(fits) {
+        align(&mut table, 1, 1);
+    }
     lines(&table).map(|line| line + "\n").collect::<String>() + "\n"
 }
 
@@ -180,5 +186,14 @@ mod tests {
         assert_eq!(table(&["name", "count"], rows), "name  count\na         1\nbcd   1,000\n\n");
         let rows = [("a".to_owned(), vec!["1".to_owned()]), ("b".to_owned(), vec!["10\n±2".to_owned()])];
         assert_eq!(sections(&["count"], &rows), " count\na\n     1\nb\n    10\n    ±2\n\n");
+    }
+    #[test]
+    fn tables_through_a_pipe_are_at_most_80_columns_wide_unless_a_name_is_long() {
+        for (name, number, gap) in [(35, 35, 2), (43, 35, 2), (44, 35, 1), (60, 35, 1)] {
+            let row = vec!["n".repeat(name), "1".repeat(number)];
+            let expected = format!("{}{}{}", row[0], " ".repeat(gap), row[1]);
+            let text = table(&["a", "b"], [row]);
+            assert_eq!(text.lines().nth(1), Some(&*expected));
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::counts::{Estimates, estimates};
 use crate::draw::Draw;
 use crate::held_out::CountErrors;
 use crate::key::Grouping;
+use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally};
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
@@ -49,6 +50,8 @@ pub struct WorkloadSummary {
     pub functions: u64,
     /// Different call trees.
     pub call_trees: u64,
+    /// Different path kinds.
+    pub paths: u64,
     /// Seconds from the first arrival to the last.
     pub seconds: f64,
     /// The rule that keys were made by.
@@ -68,6 +71,9 @@ pub struct Row {
     /// The score.
     #[serde(flatten)]
     pub score: Score,
+    /// The path kinds found.
+    #[serde(flatten)]
+    pub paths: PathScore,
 }
 
 /// One sampler over all draws.
@@ -110,11 +116,16 @@ pub struct Averages {
     pub entropy_bits: f64,
     /// Distance by entropy.
     pub dist_over_entropy: f64,
+    /// Path kinds found.
+    pub paths: f64,
+    /// The distance of the path kinds' shares, by weights where there are any.
+    pub path_distance: f64,
 }
 
 impl Summary {
     fn new(rows: &[Row], counts: Option<CountErrors>) -> Option<Self> {
         let column = |number: fn(&Score) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.score)));
+        let of_paths = |number: fn(&PathScore) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.paths)));
         let columns = [
             column(|score| score.traces as f64),
             column(|score| score.spans as f64),
@@ -127,6 +138,8 @@ impl Summary {
             column(|score| score.ss_ms),
             column(|score| score.entropy_bits),
             column(|score| score.dist_over_entropy),
+            of_paths(|paths| paths.paths as f64),
+            of_paths(|paths| paths.path_distance),
         ];
         Some(Self {
             sampler: rows.first()?.sampler.clone(),
@@ -139,7 +152,7 @@ impl Summary {
 }
 
 impl Averages {
-    fn new(columns: [f64; 11]) -> Self {
+    fn new(columns: [f64; 13]) -> Self {
         let [
             traces,
             spans,
@@ -152,6 +165,8 @@ impl Averages {
             ss_ms,
             entropy_bits,
             dist_over_entropy,
+            paths,
+            path_distance,
         ] = columns;
         Self {
             traces,
@@ -165,6 +180,8 @@ impl Averages {
             ss_ms,
             entropy_bits,
             dist_over_entropy,
+            paths,
+            path_distance,
         }
     }
 }
@@ -204,25 +221,29 @@ impl<'w> Evaluator<'w> {
             samplers.iter().flat_map(|sampler| draws.iter().map(move |draw| (sampler, draw))).collect();
         let row = |&(sampler, draw): &(&Candidate, &Draw)| {
             let mut tally = Tally::new(self.workload, &self.reference);
+            let mut paths = PathTally::new(self.workload);
             let (mut kept, mut weighted) = (Vec::new(), true);
             let finished = sampler.replay(self.workload, draw, stop, |arrival, weight| {
                 tally.keep(arrival);
+                paths.keep(arrival, weight.unwrap_or(1.0));
                 weighted &= weight.is_some();
                 kept.push((arrival, weight.unwrap_or(1.0)));
             });
             done();
             let estimates = || estimates(self.workload, &self.reference, &kept);
-            finished.then(|| (tally.score(), weighted.then(estimates)))
+            finished.then(|| ((tally.score(), paths.score()), weighted.then(estimates)))
         };
-        let runs: Vec<(Score, Option<Estimates>)> = jobs.par_iter().map(row).collect::<Option<_>>()?;
+        let runs: Vec<((Score, PathScore), Option<Estimates>)> =
+            jobs.par_iter().map(row).collect::<Option<_>>()?;
         let mut evaluation =
             Evaluation { workload: self.summary(key), rows: Vec::new(), summary: Vec::new() };
         for (sampler, runs) in samplers.iter().zip(runs.chunks(draws.len().max(1))) {
             let name = sampler.to_string();
-            let row = |((score, _), draw): (&(Score, _), &Draw)| Row {
+            let row = |(((score, paths), _), draw): (&((Score, PathScore), _), &Draw)| Row {
                 sampler: name.clone(),
                 draw: *draw,
                 score: *score,
+                paths: *paths,
             };
             let rows: Vec<Row> = runs.iter().zip(draws).map(row).collect();
             let estimates: Option<Vec<&Estimates>> =
@@ -251,6 +272,7 @@ impl<'w> Evaluator<'w> {
             otlp_bytes: arrivals.iter().map(|arrival| arrival.otlp_bytes).sum(),
             functions: self.workload.function_count() as u64,
             call_trees: u64::from(self.workload.call_trees()),
+            paths: self.workload.path_kinds().iter().filter(|&&traces| traces > 0).count() as u64,
             seconds: arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9),
             key: key.to_string(),
             keys: self.workload.keys().len() as u64,

@@ -13,6 +13,7 @@
 //! - The entropy is that of the expected counts, and dist/entropy the quotient of the two expectations.
 //! - The distance of latencies is of first order in the variance of each bucket's share, with a bridge to buckets that
 //!   are hardly ever found (see `crate::latency`): within 15 %.
+//! - Path kinds found are exact, and the distance of their shares is within 10 % (see `paths`).
 //!
 //! With independent randomness traces are kept independently of each other. With stratified randomness the number kept
 //! of a key hardly varies: the variances of sums are those of a sample of fixed size with unequal probabilities (Hajek
@@ -26,6 +27,7 @@
 mod chances;
 mod index;
 mod moments;
+mod paths;
 mod pivots;
 mod spread;
 mod table;
@@ -38,12 +40,14 @@ pub use chances::{Curve, KeyLaw};
 pub use index::Counting;
 
 use crate::latency::{LatencyCell, expected_divergence};
+use crate::paths::PathScore;
 use crate::score::{Score, dist_over_entropy};
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 use crate::workload::Workload;
 use chances::{Chances, PROBABILITY_MIN};
 use moments::{Moments, Sums, distances};
+use paths::PathSums;
 use pivots::{PIVOTS, Pivots};
 use spread::Spread;
 use table::{KeyTable, Size, Table};
@@ -85,11 +89,17 @@ pub struct Expected {
     /// The standard error of a function's number of calls, estimated by weights, relative to the number: mean over the
     /// functions. `None` where decisions have no weights.
     pub count_error: Option<f64>,
+    /// Path kinds with at least one trace kept. `None` if they were not asked for.
+    pub paths: Option<f64>,
+    /// Path kinds in the whole.
+    pub paths_all: f64,
+    /// The distance of the path kinds' shares, by weight, from the whole's, 0 to 1. `None` if it was not asked for.
+    pub path_distance: Option<f64>,
 }
 
 impl Expected {
     /// A score that is the same in every replay.
-    pub(crate) fn certain(score: &Score, latency: Option<f64>) -> Self {
+    pub(crate) fn certain(score: &Score, latency: Option<f64>, paths: Option<PathScore>) -> Self {
         Self {
             traces: score.traces as f64,
             spans: score.spans as f64,
@@ -106,8 +116,25 @@ impl Expected {
             dist_over_entropy: score.dist_over_entropy,
             latency,
             count_error: None,
+            paths: paths.map(|paths| paths.paths as f64),
+            paths_all: paths.map_or(0.0, |paths| paths.paths_all as f64),
+            path_distance: paths.map(|paths| paths.path_distance),
         }
     }
+}
+
+/// The measures that take memory and time of their own: true if wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// The distance of latencies.
+    pub latencies: bool,
+    /// Path kinds found, and the distance of their shares.
+    pub paths: bool,
+}
+
+impl Extras {
+    /// All of them.
+    pub const ALL: Self = Self { latencies: true, paths: true };
 }
 
 /// Which sums an expectation has.
@@ -119,20 +146,20 @@ pub struct Design {
     pub lengths_ns: Vec<NonZeroU64>,
     /// By which share of themselves windows are ahead.
     pub phase: f64,
-    /// Whether a distance of latencies is wanted, which takes memory and time.
-    pub latencies: bool,
+    /// The measures that take memory and time of their own.
+    pub extras: Extras,
     /// Whether a key's randomness is spread evenly over its traces.
     pub stratified: bool,
 }
 
 impl Design {
     /// For samplers that do not count.
-    pub fn uncounted(latencies: bool, stratified: bool) -> Self {
+    pub fn uncounted(extras: Extras, stratified: bool) -> Self {
         Self {
             counting: Counting::Tumbling,
             lengths_ns: vec![NonZeroU64::MAX],
             phase: 0.0,
-            latencies,
+            extras,
             stratified,
         }
     }
@@ -152,6 +179,8 @@ pub struct Expectation {
     tables: Vec<Table>,
     /// Empty if the distance of latencies is not asked for.
     latency_cells: Vec<LatencyCell>,
+    /// Traces of each path kind; empty if paths are not asked for.
+    path_kinds: Vec<u32>,
     stratified: bool,
 }
 
@@ -176,6 +205,7 @@ pub struct Scratch {
     components: Vec<(f64, Moments)>,
     /// For each latency cell, the variance of its number of calls estimated by weights.
     latencies: Vec<f64>,
+    paths: PathSums,
 }
 
 impl Expectation {
@@ -183,7 +213,7 @@ impl Expectation {
     pub fn new(workload: &Workload, design: &Design, stop: Stop<'_>) -> Option<Self> {
         let pivots = Pivots::new(workload, stop)?;
         let table = |&length: &NonZeroU64| {
-            Table::new(workload, &pivots, (design.counting, length, design.phase), design.latencies, stop)
+            Table::new(workload, &pivots, (design.counting, length, design.phase), design.extras, stop)
         };
         let tables = design.lengths_ns.iter().map(table).collect::<Option<_>>()?;
         let mut size = [0.0; 4];
@@ -199,7 +229,12 @@ impl Expectation {
             size,
             pivots,
             tables,
-            latency_cells: if design.latencies { workload.latency_cells().to_vec() } else { Vec::new() },
+            latency_cells: if design.extras.latencies {
+                workload.latency_cells().to_vec()
+            } else {
+                Vec::new()
+            },
+            path_kinds: if design.extras.paths { workload.path_kinds().to_vec() } else { Vec::new() },
             stratified: design.stratified,
         })
     }
@@ -288,6 +323,7 @@ impl Expectation {
         let [traces, spans, bytes, otlp_bytes] = scratch.size;
         let functions_all = self.functions.iter().filter(|function| function.count > 0.0).count() as f64;
         let entropy_bits = counts.bits();
+        let paths = scratch.paths.score(&self.path_kinds, self.size[0]);
         Expected {
             traces,
             spans,
@@ -304,6 +340,9 @@ impl Expectation {
             dist_over_entropy: dist_over_entropy(ss_ms, entropy_bits),
             latency: divergences.is_some().then(|| latency / functions_all.max(1.0)),
             count_error: Some(count_error / functions_all.max(1.0)),
+            paths: paths.map(|paths| paths.found),
+            paths_all: self.path_kinds.iter().filter(|&&traces| traces > 0).count() as f64,
+            path_distance: paths.map(|paths| paths.distance),
         }
     }
 }
@@ -411,6 +450,7 @@ impl Scratch {
         zero(&mut self.trees, of.call_trees, 0.0);
         zero(&mut self.families, of.families, Spread::ZERO);
         zero(&mut self.latencies, of.latency_cells.len(), 0.0);
+        self.paths.clear(of.path_kinds.len());
     }
 
     /// Adds what a key's traces bring.
@@ -421,6 +461,7 @@ impl Scratch {
         chances.add_functions(key, fixed, &mut self.functions);
         chances.add_trees(key, &mut self.trees);
         chances.add_latencies(key, &mut self.latencies);
+        chances.add_paths(key, fixed, &mut self.paths);
         for &(place, bin) in key.pivots() {
             self.pivots[place as usize] = chances.chance(bin).0.probability;
         }
@@ -453,6 +494,9 @@ impl Expected {
             dist_over_entropy: mean(|one| one.dist_over_entropy),
             latency: optional(|one| one.latency),
             count_error: optional(|one| one.count_error),
+            paths: optional(|one| one.paths),
+            paths_all: mean(|one| one.paths_all),
+            path_distance: optional(|one| one.path_distance),
         }
     }
 }

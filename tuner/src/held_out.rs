@@ -7,8 +7,9 @@ use serde::Serialize;
 use crate::candidate::Candidate;
 use crate::counts::{Estimates, estimates, root_mean_square};
 use crate::draw::{Draw, STRATIFIED};
-use crate::expect::{Design, Expectation, Expected, Scratch};
+use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
 use crate::latency::LatencyTally;
+use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally, dist_over_entropy};
 use crate::statistics::Distribution;
 use crate::stop::Stop;
@@ -34,6 +35,10 @@ pub struct Replayed {
     pub traces: Distribution,
     /// The distance of latencies, by weights where there are any.
     pub latency: Distribution,
+    /// Path kinds found.
+    pub paths: Distribution,
+    /// The distance of the path kinds' shares, by weights where there are any.
+    pub path_distance: Distribution,
     /// Errors of counts that are estimated by weights. `None` where decisions have no weights.
     pub counts: Option<CountErrors>,
 }
@@ -64,6 +69,7 @@ impl CountErrors {
 struct Run {
     score: Score,
     latency: f64,
+    paths: PathScore,
     /// `None` where a decision had no weight.
     estimates: Option<Estimates>,
 }
@@ -81,17 +87,19 @@ impl Replayed {
         let reference = Reference::new(workload);
         let run = |draw: &Draw| {
             let mut tally = Tally::new(workload, &reference);
-            let mut histograms = LatencyTally::new(workload);
+            let (mut histograms, mut paths) = (LatencyTally::new(workload), PathTally::new(workload));
             let (mut kept, mut weighted) = (Vec::new(), true);
             let finished = sampler.replay(workload, draw, stop, |arrival, weight| {
                 tally.keep(arrival);
                 histograms.keep(arrival, weight.unwrap_or(1.0));
+                paths.keep(arrival, weight.unwrap_or(1.0));
                 weighted &= weight.is_some();
                 kept.push((arrival, weight.unwrap_or(1.0)));
             });
             let estimates = (finished && weighted).then(|| estimates(workload, &reference, &kept));
             done();
-            finished.then(|| Run { score: tally.score(), latency: histograms.distance(), estimates })
+            let (score, latency, paths) = (tally.score(), histograms.distance(), paths.score());
+            finished.then_some(Run { score, latency, paths, estimates })
         };
         let runs: Vec<Run> = draws.par_iter().filter_map(run).collect();
         let of = |number: fn(&Run) -> f64| Distribution::of(runs.iter().map(number).collect());
@@ -109,6 +117,8 @@ impl Replayed {
             call_trees: of(|run| run.score.call_trees as f64),
             traces: of(|run| run.score.traces as f64),
             latency: of(|run| run.latency),
+            paths: of(|run| run.paths.paths as f64),
+            path_distance: of(|run| run.paths.path_distance),
             counts: estimates.map(|all| CountErrors::of(&all)),
         })
     }
@@ -185,7 +195,7 @@ impl HeldOut {
 
 /// The score of keeping each trace with the same probability, in expectation. `None` if asked to stop.
 pub(crate) fn equal_share(workload: &Workload, share: f64, stop: Stop<'_>) -> Option<Expected> {
-    let expectation = Expectation::new(workload, &Design::uncounted(true, STRATIFIED), stop)?;
+    let expectation = Expectation::new(workload, &Design::uncounted(Extras::ALL, STRATIFIED), stop)?;
     Some(expectation.ratio(share, &mut Scratch::default()))
 }
 
@@ -203,6 +213,8 @@ mod tests {
             call_trees: of(1.0),
             traces: of(1.0),
             latency: of(0.0),
+            paths: of(1.0),
+            path_distance: of(0.0),
             counts: None,
         }
     }

@@ -29,6 +29,7 @@ pub mod latency;
 pub mod limits;
 pub mod names;
 pub mod objective;
+pub mod paths;
 mod per_key;
 mod problem;
 mod random;
@@ -41,7 +42,6 @@ pub mod stop;
 mod sweep;
 #[cfg(test)]
 mod testing;
-pub mod text;
 pub mod tune;
 pub mod workload;
 

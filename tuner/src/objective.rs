@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::expect::Expected;
+use crate::expect::{Expected, Extras};
 use crate::statistics::normal_quantile;
 
 /// One number that says how bad a kept part is; 0 is perfect.
@@ -17,6 +17,10 @@ pub enum Measure {
     Counts,
     /// Distance of the functions' latency histograms: see [`crate::latency`].
     Latency,
+    /// Share of the path kinds that are not found: see [`crate::paths`].
+    Paths,
+    /// Distance of the path kinds' shares: see [`crate::paths::PathScore::path_distance`].
+    PathDistance,
 }
 
 /// A measure, or a weighted sum of several.
@@ -27,14 +31,17 @@ pub struct Objective {
 }
 
 impl Measure {
-    const ALL: [(&'static str, Self); 4] = [
+    const ALL: [(&'static str, Self); 6] = [
         ("dist/entropy", Self::DistOverEntropy),
         ("call-trees", Self::CallTrees),
         ("counts", Self::Counts),
         ("latency", Self::Latency),
+        ("paths", Self::Paths),
+        ("path-distance", Self::PathDistance),
     ];
 
-    /// Its value. Infinite where the sampler has no weights to estimate counts by, or latencies were not looked at.
+    /// Its value. Infinite where the sampler has no weights to estimate counts by, or latencies or paths
+    /// were not looked at.
     pub fn of(self, kept: &Expected) -> f64 {
         match self {
             Self::DistOverEntropy => kept.dist_over_entropy,
@@ -42,6 +49,8 @@ impl Measure {
             Self::CallTrees => 0.0,
             Self::Counts => kept.count_error.unwrap_or(f64::INFINITY),
             Self::Latency => kept.latency.unwrap_or(f64::INFINITY),
+            Self::Paths => kept.paths.map_or(f64::INFINITY, |paths| 1.0 - paths / kept.paths_all.max(1.0)),
+            Self::PathDistance => kept.path_distance.unwrap_or(f64::INFINITY),
         }
     }
 }
@@ -57,9 +66,10 @@ impl Objective {
         self.terms.iter().any(|&(_, measure)| measure == Measure::Counts)
     }
 
-    /// Whether it needs histograms of latencies, which take memory and time.
-    pub fn needs_latencies(&self) -> bool {
-        self.terms.iter().any(|&(_, measure)| measure == Measure::Latency)
+    /// The measures it needs that take memory and time of their own.
+    pub fn extras(&self) -> Extras {
+        let has = |measures: &[Measure]| self.terms.iter().any(|(_, measure)| measures.contains(measure));
+        Extras { latencies: has(&[Measure::Latency]), paths: has(&[Measure::Paths, Measure::PathDistance]) }
     }
 
     /// Its value. A single measure stands for itself; in a sum each measure is divided by its value for `baseline` (an
@@ -173,7 +183,15 @@ mod tests {
 
     #[test]
     fn objectives_survive_printing_and_others_are_refused() {
-        for text in ["dist/entropy", "call-trees", "counts", "latency", "1*dist/entropy+0.5*call-trees"] {
+        for text in [
+            "dist/entropy",
+            "call-trees",
+            "counts",
+            "latency",
+            "paths",
+            "path-distance",
+            "1*dist/entropy+0.5*paths",
+        ] {
             assert_eq!(text.parse::<Objective>().map(|o| o.to_string()).as_deref(), Ok(text));
         }
         assert_eq!("2*counts".parse::<Objective>().map(|o| o.to_string()).as_deref(), Ok("counts"));

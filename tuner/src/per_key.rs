@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::anneal::{Schedule, anneal};
 use crate::blocks::{BLOCKS, sample};
-use crate::expect::{Counting, Curve, Design, Expectation, Expected, KeyLaw, Scratch};
+use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
 use crate::limits::Limits;
 use crate::objective::Target;
 use crate::problem::{Archive, Evaluated, Landscape, Scale};
@@ -121,7 +121,7 @@ impl<'t> PerKey<'t> {
         workload: &Workload,
         common: &Parameters,
         (limits, target): (Limits, &'t Target),
-        (min_kept, latencies, stratified): (Option<f64>, bool, bool),
+        (min_kept, extras, stratified): (Option<f64>, Extras, bool),
         stop: Stop<'_>,
     ) -> Option<Self> {
         // Constants are beside decaying counts only: a window would keep the first call in each.
@@ -141,7 +141,7 @@ impl<'t> PerKey<'t> {
             counting: Counting::Decaying,
             lengths_ns: vec![std::num::NonZeroU64::new((half_life_s * 1e9).round() as u64)?],
             phase: 0.0,
-            latencies,
+            extras,
             stratified,
         };
         let weights = neyman(workload, &sizes);

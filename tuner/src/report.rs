@@ -40,7 +40,7 @@ pub struct Report<'a> {
 impl Report<'_> {
     /// The page.
     pub fn html(&self) -> String {
-        page::page(self).into_string()
+        page::page(self)
     }
 }
 

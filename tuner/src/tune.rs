@@ -341,14 +341,14 @@ impl Run<'_> {
     /// Searches for common parameters; `None` if stopped before the first score.
     fn common(&self, workload: &Workload, target: &Target, starts: u32, report: bool) -> Option<Common> {
         let options = self.options;
-        let latencies = options.objective.needs_latencies();
+        let extras = options.objective.extras();
         let draws = Draw::seen(DRAWS, options.seed);
         let windows = options.windows.as_ref().map(|windows| {
             let ns = |window: &Duration| u64::try_from(window.as_nanos()).ok().and_then(NonZeroU64::new);
             windows.iter().filter_map(ns).collect::<Vec<_>>()
         });
         let bump = |counting: Counting| {
-            let settings = (options.limits.size_max, latencies, STRATIFIED);
+            let settings = (options.limits.size_max, extras, STRATIFIED);
             BumpFamily::new(workload, counting, &draws, windows.as_deref(), settings, self.stop)
         };
         let (limits, scale) = (options.limits, Scale::new(workload));
@@ -362,7 +362,7 @@ impl Run<'_> {
                 self.search(Problem { family, limits, scale, target }, starts, report)
             }
             Tunable::Bucket => {
-                let family = BucketFamily::new(workload, &draws, latencies);
+                let family = BucketFamily::new(workload, &draws, extras);
                 self.search(Problem { family, limits, scale, target }, starts, report)
             }
         })
@@ -444,7 +444,7 @@ impl Run<'_> {
         starts: u64,
     ) -> Option<(per_key::Found, PerKey<'t>)> {
         let options = self.options;
-        let settings = (options.min_kept, options.objective.needs_latencies(), STRATIFIED);
+        let settings = (options.min_kept, options.objective.extras(), STRATIFIED);
         let per_key = PerKey::new(workload, common, (options.limits, target), settings, self.stop)?;
         let iterations = options.per_key_iterations.min(affordable(per_key.cost()) / starts);
         let schedule =

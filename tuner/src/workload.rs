@@ -5,6 +5,7 @@ mod part;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use astracer_analysis::{Method, PathKinds};
 use astracer_model::{TraceId, UnixNanos};
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{Recording, TraceView};
@@ -24,6 +25,8 @@ pub struct Workload {
     functions: Vec<Function>,
     keys: Arc<Interner>,
     call_trees: u32,
+    /// The traces of each path kind.
+    path_kinds: Vec<u32>,
     start: UnixNanos,
     arrivals: Vec<Arrival>,
     trace_ids: Vec<TraceId>,
@@ -56,6 +59,8 @@ pub struct Arrival {
     pub key: u32,
     /// The trace's call tree, a number below [`Workload::call_trees`].
     pub call_tree: u32,
+    /// The trace's path kind, an index into [`Workload::path_kinds`].
+    pub path_kind: u32,
     /// The number of spans.
     pub spans: u32,
     /// Bytes of its records in the format that it was recorded in.
@@ -110,9 +115,12 @@ impl Workload {
         let mut slot: Vec<u32> = vec![u32::MAX; functions.len()];
         let (mut cells, mut cell_slot) = (Cells::default(), Vec::new());
         let mut latencies: Vec<Latencies> = Vec::with_capacity(recording.trace_count());
+        let kinds = PathKinds::of(recording, Method::default(), || false).unwrap_or_default();
+        let mut path_kinds = vec![0; kinds.count()];
         let start = recording.traces().next().map_or(UnixNanos(0), |trace| trace.root().start());
 
-        for trace in recording.traces() {
+        for (trace, &path_kind) in recording.traces().zip(kinds.of_traces()) {
+            path_kinds[path_kind as usize] += 1;
             let shape = shapes.of_trace(trace, &mut scratch);
             call_trees.resize(call_trees.len().max(shapes.len()), None);
             let call_tree = *call_trees[shape.0 as usize].get_or_insert_with(|| {
@@ -124,6 +132,7 @@ impl Workload {
                 at_ns: trace.root().start().since(start),
                 key: keys.of(trace, &shapes, shape).0,
                 call_tree,
+                path_kind,
                 spans: trace.span_count() as u32,
                 bytes: 0,
                 otlp_bytes: 0,
@@ -176,6 +185,7 @@ impl Workload {
             functions,
             keys: Arc::new(keys.finish()),
             call_trees: call_tree_count,
+            path_kinds,
             start,
             arrivals,
             trace_ids,
@@ -203,6 +213,11 @@ impl Workload {
     /// The number of different call trees.
     pub fn call_trees(&self) -> u32 {
         self.call_trees
+    }
+
+    /// The number of traces of each path kind. In a part of a workload kinds keep their numbers, and some may have none.
+    pub fn path_kinds(&self) -> &[u32] {
+        &self.path_kinds
     }
 
     /// When the first trace started.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use astracer_report::names::line;
+use astracer_report::numbers::{measure, percent};
 use maud::{Markup, html};
 
-use super::{ms, percent, text};
 use crate::profile::Profile;
 
 /// Boxes narrower than this part of the graph are not drawn; their time is part of their callers' boxes.
@@ -60,8 +61,8 @@ pub(super) fn graph(by_path: &Profile) -> Markup {
             @for (left, depth, name, total, own) in boxes {
                 span
                     style=(format!("left:{:.3}%;width:{:.3}%;top:{:.2}rem;background:{}", left * 100.0, total / all * 100.0, depth as f64 * 1.25, colour(name)))
-                    title=(format!("{}: {} of the critical time ({} ms), {} in itself", text(name), percent(total / all), ms(total), percent(own / all)))
-                { (text(name)) }
+                    title=(format!("{}: {} of the critical time ({} ms), {} in itself", line(name), percent(total / all), measure(total), percent(own / all)))
+                { (line(name)) }
             }
         }
     }

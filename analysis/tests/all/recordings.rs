@@ -165,7 +165,7 @@ fn a_slower_function_is_the_first_difference() {
     };
     let before = profile(None);
     let after = profile(Some(("OpReadBlockProto", 40_000_000)));
-    let differences = compare(&before, &after);
+    let differences = compare(&before, &after).differences;
     assert_eq!(differences[0].name, ["OpReadBlockProto"]);
     let sum: f64 = differences.iter().map(|row| row.difference_ms).sum();
     let lengths = after.length.mean_ms - before.length.mean_ms;
@@ -206,7 +206,7 @@ fn without_skew_the_longest_path_is_that_of_the_latest_parents() {
 fn a_drawn_path_has_one_edge_between_each_two_of_its_events() {
     let recording = read("analysis/tests/data/xtrace");
     for trace in recording.traces() {
-        let drawing = Drawing::new(&recording, trace, Rule::Last);
+        let drawing = Drawing::new(&recording, trace, Rule::Last, 3);
         let events = drawing.events.iter().filter(|event| event.on_path).count();
         let edges = drawing.events.iter().flat_map(|event| &event.edges).filter(|edge| edge.on_path).count();
         assert_eq!(edges + 1, events, "{}", drawing.trace_id);

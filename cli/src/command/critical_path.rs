@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_analysis::{
-    Analyser, By, Difference, Lanes, Method, PathKinds, Profile, Profiler, Retiming, Rule, Skew, Speedup,
+    Analyser, By, Comparison, Lanes, Method, PathKinds, Profile, Profiler, Retiming, Rule, Skew, Speedup,
     compare, folded, page, segments, weight,
 };
 use astracer_model::TraceId;
@@ -68,7 +68,8 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "NAME=FACTOR", value_parser = speedup)]
     pub(crate) speedup: Vec<(String, f64)>,
 
-    /// Show what differs from another recording, the largest difference for each trace first.
+    /// Show what differs from another recording: the time of traces of the same roots, the largest certain change first,
+    /// and apart from it what the mix of roots changes.
     #[arg(long, value_name = "RECORDING")]
     pub(crate) compare: Option<PathBuf>,
 
@@ -149,6 +150,8 @@ struct Report<'a> {
     rule: &'static str,
     percentiles: &'a [f64],
     path_kinds: usize,
+    /// True if weights are recorded, used or not.
+    weights_recorded: bool,
     #[serde(flatten)]
     profile: &'a Profile,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,7 +159,7 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     compared_with: Option<&'a Input>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    differences: Option<&'a [Difference]>,
+    comparison: Option<&'a Comparison>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<&'a Lanes>,
 }
@@ -186,7 +189,7 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
     let found =
         analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
-    let differences = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
+    let comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
     if let (Some(file), Some(by_path)) = (&folded_file, &found.by_path) {
         file.write(&folded(by_path))?;
     }
@@ -200,7 +203,7 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
             lanes: found.lanes.as_ref(),
             speedup: found.speedup.as_ref(),
             compared: compared.as_ref().map(|(other, _)| other.paths().join(", ")).as_deref(),
-            differences: differences.as_deref().unwrap_or_default(),
+            comparison: comparison.as_ref(),
         });
         file.write(&output::lines_escaped(&page))?;
     }
@@ -212,10 +215,11 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
             rule: args.rule.name(),
             percentiles: &args.percentiles,
             path_kinds: found.path_kinds,
+            weights_recorded: loaded.recording.states_thresholds(),
             profile: &found.profile,
             speedup: found.speedup.as_ref(),
             compared_with: compared.as_ref().map(|(other, _)| other),
-            differences: differences.as_deref(),
+            comparison: comparison.as_ref(),
             trace: found.lanes.as_ref().filter(|_| args.trace.is_some()),
         });
     }
@@ -228,10 +232,10 @@ pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure>
     if let Some(speedup) = &found.speedup {
         text.push_str(&render::speedup(args, speedup));
     }
-    if let (Some(differences), Some((other, _))) = (&differences, &compared) {
-        text.push_str(&render::differences(args, other, differences));
+    if let (Some(comparison), Some((other, _))) = (&comparison, &compared) {
+        text.push_str(&render::comparison(args, other, comparison));
     }
-    text.push_str(&render::notes(args, &found.profile));
+    text.push_str(&render::notes(args, &found.profile, loaded.recording.states_thresholds()));
     text.push_str(&loaded.input.footing());
     text.push_str(&written);
     output::print(&text)
@@ -283,6 +287,11 @@ fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<Tra
     Ok(traces)
 }
 
+fn profiler<'r>(args: &CriticalPath, recording: &'r Recording) -> Profiler<'r> {
+    let profiler = Profiler::new(recording, args.by.by());
+    if args.compare.is_some() { profiler.with_roots() } else { profiler }
+}
+
 /// One pass over the traces.
 fn analyse(
     args: &CriticalPath,
@@ -292,7 +301,7 @@ fn analyse(
     stop: &AtomicBool,
 ) -> Result<Found, Failure> {
     let traces = selected(args, recording)?;
-    let mut profiler = Profiler::new(recording, args.by.by());
+    let mut profiler = profiler(args, recording);
     let mut path_profiler = (by_path && args.by != Grouped::Path).then(|| Profiler::new(recording, By::Path));
     let mut retiming =
         (!args.speedup.is_empty()).then(|| factors(args, recording)).transpose()?.map(Retiming::new);
@@ -356,7 +365,7 @@ fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol,
 fn compared(args: &CriticalPath, other: &Path, stop: &AtomicBool) -> Result<(Input, Profile), Failure> {
     let source = Source { paths: vec![other.to_owned()], ..args.source.clone() };
     let Loaded { recording, input } = load::load_keeping(&source, keep(args), stop)?;
-    let mut profiler = Profiler::new(&recording, args.by.by());
+    let mut profiler = profiler(args, &recording);
     let mut analyser = Analyser::new(method(args));
     let root = args.root.as_ref().map(|name| recording.names().find(name));
     for trace in

@@ -288,6 +288,16 @@ fn render(evaluation: &Evaluation) -> String {
         .collect();
     text.push_str(&output::sections(&header, &rows));
     for summary in &evaluation.summary {
+        let Summary { sampler, mean, sd, .. } = summary;
+        let _ = writeln!(
+            text,
+            "paths: {sampler}: {} of {}, distance {}",
+            mean_and_sd(mean.paths, sd.paths),
+            output::plural(workload.paths, "path kind"),
+            mean_and_sd(mean.path_distance, sd.path_distance),
+        );
+    }
+    for summary in &evaluation.summary {
         if let Some(counts) = summary.counts.filter(|counts| counts.functions > 0.0) {
             let _ = writeln!(
                 text,
@@ -300,6 +310,11 @@ fn render(evaluation: &Evaluation) -> String {
         }
     }
     text
+}
+
+fn mean_and_sd(mean: f64, sd: f64) -> String {
+    let mean = output::measure(mean);
+    if sd > 0.0 { format!("{mean} ±{}", output::measure(sd)) } else { mean }
 }
 
 fn numbers(summary: &Summary, workload: &WorkloadSummary) -> Vec<String> {

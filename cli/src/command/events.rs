@@ -37,6 +37,10 @@ pub(crate) struct Events {
     #[arg(long, value_name = "RULE", default_value = "last", value_parser = rule)]
     pub(crate) rule: Rule,
 
+    /// Show the N longest paths, and up to N functions on the longest with the effect of their time; at most 100.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=TOP_MAX))]
+    pub(crate) top: u8,
+
     /// Print one JSON object.
     #[arg(long, conflicts_with = "dot")]
     pub(crate) json: bool,
@@ -49,6 +53,9 @@ pub(crate) struct Events {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
+
+/// The longest paths are held for each event at once.
+const TOP_MAX: i64 = 100;
 
 fn rule(text: &str) -> Result<Rule, String> {
     let rule = text.parse::<Rule>().ok().filter(|rule| matches!(rule, Rule::Last | Rule::Events));
@@ -65,7 +72,7 @@ pub(crate) fn run(args: &Events, stop: &AtomicBool) -> Result<(), Failure> {
         let id = segments::trace_id(args.trace);
         Failure::Job(format!("no trace has the id {id}; critical-path --segments writes all ids"))
     })?;
-    let drawing = Drawing::new(&recording, trace, args.rule);
+    let drawing = Drawing::new(&recording, trace, args.rule, usize::from(args.top));
     if let Some(file) = &html {
         file.write(&drawing.page())?;
     }
@@ -99,6 +106,7 @@ pub(crate) fn run(args: &Events, stop: &AtomicBool) -> Result<(), Failure> {
         &["thread", "number"],
         lanes.map(|(number, lane)| vec![lane.clone(), number.to_string()]),
     ));
+    text.push_str(&longest_paths(&drawing));
     if drawing.missing_parents + drawing.cut_edges > 0 {
         text.push_str(&format!(
             "left out: {} from events that are not recorded, {} that close a cycle\n",
@@ -111,4 +119,36 @@ pub(crate) fn run(args: &Events, stop: &AtomicBool) -> Result<(), Failure> {
         text.push_str(&format!("wrote {}\n", output::shown(file.path())));
     }
     output::print(&text)
+}
+
+/// The functions on the longest path, and the longest paths.
+fn longest_paths(drawing: &Drawing) -> String {
+    let millis = |ns: f64| measure(ns / 1e6);
+    let mut text = String::new();
+    if !drawing.procedures.is_empty() {
+        let rows = drawing.procedures.iter().map(|row| {
+            vec![
+                named(&row.name).to_owned(),
+                millis(row.on_path_ns),
+                millis(row.gain_ns),
+                millis(row.slack_ns),
+            ]
+        });
+        text.push_str(&output::table(&["function on the longest path", "ms", "gain ms", "slack ms"], rows));
+    }
+    if !drawing.paths.is_empty() {
+        let rows = (1..).zip(&drawing.paths).map(|(number, path)| {
+            vec![
+                format!("{number} {}", drawing.apart(path)),
+                millis(path.length_ns),
+                millis(path.behind_ns),
+                output::count(path.events.len() as u64),
+            ]
+        });
+        text.push_str(&output::table(
+            &["longest paths, and where they differ", "ms", "behind ms", "events"],
+            rows,
+        ));
+    }
+    text
 }

@@ -52,7 +52,7 @@ pub(crate) struct Tune {
     pub(crate) sampler: Tunable,
 
     /// Objective to minimise: dist/entropy, call-trees (missed), counts (error of estimates), latency (distance of
-    /// histograms), or a weighted sum.
+    /// histograms), paths (path kinds missed), path-distance (of their shares), or a weighted sum.
     #[arg(long, value_name = "OBJECTIVE", default_value_t)]
     pub(crate) objective: Objective,
 

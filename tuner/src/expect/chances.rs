@@ -184,6 +184,27 @@ impl<'c> Chances<'c> {
         }
     }
 
+    /// Sums of (1 - p) / p, 1 - p and ln(1 - p) over traces, given suffix sums of their number by bin. The last is minus
+    /// infinity if a trace is kept for certain.
+    pub(super) fn odds(&self, traces: impl Iterator<Item = (u32, f64)>) -> (f64, f64, f64) {
+        let (mut odds, mut missed, mut log_missing) = (0.0, 0.0, 0.0);
+        let mut before = Chance::NONE;
+        for (bin, traces) in traces {
+            let (chance, last) = self.chance(bin);
+            odds += (chance.odds_against - before.odds_against) * traces;
+            missed += (chance.missing - before.missing) * traces;
+            log_missing += (chance.log_missing - before.log_missing) * traces;
+            if chance.probability == 1.0 {
+                log_missing = f64::NEG_INFINITY;
+            }
+            before = chance;
+            if last {
+                break;
+            }
+        }
+        (odds, missed, log_missing)
+    }
+
     pub(super) fn add_trees(&self, key: KeyTable<'_>, trees: &mut [f64]) {
         for (tree, cells) in key.by_tree() {
             let total = &mut trees[tree];

@@ -9,6 +9,7 @@
 
 use std::num::NonZeroU64;
 
+use super::Extras;
 use super::index::{Bins, Counting, counts_before};
 use super::pivots::Pivots;
 use crate::stop::Stop;
@@ -36,7 +37,7 @@ pub(crate) struct SizeCell {
     pub(crate) size: Size,
 }
 
-/// Traces of one call tree in one bin and all later ones of the key.
+/// Traces of one call tree, or of one path kind, in one bin and all later ones of the key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeCell {
     pub(crate) bin: u32,
@@ -86,6 +87,7 @@ struct Firsts {
     functions: u32,
     trees: u32,
     latencies: u32,
+    paths: u32,
     pivots: u32,
 }
 
@@ -99,6 +101,8 @@ pub(crate) struct Table {
     trees: Groups<TreeCell>,
     /// Empty if latencies were not asked for.
     latencies: Groups<LatencyBin>,
+    /// Empty if paths were not asked for.
+    paths: Groups<TreeCell>,
     /// Places of pivots, each with its bin.
     pivots: Vec<(u32, u32)>,
 }
@@ -117,7 +121,7 @@ impl Table {
         workload: &Workload,
         pivots: &Pivots,
         counts: (Counting, NonZeroU64, f64),
-        latencies: bool,
+        extras: Extras,
         stop: Stop<'_>,
     ) -> Option<Self> {
         let (counting, length_ns, phase) = counts;
@@ -128,7 +132,7 @@ impl Table {
             .map(|(index, (arrival, &count))| (arrival.key, bins.bin(count) as u32, index))
             .collect();
         of_key.sort_unstable();
-        let mut builder = Builder::new(workload, pivots, latencies);
+        let mut builder = Builder::new(workload, pivots, extras);
         let mut same_key = of_key.chunk_by(|a, b| a.0 == b.0).peekable();
         for key in 0..workload.keys().len() as u32 {
             let arrivals = same_key.next_if(|arrivals| arrivals[0].0 == key).unwrap_or(&[]);
@@ -144,6 +148,7 @@ impl Table {
             functions: self.functions.groups.len() as u32,
             trees: self.trees.groups.len() as u32,
             latencies: self.latencies.groups.len() as u32,
+            paths: self.paths.groups.len() as u32,
             pivots: self.pivots.len() as u32,
         }
     }
@@ -164,6 +169,7 @@ impl Table {
             + self.functions.bytes()
             + self.trees.bytes()
             + self.latencies.bytes()
+            + self.paths.bytes()
             + size_of_val(&*self.pivots)
     }
 }
@@ -187,6 +193,11 @@ impl<'t> KeyTable<'t> {
     /// The cells of the call trees, one slice each.
     pub(crate) fn by_tree(self) -> impl Iterator<Item = (usize, &'t [TreeCell])> {
         self.table.trees.slices(self.from.trees..self.to.trees)
+    }
+
+    /// The cells of the path kinds, one slice each.
+    pub(crate) fn by_path(self) -> impl Iterator<Item = (usize, &'t [TreeCell])> {
+        self.table.paths.slices(self.from.paths..self.to.paths)
     }
 
     /// Places of pivots that are the key's, each with its bin.
@@ -239,19 +250,22 @@ struct Builder<'w> {
     trees: Gathered<TreeCell>,
     /// `None` if they are not wanted.
     latencies: Option<Gathered<LatencyBin>>,
+    /// `None` if they are not wanted.
+    paths: Option<Gathered<TreeCell>>,
     /// Arrivals so far, to ask for stop now and then.
     arrivals: usize,
     table: Table,
 }
 
 impl<'w> Builder<'w> {
-    fn new(workload: &'w Workload, pivots: &'w Pivots, latencies: bool) -> Self {
+    fn new(workload: &'w Workload, pivots: &'w Pivots, extras: Extras) -> Self {
         Self {
             workload,
             pivots,
             functions: Gathered::new(workload.functions().len()),
             trees: Gathered::new(workload.call_trees() as usize),
-            latencies: latencies.then(|| Gathered::new(workload.latency_cells().len())),
+            latencies: extras.latencies.then(|| Gathered::new(workload.latency_cells().len())),
+            paths: extras.paths.then(|| Gathered::new(workload.path_kinds().len())),
             arrivals: 0,
             table: Table::default(),
         }
@@ -288,10 +302,9 @@ impl<'w> Builder<'w> {
                     }
                 }
             }
-            let tree = self.trees.of(arrival.call_tree);
-            match tree.last_mut() {
-                Some(cell) if cell.bin == bin => cell.traces += 1.0,
-                _ => tree.push(TreeCell { bin, traces: 1.0 }),
+            count(self.trees.of(arrival.call_tree), bin);
+            if let Some(paths) = &mut self.paths {
+                count(paths.of(arrival.path_kind), bin);
             }
         }
         let sizes = &mut self.table.sizes[first_size..];
@@ -305,12 +318,22 @@ impl<'w> Builder<'w> {
         if let Some(latencies) = &mut self.latencies {
             latencies.finish(&mut self.table.latencies, |cell, later| cell.squares += later.squares);
         }
+        if let Some(paths) = &mut self.paths {
+            paths.finish(&mut self.table.paths, |cell, later| cell.traces += later.traces);
+        }
         Some(())
     }
 }
 
 fn plus<const N: usize>(sums: &mut [f64; N], values: &[f64; N]) {
     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+}
+
+fn count(cells: &mut Vec<TreeCell>, bin: u32) {
+    match cells.last_mut() {
+        Some(cell) if cell.bin == bin => cell.traces += 1.0,
+        _ => cells.push(TreeCell { bin, traces: 1.0 }),
+    }
 }
 
 fn add(cells: &mut Vec<Cell>, bin: u32, calls: &Calls) {

@@ -9,6 +9,7 @@ use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::held_out::Replayed;
 use crate::latency::LatencyTally;
+use crate::paths::PathTally;
 use crate::score::{Reference, Tally};
 use crate::space::Parameters;
 use crate::testing::{recorded, synthetic};
@@ -31,7 +32,7 @@ fn expectation(workload: &Workload, counting: Counting, length_s: f64) -> Expect
         counting,
         lengths_ns: vec![NonZeroU64::new((length_s * 1e9) as u64).expect("a length")],
         phase: 0.0,
-        latencies: true,
+        extras: Extras::ALL,
         stratified: false,
     };
     Expectation::new(workload, &design, stop(&AtomicBool::new(false))).expect("not stopped")
@@ -191,13 +192,15 @@ fn replays_agree() {
                 .map(|seed| {
                     let mut tally = Tally::new(&workload, &reference);
                     let mut histograms = LatencyTally::new(&workload);
+                    let mut paths = PathTally::new(&workload);
                     let flag = AtomicBool::new(false);
                     let draw = Draw { stratified: false, ..Draw::recorded(seed) };
                     config.replay(&workload, &draw, stop(&flag), |arrival, weight| {
                         tally.keep(arrival);
                         histograms.keep(arrival, weight.unwrap_or(1.0));
+                        paths.keep(arrival, weight.unwrap_or(1.0));
                     });
-                    (tally.score(), histograms.distance())
+                    (tally.score(), histograms.distance(), paths.score())
                 })
                 .collect();
             let expectation = expectation(&workload, counting, length_s);
@@ -212,7 +215,7 @@ fn replays_agree() {
                 );
             };
             let check = |what: &str, of: fn(&Score) -> f64, expected: f64, share: f64| {
-                check_values(what, scores.iter().map(|(score, _)| of(score)).collect(), expected, share);
+                check_values(what, scores.iter().map(|(score, ..)| of(score)).collect(), expected, share);
             };
             check("traces", |score| score.traces as f64, found.traces, 0.01);
             check("spans", |score| score.spans as f64, found.spans, 0.01);
@@ -223,9 +226,13 @@ fn replays_agree() {
             check("entropy", |score| score.entropy_bits, found.entropy_bits, 0.01);
             check("SS", |score| score.ss_ms, found.ss_ms, 0.05);
             check("dist/entropy", |score| score.dist_over_entropy, found.dist_over_entropy, 0.05);
-            let latencies = scores.iter().map(|&(_, latency)| latency).collect();
+            let latencies = scores.iter().map(|&(_, latency, _)| latency).collect();
             // The root of the expected divergence lies above the expected root; by 12 % for lambda = 3, by 2 % else.
             check_values("latency", latencies, found.latency.expect("asked for"), 0.15);
+            let paths = |of: fn(&PathScore) -> f64| scores.iter().map(|(.., paths)| of(paths)).collect();
+            check_values("paths", paths(|own| own.paths as f64), found.paths.expect("asked for"), 0.01);
+            let distance = found.path_distance.expect("asked for");
+            check_values("path distance", paths(|own| own.path_distance), distance, 0.1);
         }
     }
 }
@@ -243,7 +250,7 @@ fn replays_with_stratified_randomness_agree() {
         let design = Design {
             counting: Counting::Decaying,
             lengths_ns: vec![NonZeroU64::new(1 << 60).expect("a length")],
-            ..Design::uncounted(false, stratified)
+            ..Design::uncounted(Extras::ALL, stratified)
         };
         // The sampler keeps a key's first call for certain.
         let first = Curve::new(Counting::Decaying, 0.0, 2.0);
@@ -257,10 +264,13 @@ fn replays_with_stratified_randomness_agree() {
         close("dist/entropy", found.dist_over_entropy, of.mean, 0.08 + 4.0 * of.sd / of.mean / 200f64.sqrt());
         let errors = replayed.counts.expect("a constant has weights");
         close("error of counts", found.count_error.expect("weights"), errors.functions, 0.25);
+        close("paths", found.paths.expect("asked for"), replayed.paths.mean, 0.02);
+        close("path distance", found.path_distance.expect("asked for"), replayed.path_distance.mean, 0.15);
     }
     let (before, after) = (independent.counts.expect("weights"), spread.counts.expect("weights"));
     assert!(after.roots < 0.6 * before.roots, "{after:?} {before:?}");
     assert!(fixed.count_error < plain.count_error);
+    assert!(fixed.path_distance < plain.path_distance);
 }
 
 /// A function is of the family of the root that most of its traces have, and each root has a family of its own.

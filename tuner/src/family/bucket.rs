@@ -4,8 +4,9 @@ use astracer_samplers::TokenBucket;
 
 use super::{Family, most_calls};
 use crate::draw::Draw;
-use crate::expect::Expected;
+use crate::expect::{Expected, Extras};
 use crate::latency::LatencyTally;
+use crate::paths::PathTally;
 use crate::score::{Reference, Tally};
 use crate::space::{Axis, Parameters, Point};
 use crate::workload::Workload;
@@ -21,7 +22,7 @@ const RATE: usize = 1;
 pub(crate) struct BucketFamily<'w> {
     workload: &'w Workload,
     reference: Reference,
-    latencies: bool,
+    extras: Extras,
     /// One for each draw.
     replays: Vec<BucketReplay>,
     capacity: Axis,
@@ -32,14 +33,14 @@ impl<'w> BucketFamily<'w> {
     /// From a single token to the most calls of any key; from a tenth of a token in the whole recording to as many
     /// tokens as there are calls, were they all in a tenth of it. Draws differ in the order of arrivals only: a bucket
     /// has no windows, and no randomness.
-    pub(crate) fn new(workload: &'w Workload, draws: &[Draw], latencies: bool) -> Self {
+    pub(crate) fn new(workload: &'w Workload, draws: &[Draw], extras: Extras) -> Self {
         let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(0.1);
         let calls = most_calls(workload).max(1.0);
         let slowest = (0.1 / seconds).max(calls / FILL_SECONDS_MAX);
         Self {
             workload,
             reference: Reference::new(workload),
-            latencies,
+            extras,
             replays: draws.iter().map(|draw| BucketReplay::new(workload, draw)).collect(),
             capacity: Axis::new(1.0, calls),
             rate: Axis::new(slowest, 10.0 * calls / seconds),
@@ -51,18 +52,23 @@ impl<'w> BucketFamily<'w> {
         self.parameters(point).bucket().expect("the space's bounds are valid parameters")
     }
 
-    /// The measures of what is kept on one draw, with the distance of latencies if it is wanted. A bucket states no
+    /// The measures of what is kept on one draw, with the measures that are wanted beside. A bucket states no
     /// weights: each trace counts once.
     fn score(&self, replay: &BucketReplay, bucket: &TokenBucket) -> Expected {
         let mut tally = Tally::new(self.workload, &self.reference);
-        let mut histograms = self.latencies.then(|| LatencyTally::new(self.workload));
+        let mut histograms = self.extras.latencies.then(|| LatencyTally::new(self.workload));
+        let mut paths = self.extras.paths.then(|| PathTally::new(self.workload));
         replay.kept(bucket, |arrival| {
             tally.keep(arrival.index as usize);
             if let Some(histograms) = &mut histograms {
                 histograms.keep(arrival.index as usize, 1.0);
             }
+            if let Some(paths) = &mut paths {
+                paths.keep(arrival.index as usize, 1.0);
+            }
         });
-        Expected::certain(&tally.score(), histograms.map(|histograms| histograms.distance()))
+        let latency = histograms.map(|histograms| histograms.distance());
+        Expected::certain(&tally.score(), latency, paths.map(|paths| paths.score()))
     }
 }
 
@@ -212,7 +218,7 @@ mod tests {
         {
             let bucket = TokenBucket::new(capacity, rate).expect("a bucket");
             let draw = Draw::recorded(1);
-            let family = BucketFamily::new(&workload, &[draw], true);
+            let family = BucketFamily::new(&workload, &[draw], Extras::ALL);
             let mut kept = Vec::new();
             family.replays[0].kept(&bucket, |arrival| kept.push(arrival.index as usize));
             kept.sort_unstable();
@@ -226,6 +232,9 @@ mod tests {
             let mut histograms = LatencyTally::new(&workload);
             kept.iter().for_each(|&arrival| histograms.keep(arrival, 1.0));
             assert!((histograms.distance() - score.latency.expect("asked for")).abs() < 1e-12);
+            let mut paths = PathTally::new(&workload);
+            kept.iter().for_each(|&arrival| paths.keep(arrival, 1.0));
+            assert_eq!(Some(paths.score().path_distance), score.path_distance);
         }
     }
 

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::{Family, most_calls};
 use crate::draw::Draw;
-use crate::expect::{Counting, Curve, Design, Expectation, Expected, KeyLaw, Scratch};
+use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
 use crate::space::{Axis, DIMENSIONS_MAX, Parameters, Point};
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -58,7 +58,7 @@ impl BumpFamily {
         counting: Counting,
         draws: &[Draw],
         lengths: Option<&[NonZeroU64]>,
-        (size_max, latencies, stratified): (f64, bool, bool),
+        (size_max, extras, stratified): (f64, Extras, bool),
         stop: Stop<'_>,
     ) -> Option<Self> {
         let mut lengths_ns = match lengths {
@@ -69,7 +69,7 @@ impl BumpFamily {
             counting,
             lengths_ns: lengths_ns.to_vec(),
             phase: draw.phase,
-            latencies,
+            extras,
             stratified,
         };
         let expectation = |draw: &Draw, lengths_ns: &[NonZeroU64]| {

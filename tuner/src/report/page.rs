@@ -1,6 +1,9 @@
 //! The page: its order, its words and its tables.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use astracer_report::names::line;
+use astracer_report::numbers::{count, measure, one, optional, percent, whole};
+use astracer_report::page::{Page, more};
+use maud::{Markup, html};
 
 use super::charts::{self, EQUAL_SHARE, Measure};
 use super::functions::{self, FunctionRow, Part};
@@ -10,7 +13,6 @@ use crate::curves::{CurvePoint, Curves, Series};
 use crate::expect::Expected;
 use crate::held_out::{HeldOut, Replayed};
 use crate::key_choice::KeyChoice;
-use crate::text::{count, measure, named, whole};
 use crate::tune::Tuning;
 
 const CSS: &str = include_str!("page.css");
@@ -21,34 +23,25 @@ const TREES_SHOWN: usize = 100;
 /// Histograms of the functions that most time is spent in.
 const HISTOGRAMS_SHOWN: usize = 9;
 
-pub(super) fn page(report: &Report<'_>) -> Markup {
+pub(super) fn page(report: &Report<'_>) -> String {
     let kept = Kept::new(report.workload, report.tuning);
     let functions = functions::rows(report.workload, &kept);
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "astracer tune: " (report.title) }
-                style { (PreEscaped(CSS)) }
-            }
-            body {
-                h1 { "Sampling tuned for " (report.title) }
-                (summary(report))
-                (measures(report))
-                (checks(report))
-                (keys(report.keys))
-                (search(report))
-                (sizes(report))
-                (root_table(report, &kept))
-                (histograms(&functions, &kept))
-                (function_table(&functions, &kept))
-                (missed_trees(report, &kept))
-                (words())
-            }
-        }
-    }
+    let title = format!("astracer tune: {}", report.title);
+    let body = html! {
+        h1 { "Sampling tuned for " (report.title) }
+        (summary(report))
+        (measures(report))
+        (checks(report))
+        (keys(report.keys))
+        (search(report))
+        (sizes(report))
+        (root_table(report, &kept))
+        (histograms(&functions, &kept))
+        (function_table(&functions, &kept))
+        (missed_trees(report, &kept))
+        (words())
+    };
+    Page { title: &title, css: CSS, sortable: false }.html(&body)
 }
 
 fn summary(report: &Report<'_>) -> Markup {
@@ -77,7 +70,7 @@ fn summary(report: &Report<'_>) -> Markup {
 fn measures(report: &Report<'_>) -> Markup {
     let tuning = report.tuning;
     type Row = (&'static str, fn(&Expected) -> String);
-    let rows: [Row; 11] = [
+    let rows: [Row; 13] = [
         ("dist/entropy", |score| measure(score.dist_over_entropy)),
         ("SS, ms", |score| measure(score.ss_ms)),
         ("IEn, bits", |score| measure(score.entropy_bits)),
@@ -85,6 +78,8 @@ fn measures(report: &Report<'_>) -> Markup {
         ("functions", |score| one(score.functions)),
         ("error of counts", |score| optional(score.count_error)),
         ("distance of latencies", |score| optional(score.latency)),
+        ("path kinds", |score| score.paths.map_or_else(|| "-".to_owned(), one)),
+        ("distance of path kinds", |score| optional(score.path_distance)),
         ("size (TFCR)", |score| percent(score.tfcr)),
         ("traces", |score| whole(score.traces)),
         ("spans", |score| whole(score.spans)),
@@ -111,7 +106,7 @@ fn measures(report: &Report<'_>) -> Markup {
                 tr { th { "root" } th.left { "parameters" } }
                 @for root in tuning.per_root.iter().take(ROOTS_SHOWN) {
                     tr {
-                        td.name { (named(&root.key)) }
+                        td.name { (line(&root.key)) }
                         td.left { code { (root.parameters.config().map_or_else(|e| e.to_string(), |c| c.to_string())) } }
                     }
                 }
@@ -301,7 +296,7 @@ fn root_table(report: &Report<'_>, kept: &Kept) -> Markup {
             tr { th { "root" } th { "seen" } th { "kept" } th { "" } th { "of traces" } th { "of bytes" } }
             @for row in rows.iter().take(ROOTS_SHOWN) {
                 tr.none[row.kept == 0] {
-                    td.name { (named(&row.key)) } td { (count(row.seen)) } td { (count(row.kept)) }
+                    td.name { (line(&row.key)) } td { (count(row.seen)) } td { (count(row.kept)) }
                     td { (bar(row.seen, row.kept, most)) }
                     td { (percent(row.kept as f64 / row.seen as f64)) }
                     td { (percent(row.bytes_kept as f64 / row.bytes.max(1) as f64)) }
@@ -335,7 +330,7 @@ fn histograms(rows: &[FunctionRow], kept: &Kept) -> Markup {
         }
         div.charts.small {
             @for row in rows.iter().take(HISTOGRAMS_SHOWN) {
-                div { h3 { (named(&row.name)) } (charts::histogram(&row.name, &row.histogram)) }
+                div { h3 { (line(&row.name)) } (charts::histogram(&row.name, &row.histogram)) }
             }
         }
     }
@@ -352,7 +347,7 @@ fn function_table(rows: &[FunctionRow], kept: &Kept) -> Markup {
     let row = |row: &FunctionRow| {
         html! {
             tr.none[row.kept.count == 0] {
-                td.name { (named(&row.name)) }
+                td.name { (line(&row.name)) }
                 (part(&row.all)) (part(&row.kept))
                 @if kept.weighted { td { (whole(row.estimated)) } }
             }
@@ -391,7 +386,7 @@ fn missed_trees(report: &Report<'_>, kept: &Kept) -> Markup {
                 tr { th { "root" } th { "traces" } th { "spans" } th.left { "calls" } th.left { "a trace" } }
                 @for row in rows.iter().take(TREES_SHOWN) {
                     tr {
-                        td.name { (named(&row.key)) } td { (row.traces) } td { (row.spans) } td.name { (row.calls) }
+                        td.name { (line(&row.key)) } td { (row.traces) } td { (row.spans) } td.name { (row.calls) }
                         td.left { code { (row.example) } }
                     }
                 }
@@ -411,6 +406,9 @@ fn words() -> Markup {
         p { strong { "Error of counts" } ": the standard error of a function's number of calls estimated by weights, divided by the
             number; mean over the functions. " strong { "Distance of latencies" } ": Jensen and Shannon's distance (0 to 1) of the
             functions' latency histograms; mean over the functions." }
+        p { strong { "Path kind" } ": traces of which the same functions have at least 5 % of the critical time. "
+            strong { "Distance of path kinds" } ": half the sum of the differences between their shares of the kept traces, by
+            weight, and of all." }
         p { strong { "Weight" } ": one divided by the probability that the trace was kept with." }
     }
 }
@@ -445,22 +443,4 @@ fn draws(tuning: &Tuning, replayed: &Replayed) -> Markup {
             } }
         } }
     }
-}
-
-/// A row that tells how many rows are not shown.
-fn more(all: usize, shown: usize, columns: usize) -> Markup {
-    html! { @if all > shown { tr { td colspan=(columns) { "and " (all - shown) " more" } } } }
-}
-
-fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent >= 10.0 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
-}
-
-fn one(number: f64) -> String {
-    if number.fract() == 0.0 { whole(number) } else { format!("{number:.1}") }
-}
-
-fn optional(number: Option<f64>) -> String {
-    number.map_or_else(|| "-".to_owned(), measure)
 }

@@ -5,13 +5,13 @@ use std::num::NonZeroU64;
 
 use super::{DRAWS, RootParameters};
 use crate::draw::{Draw, STRATIFIED};
-use crate::expect::{Counting, Curve, Design, Expectation, Expected, KeyLaw, Scratch};
+use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
 use crate::family::BucketFamily;
 use crate::space::Parameters;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// The score of parameters, latencies included: mean over the phases and jitters that a search sees, on all of the time.
+/// The score of parameters, latencies and paths included: mean over the phases and jitters that a search sees, on all of the time.
 /// `None` if asked to stop.
 pub(super) fn measure(
     workload: &Workload,
@@ -27,7 +27,7 @@ pub(super) fn measure(
             (Counting::Decaying, half_life_s, Curve::new(Counting::Decaying, lambda, exponent), min)
         }
         Parameters::Bucket { .. } => {
-            let family = BucketFamily::new(workload, &Draw::seen(DRAWS, 0), true);
+            let family = BucketFamily::new(workload, &Draw::seen(DRAWS, 0), Extras::ALL);
             return Some(Expected::mean(&family.scores_of(&common.bucket().ok()?)));
         }
         Parameters::Constant { .. } => return None,
@@ -50,7 +50,7 @@ pub(super) fn measure(
     let score = |draw: Draw| {
         let lengths_ns = vec![length_ns];
         let design =
-            Design { counting, lengths_ns, phase: draw.phase, latencies: true, stratified: STRATIFIED };
+            Design { counting, lengths_ns, phase: draw.phase, extras: Extras::ALL, stratified: STRATIFIED };
         let expectation = if draw.jitter_ms == 0.0 {
             Expectation::new(workload, &design, stop)?
         } else {

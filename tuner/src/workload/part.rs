@@ -23,6 +23,7 @@ impl Workload {
     pub(crate) fn arranged(&self, order: &[(u64, u32)]) -> Self {
         let mut call_trees = vec![None; self.call_trees as usize];
         let mut call_tree_count = 0;
+        let mut path_kinds = vec![0; self.path_kinds.len()];
         let (mut calls, mut latencies) = (Vec::new(), Vec::new());
         let arrival = |&(at_ns, index): &(u64, u32)| {
             let index = index as usize;
@@ -31,6 +32,7 @@ impl Workload {
             (arrival.first_call, arrival.first_latency) = (calls.len() as u32, latencies.len() as u32);
             calls.extend_from_slice(self.calls(index));
             latencies.extend_from_slice(self.latencies(index));
+            path_kinds[arrival.path_kind as usize] += 1;
             arrival.call_tree = *call_trees[arrival.call_tree as usize].get_or_insert_with(|| {
                 call_tree_count += 1;
                 call_tree_count - 1
@@ -78,6 +80,7 @@ impl Workload {
             functions: functions.collect(),
             keys: self.keys.clone(),
             call_trees: call_tree_count,
+            path_kinds,
             start: self.start,
             arrivals,
             trace_ids: order.iter().map(|&(_, index)| self.trace_ids[index as usize]).collect(),

@@ -1,5 +1,7 @@
 //! Text output of `astracer critical-path`.
 
+use astracer_report::numbers::{percent, signed};
+
 use super::*;
 
 /// The bars of a drawing have this many columns.
@@ -80,21 +82,34 @@ pub(super) fn speedup(args: &CriticalPath, speedup: &Speedup) -> String {
 }
 
 /// The differences from another recording.
-pub(super) fn differences(args: &CriticalPath, other: &Input, differences: &[Difference]) -> String {
-    let shown = if args.top == 0 { differences.len() } else { args.top.min(differences.len()) };
-    let mut text = format!("compared with {}, critical time of a trace:\n", other.paths().join(", "));
-    let rows = differences[..shown].iter().map(|row| {
+pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Comparison) -> String {
+    let rows = &comparison.differences;
+    let shown = if args.top == 0 { rows.len() } else { args.top.min(rows.len()) };
+    let mut text = format!("compared with {}:\n", other.paths().join(", "));
+    let _ = writeln!(
+        text,
+        "a trace takes {} ms there and {} ms here: {} with the same roots, {} by their mix",
+        measure(comparison.before_ms),
+        measure(comparison.after_ms),
+        signed(comparison.same_roots_ms),
+        signed(comparison.mix_ms),
+    );
+    if comparison.new_roots > 0.0 {
+        let new = percent(comparison.new_roots);
+        let _ = writeln!(text, "{new} of the traces here have roots that are not there, which count as mix");
+    }
+    let cells = rows[..shown].iter().map(|row| {
         vec![
             joined(&row.name),
             measure(row.before_ms),
             measure(row.after_ms),
-            format!("{}{}", if row.difference_ms > 0.0 { "+" } else { "" }, measure(row.difference_ms)),
-            format!("{:.2}%", row.share_before * 100.0),
-            format!("{:.2}%", row.share_after * 100.0),
+            signed(row.same_roots_ms),
+            format!("±{}", measure(1.96 * row.error_ms)),
+            signed(row.mix_ms),
         ]
     });
-    let header = [args.by.noun(), "there ms", "here ms", "change", "share there", "share here"];
-    text.push_str(&output::table(&header, rows));
+    let header = [args.by.noun(), "there ms", "here ms", "same roots", "95 %", "by mix"];
+    text.push_str(&output::table(&header, cells));
     text
 }
 
@@ -142,8 +157,8 @@ pub(super) fn lanes(lanes: &Lanes) -> String {
     text + "\n"
 }
 
-/// Notes below the table: time that depends on clock correction, and oddities of the recording.
-pub(super) fn notes(args: &CriticalPath, profile: &Profile) -> String {
+/// Notes below the table: time that depends on clock correction, weights, and oddities of the recording.
+pub(super) fn notes(args: &CriticalPath, profile: &Profile, weights_recorded: bool) -> String {
     let fitting = &profile.fitting;
     let mut text = String::new();
     let part = |ms: f64| if profile.total_ms > 0.0 { ms / profile.total_ms * 100.0 } else { 0.0 };
@@ -181,6 +196,9 @@ pub(super) fn notes(args: &CriticalPath, profile: &Profile) -> String {
             text,
             "left out: {missing} that close a cycle, or come from events that are not recorded"
         );
+    }
+    if !args.weights && weights_recorded {
+        text.push_str("traces have weights (ot=th), which are not used: --weights counts each for as many as it stands for\n");
     }
     if args.weights && profile.unweighted > 0 {
         let unweighted = output::plural(profile.unweighted, "trace");

@@ -84,7 +84,14 @@ fn cells(score: &Expected) -> Vec<String> {
 /// The measures that could have been the objective, beside those in the table.
 fn others(score: &Expected) -> String {
     let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), measure);
-    format!("counts {}, latency {}", optional(score.count_error), optional(score.latency))
+    let paths =
+        score.paths.map_or_else(|| "-".to_owned(), |found| format!("{found:.1}/{:.0}", score.paths_all));
+    format!(
+        "counts {}, latency {}, paths {paths}, path distance {}",
+        optional(score.count_error),
+        optional(score.latency),
+        optional(score.path_distance)
+    )
 }
 
 fn single_keys(report: &Report<'_>, text: &mut String) {
@@ -155,7 +162,8 @@ fn line(replayed: &Replayed) -> String {
     let found = replayed.dist_over_entropy;
     let ([low, high], [least, most]) = (found.mean_interval, found.run_interval);
     format!(
-        "dist/entropy {} (mean {} to {}, a single run {} to {}), {:.2}% of the bytes, {:.1} trees",
+        "dist/entropy {} (mean {} to {}, a single run {} to {}), {:.2}% of the bytes, {:.1} trees, \
+         {:.1} path kinds at distance {}",
         measure(found.mean),
         measure(low),
         measure(high),
@@ -163,6 +171,8 @@ fn line(replayed: &Replayed) -> String {
         measure(most),
         replayed.tfcr.mean * 100.0,
         replayed.call_trees.mean,
+        replayed.paths.mean,
+        measure(replayed.path_distance.mean),
     )
 }
 

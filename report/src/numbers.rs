@@ -1,4 +1,4 @@
-//! Numbers and names as people read them, in tables and in the report.
+//! Numbers with few digits, and with separators where they are large.
 
 /// 1234567 as "1,234,567".
 pub fn count(number: u64) -> String {
@@ -33,9 +33,26 @@ pub fn whole(number: f64) -> String {
     }
 }
 
-/// The name, or "(unnamed)" where it is empty.
-pub fn named(name: &str) -> &str {
-    if name.is_empty() { "(unnamed)" } else { name }
+/// A share, 0 to 1, as percents: "12.3 %", and below ten of them "1.23 %".
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent >= 10.0 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
+}
+
+/// With one digit behind the point unless it is whole.
+pub fn one(number: f64) -> String {
+    if number.fract() == 0.0 { whole(number) } else { format!("{number:.1}") }
+}
+
+/// As [`measure`], and "-" where there is no number.
+pub fn optional(number: Option<f64>) -> String {
+    number.map_or_else(|| "-".to_owned(), measure)
+}
+
+/// As [`measure`], with a plus sign before what is above 0.
+pub fn signed(number: f64) -> String {
+    let sign = if number > 0.0 { "+" } else { "" };
+    format!("{sign}{}", measure(number))
 }
 
 /// Digits with a comma before each three of them. What is no number ("inf") has none.
@@ -79,7 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_empty_can_be_seen() {
-        assert_eq!(["", " ", "GET /"].map(named), ["(unnamed)", " ", "GET /"]);
+    fn shares_and_signs_are_for_people() {
+        assert_eq!(
+            [0.0, 0.0123, 0.0999, 0.1, 1.0].map(percent),
+            ["0.00 %", "1.23 %", "9.99 %", "10.0 %", "100.0 %"]
+        );
+        assert_eq!([3.0, 3.25, 1234.0].map(one), ["3", "3.2", "1,234"]);
+        assert_eq!([Some(0.5), None].map(optional), ["0.500", "-"]);
+        assert_eq!([1.0, 0.0, -2000.0].map(signed), ["+1.000", "0", "-2,000"]);
     }
 }
