@@ -184,15 +184,15 @@ impl Drawing {
     }
 
     /// The functions of a path's events that are not on the first path, in order, each once where it comes several
-    /// times in a row; at most eight.
-    pub fn apart(&self, path: &DrawnPath) -> String {
+    /// times in a row; at most `names_max`.
+    pub fn apart(&self, path: &DrawnPath, names_max: usize) -> String {
         let first: HashSet<u32> =
             self.paths.iter().take(1).flat_map(|first| &first.events).copied().collect();
         let apart = path.events.iter().filter(|event| !first.contains(event));
         let mut names: Vec<_> = apart.map(|&event| line(&self.events[event as usize].name)).collect();
         names.dedup();
-        if names.len() > APART_MAX {
-            names.truncate(APART_MAX);
+        if names.len() > names_max {
+            names.truncate(names_max);
             names.push("...".into());
         }
         names.join(" > ")
@@ -301,7 +301,7 @@ impl Drawing {
                     @for (number, path) in (1..).zip(&self.paths) {
                         tr {
                             td { (number) } td { (millis(path.length_ns)) } td { (millis(path.behind_ns)) }
-                            td { (count(path.events.len() as u64)) } td.name { (self.apart(path)) }
+                            td { (count(path.events.len() as u64)) } td.name { (self.apart(path, APART_MAX)) }
                         }
                     }
                 }))

@@ -155,9 +155,9 @@ impl EventGraph {
         self.give_and_take(path);
     }
 
-    /// Drag and slack. The time after an event is that of all edges into the events whose latest parent it is, as
-    /// [`Self::retime`] has it. On the path it can shrink until the longest path that avoids the next event is as long;
-    /// beside the path it can grow until the longest path through such an event is.
+    /// Drag and slack. The time from an event of the path to the next one can shrink until the longest path that avoids
+    /// the next one is as long. The time after an event beside the path, that before the events whose latest parent it
+    /// is, can grow until a path through one of them is as long as the critical one.
     fn give_and_take(&self, path: &mut CriticalPath) {
         let (lengths, sink) = (self.lengths(), self.last_event());
         let (to, from) = (self.graph.longest_to(&lengths), self.graph.longest_from(&lengths, sink));

@@ -8,7 +8,7 @@
 
 use astracer_model::SpanKind;
 
-use crate::tree::{NONE, Node, Tree};
+use crate::tree::{NONE, Node, Tree, release};
 
 /// The treatment of a child of another machine that reaches outside its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,12 +52,49 @@ pub struct Adjusted {
     pub dropped_spans: u64,
 }
 
+/// Stands for no interval, in half the memory of an option: it ends before it starts.
+const LEFT_OUT: Interval = Interval { start: 1, end: 0 };
+
+/// The distances in ns that nodes were moved, by their own shifts and their ancestors'. No entries as long as no node
+/// was moved, which is most traces.
+#[derive(Clone, Debug, Default)]
+struct Moves {
+    /// The size of the move. One beyond 64 bits counts as the largest of these, which is outside of any parent too.
+    sizes: Vec<u64>,
+    earlier: Vec<bool>,
+}
+
+impl Moves {
+    fn clear(&mut self) {
+        release(&mut self.sizes);
+        release(&mut self.earlier);
+    }
+
+    fn get(&self, node: u32) -> i128 {
+        let Some(&size) = self.sizes.get(node as usize) else { return 0 };
+        if self.earlier[node as usize] { -i128::from(size) } else { i128::from(size) }
+    }
+
+    /// `count` is the number of nodes.
+    fn set(&mut self, node: u32, moved: i128, count: usize) {
+        if self.sizes.is_empty() {
+            if moved == 0 {
+                return;
+            }
+            self.sizes.resize(count, 0);
+            self.earlier.resize(count, false);
+        }
+        self.sizes[node as usize] = u64::try_from(moved.unsigned_abs()).unwrap_or(u64::MAX);
+        self.earlier[node as usize] = moved < 0;
+    }
+}
+
 /// The fitted intervals of a tree's nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
-    intervals: Vec<Option<Interval>>,
-    /// The distance in ns that each node was moved, by its own shift and its ancestors'.
-    moved: Vec<i128>,
+    /// Of a node that was left out, [`LEFT_OUT`].
+    intervals: Vec<Interval>,
+    moves: Moves,
     remote: Vec<u32>,
     adjusted: Adjusted,
 }
@@ -65,22 +102,22 @@ pub struct Placed {
 impl Placed {
     /// Fits every node of the tree into its parent.
     pub fn place(&mut self, tree: &Tree, skew: Skew) {
-        self.begin(tree, skew == Skew::Shift);
+        self.begin(tree);
         for parent in 0..tree.nodes().len() as u32 {
-            if self.intervals[parent as usize].is_some() && skew == Skew::Shift {
+            if skew == Skew::Shift && self.interval(parent).is_some() {
                 self.shift_children(tree, parent);
             }
             self.clip_children(tree, parent);
         }
     }
 
-    fn begin(&mut self, tree: &Tree, shifts: bool) {
+    fn begin(&mut self, tree: &Tree) {
         let (count, root) = (tree.nodes().len(), tree.nodes()[0]);
-        self.intervals.clear();
-        self.intervals.resize(count, None);
-        self.intervals[0] = Some(Interval { start: root.start, end: root.end });
-        self.moved.clear();
-        self.moved.resize(if shifts { count } else { 0 }, 0);
+        release(&mut self.intervals);
+        self.intervals.reserve_exact(count);
+        self.intervals.resize(count, LEFT_OUT);
+        self.intervals[0] = Interval { start: root.start, end: root.end };
+        self.moves.clear();
         self.adjusted = Adjusted::default();
     }
 
@@ -88,11 +125,11 @@ impl Placed {
     /// where one amount fits them all: they were timed by one clock, and their order stays.
     fn shift_children(&mut self, tree: &Tree, parent: u32) {
         let above = &tree.nodes()[parent as usize];
-        let moved = self.moved[parent as usize];
+        let (moved, count) = (self.moves.get(parent), tree.nodes().len());
         let mut remote = std::mem::take(&mut self.remote);
         remote.clear();
         for child in tree.children(parent) {
-            self.moved[child as usize] = moved;
+            self.moves.set(child, moved, count);
             if may_be_skewed(above, &tree.nodes()[child as usize]) {
                 remote.push(child);
             }
@@ -116,7 +153,7 @@ impl Placed {
             for child in fitting() {
                 let (own_low, own_high) = range(child);
                 let shift = if low <= high { 0.clamp(low, high) } else { 0.clamp(own_low, own_high) };
-                self.moved[child as usize] += shift;
+                self.moves.set(child, moved + shift, count);
                 self.adjusted.shifted_spans += u64::from(shift != 0);
             }
         }
@@ -124,13 +161,13 @@ impl Placed {
     }
 
     fn clip_children(&mut self, tree: &Tree, parent: u32) {
-        let Some(outer) = self.intervals[parent as usize] else {
+        let Some(outer) = self.interval(parent) else {
             self.adjusted.dropped_spans += tree.children(parent).len() as u64;
             return;
         };
         for child in tree.children(parent) {
             let node = &tree.nodes()[child as usize];
-            let moved = self.moved.get(child as usize).copied().unwrap_or(0);
+            let moved = self.moves.get(child);
             let (start, end) = (i128::from(node.start) + moved, i128::from(node.end) + moved);
             let inner_start = start.max(i128::from(outer.start));
             let inner_end = end.min(i128::from(outer.end));
@@ -145,17 +182,16 @@ impl Placed {
                 self.adjusted.clipped_spans += 1;
                 self.adjusted.clipped_ns += u128::from(node.length() - inside);
             }
-            self.intervals[child as usize] =
-                Some(Interval { start: inner_start as u64, end: inner_end as u64 });
+            self.intervals[child as usize] = Interval { start: inner_start as u64, end: inner_end as u64 };
         }
     }
 
     /// Fits nodes as Jaeger's user interface does: clips, drops what begins at its parent's end or later or ends at its
     /// start or earlier, and leaves out spans that only follow from another.
     pub(crate) fn place_as_jaeger(&mut self, tree: &Tree) {
-        self.begin(tree, false);
+        self.begin(tree);
         for (at, node) in tree.nodes().iter().enumerate().skip(1) {
-            let Some(outer) = self.intervals[node.parent as usize].filter(|_| !node.follows) else {
+            let Some(outer) = self.interval(node.parent).filter(|_| !node.follows) else {
                 self.adjusted.dropped_spans += 1;
                 continue;
             };
@@ -170,18 +206,18 @@ impl Placed {
                 self.adjusted.clipped_spans += 1;
                 self.adjusted.clipped_ns += u128::from(node.length() - inner.length());
             }
-            self.intervals[at] = Some(inner);
+            self.intervals[at] = inner;
         }
     }
 
     /// The interval of a node, `None` if it was left out.
     pub fn interval(&self, node: u32) -> Option<Interval> {
-        self.intervals[node as usize]
+        Some(self.intervals[node as usize]).filter(|interval| interval.start <= interval.end)
     }
 
     /// True if the node, or one above it, was shifted.
     pub fn was_moved(&self, node: u32) -> bool {
-        self.moved.get(node as usize).is_some_and(|&moved| moved != 0)
+        self.moves.get(node) != 0
     }
 
     /// The changes that fitting made.

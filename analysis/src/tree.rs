@@ -38,6 +38,19 @@ pub struct Node {
 pub const NO_HOST: Symbol = Symbol(u32::MAX);
 
 impl Node {
+    /// A node that is not written yet.
+    const NOTHING: Self = Self {
+        start: 0,
+        end: 0,
+        parent: NONE,
+        order: 0,
+        name: Symbol(0),
+        service: Symbol(0),
+        host: NO_HOST,
+        kind: SpanKind::Unspecified,
+        follows: false,
+    };
+
     /// From start to end, ns.
     pub fn length(&self) -> u64 {
         self.end - self.start
@@ -55,14 +68,31 @@ pub struct Tree {
     scratch: Scratch,
 }
 
+/// Working space, kept from trace to trace unless a trace was large.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
-    nodes: Vec<Node>,
-    positions: Vec<(u32, u32)>,
+    /// Of each span in the order of the trace, the place of its parent, or [`NONE`].
+    parents: Vec<u32>,
+    /// Of each place the first of its children's in `children`; one more entry at the end.
     first: Vec<u32>,
     children: Vec<u32>,
-    renumbered: Vec<u32>,
+    /// The number of the node that a place becomes, or [`NONE`].
+    numbers: Vec<u32>,
     queue: Vec<u32>,
+    /// Index in the recording and place in the trace, by index.
+    positions: Vec<(u32, u32)>,
+}
+
+/// Working space for more spans than this is given back: a recording with one huge trace would hold it beside the
+/// tree. Smaller traces reuse it.
+const KEPT_SPANS_MAX: usize = 1 << 14;
+
+/// Gives a vector's memory back if it is large.
+pub(crate) fn release<T>(values: &mut Vec<T>) {
+    values.clear();
+    if values.capacity() > KEPT_SPANS_MAX {
+        *values = Vec::new();
+    }
 }
 
 impl Tree {
@@ -71,27 +101,32 @@ impl Tree {
 
     /// Fills the tree with a trace. `host` gives a span's host from its labels.
     pub fn read(&mut self, trace: TraceView<'_>, host: impl Fn(Symbol) -> Symbol) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.nodes.clear();
-        scratch.positions.clear();
+        let Scratch { parents, positions, .. } = &mut self.scratch;
+        parents.clear();
+        positions.clear();
         let root = trace.root().index();
         if trace.span_count() > 1 {
-            let indices = trace.spans().map(|span| span.index());
-            scratch.positions.extend(indices.zip(0..));
-            scratch.positions.sort_unstable();
+            positions.reserve_exact(trace.span_count());
+            positions.extend(trace.spans().map(|span| span.index()).zip(0..));
+            positions.sort_unstable();
         } else {
-            scratch.positions.push((root, 0));
+            positions.push((root, 0));
         }
         let position = |index: u32| {
-            let found = scratch.positions.binary_search_by_key(&index, |&(index, _)| index);
-            found.map_or(NONE, |at| scratch.positions[at].1)
+            let found = positions.binary_search_by_key(&index, |&(index, _)| index);
+            found.map_or(NONE, |at| positions[at].1)
         };
-        scratch.nodes.extend(trace.spans().map(|span| {
+        parents.reserve_exact(trace.span_count());
+        parents
+            .extend(trace.spans().map(|span| span.parent().map_or(NONE, |parent| position(parent.index()))));
+        let root = position(root);
+        release(&mut self.scratch.positions);
+        let nodes = trace.spans().map(|span| {
             let start = span.start().0;
             Node {
                 start,
                 end: span.end().map_or(start, |end| end.0.max(start)),
-                parent: span.parent().map_or(NONE, |parent| position(parent.index())),
+                parent: NONE,
                 order: span.index(),
                 name: span.name_symbol(),
                 service: span.service_symbol(),
@@ -99,52 +134,49 @@ impl Tree {
                 kind: span.kind(),
                 follows: span.follows(),
             }
-        }));
-        let root = position(root);
-        self.scratch = scratch;
-        self.link(root);
+        });
+        self.link(root, nodes);
     }
 
     /// Fills the tree with nodes in any order, of which `root` is the root. Parents must not form a cycle.
     pub fn fill(&mut self, nodes: &[Node], root: u32) {
-        self.scratch.nodes.clear();
-        self.scratch.nodes.extend_from_slice(nodes);
-        self.link(root);
+        self.scratch.parents.clear();
+        self.scratch.parents.extend(nodes.iter().map(|node| node.parent));
+        self.link(root, nodes.iter().copied());
     }
 
-    /// Renumbers the scratch nodes below `root` in breadth-first order, which puts parents before children and the
-    /// children of a node next to each other.
-    fn link(&mut self, root: u32) {
-        let Scratch { nodes, first, children, renumbered, queue, .. } = &mut self.scratch;
+    /// Numbers the nodes below `root` in breadth-first order, which puts parents before children and the children of a
+    /// node next to each other.
+    fn link(&mut self, root: u32, nodes: impl Iterator<Item = Node>) {
+        let Scratch { parents, first, children, numbers, queue, .. } = &mut self.scratch;
+        let count = parents.len();
         first.clear();
-        first.resize(nodes.len() + 1, 0);
-        for node in nodes.iter().filter(|node| node.parent != NONE) {
-            first[node.parent as usize + 1] += 1;
+        first.resize(count + 1, 0);
+        for &parent in parents.iter().filter(|&&parent| parent != NONE) {
+            first[parent as usize + 1] += 1;
         }
-        for at in 0..nodes.len() {
+        for at in 0..count {
             first[at + 1] += first[at];
         }
         children.clear();
-        children.resize(nodes.len(), NONE);
-        // `renumbered` first serves as the next free slot of each node.
-        renumbered.clear();
-        renumbered.extend_from_slice(first);
-        for (at, node) in (0u32..).zip(nodes.iter()).filter(|(_, node)| node.parent != NONE) {
-            let slot = &mut renumbered[node.parent as usize];
+        children.resize(count, NONE);
+        // `numbers` first serves as the next free slot of each place.
+        numbers.clear();
+        numbers.extend_from_slice(first);
+        for (at, &parent) in (0u32..).zip(parents.iter()).filter(|&(_, &parent)| parent != NONE) {
+            let slot = &mut numbers[parent as usize];
             children[*slot as usize] = at;
             *slot += 1;
         }
+        numbers.fill(NONE);
         queue.clear();
+        queue.reserve_exact(count);
         queue.push(root);
-        self.nodes.clear();
         self.first.clear();
+        self.first.reserve_exact(count + 1);
         let mut done = 0;
         while let Some(&at) = queue.get(done) {
-            renumbered[at as usize] = done as u32;
-            let node = nodes[at as usize];
-            // A root has no parent, even if orphans are cut off a parent that was found elsewhere.
-            let parent = if done == 0 { NONE } else { renumbered[node.parent as usize] };
-            self.nodes.push(Node { parent, ..node });
+            numbers[at as usize] = done as u32;
             self.first.push(queue.len() as u32);
             let below = first[at as usize] as usize..first[at as usize + 1] as usize;
             // The root is not among its own children: parents form no cycle.
@@ -152,7 +184,20 @@ impl Tree {
             done += 1;
         }
         self.first.push(queue.len() as u32);
-        self.unreached = (nodes.len() - done) as u32;
+        release(first);
+        release(children);
+        release(queue);
+        self.unreached = (count - done) as u32;
+        self.nodes.clear();
+        self.nodes.reserve_exact(done);
+        self.nodes.resize(done, Node::NOTHING);
+        for (at, node) in nodes.enumerate().filter(|&(at, _)| numbers[at] != NONE) {
+            // A root has no parent, even if orphans are cut off a parent that was found elsewhere.
+            let parent = if at == root as usize { NONE } else { numbers[parents[at] as usize] };
+            self.nodes[numbers[at] as usize] = Node { parent, ..node };
+        }
+        release(parents);
+        release(numbers);
     }
 
     /// The nodes, parents before children.

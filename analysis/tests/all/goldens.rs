@@ -3,8 +3,8 @@
 //! `ASTRACER_GOLDENS=folder cargo test -p astracer-analysis --test all -- --nocapture` checks cases of your own, in
 //! files of the same names: `cpath/cases.jsonl`, `critical_path/jaeger_ui_cases.json`,
 //! `critical_path/crisp_test_cases/1.json` and so on with `critical_path/crisp_fixture_out.json`,
-//! `xtrace/criticalpath_expected.json` with the traces that it names. Each may be compressed (`.xz`). A file that such a
-//! folder does not have is not checked.
+//! `xtrace/criticalpath_expected.json` with the traces that it names. Each may be compressed (`.xz`, `.gz`), and may lie
+//! in a folder `oracles` of it. A file that such a folder does not have is not checked; one test fails if there is none.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -26,24 +26,26 @@ fn folder() -> (PathBuf, bool) {
 /// A file's text; `None`, with a note, if the user's folder does not have it.
 pub(crate) fn text(name: &str) -> Option<String> {
     let (folder, own) = folder();
-    let path = folder.join(name);
-    if let Ok(text) = std::fs::read_to_string(&path) {
-        return Some(text);
-    }
-    let compressed = PathBuf::from(format!("{}.xz", path.display()));
-    match std::fs::File::open(&compressed) {
-        Ok(file) => {
+    let places = [folder.join(name), folder.join("oracles").join(name)];
+    let found = places.iter().flat_map(|place| ["", ".xz", ".gz"].map(|end| (place, end))).find_map(
+        |(place, end)| {
+            let path = PathBuf::from(format!("{}{end}", place.display()));
+            let file = std::fs::File::open(&path).ok()?;
             let mut text = String::new();
-            let read = liblzma::read::XzDecoder::new(file).read_to_string(&mut text);
-            read.unwrap_or_else(|error| panic!("{}: {error}", compressed.display()));
+            let read = match end {
+                ".xz" => liblzma::read::XzDecoder::new(file).read_to_string(&mut text),
+                ".gz" => flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text),
+                _ => { &file }.read_to_string(&mut text),
+            };
+            read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             Some(text)
-        }
-        Err(error) if own => {
-            println!("{name}: not checked, {error}");
-            None
-        }
-        Err(error) => panic!("{}: {error}", compressed.display()),
+        },
+    );
+    if found.is_none() {
+        assert!(own, "{name} is not in {}", folder.display());
+        println!("{name}: not checked, it is not in {}", folder.display());
     }
+    found
 }
 
 /// A file's JSON.
@@ -67,9 +69,13 @@ pub(crate) fn all_agree(name: &str, cases: &[(String, Result<(), String>)]) {
 /// Every golden file missing from the user's folder would be a run that checks nothing.
 #[test]
 fn there_is_something_to_check() {
-    let (folder, _) = folder();
-    let names = ["cpath", "critical_path", "xtrace"];
-    assert!(names.iter().any(|name| folder.join(name).is_dir()), "no goldens in {}", folder.display());
+    let names = [
+        "cpath/cases.jsonl",
+        "critical_path/jaeger_ui_cases.json",
+        "critical_path/crisp_fixture_out.json",
+        "xtrace/criticalpath_expected.json",
+    ];
+    assert!(names.iter().any(|name| text(name).is_some()), "no goldens in {}", folder().0.display());
 }
 
 /// Reads one Jaeger trace whose ids are any text. Span `n` of the list gets the id `n + 1`.

@@ -17,18 +17,50 @@ fn read(path: &str) -> Recording {
     intake.finish()
 }
 
-const RECORDINGS: [&str; 5] = [
+/// Of every format that is read but OTLP protobuf, which is made of OTLP JSON.
+const RECORDINGS: [&str; 11] = [
     "workloads/hdfs_client_ops.tar.xz",
+    "formats/tests/data/hdfs273",
+    "formats/tests/data/hdfs283",
+    "formats/tests/data/htrace4_sample_spans.jsonl",
     "formats/tests/data/jaeger_json",
     "formats/tests/data/zipkin_json",
     "formats/tests/data/otlp_json",
+    "formats/tests/data/trainticket",
+    "analysis/tests/data/onlineboutique",
+    "analysis/tests/data/critical_path/crisp_test_cases",
     "analysis/tests/data/xtrace",
 ];
 
+/// The spans of a recording as OTLP protobuf, read again.
+fn as_otlp_proto(path: &str) -> Recording {
+    let mut full = Intake::new(Keep { full: true, ..Keep::default() });
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    source::read(&path, &Options::default(), &mut full).unwrap_or_else(|error| panic!("{error}"));
+    let full = full.finish();
+    let mut bytes = Vec::new();
+    let mut writer =
+        astracer_formats::writer(Format::OtlpProto, Box::new(&mut bytes)).expect("the format is written");
+    for trace in full.traces() {
+        let spans: Vec<_> = trace.spans().map(|span| span.full().expect("kept").clone()).collect();
+        writer.trace(&spans).expect("memory takes everything");
+    }
+    writer.finish().expect("memory takes everything");
+    drop(writer);
+    let mut intake = Intake::new(Keep::default());
+    let file = "otlp".into();
+    astracer_formats::read(Format::OtlpProto, &mut &*bytes, &file, &Limits::default(), &mut intake);
+    let recording = intake.finish();
+    assert_eq!(recording.span_count(), full.span_count());
+    recording
+}
+
 #[test]
 fn segments_tile_every_root_and_shares_add_up_to_one() {
-    for path in RECORDINGS {
-        let recording = read(path);
+    let converted =
+        ("hotel as OTLP protobuf", as_otlp_proto("formats/tests/data/jaeger_json/hotel-40-traces.json.gz"));
+    let recordings = RECORDINGS.into_iter().map(|path| (path, read(path)));
+    for (path, recording) in recordings.chain([converted]) {
         assert!(recording.trace_count() > 0, "{path}");
         for rule in Rule::ALL {
             for skew in [Skew::Shift, Skew::Clip] {

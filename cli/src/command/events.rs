@@ -54,6 +54,9 @@ pub(crate) struct Events {
     pub(crate) html: Option<PathBuf>,
 }
 
+/// Names that tell a path from the longest, of which the page has more.
+const APART_SHOWN: usize = 3;
+
 /// The longest paths are held for each event at once.
 const TOP_MAX: i64 = 100;
 
@@ -137,18 +140,15 @@ fn longest_paths(drawing: &Drawing) -> String {
         text.push_str(&output::table(&["function on the longest path", "ms", "gain ms", "slack ms"], rows));
     }
     if !drawing.paths.is_empty() {
+        // Names of events can be long: they stand above their path's numbers.
         let rows = (1..).zip(&drawing.paths).map(|(number, path)| {
-            vec![
-                format!("{number} {}", drawing.apart(path)),
-                millis(path.length_ns),
-                millis(path.behind_ns),
-                output::count(path.events.len() as u64),
-            ]
+            let apart = drawing.apart(path, APART_SHOWN);
+            let through = if apart.is_empty() { apart } else { format!(", through {apart}") };
+            let events = output::count(path.events.len() as u64);
+            (format!("path {number}{through}"), vec![millis(path.length_ns), millis(path.behind_ns), events])
         });
-        text.push_str(&output::table(
-            &["longest paths, and where they differ", "ms", "behind ms", "events"],
-            rows,
-        ));
+        let rows: Vec<_> = rows.collect();
+        text.push_str(&output::sections(&["ms", "behind ms", "events"], &rows));
     }
     text
 }

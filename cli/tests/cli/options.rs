@@ -134,6 +134,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (EVENTS, "--record-max", REFUSED),
     (EVENTS, "--names", REFUSED),
     (EVENTS, "--fold", REFUSED),
+    (EVENTS, "--top", FROM_0),
     (&["events", INPUT], "--trace", [1, 2, 2, 1, 2, 2, 2, 2, 2, 2]),
     (EVENTS, "--rule", REFUSED),
     (EVENTS, "--html", FILE),

@@ -72,8 +72,76 @@ fn a_join_waits_for_the_event_that_comes_last() {
     assert_eq!(found["events"][3]["edges"][0]["slack_ns"], 20_000_000.0);
     let dot = success(&run(&["events", &recording, "--trace", "1", "--dot"]));
     assert!(dot.starts_with("digraph") && dot.contains("e2 -> e3 [label=\"20.000\", style=bold]"), "{dot}");
+    // By hand: 30 + 20 ms by other; by work 10 ms and, from the same latest parent on, 20.
+    let lengths: Vec<_> =
+        found["paths"].as_array().expect("paths").iter().map(|path| path["length_ns"].clone()).collect();
+    assert_eq!(lengths, [50_000_000.0, 30_000_000.0]);
+    assert_eq!(found["paths"][1]["behind_ns"], 20_000_000.0);
+    let start = &found["procedures"][0];
+    assert_eq!((&start["name"], &start["gain_ns"]), (&"start".into(), &30_000_000.0.into()));
+    assert_eq!(start["slack_ns"], 30_000_000.0);
+    let text = success(&run(&["events", &recording, "--trace", "1", "--top", "2"]));
+    assert!(text.lines().any(|line| line == "path 2, through work"), "{text}");
+    assert!(
+        text.lines().any(|line| line.starts_with("other ") && line.ends_with("20.00    20.00     20.00")),
+        "{text}"
+    );
+    let page = folder.join("g.html");
+    success(&run(&["events", &recording, "--trace", "1", "--html", &page]));
+    let page = std::fs::read_to_string(page).expect("written");
+    assert!(page.contains("Longest paths") && page.contains("Functions on the longest path"), "{page}");
     let profile = json(&["critical-path", &recording, "--json", "--speedup", "start=0.5"]);
     assert_eq!(profile["rows"][0]["name"][0], "start");
     // Half of 30 ms is gained on the path by other; work would be done after 5.
     assert_eq!(profile["speedup"]["after"]["mean_ms"], 35.0);
+}
+
+#[test]
+fn a_comparison_separates_the_mix_of_roots() {
+    let folder = Folder::new("compare");
+    // Traces of a root that takes 10 ms and of one that takes 2.
+    let trace = |id: usize, name: &str, ms: u64| {
+        format!(
+            r#"{{"a":"{id:016x}{:016x}","b":{},"e":{},"d":"{name}","r":"s","p":[]}}"#,
+            1,
+            1000 * id,
+            1000 * id as u64 + ms
+        )
+    };
+    let recording = |slow: usize, fast: usize| -> String {
+        let slow = (1..=slow).map(|id| trace(id, "slow", 10));
+        let fast = (101..=100 + fast).map(|id| trace(id, "fast", 2));
+        slow.chain(fast).collect::<Vec<_>>().join("\n")
+    };
+    let (there, here) = (recording(1, 3), recording(3, 1));
+    let (there, here) = (folder.file("there.jsonl", &there), folder.file("here.jsonl", &here));
+    let found = json(&["critical-path", &here, "--compare", &there, "--json"]);
+    let comparison = &found["comparison"];
+    assert_eq!((&comparison["before_ms"], &comparison["after_ms"]), (&4.0.into(), &8.0.into()));
+    assert_eq!((&comparison["same_roots_ms"], &comparison["mix_ms"]), (&0.0.into(), &4.0.into()));
+    let text = success(&run(&["critical-path", &here, "--compare", &there]));
+    assert!(text.contains("8.000 ms here: 0 with the same roots, +4.000 by their mix"), "{text}");
+}
+
+#[test]
+fn weights_that_are_not_used_are_told() {
+    let folder = Folder::new("weights");
+    let request = |state: &str| {
+        format!(
+            r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"traceId":"00000000000000000000000000000001","spanId":"0000000000000001","name":"a","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"{state}"}}]}}]}}]}}"#
+        )
+    };
+    for (state, recorded) in [
+        ("ot=th:8", true),
+        ("x=1, ot=rv:aaaaaaaaaaaaaa;th:c", true),
+        ("ot=rv:aaaaaaaaaaaaaa", false),
+        ("x=th:8", false),
+        ("", false),
+    ] {
+        let file = folder.file("w.json", &request(state));
+        let told = |args: &[&str]| success(&run(args)).contains("--weights");
+        assert_eq!(told(&["critical-path", &file]), recorded, "{state}");
+        assert!(!told(&["critical-path", &file, "--weights"]), "{state}");
+        assert_eq!(json(&["critical-path", &file, "--json"])["weights_recorded"], recorded, "{state}");
+    }
 }

@@ -1,0 +1,164 @@
+//! `compare` on a recording in which one DataNode stutters and other requests come more often.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use astracer_analysis::{Analyser, By, Comparison, Method, Profile, Profiler, compare};
+use astracer_model::problem::Problem;
+use astracer_model::sink::{Record, Sink};
+use astracer_model::{Format, Span, SpanId, UnixNanos};
+use astracer_recording::recording::{Intake, Keep, Recording};
+use astracer_recording::source::{self, Options};
+use astracer_samplers::Template;
+
+/// The stall of the DataNode, and one in how many of its calls meets one.
+const STALL_NS: u64 = 300_000_000;
+const ONE_IN: u64 = 12;
+/// The file of the DataNode that stutters; all three call themselves by the same name.
+const DATA_NODE: &str = "dn2.json";
+
+/// Passes spans on: later by the stall where they end or begin after it.
+struct Stuttering<'s> {
+    intake: Intake<'static>,
+    /// The spans of the DataNode.
+    of_data_node: HashSet<SpanId>,
+    /// By span: the instants at which its trace stands still.
+    stalls: &'s HashMap<SpanId, Vec<u64>>,
+}
+
+impl Sink for Stuttering<'_> {
+    fn span(&mut self, mut span: Span<'_>, record: Record<'_>) {
+        if let Some(stalls) = self.stalls.get(&span.span_id) {
+            let late = |time: UnixNanos| {
+                UnixNanos(time.0 + stalls.iter().filter(|&&at| time.0 > at).count() as u64 * STALL_NS)
+            };
+            (span.start, span.end) = (span.start.map(late), span.end.map(late));
+        }
+        if record.place.file.ends_with(DATA_NODE) {
+            self.of_data_node.insert(span.span_id);
+        }
+        self.intake.span(span, record);
+    }
+
+    fn file(&mut self, file: &Arc<str>, format: Format) {
+        self.intake.file(file, format);
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.intake.problem(problem);
+    }
+
+    fn skipped(&mut self, file: &Arc<str>, reason: &str) {
+        self.intake.skipped(file, reason);
+    }
+}
+
+/// The recording of real HDFS, with ids in names folded, and the spans of the DataNode.
+fn read(stalls: &HashMap<SpanId, Vec<u64>>) -> (Recording, HashSet<SpanId>) {
+    let template = Template::default();
+    let rename = move |raw: &str, out: &mut String| {
+        if !template.fold(raw, out) {
+            *out = raw.to_owned();
+        }
+    };
+    let intake = Intake::new(Keep::default()).rename_with(rename);
+    let mut sink = Stuttering { intake, of_data_node: HashSet::new(), stalls };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/hdfs_client_ops.tar.xz");
+    source::read(&path, &Options::default(), &mut sink).unwrap_or_else(|error| panic!("{error}"));
+    (sink.intake.finish(), sink.of_data_node)
+}
+
+/// SplitMix64 of a span's id: the same spans in every run.
+fn mixed(id: SpanId) -> u64 {
+    let mut mixed = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// For each span of a trace with stalls the instants of these: in the middle of calls to the DataNode.
+fn stalls(recording: &Recording, of_data_node: &HashSet<SpanId>) -> HashMap<SpanId, Vec<u64>> {
+    let mut stalls = HashMap::new();
+    for trace in recording.traces() {
+        let calls = trace.spans().filter(|span| {
+            let is_call = span.name().starts_with("OpReadBlock") || span.name().starts_with("OpWriteBlock");
+            is_call && of_data_node.contains(&span.id()) && mixed(span.id()).is_multiple_of(ONE_IN)
+        });
+        let instants: Vec<u64> = calls.map(|span| span.start().0 + span.duration_ns() / 2).collect();
+        if !instants.is_empty() {
+            stalls.extend(trace.spans().map(|span| (span.id(), instants.clone())));
+        }
+    }
+    stalls
+}
+
+fn profile(recording: &Recording, weight_of_root: impl Fn(&str) -> f64) -> Profile {
+    let mut profiler = Profiler::new(recording, By::Function).with_roots();
+    let mut analyser = Analyser::new(Method::default());
+    for trace in recording.traces() {
+        let weight = weight_of_root(trace.root().name());
+        profiler.add(&analyser.trace(recording, trace), Some(weight));
+    }
+    profiler.finish(&[])
+}
+
+fn names(comparison: &Comparison) -> Vec<&str> {
+    comparison.differences.iter().map(|row| &*row.name[0]).collect()
+}
+
+#[test]
+fn a_stuttering_data_node_shows_as_reads_and_the_pipelines_wait() {
+    let (before, of_data_node) = read(&HashMap::new());
+    let stalls = stalls(&before, &of_data_node);
+    assert!(stalls.len() > 100, "{} spans", stalls.len());
+    let (after, _) = read(&stalls);
+    let whole = profile(&before, |_| 1.0);
+    // Large files are created three times as often, so that what closing them takes is a larger part of the time, and
+    // files are asked about a fifth as often.
+    let mix = |root: &str| {
+        if root.contains("createLarge") {
+            3.0
+        } else if root.contains("stat") {
+            0.2
+        } else {
+            1.0
+        }
+    };
+    let comparison = compare(&whole, &profile(&after, mix));
+    let first = names(&comparison)[..2].to_vec();
+    assert!(first.contains(&"waitForAckedSeqno"), "{first:?}");
+    let is_read =
+        |name: &&str| ["ReadBlock", "BlockReader", "InputStream"].iter().any(|part| name.contains(part));
+    assert!(first.iter().any(is_read), "{first:?}");
+    // By the plain difference, closing files comes before reading them: the mix alone makes it so.
+    let mut raw: Vec<_> = comparison.differences.iter().collect();
+    raw.sort_by(|a, b| b.difference_ms.abs().total_cmp(&a.difference_ms.abs()));
+    let place = |of: &dyn Fn(&&str) -> bool| raw.iter().position(|row| of(&&*row.name[0]));
+    assert!(place(&|name| *name == "completeFile") < place(&is_read), "{raw:?}");
+    let close = comparison.differences.iter().find(|row| row.name == ["completeFile"]).expect("it is there");
+    assert!(close.same_roots_ms.abs() < 0.05 * close.mix_ms.abs(), "{close:?}");
+    // The parts add up.
+    for row in &comparison.differences {
+        assert!((row.same_roots_ms + row.mix_ms - row.difference_ms).abs() < 1e-9, "{row:?}");
+    }
+    let same_roots: f64 = comparison.differences.iter().map(|row| row.same_roots_ms).sum();
+    assert!((same_roots - comparison.same_roots_ms).abs() < 1e-9);
+    let change = comparison.after_ms - comparison.before_ms;
+    assert!((comparison.same_roots_ms + comparison.mix_ms - change).abs() < 1e-9);
+}
+
+/// Another mix of the same traces: all of the difference is the mix.
+#[test]
+fn another_mix_of_the_same_traces_is_no_change() {
+    let (recording, _) = read(&HashMap::new());
+    let mix = |root: &str| if root.len().is_multiple_of(2) { 2.0 } else { 0.5 };
+    let comparison = compare(&profile(&recording, |_| 1.0), &profile(&recording, mix));
+    assert!(comparison.mix_ms.abs() > 0.1, "{comparison:?}");
+    assert!(comparison.differences.iter().all(|row| row.same_roots_ms.abs() < 1e-9));
+    assert_eq!(comparison.new_roots, 0.0);
+    // A root that is not there counts as mix.
+    let only = |root: &str| if root.contains("stat") { 0.0 } else { 1.0 };
+    let gone = compare(&profile(&recording, only), &profile(&recording, |_| 1.0));
+    assert!(gone.differences.iter().all(|row| row.same_roots_ms.is_finite()));
+}

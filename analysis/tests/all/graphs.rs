@@ -1,0 +1,147 @@
+//! Event graphs: what a path, an event or a function can give up, against a search by brute force.
+
+use astracer_analysis::CriticalPath;
+use astracer_analysis::events::{Event, EventGraph};
+use astracer_analysis::graph::{Edge, Graph};
+use astracer_analysis::{Amount, Rule};
+use astracer_recording::intern::Symbol;
+
+/// Marsaglia's xorshift64: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// An execution whose events come one after the other, some at once, each behind up to three earlier ones.
+fn random_graph(seed: u64) -> EventGraph {
+    let mut random = Random(seed);
+    let count = 2 + random.below(10) as u32;
+    let mut time = 1_000;
+    let (mut events, mut edges) = (Vec::new(), Vec::new());
+    for to in 0..count {
+        time += random.below(4);
+        events.push(Event { time, name: Symbol(random.below(4) as u32), service: Symbol(0), index: to });
+        for _ in 0..random.below(4).min(u64::from(to)) {
+            edges.push(Edge { from: random.below(u64::from(to)) as u32, to });
+        }
+    }
+    EventGraph::new(events, edges, 0)
+}
+
+/// The longest path to the last event that avoids one event, by leaving out the event's edges: its other paths begin
+/// nowhere new, for an event without edges that had some is no beginning.
+fn avoiding(graph: &EventGraph, avoided: u32) -> f64 {
+    let (all, lengths, sink) = (graph.graph(), graph.lengths(), graph.last_event());
+    if avoided == sink {
+        return f64::NEG_INFINITY;
+    }
+    let start = graph.events().iter().map(|event| event.time).min().expect("events");
+    // By recursion: the graphs are small.
+    fn longest(all: &Graph, lengths: &[f64], starts: &dyn Fn(u32) -> f64, at: u32, avoided: u32) -> f64 {
+        if at == avoided {
+            return f64::NEG_INFINITY;
+        }
+        if all.edges_into(at).is_empty() {
+            return starts(at);
+        }
+        let ways = all.edges_into(at).iter().map(|&edge| {
+            longest(all, lengths, starts, all.edges()[edge as usize].from, avoided) + lengths[edge as usize]
+        });
+        ways.fold(f64::NEG_INFINITY, f64::max)
+    }
+    let starts = |event: u32| (graph.events()[event as usize].time - start) as f64;
+    longest(all, &lengths, &starts, sink, avoided)
+}
+
+#[test]
+fn the_longest_path_around_an_event_is_that_of_a_search() {
+    for seed in 1..=2_000 {
+        let graph = random_graph(seed);
+        let found = graph.graph().longest_avoiding(&graph.lengths(), graph.last_event());
+        for (event, &found) in (0u32..).zip(&found) {
+            assert_eq!(found, avoiding(&graph, event), "seed {seed}, event {event}: {graph:?}");
+        }
+    }
+}
+
+/// The time after one event shrinks, or grows, in a copy of the graph whose events all have names of their own.
+#[test]
+fn drag_and_slack_are_what_retiming_says() {
+    let mut checked = (0, 0);
+    for seed in 1..=2_000 {
+        let graph = random_graph(seed);
+        let alone = graph.events().iter().zip(0u32..);
+        let alone: Vec<Event> = alone.map(|(event, name)| Event { name: Symbol(name), ..*event }).collect();
+        let alone = EventGraph::new(alone, graph.graph().edges().to_vec(), 0);
+        let mut path = CriticalPath::default();
+        alone.find(Rule::Last, &mut path);
+        let length = alone.retime(|_| 1.0);
+        for segment in &path.segments {
+            let (node, own) = (segment.node, segment.length());
+            let drag = path.drag.iter().find(|amount| amount.node == node).expect("each has a drag").ns;
+            // Nothing waits before the next event of the path.
+            let mut lengths = alone.lengths();
+            let next = path.segments.iter().skip_while(|other| other.node != node).nth(1);
+            for &edge in next.map_or(&[][..], |next| alone.graph().edges_into(next.node)) {
+                lengths[edge as usize] = 0.0;
+            }
+            let without = alone.graph().longest_to(&lengths)[alone.last_event() as usize];
+            assert_eq!(length - without, drag as f64, "seed {seed}, event {node} of {own} ns: {alone:?}");
+            checked.0 += 1;
+        }
+        for &Amount { node, ns } in &path.slack {
+            // The time after the event: that of the first event that waited for it.
+            let waited = |event: &u32| alone.latest_parent(*event) == Some(node);
+            let times: Vec<u64> = (0..alone.events().len() as u32)
+                .filter(waited)
+                .map(|event| alone.events()[event as usize].time - alone.events()[node as usize].time)
+                .collect();
+            if let [own] = times[..]
+                && own > 0
+            {
+                let grown = |extra: u64| {
+                    let factor = (own + extra) as f64 / own as f64;
+                    alone.retime(|name| if name.0 == node { factor } else { 1.0 })
+                };
+                assert!(
+                    (grown(ns) - length).abs() < 1e-9,
+                    "seed {seed}, event {node}, slack {ns}: {alone:?}"
+                );
+                assert!(grown(ns + 1) > length + 0.9, "seed {seed}, event {node}, slack {ns}: {alone:?}");
+                checked.1 += 1;
+            }
+        }
+    }
+    assert!(checked.0 > 4_000 && checked.1 > 100, "{checked:?}");
+}
+
+#[test]
+fn a_function_gains_what_retiming_says() {
+    for seed in 1..=500 {
+        let graph = random_graph(seed);
+        let length = graph.retime(|_| 1.0);
+        let procedures = graph.procedures(10);
+        for (name, effect) in &procedures {
+            let without = graph.retime(|own| if own == *name { 0.0 } else { 1.0 });
+            assert!((length - without - effect.gain).abs() < 1e-9, "seed {seed}: {effect:?} {graph:?}");
+            assert!(
+                effect.slack <= effect.on_path + 1e-9 && effect.slack >= -1e-9,
+                "seed {seed}: {effect:?}"
+            );
+        }
+        let on_path: f64 = procedures.iter().map(|(_, effect)| effect.on_path).sum();
+        let paths = graph.top_paths(3);
+        // A path may begin later than the first event of all.
+        let start = graph.events().iter().map(|event| event.time).min().expect("events");
+        let begins = graph.events()[paths[0].events[0] as usize].time - start;
+        assert_eq!(paths[0].length, length, "seed {seed}");
+        assert!((on_path + begins as f64 - length).abs() < 1e-9, "seed {seed}: {procedures:?} {graph:?}");
+        assert!(paths.is_sorted_by(|a, b| a.length >= b.length), "seed {seed}: {paths:?}");
+    }
+}
