@@ -74,7 +74,7 @@ pub struct DrawnEvent {
 pub struct DrawnPath {
     /// Its length, ns.
     pub length_ns: f64,
-    /// How much shorter than the longest it is, ns.
+    /// The difference of its length from the longest path's, ns.
     pub behind_ns: f64,
     /// Its events, by their places in [`Drawing::events`].
     pub events: Vec<u32>,

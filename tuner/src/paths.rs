@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::workload::Workload;
 
-/// How well a kept part tells what requests wait for.
+/// Measures of whether a kept part still tells the functions that requests wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PathScore {
     /// Path kinds with at least one trace kept.

@@ -1,9 +1,9 @@
 //! Tests against what other tools and oracles computed.
 
-#[allow(clippy::print_stdout, reason = "a test says how many cases agreed")]
 mod compare;
 mod cpath;
 mod crisp;
+#[allow(clippy::print_stdout, reason = "a test says how many cases agreed")]
 mod goldens;
 mod graphs;
 mod hostile;
