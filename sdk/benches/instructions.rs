@@ -57,13 +57,13 @@ fn run(dispatch: &Dispatch, body: fn(), rounds: u64) {
 }
 
 fn trace(name: &str, rounds: u64) {
-    let sampler = if name.starts_with("kept") { "always" } else { "never" };
+    let sampler = if name.contains("kept") { "always" } else { "never" };
     let context = match name.rsplit(", ").next() {
         Some("no context") => ContextMode::Off,
         Some("ids") => ContextMode::Ids,
         _ => ContextMode::Recording,
     };
-    let exclusive = name.contains("exclusive");
+    let exclusive = name.contains("exclusive") || name.starts_with("subscriber");
     let astracer = Astracer::builder()
         .with_sampler(sampler.parse().expect("a sampler"))
         .with_dropped_spans(if exclusive { DroppedSpans::Disabled } else { DroppedSpans::Visible })
@@ -79,11 +79,17 @@ fn trace(name: &str, rounds: u64) {
         .expect("a layer");
     let body = match name {
         name if name.contains("attributes") => with_attributes,
+        name if name.contains("of 100") => hundred,
         name if name.contains("own trait") => calls_by_own_trait,
         name if name.contains("stock trait") => calls_by_stock_trait,
         _ => plain,
     };
-    run(&Dispatch::new(Registry::default().with(astracer.layer)), body, rounds);
+    let dispatch = if name.starts_with("subscriber") {
+        Dispatch::new(astracer.subscriber())
+    } else {
+        Dispatch::new(Registry::default().with(astracer.layer))
+    };
+    run(&dispatch, body, rounds);
     let _ = astracer.handle.shutdown(Duration::from_secs(60));
 }
 
