@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use astracer_sdk::RemoteParentLayer;
 use axum::Router;
 use axum::extract::{MatchedPath, Path, Request};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
-use opentelemetry::propagation::Extractor;
 use tracing::field::Empty;
-use tracing::{Instrument as _, Span, error, info_span, instrument};
+use tracing::{Instrument as _, error, info_span, instrument};
 
 /// The number of levels below the root of /categories.
 const DEPTH: u32 = 12;
@@ -26,9 +26,11 @@ pub fn routes() -> Router {
         .route("/search", get(search))
         .route("/categories", get(categories))
         .route_layer(middleware::from_fn(traced))
+        // Around the layer that makes the request's span: the caller's context is current when it begins.
+        .route_layer(RemoteParentLayer::global())
 }
 
-/// Wraps a route as a service does: the request's span, named by its route, continues the caller's trace.
+/// Wraps a route as a service does: the request's span is named by its route.
 async fn traced(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let method = request.method().as_str();
@@ -41,36 +43,12 @@ async fn traced(request: Request, next: Next) -> Response {
         http.response.status_code = Empty,
         otel.status_code = Empty,
     );
-    continue_trace(&span, &request);
     let response = next.run(request).instrument(span.clone()).await;
     span.record("http.response.status_code", response.status().as_u16());
     if response.status().is_server_error() {
         span.record("otel.status_code", "ERROR");
     }
     response
-}
-
-/// Makes the caller the parent of the request's span, if the request carries a trace context.
-fn continue_trace(span: &Span, request: &Request) {
-    let headers = Headers(request.headers());
-    if headers.get("traceparent").is_none() {
-        return;
-    }
-    let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&headers));
-    // An error means that no layer records this span, so there is nothing to continue.
-    let _ = astracer_sdk::OpenTelemetrySpanExt::set_parent(span, parent);
-}
-
-struct Headers<'a>(&'a axum::http::HeaderMap);
-
-impl Extractor for Headers<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).and_then(|value| value.to_str().ok())
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(|name| name.as_str()).collect()
-    }
 }
 
 #[instrument]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use astracer_exporters::{Console, Exporter, Files, Otlp, Zipkin};
 use astracer_samplers::Config;
-use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Handle};
+use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Handle, Start};
 use clap::{Args, ValueEnum};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -38,7 +38,8 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub parameters: Option<PathBuf>,
 
-    /// The layer: astracer, stock (tracing-opentelemetry, with the sampler's ratio) or off.
+    /// The subscriber: astracer, layer (ours on a registry), stock (tracing-opentelemetry on a registry, with the
+    /// sampler's ratio) or off.
     #[arg(long, value_enum, default_value = "astracer")]
     pub tracing: Tracing,
 }
@@ -58,11 +59,13 @@ pub enum Export {
     Zipkin(String),
 }
 
-/// The layer that records spans.
+/// The subscriber that records spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tracing {
-    /// Ours.
+    /// Our subscriber.
     Astracer,
+    /// Our layer, on a registry.
+    Layer,
     /// tracing-opentelemetry's.
     Stock,
     /// None.
@@ -115,7 +118,7 @@ impl Options {
         match self.tracing {
             Tracing::Off => Ok(Running::Off),
             Tracing::Stock => self.start_stock(service),
-            Tracing::Astracer => self.start_ours(service),
+            Tracing::Astracer | Tracing::Layer => self.start_ours(service),
         }
     }
 
@@ -126,6 +129,8 @@ impl Options {
             // With `Disabled`, spans below a dropped root do not exist at all. `DroppedSpans::Visible`, the
             // default, suits services whose logs name their spans.
             .with_dropped_spans(DroppedSpans::Disabled)
+            // Requests come with their callers' context attached, so that a dropped one keeps nothing.
+            .with_start(Start::AtOnce)
             // Nothing here sets attributes through the OpenTelemetry API, and propagation needs only ids.
             .with_context_mode(ContextMode::Ids)
             // A parameters file is the environment's `astracer_file`; OTEL_* variables determine everything
@@ -154,10 +159,14 @@ impl Options {
         };
         let astracer = builder.build()?;
         opentelemetry::global::set_text_map_propagator(astracer.propagator());
-        // Libraries' events below INFO are hidden globally; a filter on the layer itself would make it
-        // visible to other layers.
-        let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO).with(astracer.layer.clone());
-        tracing::subscriber::set_global_default(subscriber)?;
+        // Libraries' events below INFO are hidden globally.
+        if self.tracing == Tracing::Layer {
+            let registry = tracing_subscriber::registry().with(LevelFilter::INFO);
+            tracing::subscriber::set_global_default(registry.with(astracer.layer.clone()))?;
+        } else {
+            let subscriber = astracer.subscriber().with_max_level(LevelFilter::INFO);
+            tracing::subscriber::set_global_default(subscriber)?;
+        }
         Ok(Running::Astracer(astracer.handle))
     }
 

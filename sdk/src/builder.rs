@@ -23,7 +23,7 @@ use crate::key::Key;
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
 use crate::sampler::AstracerSampler;
-use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits};
+use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start};
 use crate::stats::Counters;
 use crate::subscriber::AstracerSubscriber;
 
@@ -197,6 +197,12 @@ impl Builder {
     /// The content of OpenTelemetry's current context inside spans; the span itself by default.
     pub fn with_context_mode(mut self, mode: ContextMode) -> Self {
         self.settings.context = mode;
+        self
+    }
+
+    /// The moment at which spans start; as late as their parent may be set, by default.
+    pub fn with_start(mut self, start: Start) -> Self {
+        self.settings.start = start;
         self
     }
 

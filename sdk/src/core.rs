@@ -5,6 +5,7 @@
 //! | [`place`](crate::place) | Where does a new span belong? |
 //! | `begin.rs` | A span begins at its place. |
 //! | `decide.rs` | Is a local root's trace kept? |
+//! | `root.rs` | A local root begins that is decided at once. |
 //! | `enter.rs` | A thread enters or leaves a span. |
 //! | `end.rs` | A span ends. |
 //! | `change.rs` | Something is recorded on an open span, or its parent is set. |
@@ -16,6 +17,7 @@ mod context;
 mod decide;
 mod end;
 mod enter;
+mod root;
 
 use std::sync::{Arc, Weak};
 

@@ -27,11 +27,14 @@ pub struct Key {
 const UNFOLDED_MAX: usize = 64;
 
 thread_local! {
-    /// Memory for templates of names.
+    /// Memory for keys.
     static FOLDED: Cell<String> = const { Cell::new(String::new()) };
     /// Callsites, by the addresses of their metadata, whose name is its own template.
     static UNFOLDED: [Cell<Option<(usize, Template)>>; UNFOLDED_MAX] = const { [const { Cell::new(None) }; UNFOLDED_MAX] };
 }
+
+/// More bytes than this are not kept.
+const MEMORY_MAX: usize = 4096;
 
 type CustomKey = dyn Fn(&Root<'_>, &mut String) + Send + Sync;
 
@@ -83,6 +86,21 @@ impl Key {
     /// Whether the key depends on nothing but the name.
     pub(crate) fn is_name_only(&self) -> bool {
         self.custom.is_none() && self.rule.is_name_only()
+    }
+
+    /// Whether the key may depend on the attribute.
+    pub(crate) fn may_need(&self, name: &str) -> bool {
+        self.custom.is_some() || self.rule.attributes().any(|known| known == name)
+    }
+
+    /// Lends memory for a key, which the thread keeps.
+    pub(crate) fn with_memory<T>(f: impl FnOnce(&mut String) -> T) -> T {
+        let mut memory = FOLDED.try_with(Cell::take).unwrap_or_default();
+        let result = f(&mut memory);
+        if memory.capacity() <= MEMORY_MAX {
+            let _ = FOLDED.try_with(|folded| folded.set(memory));
+        }
+        result
     }
 
     /// Lends the key of a root of this callsite, for a key of the name only.

@@ -52,6 +52,8 @@
 //! - `enabled` (default): without it, all of the API is there and does nothing.
 //! - `bridge`: spans of the layer answer tracing-opentelemetry's own `OpenTelemetrySpanExt` too, so that middleware that
 //!   calls it works as it is. Pulls in tracing-opentelemetry; one call costs about as much as making a stock span.
+//! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around requests of axum, tonic and
+//!   hyper.
 //! - `parameters` (default): reads the tuner's parameters files.
 
 mod above;
@@ -72,6 +74,8 @@ mod layer;
 mod place;
 mod propagation;
 mod record;
+#[cfg(feature = "http")]
+mod remote_parent;
 mod sampler;
 mod settings;
 mod span_ext;
@@ -97,8 +101,10 @@ pub use handle::{ExportError, Handle, ShutdownGuard};
 pub use key::{Key, Root};
 pub use layer::AstracerLayer;
 pub use propagation::Propagator;
+#[cfg(feature = "http")]
+pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
 pub use sampler::AstracerSampler;
-pub use settings::{ContextMode, DroppedSpans, SpanLimits};
+pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{Losses, Stats};
 pub use subscriber::AstracerSubscriber;

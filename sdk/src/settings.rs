@@ -41,6 +41,21 @@ pub(crate) fn faces_outward(metadata: &Metadata<'_>) -> bool {
     !fields.is_empty() && fields.iter().any(|field| field.name() == "otel.kind")
 }
 
+/// The moment at which a span starts: its parent is settled then, and a local root is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Start {
+    /// When the span is entered, asked for its context, or ends, or a span begins below it. Until then
+    /// [`set_parent`](crate::OpenTelemetrySpanExt::set_parent) works, and what is recorded may be part of a root's key.
+    #[default]
+    WhenUsed,
+    /// When the span begins. A parent in another process is the one whose context is current then, so code that receives a
+    /// call attaches the context first, as `RemoteParentLayer` does (feature `http`); `set_parent` fails. A root's key is
+    /// made of the fields that it is created with. A dropped root keeps none of its fields, and only those that the key needs are
+    /// formatted.
+    AtOnce,
+}
+
 /// The content of [`opentelemetry::Context::current`] inside the layer's spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -133,6 +148,7 @@ impl SpanLimits {
 pub(crate) struct Settings {
     pub(crate) dropped_spans: DroppedSpans,
     pub(crate) context: ContextMode,
+    pub(crate) start: Start,
     pub(crate) extras: Extras,
     pub(crate) conventions: Conventions,
     pub(crate) limits: SpanLimits,
@@ -170,6 +186,7 @@ impl Default for Settings {
         Settings {
             dropped_spans: DroppedSpans::default(),
             context: ContextMode::default(),
+            start: Start::default(),
             extras: Extras { location: true, threads: true, level: false, target: true, inactivity: true },
             conventions: Conventions::default(),
             limits: SpanLimits::default(),

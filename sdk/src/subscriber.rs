@@ -135,7 +135,7 @@ impl AstracerSubscriber {
             return false;
         }
         let above = entry.above();
-        core.end(id);
+        core.end_entry(entry);
         if above != 0 {
             self.release(core, above);
         }
@@ -237,13 +237,18 @@ impl Subscriber for AstracerSubscriber {
         if matches!(placement, Placement::Nowhere) {
             return EntrylessId::NOWHERE.id();
         }
-        let entry = core.begin(attributes, NewId::Own, placement);
-        let above = if attributes.is_contextual() {
-            stack::innermost(core.number()).map_or(0, |inside| inside.entry)
-        } else {
-            attributes.parent().map_or(0, entry_of)
+        let above = match &placement {
+            Placement::Child { parent, .. } => Some(*parent),
+            Placement::BelowDropped { above } => Some(*above),
+            _ if attributes.is_contextual() => {
+                stack::innermost(core.number()).and_then(|inside| core.find_id(inside.entry))
+            }
+            _ => attributes.parent().and_then(|parent| core.find_id(entry_of(parent))),
         };
-        let above = if core.hold(above) { above } else { 0 };
+        let above = above.map(|above| (above, above.id()));
+        let entry = core.begin(attributes, NewId::Own, placement);
+        let held = above.filter(|(above, id)| above.handles().hold(*id));
+        let above = held.map_or(0, |(_, id)| id);
         match entry {
             Some(entry) => {
                 entry.set_above(above);

@@ -17,11 +17,11 @@ use std::task::{Context, Poll};
 
 use astracer_examples::telemetry;
 use astracer_examples::texts::Texts;
-use astracer_sdk::OpenTelemetrySpanExt as _;
+use astracer_sdk::{OpenTelemetrySpanExt as _, RemoteParentLayer};
 use axum::http;
 use axum::http::uri::PathAndQuery;
 use clap::Parser;
-use opentelemetry::propagation::{Extractor, Injector};
+use opentelemetry::propagation::Injector;
 use tonic::body::Body;
 use tonic::metadata::{MetadataKey, MetadataMap};
 use tonic::server::NamedService;
@@ -51,7 +51,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let address = listener.local_addr()?;
         // The server binds the address again, because tonic listens by itself.
         drop(listener);
-        let server = tokio::spawn(Server::builder().add_service(Quotes).serve(address));
+        let server = tokio::spawn(
+            Server::builder().layer(RemoteParentLayer::global()).add_service(Quotes).serve(address),
+        );
         let failed = ask(address, args.calls).await;
         server.abort();
         failed
@@ -94,13 +96,9 @@ async fn ask(address: SocketAddr, calls: u64) -> Result<u64, Box<dyn Error>> {
     Ok(failed)
 }
 
-/// The server's method.
+/// The server's method. The caller's context is current here.
 async fn get(request: Request<String>) -> Result<Response<String>, Status> {
     let span = info_span!("quotes.Quotes/Get", otel.kind = "server", rpc.system = "grpc", rpc.method = "Get");
-    let metadata = Metadata(&mut request.metadata().clone());
-    let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&metadata));
-    // An error means that no layer records this span.
-    let _ = span.set_parent(parent);
     look_up(request.into_inner()).instrument(span).await
 }
 
@@ -122,16 +120,6 @@ impl Injector for Metadata<'_> {
         if let (Ok(key), Ok(value)) = (MetadataKey::from_bytes(key.as_bytes()), value.parse()) {
             self.0.insert(key, value);
         }
-    }
-}
-
-impl Extractor for Metadata<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).and_then(|value| value.to_str().ok())
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        Vec::new()
     }
 }
 

@@ -8,7 +8,7 @@ use tracing_core::span::Attributes;
 use super::Core;
 use crate::place::{Base, Placement};
 use crate::record::{Body, Fields};
-use crate::settings::ContextMode;
+use crate::settings::{ContextMode, Start};
 use crate::stats::{Counted, Loss};
 use crate::table::{BASE_CURRENT, Beginning, CONTEXT, Entry, Pending, Phase, ROOT, STATE};
 use crate::thread;
@@ -34,6 +34,9 @@ impl Core {
     ) -> Option<&Entry> {
         match placement {
             Placement::Nowhere | Placement::BelowUnknown => None,
+            Placement::LocalRoot { base, below_dropped } if self.settings().start == Start::AtOnce => {
+                self.begin_decided_root(attributes, id, base, below_dropped)
+            }
             Placement::LocalRoot { base, below_dropped } => {
                 self.begin_root(attributes, id, base, below_dropped)
             }
@@ -43,7 +46,7 @@ impl Core {
     }
 
     #[inline]
-    fn take_entry(&self, id: NewId) -> Option<&Entry> {
+    pub(super) fn take_entry(&self, id: NewId) -> Option<&Entry> {
         match id {
             NewId::OfRegistry(id) => self.table.take(id),
             NewId::Own => self.table.take_own(),
@@ -87,7 +90,7 @@ impl Core {
 
     /// The fields of a local root, which its key may depend on, and which are recorded if it is kept.
     #[inline]
-    fn body_of_root(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
+    pub(super) fn body_of_root(&self, attributes: &Attributes<'_>) -> Option<Box<Body>> {
         if attributes.fields().is_empty() {
             return None;
         }
@@ -130,7 +133,7 @@ impl Core {
         };
         let parent_flags = parent.flags();
         entry.begin(&Beginning {
-            phase: Phase::Waiting,
+            phase: if self.settings().start == Start::AtOnce { Phase::Kept } else { Phase::Waiting },
             metadata,
             began,
             span_id: self.shared.ids.new_span_id(),

@@ -71,7 +71,7 @@ impl Core {
     }
 
     /// Nothing is kept after the shutdown.
-    fn outcome(&self, ask: impl FnOnce() -> Outcome) -> Outcome {
+    pub(super) fn outcome(&self, ask: impl FnOnce() -> Outcome) -> Outcome {
         if self.is_closed() {
             return Outcome::DROP;
         }
@@ -153,7 +153,7 @@ impl Core {
     }
 
     /// The flags that a trace has from elsewhere, or begins with.
-    fn flags_below(&self, parent: &SpanContext) -> TraceFlags {
+    pub(super) fn flags_below(&self, parent: &SpanContext) -> TraceFlags {
         if parent.is_valid() { parent.trace_flags() } else { self.shared.ids.flags() }
     }
 

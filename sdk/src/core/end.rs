@@ -9,7 +9,14 @@ use crate::table::{Entry, Extra, HELD, Phase, REMOTE_PARENT, ROOT};
 impl Core {
     #[inline]
     pub(crate) fn end(&self, id: &Id) {
-        let Some(entry) = self.find(id) else { return };
+        if let Some(entry) = self.find(id) {
+            self.end_entry(entry);
+        }
+    }
+
+    /// Ends the span of an entry, which may be taken again after that.
+    #[inline]
+    pub(crate) fn end_entry(&self, entry: &Entry) {
         let phase = match entry.settled_phase() {
             // A root that nobody entered has not been decided.
             Phase::Undecided => self.started(entry),

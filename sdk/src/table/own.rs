@@ -137,7 +137,7 @@ impl Own {
     fn give_slowly(&self, place: u32) {
         let mut spare = lock(&self.spare);
         spare.places.push(place);
-        if OWNER.get() == self.number {
+        if HELD.with(|held| held.owner.get()) == self.number {
             spare.places.extend((0..BATCH).map_while(|_| pop(self.number)));
         }
     }
@@ -151,12 +151,18 @@ impl Own {
 /// The places that one thread holds.
 const HELD_MAX: usize = 2 * BATCH;
 
+/// The free places that a thread holds.
+struct Held {
+    /// The number of the table that they belong to; 0: none.
+    owner: Cell<u64>,
+    count: Cell<usize>,
+    places: [Cell<u32>; HELD_MAX],
+}
+
 thread_local! {
-    /// The number of the table whose places this thread holds; 0: none.
-    static OWNER: Cell<u64> = const { Cell::new(0) };
-    static HELD: [Cell<u32>; HELD_MAX] = const { [const { Cell::new(0) }; HELD_MAX] };
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// The only one with a destructor, so that the others are read without a check.
+    static HELD: Held =
+        const { Held { owner: Cell::new(0), count: Cell::new(0), places: [const { Cell::new(0) }; HELD_MAX] } };
+    /// The only one with a destructor, so that the other is read without a check.
     static HOME: RefCell<Home> = const { RefCell::new(Home(None)) };
 }
 
@@ -166,11 +172,13 @@ struct Home(Option<Weak<Mutex<Spare>>>);
 
 impl Home {
     fn give_back(&mut self) {
-        let count = COUNT.replace(0);
-        if let Some(spare) = self.0.take().and_then(|spare| spare.upgrade()) {
-            HELD.with(|held| lock(&spare).places.extend(held.iter().take(count).map(Cell::get)));
-        }
-        OWNER.set(0);
+        HELD.with(|held| {
+            let count = held.count.replace(0);
+            held.owner.set(0);
+            if let Some(spare) = self.0.take().and_then(|spare| spare.upgrade()) {
+                lock(&spare).places.extend(held.places.iter().take(count).map(Cell::get));
+            }
+        });
     }
 }
 
@@ -182,7 +190,7 @@ impl Drop for Home {
 
 /// Makes the thread's list this table's.
 fn settle(table: &Own) {
-    if OWNER.get() == table.number {
+    if HELD.with(|held| held.owner.get()) == table.number {
         return;
     }
     let settled = HOME.try_with(|home| {
@@ -191,27 +199,28 @@ fn settle(table: &Own) {
         home.0 = Some(Arc::downgrade(&table.spare));
     });
     if settled.is_ok() {
-        OWNER.set(table.number);
+        HELD.with(|held| held.owner.set(table.number));
     }
 }
 
 #[inline]
 fn pop(table: u64) -> Option<u32> {
-    let count = COUNT.get();
-    if OWNER.get() != table || count == 0 {
-        return None;
-    }
-    COUNT.set(count - 1);
-    HELD.with(|held| held.get(count - 1).map(Cell::get))
+    HELD.with(|held| {
+        let count = held.count.get().checked_sub(1).filter(|_| held.owner.get() == table)?;
+        held.count.set(count);
+        held.places.get(count).map(Cell::get)
+    })
 }
 
 #[inline]
 fn push(table: u64, place: u32) -> bool {
-    let count = COUNT.get();
-    if OWNER.get() != table || count >= HELD_MAX {
-        return false;
-    }
-    HELD.with(|held| held[count].set(place));
-    COUNT.set(count + 1);
-    true
+    HELD.with(|held| {
+        let count = held.count.get();
+        let free = held.places.get(count).filter(|_| held.owner.get() == table);
+        free.inspect(|free| {
+            free.set(place);
+            held.count.set(count + 1);
+        })
+        .is_some()
+    })
 }

@@ -34,6 +34,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// The allocations of `f` on this thread.
+pub(crate) fn count(f: impl FnOnce()) -> u64 {
+    let before = COUNT.with(Cell::get);
+    f();
+    COUNT.with(Cell::get) - before
+}
+
 fn trace() {
     let _root = info_span!("root").entered();
     for _ in 0..3 {
@@ -47,7 +54,7 @@ fn trace() {
 /// Allocations on this thread in a hundred traces of ten spans, once everything is warm.
 fn allocations(change: impl FnOnce(Builder) -> Builder) -> u64 {
     let world = world(|builder| change(builder).with_batch_spans(1));
-    let mut count = 0;
+    let mut total = 0;
     tracing::dispatcher::with_default(&world.dispatch, || {
         for _ in 0..100 {
             trace();
@@ -55,13 +62,11 @@ fn allocations(change: impl FnOnce(Builder) -> Builder) -> u64 {
             world.handle.flush(crate::support::TIMEOUT).unwrap();
         }
         for _ in 0..100 {
-            let before = COUNT.with(Cell::get);
-            trace();
-            count += COUNT.with(Cell::get) - before;
+            total += count(trace);
             world.handle.flush(crate::support::TIMEOUT).unwrap();
         }
     });
-    count
+    total
 }
 
 #[test]
@@ -108,9 +113,7 @@ fn attributes_and_events_of_plain_values_allocate_nothing_more() {
     tracing::dispatcher::with_default(&world.dispatch, || {
         let mut last = u64::MAX;
         for _ in 0..50 {
-            let before = COUNT.with(Cell::get);
-            trace();
-            last = COUNT.with(Cell::get) - before;
+            last = count(trace);
             world.handle.flush(crate::support::TIMEOUT).unwrap();
         }
         assert_eq!(last, 0);

@@ -17,7 +17,7 @@ mod world;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use astracer_sdk::{ContextMode, DroppedSpans, Stats};
+use astracer_sdk::{ContextMode, DroppedSpans, Start, Stats};
 
 use self::compare::Names;
 use self::driver::Driver;
@@ -60,6 +60,7 @@ fn session(pair: Pair, seed: u64) -> Session {
     let mut setup = Setup {
         dropped_spans: DroppedSpans::Visible,
         context: MODES[random.below(3)],
+        start: if pair.is_ours() && seed >= AT_ONCE { Start::AtOnce } else { Start::WhenUsed },
         bridge: random.one_in(4),
         keep_every: [0, 1, 2, 2, 2, 3][random.below(6)],
         subscribers: if random.one_in(4) { 2 } else { 1 },
@@ -145,6 +146,9 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}: not a number: {text}")))
 }
 
+/// From this seed on spans of ours start when they begin.
+const AT_ONCE: u64 = 1 << 40;
+
 /// Runs sessions, from seed 0 on.
 fn sessions(pair: Pair, count: u64) {
     match number("ASTRACER_SEED") {
@@ -153,6 +157,9 @@ fn sessions(pair: Pair, count: u64) {
             let first = number("ASTRACER_FIRST").unwrap_or(0);
             let count = number("ASTRACER_SESSIONS").unwrap_or(count);
             (first..first + count).for_each(|seed| run(pair, seed));
+            if pair.is_ours() {
+                (AT_ONCE + first..AT_ONCE + first + count / 4).for_each(|seed| run(pair, seed));
+            }
         }
     }
 }
@@ -244,12 +251,12 @@ fn the_layer_agrees_with_the_reference_disabled() {
 
 #[test]
 fn the_subscriber_agrees_with_the_reference_visible() {
-    sessions(Pair::Subscriber(DroppedSpans::Visible), 100);
+    sessions(Pair::Subscriber(DroppedSpans::Visible), 60);
 }
 
 #[test]
 fn the_subscriber_agrees_with_the_reference_disabled() {
-    sessions(Pair::Subscriber(DroppedSpans::Disabled), 100);
+    sessions(Pair::Subscriber(DroppedSpans::Disabled), 60);
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub(crate) const BASE: support::Base = support::Base::Subscriber;
 mod accounting;
 #[path = "../all/allocations.rs"]
 mod allocations;
+mod at_once;
 #[path = "../all/bounds.rs"]
 mod bounds;
 #[path = "../all/bridge.rs"]
@@ -23,6 +24,7 @@ mod differences;
 #[path = "../all/flushing.rs"]
 mod flushing;
 mod handles;
+mod layers;
 #[path = "../all/logs.rs"]
 mod logs;
 #[path = "../all/losses.rs"]
@@ -33,6 +35,7 @@ mod nesting;
 mod parity;
 #[path = "../all/queue.rs"]
 mod queue;
+mod remote_parent;
 #[path = "../all/span_ext.rs"]
 mod span_ext;
 #[path = "../all/spans.rs"]

@@ -32,6 +32,8 @@ use super::compare::{Link, Mention, Record};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) context: ContextMode,
+    /// Spans start when they begin.
+    pub(crate) at_once: bool,
     /// Spans below a dropped root do not exist, unless they have a field `otel.kind`.
     pub(crate) refuses: bool,
     /// Of traces that begin here, the first of each `keep_every` is kept; 0: none.
@@ -379,6 +381,11 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
             record,
         });
         book.open.insert((self.subscriber, id.into_u64()), at);
+        let at_once = book.rules.at_once;
+        drop(book);
+        if at_once {
+            self.start(at);
+        }
     }
 
     fn on_enter(&self, id: &tracing::Id, _: LayerContext<'_, S>) {

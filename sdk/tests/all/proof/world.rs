@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, gate};
+use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Start, gate};
 use opentelemetry::propagation::{Injector, TextMapCompositePropagator, TextMapPropagator as _};
 use opentelemetry::trace::{
     SpanContext, SpanKind, Status, TraceContextExt as _, TraceState, TracerProvider as _,
@@ -30,6 +30,7 @@ use crate::support::{Base, Collector, TIMEOUT, start};
 pub(crate) struct Setup {
     pub(crate) dropped_spans: DroppedSpans,
     pub(crate) context: ContextMode,
+    pub(crate) start: Start,
     /// The stock extension trait is called, by feature `bridge`.
     pub(crate) bridge: bool,
     /// Of traces that begin here, the first of each `keep_every` is kept; 0: none.
@@ -79,6 +80,7 @@ impl World {
             .with_sampler(sampler.parse().unwrap())
             .with_dropped_spans(setup.dropped_spans)
             .with_context_mode(setup.context)
+            .with_start(setup.start)
             .with_location(false)
             .with_threads(false)
             .with_target(false)
@@ -138,6 +140,7 @@ impl World {
     pub(crate) fn reference(setup: Setup, kind: Kind) -> World {
         let rules = Rules {
             context: setup.context,
+            at_once: setup.start == Start::AtOnce,
             refuses: setup.dropped_spans == DroppedSpans::Disabled,
             keep_every: setup.keep_every,
             kind,

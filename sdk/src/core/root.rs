@@ -1,0 +1,229 @@
+//! A local root begins and is decided at once, from what is known: see [`Start::AtOnce`](crate::Start::AtOnce).
+//!
+//! Only those fields are looked at that the key needs, where they are; the others are copied if the trace is kept.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use opentelemetry::baggage::BaggageExt as _;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use tracing_core::field::{Field, Visit};
+use tracing_core::span::Attributes;
+
+use super::Core;
+use super::begin::{NO_PARENT, NewId};
+use super::context::of_dropped;
+use crate::clock::Ticks;
+use crate::decider::Outcome;
+use crate::key::{Key, Lookup, Root};
+use crate::place::Base;
+use crate::record::{Body, Fields};
+use crate::settings::ContextMode;
+use crate::stats::{Counted, Loss};
+use crate::table::{BASE_CURRENT, Beginning, Entry, Phase, REMOTE_PARENT, ROOT};
+use crate::thread;
+
+/// The facts of a local root apart from its fields and the decision.
+struct Facts {
+    began: Ticks,
+    trace_id: TraceId,
+    /// Not valid if there is none.
+    parent: SpanContext,
+    /// The context from which the root's is made, if it says anything.
+    base: Option<Context>,
+    /// `BASE_CURRENT` or nothing.
+    flag: u8,
+    trace_flags: TraceFlags,
+}
+
+impl Core {
+    /// Begins and decides a local root. If its parent is a dropped span of ours, so is it.
+    pub(super) fn begin_decided_root(
+        &self,
+        attributes: &Attributes<'_>,
+        id: NewId,
+        base: Base,
+        below_dropped: bool,
+    ) -> Option<&Entry> {
+        let began = self.ticks();
+        let (base, flag) = match base {
+            Base::Current => (None, BASE_CURRENT),
+            Base::Empty => (None, 0),
+            Base::Captured(base) => (Some(base), 0),
+        };
+        let parent = base.as_ref().map_or(NO_PARENT, |base| base.span().span_context().clone());
+        let trace_id = if parent.is_valid() { parent.trace_id() } else { self.shared.ids.new_trace_id() };
+        let trace_flags = self.flags_below(&parent);
+        let facts = Facts { began, trace_id, parent, base, flag, trace_flags };
+        let outcome = self.outcome(|| self.ask_at_once(attributes, &facts, below_dropped));
+        // A context without a parent and baggage need not be kept.
+        let says_much = |base: &Context| facts.parent.is_valid() || !base.baggage().is_empty();
+        let facts = Facts { base: facts.base.filter(says_much), ..facts };
+        if outcome.keep {
+            self.begin_kept_root(attributes, id, facts, outcome)
+        } else {
+            self.begin_dropped_root(attributes, id, facts, outcome.trace_state)
+        }
+    }
+
+    fn ask_at_once(&self, attributes: &Attributes<'_>, facts: &Facts, below_dropped: bool) -> Outcome {
+        let (decider, counters) = (&self.shared.decider, &self.shared.counters);
+        let Facts { began, trace_id, parent, base, .. } = facts;
+        if base.as_ref().is_some_and(|base| decider.respects(parent, base)) {
+            return if below_dropped {
+                decider.follow(parent)
+            } else {
+                decider.follow_counted(parent, counters)
+            };
+        }
+        let (metadata, key) = (attributes.metadata(), decider.key());
+        let is_static = key.is_name_only() && metadata.fields().iter().all(|field| field.name() != NAME);
+        if is_static && !parent.is_valid() {
+            return decider.ask_by_name(metadata, *trace_id, *began, counters);
+        }
+        Fields::borrow(|fields| {
+            let settings = self.settings();
+            let visitor = fields.of_span(settings.conventions, settings.limits.text_length);
+            attributes.record(&mut Wanted { key, visitor });
+            let name = fields.name.map_or(metadata.name(), |name| fields.memory.text(name));
+            let known = OfFields(fields);
+            Key::with_memory(|memory| {
+                let key = decider.key_of(&Root::new(name, &known), memory, counters);
+                decider.ask(&key, *trace_id, parent, *began, counters)
+            })
+        })
+    }
+
+    /// A dropped root keeps its ids, and a context only if that says more than they do.
+    fn begin_dropped_root(
+        &self,
+        attributes: &Attributes<'_>,
+        id: NewId,
+        facts: Facts,
+        trace_state: TraceState,
+    ) -> Option<&Entry> {
+        let Facts { trace_id, base, .. } = facts;
+        let trace_flags = facts.trace_flags.with_sampled(false);
+        let span_id = self.shared.ids.new_span_id();
+        let entry = self.take_entry(id)?;
+        entry.begin(&Beginning {
+            trace_id,
+            trace_flags,
+            flags: ROOT | facts.flag,
+            ..Beginning::below_dropped(attributes.metadata(), span_id)
+        });
+        if self.settings().context != ContextMode::Off && (base.is_some() || trace_state != TraceState::NONE)
+        {
+            let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state);
+            entry.extra().context = Some(of_dropped(&base.unwrap_or_default(), ids));
+        }
+        Some(entry)
+    }
+
+    fn begin_kept_root(
+        &self,
+        attributes: &Attributes<'_>,
+        id: NewId,
+        facts: Facts,
+        outcome: Outcome,
+    ) -> Option<&Entry> {
+        let Facts { began, trace_id, parent, base, flag, trace_flags } = facts;
+        let mut body = self.body_of_root(attributes);
+        if !outcome.attributes.is_empty() {
+            let body = body.get_or_insert_with(Body::take);
+            let limits = &self.settings().limits;
+            outcome.attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
+        }
+        let counters = &self.shared.counters;
+        counters.made();
+        counters.trace_made();
+        let span_id = self.shared.ids.new_span_id();
+        let Some(entry) = self.take_entry(id) else {
+            counters.ended();
+            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1 });
+            return None;
+        };
+        let is_remote = parent.is_valid() && parent.is_remote();
+        entry.begin(&Beginning {
+            phase: Phase::Kept,
+            metadata: attributes.metadata(),
+            began,
+            span_id,
+            parent: if parent.is_valid() { parent.span_id() } else { SpanId::INVALID },
+            trace: self.shared.traces.take(began),
+            trace_id,
+            trace_start: began,
+            trace_flags: trace_flags | TraceFlags::SAMPLED,
+            thread: thread::number(),
+            flags: ROOT | flag | if is_remote { REMOTE_PARENT } else { 0 },
+        });
+        let state = outcome.trace_state;
+        if body.is_some() || state != TraceState::NONE {
+            let mut extra = entry.extra();
+            extra.body = body;
+            extra.state = (state != TraceState::NONE).then(|| Arc::new(state));
+        }
+        if let Some(base) = base
+            && self.settings().context != ContextMode::Off
+        {
+            self.keep_context_from(entry, &base);
+        }
+        Some(entry)
+    }
+}
+
+/// The field that names a span.
+const NAME: &str = "otel.name";
+
+/// Passes on the fields that the key needs.
+struct Wanted<'a, V> {
+    key: &'a Key,
+    visitor: V,
+}
+
+impl<V> Wanted<'_, V> {
+    fn wants(&self, field: &Field) -> bool {
+        field.name() == NAME || self.key.may_need(field.name())
+    }
+}
+
+macro_rules! pass_on {
+    ($($record:ident: $value:ty),* $(,)?) => {
+        $(fn $record(&mut self, field: &Field, value: $value) {
+            if self.wants(field) {
+                self.visitor.$record(field, value);
+            }
+        })*
+    };
+}
+
+impl<V: Visit> Visit for Wanted<'_, V> {
+    pass_on! {
+        record_bool: bool,
+        record_f64: f64,
+        record_i64: i64,
+        record_u64: u64,
+        record_i128: i128,
+        record_u128: u128,
+        record_str: &str,
+        record_bytes: &[u8],
+        record_debug: &dyn std::fmt::Debug,
+    }
+
+    /// It may become attributes of other names.
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        if !self.key.is_name_only() {
+            self.visitor.record_error(field, value);
+        }
+    }
+}
+
+struct OfFields<'a>(&'a Fields);
+
+impl Lookup for OfFields<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let Fields { attributes, memory, .. } = self.0;
+        attributes.iter().rev().find(|attribute| attribute.is_named(name, memory))?.text(memory)
+    }
+}

@@ -1,0 +1,165 @@
+//! The caller's context, attached around a request before its span begins.
+//!
+//! Servers on `http`'s types share this: axum and tonic take [`RemoteParentLayer`], and a service of hyper runs in a
+//! [`RemoteParentFuture`].
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll};
+
+use http::{HeaderMap, Request};
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::{Context, global};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Returns the context that a request's headers carry, read by OpenTelemetry's global propagator; `None` if they have none of
+/// the propagator's headers.
+///
+/// See [`RemoteParentFuture::new`] for a future that runs with it.
+pub fn remote_parent(headers: &HeaderMap) -> Option<Context> {
+    global::get_text_map_propagator(|propagator| extract(propagator, headers))
+}
+
+fn extract(propagator: &dyn TextMapPropagator, headers: &HeaderMap) -> Option<Context> {
+    let is_there = propagator.fields().any(|name| headers.contains_key(name));
+    is_there.then(|| propagator.extract(&Headers(headers)))
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(http::HeaderName::as_str).collect()
+    }
+
+    fn get_all(&self, key: &str) -> Option<Vec<&str>> {
+        let values: Vec<&str> = self.0.get_all(key).iter().filter_map(|value| value.to_str().ok()).collect();
+        (!values.is_empty()).then_some(values)
+    }
+}
+
+/// A tower layer that attaches the caller's context around each request: spans that begin inside are the caller's
+/// children. Put it outside of the layer that makes the request's span.
+///
+/// ```
+/// use astracer_sdk::{Astracer, RemoteParentLayer};
+///
+/// let astracer = Astracer::builder().build()?;
+/// let layer = RemoteParentLayer::new(astracer.propagator());
+/// // axum: Router::new().route(..).layer(layer)
+/// // tonic: Server::builder().layer(layer).add_service(..)
+/// # drop(layer);
+/// # Ok::<(), astracer_sdk::BuildError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct RemoteParentLayer {
+    /// `None`: the global one.
+    propagator: Option<Arc<dyn TextMapPropagator + Send + Sync>>,
+}
+
+impl RemoteParentLayer {
+    /// Reads headers by this propagator, which may be [`Astracer::propagator`](crate::Astracer::propagator).
+    pub fn new(propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
+        RemoteParentLayer { propagator: Some(Arc::new(propagator)) }
+    }
+
+    /// Reads headers by OpenTelemetry's global propagator.
+    pub fn global() -> Self {
+        Self::default()
+    }
+
+    fn extract(&self, headers: &HeaderMap) -> Option<Context> {
+        match &self.propagator {
+            Some(propagator) => extract(&**propagator, headers),
+            None => remote_parent(headers),
+        }
+    }
+}
+
+impl fmt::Debug for RemoteParentLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteParentLayer").finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for RemoteParentLayer {
+    type Service = RemoteParent<S>;
+
+    fn layer(&self, inner: S) -> RemoteParent<S> {
+        RemoteParent { inner, layer: self.clone() }
+    }
+}
+
+/// A service inside of which the caller's context is current; made by [`RemoteParentLayer`].
+#[derive(Clone, Debug)]
+pub struct RemoteParent<S> {
+    inner: S,
+    layer: RemoteParentLayer,
+}
+
+impl<S, B> Service<Request<B>> for RemoteParent<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = RemoteParentFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let parent = self.layer.extract(request.headers());
+        // Services may begin the span here, or in the future.
+        let guard = parent.clone().map(Context::attach);
+        let future = self.inner.call(request);
+        drop(guard);
+        RemoteParentFuture { future, parent }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The future of [`RemoteParent`]: the caller's context is current while it is polled.
+    #[derive(Debug)]
+    pub struct RemoteParentFuture<F> {
+        #[pin]
+        future: F,
+        parent: Option<Context>,
+    }
+}
+
+impl<F> RemoteParentFuture<F> {
+    /// Runs a future with the context that the headers carry, read by OpenTelemetry's global propagator. For servers
+    /// without tower, such as those on hyper alone:
+    ///
+    /// ```
+    /// use astracer_sdk::RemoteParentFuture;
+    /// # async fn handle(_: http::Request<()>) -> http::Response<()> { http::Response::new(()) }
+    ///
+    /// async fn serve(request: http::Request<()>) -> http::Response<()> {
+    ///     let headers = request.headers().clone();
+    ///     RemoteParentFuture::new(&headers, handle(request)).await
+    /// }
+    /// # let _ = serve;
+    /// ```
+    pub fn new(headers: &HeaderMap, future: F) -> Self {
+        RemoteParentFuture { future, parent: remote_parent(headers) }
+    }
+}
+
+impl<F: Future> Future for RemoteParentFuture<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _guard = this.parent.clone().map(Context::attach);
+        this.future.poll(cx)
+    }
+}

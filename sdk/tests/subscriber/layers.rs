@@ -1,0 +1,233 @@
+//! The subscriber with other layers, which it takes on as our layer on a registry, and under global filters, alone.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use astracer_sdk::{Astracer, DroppedSpans};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::level_filters::LevelFilter;
+use tracing::span::Id;
+use tracing::subscriber::with_default;
+use tracing::{Subscriber, debug, debug_span, info, info_span, trace_span};
+use tracing_error::{ErrorLayer, SpanTrace};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+
+use crate::support::{Collector, draw, world};
+
+/// Keeps what is written to it.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Page {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Page {
+    type Writer = Page;
+
+    fn make_writer(&self) -> Page {
+        self.clone()
+    }
+}
+
+fn logs<S>(page: &Page) -> impl Layer<S> + use<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fmt::layer().with_writer(page.clone()).with_ansi(false).without_time().with_target(false)
+}
+
+/// Spans in spans, recorded late, on another thread, with an explicit parent.
+fn work() {
+    let _root = info_span!("root", n = 1, late = tracing::field::Empty).entered();
+    info!("in the root");
+    let child = debug_span!("child", user = "a");
+    child.in_scope(|| debug!("in the child"));
+    tracing::Span::current().record("late", "now");
+    info!("recorded late");
+    let dispatch = tracing::dispatcher::get_default(Clone::clone);
+    std::thread::scope(|scope| {
+        let child = &child;
+        scope.spawn(move || {
+            tracing::dispatcher::with_default(&dispatch, || {
+                child.in_scope(|| info!("on another thread"));
+                info_span!(parent: child, "below").in_scope(|| info!("with an explicit parent"));
+            });
+        });
+    });
+    trace_span!("quiet").in_scope(|| info!("in a span that filters may hide"));
+}
+
+/// What was logged, and what was exported.
+fn seen(
+    astracer: &Astracer,
+    collector: &Collector,
+    page: &Page,
+    subscriber: impl Into<tracing::Dispatch>,
+) -> (String, String) {
+    tracing::dispatcher::with_default(&subscriber.into(), work);
+    astracer.handle.flush(crate::support::TIMEOUT).unwrap();
+    // Traces of different threads are exported in any order.
+    let mut lines: Vec<String> = draw(&collector.spans()).lines().map(str::to_owned).collect();
+    lines.sort();
+    (page.text(), lines.join("\n"))
+}
+
+/// A stack on the subscriber and the same on a registry with the layer tell the same, in every combination of filters.
+#[test]
+fn a_stack_on_the_subscriber_is_the_stack_on_a_registry() {
+    macro_rules! check {
+        ($name:literal, |$page:ident| $($layer:expr),+) => {
+            for presence in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+                for sampler in ["always", "never", "every:2"] {
+                    let both = [false, true].map(|own| {
+                        let world = world(|builder| {
+                            builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(presence)
+                        });
+                        let page = Page::default();
+                        let $page = &page;
+                        let dispatch = if own {
+                            tracing::Dispatch::new(world.astracer.subscriber()$(.with($layer))+)
+                        } else {
+                            let base = Registry::default().with(world.astracer.layer.clone());
+                            tracing::Dispatch::new(base$(.with($layer))+)
+                        };
+                        seen(&world.astracer, &world.collector, &page, dispatch)
+                    });
+                    assert_eq!(both[0], both[1], "{}, {presence:?}, {sampler}", $name);
+                    assert!(!both[0].0.is_empty(), "{}", $name);
+                }
+            }
+        };
+    }
+    check!("logs", |page| logs(page));
+    check!("a global level", |page| logs(page), LevelFilter::INFO);
+    check!("a global EnvFilter", |page| logs(page), EnvFilter::new("debug"));
+    check!("a level of the logs", |page| logs(page).with_filter(LevelFilter::INFO));
+    check!("an EnvFilter of the logs", |page| logs(page).with_filter(EnvFilter::new("info,[child]=debug")));
+    check!("a filter by name", |page| logs(page)
+        .with_filter(filter_fn(|metadata| metadata.name() != "child")));
+    check!("two logs", |page| logs(page).with_filter(LevelFilter::INFO), logs(page));
+}
+
+/// `EnvFilter` looks no spans up, also where its directives name spans and fields.
+#[test]
+fn an_env_filter_holds_on_the_subscriber_alone() {
+    let world = world(|builder| builder);
+    let filter = EnvFilter::new("info,[child{user=a}]=trace");
+    let subscriber = world.astracer.subscriber().with_filter(filter);
+    with_default(subscriber, || {
+        for user in ["a", "b"] {
+            let _root = info_span!("root").entered();
+            let _child = info_span!("child", user).entered();
+            let _detail = trace_span!("detail").entered();
+        }
+    });
+    let a = "root\n  child user=\"a\"\n    detail\n";
+    assert_eq!(draw(&world.exported()), format!("{a}root\n  child user=\"b\"\n"));
+    assert_eq!(world.handle.stats().spans_open, 0);
+}
+
+#[test]
+fn a_level_holds_alone_and_with_layers() {
+    let page = Page::default();
+    let drawn = [false, true].map(|with_layer| {
+        let world = world(|builder| builder);
+        let subscriber = world.astracer.subscriber().with_max_level(LevelFilter::INFO);
+        let dispatch = if with_layer {
+            tracing::Dispatch::new(subscriber.with(logs(&page)))
+        } else {
+            tracing::Dispatch::new(subscriber)
+        };
+        tracing::dispatcher::with_default(&dispatch, || {
+            assert!(!tracing::enabled!(tracing::Level::DEBUG));
+            work();
+        });
+        draw(&world.exported())
+    });
+    assert_eq!(drawn[0], drawn[1]);
+    assert!(!drawn[0].contains("child") && !page.text().contains("child"));
+}
+
+#[test]
+fn span_traces_name_the_spans_of_the_subscriber() {
+    let world = world(|builder| builder);
+    let subscriber = world.astracer.subscriber().with(ErrorLayer::default());
+    let text = with_default(subscriber, || {
+        let _outer = info_span!("outer", n = 1).entered();
+        let _inner = info_span!("inner").entered();
+        SpanTrace::capture().to_string()
+    });
+    let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
+    assert!(at("inner") < at("outer"));
+}
+
+#[test]
+fn the_stock_layer_records_over_the_subscriber() {
+    let world = world(|builder| builder);
+    let collector = Collector::default();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(collector.clone()).build();
+    let stock =
+        tracing_opentelemetry::layer().with_tracer(provider.tracer("stock")).with_context_activation(false);
+    with_default(world.astracer.subscriber().with(stock), work);
+    let names = |spans: Vec<opentelemetry_sdk::trace::SpanData>| {
+        let mut names: Vec<_> = spans.into_iter().map(|span| span.name).collect();
+        names.sort();
+        names
+    };
+    let stock = names(collector.spans());
+    assert_eq!(stock, names(world.exported()));
+    assert_eq!(stock.len(), 4);
+}
+
+/// Looks spans up wherever a layer may.
+#[derive(Clone, Default)]
+struct Curious(Arc<Mutex<Vec<String>>>);
+
+impl<S> Layer<S> for Curious
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_exit(&self, id: &Id, cx: Context<'_, S>) {
+        cx.span(id).unwrap().extensions_mut().replace("left");
+    }
+
+    fn on_close(&self, id: Id, cx: Context<'_, S>) {
+        let span = cx.span(&id).unwrap();
+        let scope: Vec<_> = span.scope().map(|span| span.name()).collect();
+        let left = span.extensions().get::<&str>().copied().unwrap_or_default();
+        let current = cx.lookup_current().map(|span| span.name());
+        self.0.lock().unwrap().push(format!("{scope:?} {left} {current:?}"));
+    }
+}
+
+#[test]
+fn layers_find_spans_while_these_end() {
+    let world = world(|builder| builder);
+    let curious = Curious::default();
+    with_default(world.astracer.subscriber().with(curious.clone()), || {
+        let root = info_span!("root").entered();
+        let child = info_span!("child").entered();
+        drop(root);
+        drop(child);
+    });
+    let expected = [r#"["child", "root"] left None"#, r#"["root"] left None"#];
+    assert_eq!(*curious.0.lock().unwrap(), expected);
+}

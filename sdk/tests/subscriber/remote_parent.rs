@@ -1,0 +1,79 @@
+//! The caller's context around requests, for spans that start when they begin.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::pin;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use astracer_sdk::{RemoteParentLayer, Start};
+use http::Request;
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt as _;
+use tower_layer::Layer as _;
+use tower_service::Service;
+use tracing::{Instrument as _, info_span};
+
+use crate::support::{one, world};
+
+const PARENT: &str = "00-0000000000000000000000000000002a-000000000000002b-01";
+
+/// Begins one span when it is called, and one in its future.
+#[derive(Clone)]
+struct Shop;
+
+impl Service<Request<()>> for Shop {
+    type Response = ();
+    type Error = Infallible;
+    type Future = std::pin::Pin<Box<dyn Future<Output = Result<(), Infallible>>>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        let called = info_span!("called");
+        Box::pin(async move {
+            drop(called.entered());
+            let polled: Ready<()> = ready(());
+            polled.instrument(info_span!("polled")).await;
+            Ok(())
+        })
+    }
+}
+
+fn serve(request: Request<()>, layer: &RemoteParentLayer) {
+    let future = layer.layer(Shop).call(request);
+    let mut task = TaskContext::from_waker(Waker::noop());
+    assert!(pin!(future).poll(&mut task).is_ready());
+    assert!(!Context::current().span().span_context().is_valid());
+}
+
+#[test]
+fn spans_of_a_request_are_children_of_its_caller() {
+    let world = world(|builder| builder.with_start(Start::AtOnce));
+    let layer = RemoteParentLayer::new(world.astracer.propagator());
+    let spans = world.run(|| {
+        let request = Request::builder().header("traceparent", PARENT);
+        serve(request.body(()).unwrap(), &layer);
+    });
+    for name in ["called", "polled"] {
+        let span = one(&spans, name);
+        assert_eq!(span.parent_span_id, 0x2b.into(), "{name}");
+        assert_eq!(span.span_context.trace_id(), 0x2a.into(), "{name}");
+        assert!(span.parent_span_is_remote);
+    }
+    assert_eq!(world.handle.stats().parents_kept, 2);
+}
+
+#[test]
+fn a_request_without_a_caller_begins_a_trace() {
+    let world = world(|builder| builder.with_start(Start::AtOnce));
+    let layer = RemoteParentLayer::new(world.astracer.propagator());
+    for header in ["x-unrelated", "traceparent"] {
+        // A header that cannot be read counts for none.
+        let request = Request::builder().header(header, "nonsense").body(()).unwrap();
+        tracing::dispatcher::with_default(&world.dispatch, || serve(request, &layer));
+    }
+    assert_eq!(world.exported().len(), 4);
+    assert_eq!(world.handle.stats().roots_kept, 4);
+}
