@@ -18,7 +18,7 @@ use crate::clock::Ticks;
 use crate::decider::Outcome;
 use crate::key::{Key, Lookup, Root};
 use crate::place::Base;
-use crate::record::{Body, Fields};
+use crate::record::Fields;
 use crate::settings::ContextMode;
 use crate::stats::{Counted, Loss};
 use crate::table::{BASE_CURRENT, Beginning, Entry, Phase, REMOTE_PARENT, ROOT};
@@ -131,7 +131,7 @@ impl Core {
         let Facts { began, trace_id, parent, base, flag, trace_flags } = facts;
         let mut body = self.body_of_root(attributes);
         if !outcome.attributes.is_empty() {
-            let body = body.get_or_insert_with(Body::take);
+            let body = body.get_or_insert_with(|| self.new_body());
             let limits = &self.settings().limits;
             outcome.attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
         }

@@ -75,7 +75,7 @@ fn work() {
     trace_span!("quiet").in_scope(|| info!("in a span that filters may hide"));
 }
 
-/// What was logged, and what was exported.
+/// Runs the work, and returns the text of the logs and the exported trees.
 fn seen(
     astracer: &Astracer,
     collector: &Collector,
