@@ -228,6 +228,11 @@ impl Sampler {
         Sampler { config: self.config.clone(), capped, kind, ..*self }
     }
 
+    /// The limits on its record table.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// The cap of all processes; this one holds its share of it.
     pub fn cap(&self) -> &Cap {
         &self.cap

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer_samplers::{Config, Limits, RandomSource, Sampler, Stratified};
+use astracer_samplers::{Cap, Config, Limits, Nanos, RandomSource, Sampler, Stratified};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
@@ -15,7 +15,7 @@ use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 use crate::clock::Clock;
 use crate::config::{Fault, OnFault};
 use crate::core::{Core, Shared};
-use crate::decider::{Decider, ParentDecision};
+use crate::decider::{Decider, Extras, ParentDecision};
 use crate::export::{Converter, Export, Queue, SharedExporter, Worker};
 use crate::handle::Handle;
 use crate::ids::Ids;
@@ -26,6 +26,7 @@ use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start};
 use crate::stats::Counters;
 use crate::subscriber::AstracerSubscriber;
+use crate::why::Why;
 
 /// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They share one decider.
 #[derive(Clone, Debug)]
@@ -65,6 +66,8 @@ pub struct Builder {
     enabled: bool,
     sampler: Config,
     sampler_limits: Limits,
+    cap: Cap,
+    explained: usize,
     random: RandomSource,
     key: Key,
     parents: ParentDecision,
@@ -90,6 +93,8 @@ impl Default for Builder {
             // A constant, which a test parses.
             sampler: DEFAULT_SAMPLER.parse().unwrap_or(Config::Always),
             sampler_limits: Limits::default(),
+            cap: Cap::none(),
+            explained: 0,
             random: RandomSource::default(),
             key: Key::default(),
             parents: ParentDecision::default(),
@@ -117,6 +122,20 @@ impl Builder {
     /// Limits on the memory of the sampler.
     pub fn with_sampler_limits(mut self, limits: Limits) -> Self {
         self.sampler_limits = limits;
+        self
+    }
+
+    /// Bounds on what is kept and exported, whatever the sampler decides; none by default. A process holds its share of a
+    /// fleet's cap: see [`Cap::replicas`].
+    pub fn with_cap(mut self, cap: Cap) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// Remembers at least this number of decisions, for [`Handle::why`]; none by default. Each takes up to 350 bytes, and a
+    /// decision some 50 ns more.
+    pub fn with_explanations(mut self, decisions: usize) -> Self {
+        self.explained = decisions;
         self
     }
 
@@ -380,7 +399,7 @@ impl Builder {
         }
         let clock = self.clock.unwrap_or_default();
         let counters = Arc::new(Counters::default());
-        let sampler = Sampler::with_limits(&self.sampler, self.sampler_limits);
+        let sampler = Sampler::with_cap(&self.sampler, self.sampler_limits, &self.cap);
         let resource = self.resource.unwrap_or_else(|| Resource::builder().build());
         let key = self.key.with_resource(&resource);
         let stratified = (self.random == RandomSource::Stratified).then(|| {
@@ -388,9 +407,13 @@ impl Builder {
             let secret = RandomState::new().hash_one(std::process::id());
             Stratified::new(secret, self.sampler_limits)
         });
-        let describes = self.sampling_attributes;
-        let decider =
-            Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), stratified, describes));
+        let extras = Extras {
+            base: Nanos::ZERO,
+            stratified,
+            describes: self.sampling_attributes,
+            why: (self.explained > 0).then(|| Why::new(self.explained)),
+        };
+        let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), extras));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
         let idle = self.settings.bounds.trace_age.clamp(IDLE_MIN, IDLE_MAX);
         let converter = Converter::new(clock, &self.settings, self.scope);

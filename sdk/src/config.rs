@@ -297,7 +297,10 @@ impl Builder {
                 return self.with_fault(Origin::File(path.to_owned(), error.line()), message.to_owned());
             }
         };
-        self.with_sampler(parameters.config).with_key(parameters.key).with_random(parameters.random)
+        self.with_sampler(parameters.config)
+            .with_cap(parameters.cap)
+            .with_key(parameters.key)
+            .with_random(parameters.random)
     }
 
     fn with_fault(mut self, origin: Origin, message: String) -> Self {

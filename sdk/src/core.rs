@@ -37,6 +37,7 @@ use crate::record::{Body, Fields};
 use crate::settings::Settings;
 use crate::stack;
 use crate::stats::{Counters, Stats};
+use crate::steering::Steering;
 use crate::sync::{AtomicBool, Ordering};
 use crate::table::{Entry, Table};
 use crate::traces::Traces;
@@ -45,6 +46,7 @@ use crate::traces::Traces;
 #[derive(Debug)]
 pub(crate) struct Shared {
     decider: Arc<Decider>,
+    steering: Steering,
     counters: Arc<Counters>,
     queue: Arc<Queue>,
     traces: Traces,
@@ -88,6 +90,7 @@ impl Shared {
         let budget = Budget::new(settings.bounds.open_bytes);
         Arc::new(Shared {
             decider,
+            steering: Steering::default(),
             counters,
             queue,
             traces: Traces::new(settings.bounds.open_traces, budget.clone()),
@@ -100,6 +103,10 @@ impl Shared {
 
     pub(crate) fn decider(&self) -> &Decider {
         &self.decider
+    }
+
+    pub(crate) fn steering(&self) -> &Steering {
+        &self.steering
     }
 
     pub(crate) fn queue(&self) -> &Queue {
@@ -117,6 +124,7 @@ impl Shared {
 
     /// Passes the ended spans of old traces on.
     pub(crate) fn expire_traces(&self) {
+        self.steering.forget_expired(&self.decider);
         let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
         self.traces.expire(before, &self.queue);
     }

@@ -4,8 +4,9 @@
 //! the trace state are passed on, less a threshold that the flag contradicts. Only a trace without a parent is put to the sampler, once.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Decision, Nanos, Randomness, Request, Sampler, Stratified};
@@ -15,21 +16,49 @@ use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
 use crate::key::{Key, Root};
+use crate::live::{Copied, Live};
 use crate::propagation::is_undecided;
+use crate::rules::Rules;
 use crate::stats::Counters;
+use crate::sync::statics::{AtomicU64, Ordering};
 use crate::weight;
+use crate::why::Why;
 
 /// Decides whether a local root's trace is kept.
 #[derive(Debug)]
 pub(crate) struct Decider {
-    sampler: Sampler,
+    /// Tells the deciders of a process apart.
+    number: u64,
+    rules: Live<Rules>,
     key: Key,
     parents: ParentDecision,
     clock: Clock,
+    /// The samplers' time at the clock's origin: not zero if they go on where a process before was.
+    base: Nanos,
     /// The randomness of traces that begin here; `None` if it is their ids'.
     stratified: Option<Stratified>,
     /// Whether kept roots say as attributes how they were decided.
     describes: bool,
+    /// The last decisions, if they are to be explained.
+    why: Option<Why>,
+}
+
+/// The parts of a decider that may be left out.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    pub(crate) base: Nanos,
+    pub(crate) stratified: Option<Stratified>,
+    pub(crate) describes: bool,
+    pub(crate) why: Option<Why>,
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// The copies of the rules that a thread keeps: of the deciders that it asked last.
+const COPIES: usize = 2;
+
+thread_local! {
+    static RULES: [RefCell<Option<(u64, Copied<Rules>)>>; COPIES] = const { [const { RefCell::new(None) }; COPIES] };
 }
 
 /// Whether the decision of a parent in another process holds for a local root.
@@ -65,10 +94,20 @@ impl Decider {
         key: Key,
         parents: ParentDecision,
         clock: Clock,
-        stratified: Option<Stratified>,
-        describes: bool,
+        extras: Extras,
     ) -> Self {
-        Decider { sampler, key, parents, clock, stratified, describes }
+        let Extras { base, stratified, describes, why } = extras;
+        Decider {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            rules: Live::new(Rules::new(Arc::new(sampler))),
+            key,
+            parents,
+            clock,
+            base,
+            stratified,
+            describes,
+            why,
+        }
     }
 
     /// Whether this parent's decision holds: that of a parent in this process was made here. `context` is the one that
@@ -78,8 +117,34 @@ impl Decider {
         parent.is_valid() && (follows || !parent.is_remote())
     }
 
-    pub(crate) fn sampler(&self) -> &Sampler {
-        &self.sampler
+    /// The sampler at work.
+    pub(crate) fn sampler(&self) -> Arc<Sampler> {
+        Arc::clone(&self.rules.load().sampler)
+    }
+
+    pub(crate) fn rules(&self) -> &Live<Rules> {
+        &self.rules
+    }
+
+    /// The source of the randomness of traces that begin here.
+    #[cfg(feature = "parameters")]
+    pub(crate) fn random(&self) -> astracer_samplers::RandomSource {
+        use astracer_samplers::RandomSource;
+        if self.stratified.is_some() { RandomSource::Stratified } else { RandomSource::Independent }
+    }
+
+    pub(crate) fn why(&self) -> Option<&Why> {
+        self.why.as_ref()
+    }
+
+    /// The time as samplers see it.
+    pub(crate) fn now(&self) -> Nanos {
+        self.time_of(self.clock.ticks())
+    }
+
+    #[inline]
+    fn time_of(&self, ticks: Ticks) -> Nanos {
+        self.base.saturating_add(self.clock.since_origin(ticks))
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -93,6 +158,9 @@ impl Decider {
     /// A parent's decision, taken over for a local root, and counted.
     pub(crate) fn follow_counted(&self, parent: &SpanContext, counters: &Counters) -> Outcome {
         counters.followed_parent(parent.is_sampled());
+        if let Some(why) = &self.why {
+            why.note_parent(parent.trace_id(), parent.is_sampled());
+        }
         self.follow(parent)
     }
 
@@ -117,7 +185,7 @@ impl Decider {
             member.randomness = self.stratified_for(key, trace_id);
         }
         let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
-        let decision = self.decide(key, randomness, began, counters);
+        let decision = self.decide(key, trace_id, randomness, began, counters);
         Outcome {
             keep: decision.keep,
             trace_state: weight::decided(state, member, &decision),
@@ -137,7 +205,7 @@ impl Decider {
         let decide = |key: &str| {
             member.randomness = self.stratified_for(key, trace_id);
             let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
-            let decision = self.decide(key, randomness, began, counters);
+            let decision = self.decide(key, trace_id, randomness, began, counters);
             (decision, self.attributes(key, &decision))
         };
         let (decision, attributes) = self.key.with_static(metadata, decide);
@@ -163,11 +231,44 @@ impl Decider {
     }
 
     #[inline]
-    fn decide(&self, key: &str, randomness: Randomness, began: Ticks, counters: &Counters) -> Decision {
-        let now: Nanos = self.clock.since_origin(began);
-        let decision = self.sampler.decide(&Request::new(key, randomness, now));
+    fn decide(
+        &self,
+        key: &str,
+        trace_id: TraceId,
+        randomness: Randomness,
+        began: Ticks,
+        counters: &Counters,
+    ) -> Decision {
+        let decision = self.with_rules(|rules| {
+            let now = self.time_of(if rules.is_capped() { self.clock.ticks() } else { began });
+            rules.decide(&Request::new(key, randomness, now))
+        });
         counters.decided(decision.keep);
+        if let Some(why) = &self.why {
+            why.note(trace_id, key, randomness, &decision);
+        }
         decision
+    }
+
+    /// Lends the rules as they are now. No code of the user's runs meanwhile.
+    #[inline]
+    fn with_rules<T>(&self, f: impl Fn(&Rules) -> T) -> T {
+        let with_copy = |places: &[RefCell<Option<(u64, Copied<Rules>)>>; COPIES]| {
+            let mut place = places[self.number as usize % COPIES].try_borrow_mut().ok()?;
+            // The last user of the place may have been another decider.
+            let mut own = match place.take() {
+                Some((number, copy)) if number == self.number => Some(copy),
+                _ => None,
+            };
+            let result = f(self.rules.read(&mut own));
+            *place = own.map(|copy| (self.number, copy));
+            Some(result)
+        };
+        match RULES.try_with(with_copy) {
+            Ok(Some(result)) => result,
+            // The thread is ending.
+            _ => f(&self.rules.load()),
+        }
     }
 
     /// The key of a root. A function of the user's makes it where no lock is held: a root that the function traces

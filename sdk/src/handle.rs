@@ -1,5 +1,7 @@
 //! Stats, flush and shutdown.
 
+mod steer;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +30,7 @@ impl Handle {
         Handle { shared, exporter }
     }
 
-    fn shared(&self) -> Option<&Shared> {
+    pub(crate) fn shared(&self) -> Option<&Shared> {
         if cfg!(feature = "enabled") { self.shared.as_deref() } else { None }
     }
 
@@ -48,8 +50,8 @@ impl Handle {
     }
 
     /// The sampler at work; `None` if switched off.
-    pub fn sampler_config(&self) -> Option<&Config> {
-        Some(self.shared()?.decider().sampler().config())
+    pub fn sampler_config(&self) -> Option<Config> {
+        Some(self.shared()?.decider().sampler().config().clone())
     }
 
     /// Exports the spans that have ended, those of open traces too, and waits for it. Spans that end meanwhile are not

@@ -78,6 +78,12 @@ impl Key {
         Key { of_resource: self.rule.attributes().map(value).collect(), ..self }
     }
 
+    /// Whether it is made by this rule.
+    #[cfg(feature = "parameters")]
+    pub(crate) fn is_rule(&self, rule: &KeyRule) -> bool {
+        self.custom.is_none() && self.rule == *rule
+    }
+
     /// Whether a function of the user's makes it.
     pub(crate) fn is_custom(&self) -> bool {
         self.custom.is_some()

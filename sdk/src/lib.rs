@@ -71,25 +71,30 @@ mod handle;
 mod ids;
 mod key;
 mod layer;
+mod live;
 mod place;
 mod propagation;
 mod record;
 #[cfg(feature = "http")]
 mod remote_parent;
+mod rules;
 mod sampler;
 mod settings;
 mod span_ext;
 mod stack;
 mod stats;
+mod steering;
 mod subscriber;
 mod sync;
 mod table;
 mod thread;
 mod traces;
 mod weight;
+mod why;
 
 pub use astracer_samplers::{
-    Config as SamplerConfig, KeyRule, Limits as SamplerLimits, RandomSource, Snapshot,
+    Allowance, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override, RandomSource,
+    Reason, Snapshot,
 };
 
 pub use builder::{Astracer, BuildError, Builder};
@@ -103,11 +108,14 @@ pub use layer::AstracerLayer;
 pub use propagation::Propagator;
 #[cfg(feature = "http")]
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};
+pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
 pub use stats::{Losses, Stats};
+pub use steering::{KeyStats, SteerError};
 pub use subscriber::AstracerSubscriber;
+pub use why::Explanation;
 
 /// The guide's code, so that it stays true.
 #[cfg(doctest)]

@@ -29,8 +29,9 @@ fn with(variables: &[(&str, &str)], builder: Builder) -> Builder {
 #[track_caller]
 fn check(variables: &[(&str, &str)], expected: Result<&str, &str>) {
     let built = with(variables, Astracer::builder()).build();
-    let sampler =
-        built.map(|astracer| astracer.handle.sampler_config().map(ToString::to_string).unwrap_or_default());
+    let sampler = built.map(|astracer| {
+        astracer.handle.sampler_config().map(|config| config.to_string()).unwrap_or_default()
+    });
     assert_eq!(sampler.as_deref().map_err(|error| error.to_string()), expected.map_err(str::to_owned));
 }
 

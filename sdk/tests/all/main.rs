@@ -46,6 +46,8 @@ mod span_ext;
 #[cfg(feature = "enabled")]
 mod spans;
 #[cfg(feature = "enabled")]
+mod steering;
+#[cfg(feature = "enabled")]
 mod support;
 #[cfg(feature = "enabled")]
 mod threads;

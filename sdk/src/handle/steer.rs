@@ -1,0 +1,154 @@
+//! The handle's changes of the rules, and its answers about them.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use astracer_samplers::{Cap, Config, Nanos, Override, Sampler};
+use opentelemetry::TraceId;
+
+use super::Handle;
+use crate::rules::{DryRun, DryRunStats, Forced};
+use crate::steering::{KeyStats, SteerError};
+use crate::why::Explanation;
+
+/// The keys that may have an override at once.
+const OVERRIDES_MAX: usize = 1_000;
+
+/// Changes while the service runs, and what the sampler has done. Each change is seen whole or not at all by a decision, and
+/// loses no count.
+impl Handle {
+    /// Replaces the sampler. Keys that its parameters treat as before go on where they are; the cap stays.
+    pub fn set_sampler(&self, config: &Config) {
+        if let Some(shared) = self.shared() {
+            let cap = *shared.decider().sampler().cap();
+            shared.steering().set_sampler(shared.decider(), config, &cap);
+        }
+    }
+
+    /// Replaces the cap. Its credit stays as it is.
+    pub fn set_cap(&self, cap: &Cap) {
+        if let Some(shared) = self.shared() {
+            let config = shared.decider().sampler().config().clone();
+            shared.steering().set_sampler(shared.decider(), &config, cap);
+        }
+    }
+
+    /// Tells the process by how many its fleet's cap is shared.
+    pub fn set_replicas(&self, replicas: NonZeroU32) {
+        if let Some(cap) = self.cap() {
+            self.set_cap(&cap.with_replicas(replicas));
+        }
+    }
+
+    /// The cap at work, of all replicas.
+    pub fn cap(&self) -> Option<Cap> {
+        Some(*self.shared()?.decider().sampler().cap())
+    }
+
+    /// The part of the cap's credit over all traces that is there, from 0 to 1; `None` without such a cap.
+    pub fn cap_level(&self) -> Option<f64> {
+        let decider = self.shared()?.decider();
+        decider.sampler().cap_level(decider.now())
+    }
+
+    /// Replaces sampler and cap by those of a parameters file's text.
+    ///
+    /// # Errors
+    ///
+    /// If the text is not a parameters file, or has another key rule or another source of randomness than the service was
+    /// started with, which cannot change while it runs. All goes on as before.
+    #[cfg(feature = "parameters")]
+    pub fn set_parameters(&self, text: &str) -> Result<(), SteerError> {
+        use astracer_samplers::parameters::Parameters;
+        let Some(shared) = self.shared() else { return Ok(()) };
+        let parameters =
+            text.parse::<Parameters>().map_err(|error| SteerError::new(error.line(), error.to_string()))?;
+        if !shared.decider().key().is_rule(&parameters.key) {
+            let message =
+                "the key rule is not the one that the service was started with; restart it to change keys";
+            return Err(SteerError::new(None, message));
+        }
+        if (shared.decider().random()) != parameters.random {
+            let message = "`random` is not as the service was started with; restart it to change randomness";
+            return Err(SteerError::new(None, message));
+        }
+        shared.steering().set_sampler(shared.decider(), &parameters.config, &parameters.cap);
+        Ok(())
+    }
+
+    /// Decides on a key's roots by an override for this time, in place of the sampler: to keep all of `GET /checkout` for ten
+    /// minutes, say. The cap holds all the same. An override of the same key from before ends.
+    ///
+    /// # Errors
+    ///
+    /// If 1,000 keys have one already.
+    pub fn override_key(&self, key: &str, by: Override, time: Duration) -> Result<(), SteerError> {
+        let Some(shared) = self.shared() else { return Ok(()) };
+        shared.steering().change(shared.decider(), |rules, _, now| {
+            if rules.overrides.len() >= OVERRIDES_MAX && !rules.overrides.contains_key(key) {
+                let message = format!("{OVERRIDES_MAX} keys have overrides already; wait, or end one");
+                return Err(SteerError::new(None, message));
+            }
+            let time = Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            let forced = Forced { by, until: now.saturating_add(time) };
+            rules.overrides.insert(key.to_owned(), forced);
+            Ok(())
+        })
+    }
+
+    /// Ends a key's override.
+    pub fn end_override(&self, key: &str) {
+        if let Some(shared) = self.shared() {
+            shared.steering().change(shared.decider(), |rules, _, _| rules.overrides.remove(key));
+        }
+    }
+
+    /// The overrides that hold, by key, with the time that each has left.
+    pub fn overrides(&self) -> BTreeMap<String, (Override, Duration)> {
+        let Some(shared) = self.shared() else { return BTreeMap::new() };
+        let (rules, now) = (shared.decider().rules().load(), shared.decider().now());
+        let holds = rules.overrides.iter().filter(|(_, forced)| now < forced.until);
+        let left = |forced: &Forced| Duration::from_nanos(forced.until.saturating_sub(now).get());
+        holds.map(|(key, forced)| (key.clone(), (forced.by, left(forced)))).collect()
+    }
+
+    /// Begins a dry run: this sampler is asked about each root as well, with the same randomness and time, and its decisions
+    /// are counted and have no effect. `None` ends it. A decision takes about twice its time meanwhile.
+    pub fn set_dry_run(&self, config: Option<&Config>) {
+        if let Some(shared) = self.shared() {
+            shared.steering().change(shared.decider(), |rules, _, _| {
+                let new =
+                    |config| Arc::new(DryRun::new(Sampler::with_limits(config, rules.sampler.limits())));
+                rules.dry_run = config.map(new);
+            });
+        }
+    }
+
+    /// The decisions of the dry run, if there is one.
+    pub fn dry_run(&self) -> Option<DryRunStats> {
+        Some(self.shared()?.decider().rules().load().dry_run.as_ref()?.stats())
+    }
+
+    /// The counts of each key since the start, through all changes of the sampler, and its state now: in the order of their
+    /// names, then those of keys without a record. Empty if the sampler does not decide by key.
+    pub fn keys(&self) -> Vec<KeyStats> {
+        self.shared().map(|shared| shared.steering().keys(shared.decider())).unwrap_or_default()
+    }
+
+    /// The decision about a trace, if it is one of the last ones: see
+    /// [`Builder::with_explanations`](crate::Builder::with_explanations).
+    pub fn why(&self, trace_id: TraceId) -> Option<Explanation> {
+        let shared = self.shared()?;
+        let note = shared.decider().why()?.find(trace_id)?;
+        let keys = self.keys();
+        let counts = keys.iter().find(|stats| stats.key.as_deref() == Some(&note.key));
+        Some(Explanation::new(note, counts.map(|stats| (stats.seen, stats.kept))))
+    }
+
+    /// Decisions that [`Handle::why`] does not know of because threads met at its memory.
+    pub fn unexplained(&self) -> u64 {
+        self.shared().and_then(|shared| Some(shared.decider().why()?.left_out())).unwrap_or_default()
+    }
+}

@@ -1,0 +1,123 @@
+//! The rules by which local roots are decided: the sampler, an operator's overrides, and a dry run beside them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use astracer_samplers::{Config, Decision, Nanos, Override, Request, Sampler};
+
+use crate::sync::statics::{AtomicU64, Ordering};
+
+/// All that a decision depends on. It never changes: it is replaced as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) sampler: Arc<Sampler>,
+    pub(crate) overrides: BTreeMap<String, Forced>,
+    pub(crate) dry_run: Option<Arc<DryRun>>,
+    /// Whether there are neither overrides nor a dry run.
+    is_plain: bool,
+    /// Whether decisions have to know the time at which they are made, and not the time at which their roots began: a cap's
+    /// bound is one on the clock's readings.
+    is_capped: bool,
+}
+
+/// An override of one key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Forced {
+    pub(crate) by: Override,
+    pub(crate) until: Nanos,
+}
+
+/// Another sampler, asked about the same roots and without effect.
+#[derive(Debug)]
+pub(crate) struct DryRun {
+    pub(crate) sampler: Sampler,
+    /// By the real decision, then by the other: dropped, kept.
+    decided: [[AtomicU64; 2]; 2],
+}
+
+impl DryRun {
+    pub(crate) fn new(sampler: Sampler) -> Self {
+        DryRun { sampler, decided: Default::default() }
+    }
+
+    pub(crate) fn stats(&self) -> DryRunStats {
+        let read = |real: usize, other: usize| self.decided[real][other].load(Ordering::Relaxed);
+        DryRunStats {
+            sampler: self.sampler.config().clone(),
+            both_dropped: read(0, 0),
+            only_kept_here: read(0, 1),
+            only_kept_really: read(1, 0),
+            both_kept: read(1, 1),
+        }
+    }
+}
+
+/// The decisions of a dry run beside the real ones: see [`Handle::dry_run`](crate::Handle::dry_run).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DryRunStats {
+    /// The sampler that is tried.
+    pub sampler: Config,
+    /// Roots that both drop.
+    pub both_dropped: u64,
+    /// Roots that only the sampler of the dry run would keep.
+    pub only_kept_here: u64,
+    /// Roots that only the sampler at work keeps.
+    pub only_kept_really: u64,
+    /// Roots that both keep.
+    pub both_kept: u64,
+}
+
+impl DryRunStats {
+    /// Roots seen since the dry run began.
+    pub fn seen(&self) -> u64 {
+        self.both_dropped + self.only_kept_here + self.kept_really()
+    }
+
+    /// Roots that the sampler of the dry run would have kept.
+    pub fn kept_here(&self) -> u64 {
+        self.only_kept_here + self.both_kept
+    }
+
+    /// Roots that the sampler at work has kept.
+    pub fn kept_really(&self) -> u64 {
+        self.only_kept_really + self.both_kept
+    }
+}
+
+impl Rules {
+    pub(crate) fn new(sampler: Arc<Sampler>) -> Self {
+        Rules { sampler, overrides: BTreeMap::new(), dry_run: None, is_plain: true, is_capped: false }.ready()
+    }
+
+    /// To be called after each change of the parts.
+    pub(crate) fn ready(mut self) -> Self {
+        self.is_plain = self.overrides.is_empty() && self.dry_run.is_none();
+        self.is_capped = !self.sampler.cap().is_none();
+        self
+    }
+
+    #[inline]
+    pub(crate) fn is_capped(&self) -> bool {
+        self.is_capped
+    }
+
+    #[inline]
+    pub(crate) fn decide(&self, request: &Request<'_>) -> Decision {
+        if self.is_plain { self.sampler.decide(request) } else { self.decide_specially(request) }
+    }
+
+    #[cold]
+    fn decide_specially(&self, request: &Request<'_>) -> Decision {
+        let decision = match self.overrides.get(request.key) {
+            Some(forced) if request.now < forced.until => self.sampler.decide_by(forced.by, request),
+            _ => self.sampler.decide(request),
+        };
+        if let Some(dry_run) = &self.dry_run {
+            let other = dry_run.sampler.decide(request);
+            dry_run.decided[usize::from(decision.keep)][usize::from(other.keep)]
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        decision
+    }
+}

@@ -1,0 +1,101 @@
+//! Changes of the rules while they are at work: parameters, the cap, overrides, dry runs. And what the rules have done, key
+//! by key.
+
+mod counts;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use astracer_samplers::{Cap, Config, Nanos};
+
+pub(crate) use self::counts::Carried;
+pub use self::counts::KeyStats;
+use crate::decider::Decider;
+use crate::rules::Rules;
+
+/// The state that changes need. Decisions do not look at it.
+#[derive(Debug, Default)]
+pub(crate) struct Steering {
+    carried: Mutex<Carried>,
+}
+
+impl Steering {
+    fn lock(&self) -> MutexGuard<'_, Carried> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the rules: one change at a time, and decisions see all of it or nothing.
+    pub(crate) fn change<T>(
+        &self,
+        decider: &Decider,
+        change: impl FnOnce(&mut Rules, &mut Carried, Nanos) -> T,
+    ) -> T {
+        let mut carried = self.lock();
+        let mut rules = Rules::clone(&decider.rules().load());
+        let now = decider.now();
+        rules.overrides.retain(|_, forced| now < forced.until);
+        let result = change(&mut rules, &mut carried, now);
+        decider.rules().store(rules.ready());
+        carried.fold();
+        result
+    }
+
+    pub(crate) fn set_sampler(&self, decider: &Decider, config: &Config, cap: &Cap) {
+        self.change(decider, |rules, carried, now| {
+            let next = match rules.sampler.reconfigured(config, cap, now) {
+                Some(next) => next,
+                None => {
+                    carried.retire(Arc::clone(&rules.sampler));
+                    rules.sampler.replaced(config, cap)
+                }
+            };
+            rules.sampler = Arc::new(next);
+        });
+    }
+
+    /// Removes overrides whose time is over, so that decisions need not look for them.
+    pub(crate) fn forget_expired(&self, decider: &Decider) {
+        let rules = decider.rules().load();
+        if rules.overrides.is_empty() {
+            return;
+        }
+        let now = decider.now();
+        if rules.overrides.values().any(|forced| now >= forced.until) {
+            self.change(decider, |_, _, _| ());
+        }
+    }
+
+    pub(crate) fn keys(&self, decider: &Decider) -> Vec<KeyStats> {
+        let mut carried = self.lock();
+        carried.fold();
+        counts::by_key(&carried, &decider.sampler(), decider.now())
+    }
+}
+
+impl SteerError {
+    pub(crate) fn new(line: Option<usize>, message: impl Into<String>) -> Self {
+        SteerError { line, message: message.into() }
+    }
+}
+
+/// A change that was refused: all goes on as before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SteerError {
+    line: Option<usize>,
+    message: String,
+}
+
+impl SteerError {
+    /// The line of the parameters file at fault, from 1.
+    pub fn line(&self) -> Option<usize> {
+        self.line
+    }
+}
+
+impl fmt::Display for SteerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SteerError {}

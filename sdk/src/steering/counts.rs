@@ -1,0 +1,143 @@
+//! Counts by key, through changes of the sampler.
+//!
+//! A sampler of another kind has a table of its own. The one before is kept until no thread can be counting in it any
+//! more; then its counts are added to those that are carried on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use astracer_samplers::{Counts, KeyState, Nanos, Reason, Sampler, Snapshot};
+
+/// Samplers that are kept for the threads that still know them. Their tables take memory, so they are few; beyond, the
+/// oldest one is read as it is, and decisions that are being made by it at that moment are not counted by key.
+const RETIRED_MAX: usize = 4;
+/// Keys whose counts are carried on by name; the others' are added up.
+const CARRIED_MAX: usize = 10_000;
+
+/// The counts of a key since the start, and its state.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct KeyStats {
+    /// The key; of one longer than 88 bytes the beginning and an ellipsis. `None` for keys without a record, together: those
+    /// that found no room and those that gave theirs up.
+    pub key: Option<String>,
+    /// Local roots that the sampler was asked about.
+    pub seen: u64,
+    /// Those that were kept.
+    pub kept: u64,
+    /// Those that the sampler would have kept and the cap dropped, by a raised threshold.
+    pub dropped_by_cap: u64,
+    /// Those that the sampler would have kept and the cap dropped, since it was empty.
+    pub dropped_by_empty_cap: u64,
+    /// Those that the sampler would have kept and an override dropped.
+    pub dropped_by_override: u64,
+    /// Those that the sampler would have dropped and an override wanted kept.
+    pub kept_by_override: u64,
+    /// The probability with which a root would be kept now; `None` if that is not by chance.
+    pub probability: Option<f64>,
+    /// The tokens that the key's bucket has now, if the sampler has buckets.
+    pub tokens: Option<f64>,
+}
+
+impl KeyStats {
+    /// Those that were dropped, for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.seen.saturating_sub(self.kept)
+    }
+
+    /// Those that the sampler itself dropped.
+    pub fn dropped_by_sampler(&self) -> u64 {
+        let others = self.dropped_by_cap + self.dropped_by_empty_cap + self.dropped_by_override;
+        self.dropped().saturating_sub(others)
+    }
+
+    fn add(&mut self, counts: &Counts) {
+        self.seen += counts.seen();
+        self.kept += counts.kept();
+        self.dropped_by_cap += counts.dropped_by(Reason::Cap);
+        self.dropped_by_empty_cap += counts.dropped_by(Reason::CapEmpty);
+        self.dropped_by_override += counts.dropped_by_override();
+        self.kept_by_override += counts.kept_by_override();
+    }
+}
+
+/// Counts of samplers that are no longer at work.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    retired: Vec<Arc<Sampler>>,
+    keys: BTreeMap<String, KeyStats>,
+    others: KeyStats,
+}
+
+impl Carried {
+    pub(super) fn retire(&mut self, sampler: Arc<Sampler>) {
+        if sampler.snapshot().is_none() {
+            return;
+        }
+        self.retired.push(sampler);
+        if self.retired.len() > RETIRED_MAX {
+            let oldest = self.retired.remove(0);
+            self.carry(&oldest);
+        }
+    }
+
+    /// Carries the counts of samplers on that nobody else knows any more.
+    pub(super) fn fold(&mut self) {
+        for sampler in std::mem::take(&mut self.retired) {
+            if Arc::strong_count(&sampler) == 1 {
+                self.carry(&sampler);
+            } else {
+                self.retired.push(sampler);
+            }
+        }
+    }
+
+    fn carry(&mut self, sampler: &Sampler) {
+        let Some(snapshot) = sampler.snapshot() else { return };
+        let Carried { keys, others, .. } = self;
+        add(&snapshot, keys, others);
+    }
+}
+
+fn add(snapshot: &Snapshot, keys: &mut BTreeMap<String, KeyStats>, others: &mut KeyStats) {
+    for key in &snapshot.keys {
+        if keys.len() >= CARRIED_MAX && !keys.contains_key(&key.key) {
+            others.add(&key.counts);
+            continue;
+        }
+        let stats = keys.entry(key.key.clone()).or_default();
+        stats.key = Some(key.key.clone());
+        stats.add(&key.counts);
+    }
+    others.add(&snapshot.overflow);
+    others.add(&snapshot.evicted);
+}
+
+/// All counts so far.
+pub(super) fn by_key(carried: &Carried, sampler: &Sampler, now: Nanos) -> Vec<KeyStats> {
+    let (mut keys, mut others) = (carried.keys.clone(), carried.others.clone());
+    for snapshot in carried.retired.iter().filter_map(|retired| retired.snapshot()) {
+        add(&snapshot, &mut keys, &mut others);
+    }
+    if let Some(snapshot) = sampler.snapshot() {
+        // The keys of a table are within its limit, however many are carried.
+        for key in &snapshot.keys {
+            let stats = keys.entry(key.key.clone()).or_default();
+            stats.key = Some(key.key.clone());
+            stats.add(&key.counts);
+        }
+        others.add(&snapshot.overflow);
+        others.add(&snapshot.evicted);
+    }
+    for KeyState { key, probability, tokens, .. } in sampler.states(now).unwrap_or_default() {
+        if let Some(stats) = keys.get_mut(&key) {
+            stats.probability = probability.map(|probability| probability.get());
+            stats.tokens = tokens;
+        }
+    }
+    let mut all: Vec<KeyStats> = keys.into_values().collect();
+    if others.seen > 0 {
+        all.push(others);
+    }
+    all
+}

@@ -1,0 +1,182 @@
+//! The last decisions, and their explanation in words.
+//!
+//! Off unless it is asked for, since each decision is then written down: a few words and the key. A ring for each group of
+//! threads holds the last ones; a thread that finds its ring locked, by a question or by a thread of the group, leaves its
+//! decision out, and that is counted.
+
+use std::fmt;
+
+use astracer_samplers::{Decision, Randomness, Reason};
+use opentelemetry::TraceId;
+
+use crate::sync::statics::{AtomicU64, Ordering};
+use crate::thread;
+use std::sync::{Mutex, PoisonError};
+
+const RINGS: usize = 8;
+/// Bytes of a key that are kept.
+const KEY_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Why {
+    rings: Box<[Ring]>,
+    left_out: AtomicU64,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Ring(Mutex<Noted>);
+
+#[derive(Debug)]
+struct Noted {
+    notes: Vec<Note>,
+    next: usize,
+    max: usize,
+}
+
+/// A decision that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    trace_id: TraceId,
+    pub(crate) key: String,
+    randomness: Randomness,
+    /// `None` if the parent's was taken over.
+    decision: Option<Decision>,
+    keep: bool,
+}
+
+impl Why {
+    /// Remembers at least this number of decisions, and at most 2^20.
+    pub(crate) fn new(decisions: usize) -> Self {
+        let max = decisions.min(1 << 20).div_ceil(RINGS).max(1);
+        let ring = || Ring(Mutex::new(Noted { notes: Vec::new(), next: 0, max }));
+        Why { rings: (0..RINGS).map(|_| ring()).collect(), left_out: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn note(&self, trace_id: TraceId, key: &str, randomness: Randomness, decision: &Decision) {
+        self.write(trace_id, key, randomness, Some(*decision), decision.keep);
+    }
+
+    pub(crate) fn note_parent(&self, trace_id: TraceId, keep: bool) {
+        self.write(trace_id, "", Randomness::MIN, None, keep);
+    }
+
+    fn write(
+        &self,
+        trace_id: TraceId,
+        key: &str,
+        randomness: Randomness,
+        decision: Option<Decision>,
+        keep: bool,
+    ) {
+        let Ok(mut noted) = self.rings[thread::number() as usize % RINGS].0.try_lock() else {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let key = &key[..key.floor_char_boundary(KEY_MAX)];
+        let Noted { notes, next, max } = &mut *noted;
+        match notes.get_mut(*next) {
+            Some(note) => {
+                note.key.clear();
+                note.key.push_str(key);
+                (note.trace_id, note.randomness, note.decision, note.keep) =
+                    (trace_id, randomness, decision, keep);
+            }
+            None => notes.push(Note { trace_id, key: key.to_owned(), randomness, decision, keep }),
+        }
+        *next = (*next + 1) % *max;
+    }
+
+    /// The decision about this trace; the latest, if there were several.
+    pub(crate) fn find(&self, trace_id: TraceId) -> Option<Note> {
+        self.rings.iter().find_map(|ring| {
+            let noted = ring.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let (newer, older) = noted.notes.split_at(noted.next.min(noted.notes.len()));
+            newer.iter().rev().chain(older.iter().rev()).find(|note| note.trace_id == trace_id).cloned()
+        })
+    }
+
+    /// Decisions that were not remembered, because their ring was locked.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
+    }
+}
+
+/// The decision about one trace, and its reason: see [`Handle::why`](crate::Handle::why). Displays as a sentence.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// Whether it was kept.
+    pub keep: bool,
+    /// The key that it was counted by; of a long one the first 256 bytes. Empty if the parent decided.
+    pub key: String,
+    /// The reason; `None` if the decision is the parent's.
+    pub reason: Option<Reason>,
+    /// The 56 bits that were compared with the threshold.
+    pub randomness: u64,
+    /// The threshold, where the decision was made by chance: kept if the randomness is at least this.
+    pub threshold: Option<u64>,
+    /// The probability that the threshold stands for.
+    pub probability: Option<f64>,
+    /// The key's calls and the kept ones among them, up to the time of the question; `None` if the key has no record.
+    pub counts: Option<(u64, u64)>,
+}
+
+impl Explanation {
+    pub(crate) fn new(note: Note, counts: Option<(u64, u64)>) -> Self {
+        let Note { trace_id, key, randomness, decision, keep } = note;
+        let threshold = decision.and_then(|decision| decision.threshold);
+        Explanation {
+            trace_id,
+            keep,
+            key,
+            reason: decision.map(|decision| decision.reason),
+            randomness: randomness.get(),
+            threshold: threshold.map(|threshold| threshold.get()),
+            probability: threshold.map(|threshold| threshold.probability().get()),
+            counts,
+        }
+    }
+}
+
+/// The reason in words.
+fn words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Always => "the sampler keeps everything",
+        Reason::Never => "the sampler keeps nothing",
+        Reason::Ratio => "the sampler keeps a fixed share",
+        Reason::EveryNth => "the sampler keeps the first of each n calls",
+        Reason::Bump => "bump keeps the fewer the more calls of the key there were",
+        Reason::BumpMinimum => "the key had so many calls that bump's least probability held",
+        Reason::TokenBucket => "the key's bucket decided by its tokens",
+        Reason::Overflow => "the table of keys was full, and keys without a record share one",
+        Reason::Cap => "the cap on kept traces was half used up and raised the threshold",
+        Reason::CapEmpty => "the cap on kept traces was used up",
+        Reason::Override => "an operator's override held for the key",
+        _ => reason.name(),
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let done = if self.keep { "kept" } else { "dropped" };
+        let Some(reason) = self.reason else {
+            return write!(f, "trace {} was {done}, as its parent was", self.trace_id);
+        };
+        write!(f, "trace {} of key {:?} was {done}: {}", self.trace_id, self.key, words(reason))?;
+        if let (Some(probability), Some(threshold)) = (self.probability, self.threshold) {
+            let compared = if self.randomness >= threshold { "at least" } else { "below" };
+            write!(
+                f,
+                "; probability {probability:.6}, randomness {:014x} is {compared} threshold {threshold:014x}",
+                self.randomness
+            )?;
+        }
+        if let Some((seen, kept)) = self.counts {
+            write!(f, "; {kept} of {seen} calls of the key were kept by now")?;
+        }
+        Ok(())
+    }
+}

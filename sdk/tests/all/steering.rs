@@ -1,0 +1,253 @@
+//! Changes while the service runs: what decisions make of them, and what is counted through them.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use astracer_sdk::{KeyStats, Override, Reason};
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::{Context, SpanId, TraceId};
+use opentelemetry_sdk::trace::IdGenerator;
+use tracing::info_span;
+
+use crate::support::{World, world};
+
+/// A root of each name; returns whether it was kept, and its trace.
+fn root(world: &World, name: &str) -> (bool, TraceId) {
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let _root = info_span!("root", otel.name = name).entered();
+        let context = Context::current();
+        let ids = context.span().span_context().clone();
+        (ids.is_sampled(), ids.trace_id())
+    })
+}
+
+fn kept(world: &World, name: &str, roots: usize) -> usize {
+    (0..roots).filter(|_| root(world, name).0).count()
+}
+
+fn bucket(config: &str) -> World {
+    world(|builder| builder.with_sampler(config.parse().unwrap()))
+}
+
+fn key(world: &World, name: &str) -> KeyStats {
+    world.handle.keys().into_iter().find(|stats| stats.key.as_deref() == Some(name)).unwrap()
+}
+
+#[test]
+fn a_sampler_is_replaced_and_no_count_is_lost() {
+    let world = bucket("bucket:capacity=3,rate=1");
+    assert_eq!((kept(&world, "a", 10), kept(&world, "b", 2)), (3, 2));
+    let handle = &world.handle;
+    // The same kind goes on: a's bucket is empty, and holds more from now on.
+    handle.set_sampler(&"bucket:capacity=5,rate=1".parse().unwrap());
+    assert_eq!(handle.sampler_config().unwrap().to_string(), "bucket:capacity=5,rate=1");
+    assert_eq!((kept(&world, "a", 10), kept(&world, "b", 10)), (2, 3));
+    // Another kind, and one without keys, and back.
+    handle.set_sampler(&"bump:lambda=0.001".parse().unwrap());
+    assert_eq!((kept(&world, "a", 10), kept(&world, "c", 1)), (1, 1));
+    handle.set_sampler(&"never".parse().unwrap());
+    assert_eq!(kept(&world, "a", 100), 0);
+    handle.set_sampler(&"bucket:capacity=2,rate=1".parse().unwrap());
+    assert_eq!(kept(&world, "a", 4), 2);
+    let stats = |name| (key(&world, name).seen, key(&world, name).kept, key(&world, name).dropped());
+    assert_eq!((stats("a"), stats("b"), stats("c")), ((34, 8, 26), (12, 5, 7), (1, 1, 0)));
+    assert_eq!((key(&world, "a").tokens, key(&world, "c").tokens), (Some(0.0), None));
+    let stats = handle.stats();
+    assert_eq!((stats.roots_kept, stats.roots_dropped), (14, 133));
+}
+
+/// Four threads trace, and one changes the sampler between three kinds: all that was decided is counted, exactly.
+#[test]
+fn changes_under_load_lose_no_count() {
+    let world = bucket("bump:lambda=1,min=0.5");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    for call in 0..2_000 {
+                        root(&world, ["a", "b", "c"][call % 3]);
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            let configs = [
+                "bump:lambda=9",
+                "bucket:capacity=9,rate=9",
+                "bump:lambda=2,min=0.1",
+                "bump:lambda=1,count=decaying,tau=1s",
+            ];
+            for config in configs.iter().cycle() {
+                world.handle.set_sampler(&config.parse().unwrap());
+                std::thread::yield_now();
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let (keys, stats) = (world.handle.keys(), world.handle.stats());
+    let seen: u64 = keys.iter().map(|key| key.seen).sum();
+    let kept: u64 = keys.iter().map(|key| key.kept).sum();
+    assert_eq!((stats.roots_kept + stats.roots_dropped, stats.roots_kept), (8_000, kept));
+    assert_eq!(seen, 8_000);
+}
+
+#[test]
+fn an_override_holds_for_its_time() {
+    for config in ["never", "bucket:capacity=1,rate=0.000001", "ratio:0.000001"] {
+        let world = bucket(config);
+        let first = kept(&world, "GET /checkout", 1);
+        let handle = &world.handle;
+        handle.override_key("GET /checkout", Override::Keep, Duration::from_secs(600)).unwrap();
+        assert_eq!((kept(&world, "GET /checkout", 9), kept(&world, "GET /other", 1)), (9, first));
+        world.clock.advance(Duration::from_secs(500));
+        let overrides = handle.overrides();
+        assert_eq!(overrides["GET /checkout"], (Override::Keep, Duration::from_secs(100)));
+        assert_eq!(kept(&world, "GET /checkout", 9), 9);
+        world.clock.advance(Duration::from_secs(100));
+        assert_eq!((handle.overrides().len(), kept(&world, "GET /checkout", 9)), (0, 0), "{config}");
+        handle.override_key("GET /checkout", Override::Keep, Duration::MAX).unwrap();
+        assert_eq!(kept(&world, "GET /checkout", 9), 9);
+        handle.end_override("GET /checkout");
+        assert_eq!(kept(&world, "GET /checkout", 9), 0);
+        let spans = world.exported();
+        assert!(spans.iter().any(|span| span.span_context.trace_state().header() == "ot=th:0"));
+    }
+    let world = bucket("bucket:capacity=9,rate=1");
+    world.handle.override_key("a", Override::Drop, Duration::from_secs(1)).unwrap();
+    assert_eq!(kept(&world, "a", 3), 0);
+    assert_eq!((key(&world, "a").seen, key(&world, "a").dropped_by_override), (3, 3));
+}
+
+#[test]
+fn overrides_are_bounded() {
+    let world = bucket("never");
+    let add =
+        |n: usize| world.handle.override_key(&format!("key {n}"), Override::Keep, Duration::from_secs(9));
+    assert!((0..1_000).all(|n| add(n).is_ok()));
+    assert!(add(1_000).is_err() && add(5).is_ok());
+    world.clock.advance(Duration::from_secs(9));
+    assert!(add(1_000).is_ok());
+}
+
+/// Ids of the highest randomness, which no threshold rejects.
+#[derive(Debug)]
+struct Highest(AtomicU64);
+
+impl IdGenerator for Highest {
+    fn new_trace_id(&self) -> TraceId {
+        let next = self.0.fetch_add(1, Ordering::Relaxed);
+        TraceId::from(u128::from(next) << 64 | 0xff_ffff_ffff_ffff)
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        SpanId::from(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn the_cap_is_told_by_the_handle() {
+    let world = world(|builder| {
+        let ids = Highest(AtomicU64::new(1));
+        builder.with_cap("traces=8,burst=8".parse().unwrap()).with_random_id_generator(ids)
+    });
+    assert_eq!(kept(&world, "a", 20), 8);
+    assert_eq!(world.handle.cap_level(), Some(0.0));
+    world.handle.set_replicas(NonZeroU32::new(2).unwrap());
+    world.clock.advance(Duration::from_secs(60));
+    assert_eq!(kept(&world, "a", 20), 4);
+    assert_eq!(world.handle.cap().unwrap().to_string(), "traces=8,burst=8,replicas=2");
+    world.clock.advance(Duration::from_secs(60));
+    world.handle.set_cap(&"traces=8,burst=100,key_traces=1,key_burst=50".parse().unwrap());
+    assert_eq!((kept(&world, "a", 90), kept(&world, "b", 90)), (50, 50));
+    let stats = key(&world, "a");
+    assert_eq!((stats.seen, stats.dropped_by_empty_cap), (90, 40));
+    world.handle.set_cap(&"".parse().unwrap());
+    assert_eq!(kept(&world, "a", 200), 200);
+}
+
+/// "What if I deployed Tuesday's file?"
+#[test]
+fn a_dry_run_counts_and_changes_nothing() {
+    let world = bucket("every:2");
+    world.handle.set_dry_run(Some(&"bucket:capacity=3,rate=1".parse().unwrap()));
+    assert_eq!(kept(&world, "a", 10), 5);
+    let stats = world.handle.dry_run().unwrap();
+    // Kept really: 1, 3, 5, 7, 9. By the bucket: 1, 2, 3.
+    assert_eq!(
+        (stats.both_kept, stats.only_kept_here, stats.only_kept_really, stats.both_dropped),
+        (2, 1, 3, 4)
+    );
+    assert_eq!((stats.seen(), stats.kept_here(), stats.kept_really()), (10, 3, 5));
+    world.handle.set_dry_run(None);
+    assert!(world.handle.dry_run().is_none());
+    assert_eq!(kept(&world, "a", 10), 5);
+}
+
+#[test]
+fn a_decision_is_explained() {
+    let world = world(|builder| {
+        builder.with_sampler("bump:lambda=0.001,min=0.25".parse().unwrap()).with_explanations(1_000)
+    });
+    let (kept, first) = root(&world, "GET /orders");
+    assert!(kept);
+    let second = (0..100).map(|_| root(&world, "GET /orders")).find(|(kept, _)| !kept).unwrap().1;
+    let why = world.handle.why(first).unwrap();
+    assert_eq!(
+        (why.keep, why.reason, why.key.as_str(), why.probability),
+        (true, Some(Reason::Bump), "GET /orders", Some(1.0))
+    );
+    let why = world.handle.why(second).unwrap();
+    assert_eq!((why.keep, why.reason, why.probability), (false, Some(Reason::BumpMinimum), Some(0.25)));
+    assert!(why.randomness < why.threshold.unwrap());
+    let text = why.to_string();
+    let expected = format!(
+        "trace {second} of key \"GET /orders\" was dropped: the key had so many calls that bump's least probability held; probability 0.250000, randomness "
+    );
+    assert!(text.starts_with(&expected), "{text}");
+    assert!(text.contains("is below threshold c0000000000000; "), "{text}");
+    assert!(text.ends_with(" calls of the key were kept by now"), "{text}");
+    assert!(world.handle.why(TraceId::from(1u128)).is_none());
+}
+
+/// The ring is bounded: what is old is forgotten.
+#[test]
+fn old_decisions_are_forgotten() {
+    let world = world(|builder| builder.with_explanations(16));
+    let first = root(&world, "a").1;
+    assert!(world.handle.why(first).is_some());
+    let last = (0..100).map(|_| root(&world, "a").1).last().unwrap();
+    assert!(world.handle.why(first).is_none() && world.handle.why(last).is_some());
+    // Without being asked for, none is remembered.
+    let silent = bucket("always");
+    assert!(silent.handle.why(root(&silent, "a").1).is_none());
+}
+
+#[test]
+fn parameters_are_replaced_by_those_of_a_text() {
+    let world = bucket("bucket:capacity=3,rate=1");
+    let handle = &world.handle;
+    let text = "version = 3\n[bucket]\ncapacity = 7.0\nrate = 1.0\n[cap]\ntraces = 5.0\n";
+    handle.set_parameters(text).unwrap();
+    assert_eq!(handle.sampler_config().unwrap().to_string(), "bucket:capacity=7,rate=1");
+    assert_eq!(handle.cap().unwrap().to_string(), "traces=5,burst=1.25");
+    for (text, line, message) in [
+        ("version = 3\n[bucket]\ncapacity = 0.5\nrate = 1.0\n", Some(3), "capacity=0.5"),
+        ("version = 3\n[bucket]\ncapaci", Some(3), ""),
+        ("version = 3\n[never]\n[key]\nnames = \"raw\"\n", None, "key rule"),
+        ("version = 3\nrandom = \"stratified\"\n[never]\n", None, "random"),
+        ("", Some(1), "version"),
+    ] {
+        let error = handle.set_parameters(text).unwrap_err();
+        assert_eq!(error.line(), line, "{text}: {error}");
+        assert!(error.to_string().contains(message), "{error}");
+        assert_eq!(handle.sampler_config().unwrap().to_string(), "bucket:capacity=7,rate=1");
+    }
+}
