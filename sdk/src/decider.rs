@@ -57,8 +57,11 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 /// The copies of the rules that a thread keeps: of the deciders that it asked last.
 const COPIES: usize = 2;
 
+/// A thread's copy of a decider's rules.
+type ThreadCopy = RefCell<Option<(u64, Copied<Rules>)>>;
+
 thread_local! {
-    static RULES: [RefCell<Option<(u64, Copied<Rules>)>>; COPIES] = const { [const { RefCell::new(None) }; COPIES] };
+    static RULES: [ThreadCopy; COPIES] = const { [const { RefCell::new(None) }; COPIES] };
 }
 
 /// Whether the decision of a parent in another process holds for a local root.
@@ -253,7 +256,7 @@ impl Decider {
     /// Lends the rules as they are now. No code of the user's runs meanwhile.
     #[inline]
     fn with_rules<T>(&self, f: impl Fn(&Rules) -> T) -> T {
-        let with_copy = |places: &[RefCell<Option<(u64, Copied<Rules>)>>; COPIES]| {
+        let with_copy = |places: &[ThreadCopy; COPIES]| {
             let mut place = places[self.number as usize % COPIES].try_borrow_mut().ok()?;
             // The last user of the place may have been another decider.
             let mut own = match place.take() {

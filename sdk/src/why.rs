@@ -73,7 +73,8 @@ impl Why {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let key = &key[..key.floor_char_boundary(KEY_MAX)];
+        let end = (0..=KEY_MAX.min(key.len())).rev().find(|&end| key.is_char_boundary(end)).unwrap_or(0);
+        let key = &key[..end];
         let Noted { notes, next, max } = &mut *noted;
         match notes.get_mut(*next) {
             Some(note) => {
