@@ -16,16 +16,19 @@ use crate::clock::Clock;
 use crate::config::{Fault, OnFault};
 use crate::core::{Core, Shared};
 use crate::decider::{Decider, Extras, ParentDecision};
-use crate::export::{Converter, Export, Queue, SharedExporter, Worker};
+use crate::export::{
+    Converter, Counting, CountingExporter, Export, Plain, Queue, SharedExporter, Worker, Workers,
+};
 use crate::handle::Handle;
 use crate::ids::Ids;
 use crate::key::Key;
 use crate::layer::AstracerLayer;
 use crate::propagation::Propagator;
 use crate::sampler::AstracerSampler;
-use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start};
+use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenFull};
 use crate::stats::Counters;
 use crate::subscriber::AstracerSubscriber;
+use crate::sync::AtomicUsize;
 use crate::why::Why;
 
 /// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They share one decider.
@@ -191,7 +194,15 @@ impl Builder {
     /// asynchronous runtime. Without an exporter the layer does nothing, and [`build`](Self::build) warns; the sampler decides
     /// all the same.
     pub fn with_exporter(mut self, exporter: impl SpanExporter + 'static) -> Self {
-        self.exporter = Some(Box::new(exporter));
+        self.exporter = Some(Box::new(Plain(exporter)));
+        self
+    }
+
+    /// As [`with_exporter`](Self::with_exporter), for an exporter that tells what became of each batch: losses are counted by
+    /// their true reason, rejections in part are seen, and [`Stats::waiting`](crate::Stats::waiting) has the reason of an
+    /// outage.
+    pub fn with_counting_exporter(mut self, exporter: impl CountingExporter + 'static) -> Self {
+        self.exporter = Some(Box::new(Counting(exporter)));
         self
     }
 
@@ -329,6 +340,27 @@ impl Builder {
         self
     }
 
+    /// The traces that may wait for the exporter; 1,048,576 by default. A part of a trace that leaves by itself counts as
+    /// one.
+    pub fn with_queue_traces_max(mut self, traces: usize) -> Self {
+        self.settings.bounds.queue_traces = traces;
+        self
+    }
+
+    /// What happens to ended traces when the queue is full: new ones are shed by default.
+    pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
+        self.settings.bounds.when_full = when_full;
+        self
+    }
+
+    /// The exports that may be under way at the same time, each on a thread of its own; 1 by default, because OpenTelemetry
+    /// allows exporters to rely on it. More help where the way to the destination is long. The exporters of
+    /// astracer-exporters may be called so, and send the oldest batch first after an outage.
+    pub fn with_exports_in_flight(mut self, exports: usize) -> Self {
+        self.settings.bounds.in_flight = exports.clamp(1, EXPORTS_MAX);
+        self
+    }
+
     /// The number of spans with which a batch is exported; 512 by default. A trace is not divided.
     pub fn with_batch_spans(mut self, spans: usize) -> Self {
         self.settings.bounds.batch_spans = spans.max(1);
@@ -416,17 +448,30 @@ impl Builder {
         let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), extras));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
         let idle = self.settings.bounds.trace_age.clamp(IDLE_MIN, IDLE_MAX);
-        let converter = Converter::new(clock, &self.settings, self.scope);
-        let shared = Shared::new(self.settings, decider.clone(), counters.clone(), queue.clone(), self.ids);
+        let settings = self.settings;
+        let converter = || Converter::new(clock.clone(), &settings, self.scope.clone());
+        let shared = Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids);
         let exporter = self.exporter.map(|mut exporter| {
             exporter.set_resource(&resource);
             SharedExporter::new(exporter)
         });
         if let Some(exporter) = exporter.clone() {
-            let (counters, weak) = (counters.clone(), Arc::downgrade(&shared));
-            let worker = Worker { queue, counters, converter, exporter, shared: weak, idle };
-            let thread = std::thread::Builder::new().name("astracer-export".to_owned());
-            thread.spawn(move || worker.run()).map_err(|error| BuildError { kind: Kind::Thread(error) })?;
+            let workers = Arc::new(Workers {
+                queue: queue.clone(),
+                counters: counters.clone(),
+                exporter,
+                shared: Arc::downgrade(&shared),
+                idle,
+                running: AtomicUsize::new(settings.bounds.in_flight),
+            });
+            for _ in 0..settings.bounds.in_flight {
+                let worker = Worker { workers: workers.clone(), converter: converter() };
+                let thread = std::thread::Builder::new().name("astracer-export".to_owned());
+                // Threads that were started end with the queue, which closes when `shared` is dropped.
+                thread
+                    .spawn(move || worker.run())
+                    .map_err(|error| BuildError { kind: Kind::Thread(error) })?;
+            }
         } else {
             tracing::warn!("astracer has no exporter: the layer records nothing; call `with_exporter`");
             queue.close();
@@ -440,6 +485,9 @@ impl Builder {
         })
     }
 }
+
+/// More threads would wait for each other.
+const EXPORTS_MAX: usize = 64;
 
 /// The exporter's thread looks for old traces at least, and at most, so often.
 const IDLE_MIN: Duration = Duration::from_millis(100);

@@ -1,11 +1,17 @@
 //! Export: a bounded queue, and a thread that converts records and calls the exporter.
 
 mod convert;
+mod exporter;
+mod lists;
 mod queue;
+#[cfg(all(test, not(loom)))]
+mod simulation;
 mod worker;
 
 pub(crate) use self::convert::Converter;
 #[cfg(all(test, loom))]
 pub(crate) use self::queue::Work;
+pub(crate) use self::exporter::{Counting, Export, Plain, SharedExporter};
+pub use self::exporter::{CountingExporter, Exported};
 pub(crate) use self::queue::{Queue, WaitError};
-pub(crate) use self::worker::{Export, SharedExporter, Worker};
+pub(crate) use self::worker::{Worker, Workers};

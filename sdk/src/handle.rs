@@ -41,7 +41,8 @@ impl Handle {
 
     /// Counts since the start.
     pub fn stats(&self) -> Stats {
-        self.shared().map(Shared::stats).unwrap_or_default()
+        let waiting = self.exporter.as_ref().and_then(|exporter| exporter.waiting());
+        self.shared().map(|shared| Stats { waiting, ..shared.stats() }).unwrap_or_default()
     }
 
     /// The sampler's counts by key; `None` if it does not decide by key.
@@ -59,7 +60,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`, or the exporter fails meanwhile. What is not exported by then still will be.
+    /// If it takes longer than `timeout`, or spans were lost meanwhile; the error has the numbers. Spans that are not exported
+    /// at the deadline stay in the queue.
     pub fn flush(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         shared.flush_traces();
@@ -72,18 +74,22 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If it takes longer than `timeout`, or the exporter fails meanwhile. At the deadline the exporter is shut down, even
-    /// if it is waiting for its destination. Spans that are not exported by then are lost and counted in
-    /// [`Stats::spans_lost`]; counting them takes at most one second more.
+    /// If it takes longer than `timeout`, or spans were lost meanwhile; the error has the numbers. At the deadline the exporter
+    /// is shut down, even if it is waiting for its destination. Spans that are not exported by then are lost and counted in
+    /// [`Losses::deadline`](crate::Losses::deadline). An export under way gets one second more to end; if it does not, its
+    /// spans stay in [`Stats::spans_waiting`].
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
-        let failures = shared.queue().failures();
+        let queue = shared.queue();
+        let ticket = queue.ticket();
         shared.close();
-        let ended = shared.queue().wait_for_end(failures, timeout);
-        if let (Err(WaitError::TimedOut), Some(exporter)) = (&ended, &self.exporter) {
+        let ended = queue.wait_for_end(ticket, timeout);
+        if let (Err(WaitError { timed_out: true, .. }), Some(exporter)) = (&ended, &self.exporter) {
+            queue.abandon();
             // An export may last for minutes while the destination is down. Its thread cannot end it, so this one does.
             let _ = exporter.shut_down(Duration::ZERO);
-            let _ = shared.queue().wait_for_end(failures, COUNTING);
+            let Err(late) = queue.wait_for_end(ticket, COUNTING) else { return Ok(ended?) };
+            return Err(WaitError { timed_out: true, ..late }.into());
         }
         Ok(ended?)
     }
@@ -116,45 +122,46 @@ impl Drop for ShutdownGuard {
 
 /// A flush or a shutdown did not export everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportError {
-    kind: Kind,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    TimedOut,
-    Failed(String),
-}
+pub struct ExportError(WaitError);
 
 impl ExportError {
-    /// The exporter was not done in time. It goes on.
+    /// Returns true if the exporter was not done in time.
     pub fn is_timeout(&self) -> bool {
-        self.kind == Kind::TimedOut
+        self.0.timed_out
     }
 
-    /// The exporter failed: spans were lost, and counted in [`Stats::spans_lost`].
+    /// Returns true if the exporter was done, but failed.
     pub fn is_export_failure(&self) -> bool {
-        matches!(self.kind, Kind::Failed(_))
+        !self.0.timed_out
+    }
+
+    /// Returns the spans that were waited for and are neither exported nor lost.
+    pub fn spans_left(&self) -> u64 {
+        self.0.left
+    }
+
+    /// Returns the spans that were lost during the call. [`Stats::spans_lost`] has their reasons.
+    pub fn spans_lost(&self) -> u64 {
+        self.0.lost
     }
 }
 
 impl From<WaitError> for ExportError {
     fn from(error: WaitError) -> Self {
-        let kind = match error {
-            WaitError::TimedOut => Kind::TimedOut,
-            WaitError::Failed(error) => Kind::Failed(error),
-        };
-        ExportError { kind }
+        ExportError(error)
     }
 }
 
 impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            Kind::TimedOut => {
-                f.write_str("the exporter was not done in time; allow it more, or see why it is slow")
-            }
-            Kind::Failed(error) => write!(f, "the exporter failed: {error}"),
+        let WaitError { timed_out, left, lost, last_error } = &self.0;
+        match timed_out {
+            true => write!(f, "the exporter was not done in time: {left} spans wait, {lost} are lost")?,
+            false => write!(f, "the exporter failed: {lost} spans are lost")?,
+        }
+        match last_error {
+            Some(error) => write!(f, "; {error}"),
+            None => f.write_str("; allow it more time, or see why it is slow"),
         }
     }
 }

@@ -14,7 +14,7 @@ mod memory;
 mod span;
 
 pub(crate) use self::attribute::Attribute;
-pub(crate) use self::batch::{Batch, MemoryView, TraceView};
+pub(crate) use self::batch::{Batch, MemoryView, TraceView, weight_class};
 pub(crate) use self::body::Body;
 pub(crate) use self::buffer::{Buffer, Event, EventName, EventTime, Header};
 pub(crate) use self::fields::Fields;

@@ -143,6 +143,26 @@ impl SpanLimits {
     }
 }
 
+/// What happens to ended traces when the queue to the exporter is full. The lost spans are counted in
+/// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they stood for in
+/// [`Stats::calls_lost`](crate::Stats::calls_lost).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// New traces are shed: what is queued stays.
+    #[default]
+    ShedNewest,
+    /// The oldest queued traces make space for new ones.
+    ShedOldest,
+    /// The queued traces with the lowest weights (adjusted counts, compared by powers of two) make space for heavier ones;
+    /// a new trace that is no heavier than all others is shed.
+    ShedLowestWeight,
+    /// The thread that ends a span waits for space, but no longer than this; then the new trace is shed. This slows the
+    /// service down: it is for jobs that would rather take longer than lose traces. Threads that were let in at the same time
+    /// may exceed the queue's bounds, up to twice their values.
+    Block(Duration),
+}
+
 /// All settings of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
@@ -168,6 +188,11 @@ pub(crate) struct Bounds {
     pub(crate) trace_age: Duration,
     /// Bytes that wait for the exporter.
     pub(crate) queue_bytes: usize,
+    /// Traces, or parts of traces, that wait for the exporter.
+    pub(crate) queue_traces: usize,
+    pub(crate) when_full: WhenFull,
+    /// Exports that may be under way at the same time.
+    pub(crate) in_flight: usize,
     /// Spans that go to the exporter at once.
     pub(crate) batch_spans: usize,
     /// The longest time that ended traces wait to make a batch.
@@ -196,6 +221,9 @@ impl Default for Settings {
                 spans_per_trace: 1_024,
                 trace_age: Duration::from_secs(30),
                 queue_bytes: 32 << 20,
+                queue_traces: 1 << 20,
+                when_full: WhenFull::default(),
+                in_flight: 1,
                 batch_spans: 512,
                 batch_delay: Duration::from_secs(1),
             },

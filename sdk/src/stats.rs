@@ -31,7 +31,7 @@ pub struct Stats {
     pub spans_open: u64,
     /// Spans of kept traces that have ended, and wait for their trace, in the queue, or for the exporter's answer.
     pub spans_waiting: u64,
-    /// Spans that the exporter accepted.
+    /// Spans that the exporter accepted. With a spool before the destination, these may still wait on disk.
     pub spans_exported: u64,
     /// Spans of kept traces that were lost, by reason.
     pub spans_lost: Losses,
@@ -39,10 +39,14 @@ pub struct Stats {
     pub traces_made: u64,
     /// Kept traces whose local root has not been exported or lost.
     pub traces_open: u64,
-    /// Kept traces whose local root was exported.
+    /// Kept traces whose local root was exported, at least in a batch of which a part was accepted: a server does not say
+    /// which spans it rejects.
     pub traces_exported: u64,
     /// Kept traces whose local root was lost, by reason.
     pub traces_lost: Losses,
+    /// The calls that lost local roots stood for: the sum of their adjusted counts, rounded. Who estimates calls from what
+    /// arrived adds this. Roots lost for [`Losses::open_spans`] are not in it.
+    pub calls_lost: u64,
     /// The number of times that the layer disabled a span below a dropped root ([`DroppedSpans::Disabled`]); counted
     /// when the thread leaves the root. `span_enabled!`, and spans that another filter would have disabled too, count:
     /// `tracing` does not tell them apart.
@@ -58,11 +62,15 @@ pub struct Stats {
     /// Bytes that open spans take, of all subscribers: the tables of their entries, their attributes, and ended spans
     /// that wait for their trace. Memory that is kept to be used again counts.
     pub open_bytes: u64,
-    /// The exporter's last error.
+    /// The exporter's last error, or the last loss of spans that the queue had taken.
     pub last_error: Option<String>,
+    /// The reason why exports wait for their destination now, if they do and the exporter tells
+    /// ([`CountingExporter::waiting`](crate::CountingExporter::waiting)).
+    pub waiting: Option<String>,
 }
 
-/// Losses by reason.
+/// Losses by reason. An exporter that is no [`CountingExporter`](crate::CountingExporter) has only one reason,
+/// `export_failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Losses {
@@ -71,8 +79,20 @@ pub struct Losses {
     pub open_spans: u64,
     /// The queue to the exporter was full.
     pub queue_full: u64,
-    /// The exporter answered with an error, or panicked.
+    /// The destination rejected a request for good.
+    pub rejected: u64,
+    /// The destination rejected spans of a request that it otherwise accepted.
+    pub partially_rejected: u64,
+    /// A request, or one span, was larger than a limit.
+    pub too_large: u64,
+    /// The destination took nothing until the batch had reached its greatest age.
+    pub expired: u64,
+    /// The spool, or the files, had reached their limit on bytes.
+    pub spool_full: u64,
+    /// The exporter answered with an error of another kind, or panicked.
     pub export_failed: u64,
+    /// The deadline of the shutdown came before the span was exported.
+    pub deadline: u64,
     /// The span ended after the shutdown.
     pub shut_down: u64,
 }
@@ -80,8 +100,44 @@ pub struct Losses {
 impl Losses {
     /// The sum of all reasons.
     pub fn total(&self) -> u64 {
-        let Losses { open_spans, queue_full, export_failed, shut_down } = *self;
-        open_spans + queue_full + export_failed + shut_down
+        self.iter().map(|(_, spans)| spans).sum()
+    }
+
+    /// Iterates over the reasons, by the names of the fields.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Loss::ALL.into_iter().map(|(loss, name)| (name, *self.clone().of(loss)))
+    }
+
+    fn of(&mut self, loss: Loss) -> &mut u64 {
+        match loss {
+            Loss::OpenSpans => &mut self.open_spans,
+            Loss::QueueFull => &mut self.queue_full,
+            Loss::Rejected => &mut self.rejected,
+            Loss::PartiallyRejected => &mut self.partially_rejected,
+            Loss::TooLarge => &mut self.too_large,
+            Loss::Expired => &mut self.expired,
+            Loss::SpoolFull => &mut self.spool_full,
+            Loss::ExportFailed => &mut self.export_failed,
+            Loss::Deadline => &mut self.deadline,
+            Loss::ShutDown => &mut self.shut_down,
+        }
+    }
+
+    /// The reasons with at least one loss.
+    pub(crate) fn reasons(&self) -> impl Iterator<Item = (Loss, u64)> {
+        Loss::ALL.into_iter().map(|(loss, _)| (loss, *self.clone().of(loss))).filter(|(_, spans)| *spans > 0)
+    }
+}
+
+impl fmt::Display for Losses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} lost", self.total())?;
+        let mut sign = " (";
+        for (name, spans) in self.iter().filter(|(_, spans)| *spans > 0) {
+            write!(f, "{sign}{name} {spans}")?;
+            sign = ", ";
+        }
+        if sign == ", " { f.write_str(")") } else { Ok(()) }
     }
 }
 
@@ -89,13 +145,17 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} roots kept, {} dropped; {} spans exported, {} lost, {} open or waiting",
+            "{} roots kept, {} dropped; {} spans exported, {}, {} open or waiting",
             self.roots_kept + self.parents_kept,
             self.roots_dropped + self.parents_dropped,
             self.spans_exported,
-            self.spans_lost.total(),
+            self.spans_lost,
             self.spans_open + self.spans_waiting
-        )
+        )?;
+        match &self.waiting {
+            Some(reason) => write!(f, "; exports wait: {reason}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -104,17 +164,50 @@ impl fmt::Display for Stats {
 pub(crate) enum Loss {
     OpenSpans,
     QueueFull,
+    Rejected,
+    PartiallyRejected,
+    TooLarge,
+    Expired,
+    SpoolFull,
     ExportFailed,
+    Deadline,
     ShutDown,
 }
 
-const LOSSES: usize = 4;
+impl Loss {
+    /// Every reason, in the order of the discriminants, with the name of its field.
+    const ALL: [(Loss, &'static str); LOSSES] = [
+        (Loss::OpenSpans, "open_spans"),
+        (Loss::QueueFull, "queue_full"),
+        (Loss::Rejected, "rejected"),
+        (Loss::PartiallyRejected, "partially_rejected"),
+        (Loss::TooLarge, "too_large"),
+        (Loss::Expired, "expired"),
+        (Loss::SpoolFull, "spool_full"),
+        (Loss::ExportFailed, "export_failed"),
+        (Loss::Deadline, "deadline"),
+        (Loss::ShutDown, "shut_down"),
+    ];
+}
 
-/// Spans, and the local roots among them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+const LOSSES: usize = 10;
+
+/// Spans, the local roots among them, and the calls that these stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) spans: u64,
     pub(crate) roots: u64,
+    pub(crate) calls: f64,
+}
+
+impl std::iter::Sum for Counted {
+    fn sum<I: Iterator<Item = Counted>>(all: I) -> Counted {
+        all.fold(Counted::default(), |sum, counted| Counted {
+            spans: sum.spans + counted.spans,
+            roots: sum.roots + counted.roots,
+            calls: sum.calls + counted.calls,
+        })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +223,8 @@ impl Pair {
     }
 
     fn read(&self) -> Counted {
-        Counted { spans: self.spans.load(Ordering::Relaxed), roots: self.roots.load(Ordering::Relaxed) }
+        let (spans, roots) = (self.spans.load(Ordering::Relaxed), self.roots.load(Ordering::Relaxed));
+        Counted { spans, roots, calls: 0.0 }
     }
 }
 
@@ -140,6 +234,8 @@ pub(crate) struct Counters {
     shares: [Share; SHARES],
     exported: Pair,
     lost: [Pair; LOSSES],
+    /// Thousandths of calls.
+    calls_lost: AtomicU64,
     key_panics: AtomicU64,
 }
 
@@ -204,6 +300,7 @@ impl Counters {
     /// Spans that had ended are lost.
     pub(crate) fn lose(&self, loss: Loss, counted: Counted) {
         self.lost[loss as usize].add(counted);
+        self.calls_lost.fetch_add((counted.calls * 1e3) as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn exported(&self, counted: Counted) {
@@ -225,11 +322,12 @@ impl Counters {
         let ended = sum(|share| &share.ended);
         let made = sum(|share| &share.made);
         let traces_made = sum(|share| &share.traces);
-        let losses = |of: fn(&Counted) -> u64| Losses {
-            open_spans: of(&lost[Loss::OpenSpans as usize]),
-            queue_full: of(&lost[Loss::QueueFull as usize]),
-            export_failed: of(&lost[Loss::ExportFailed as usize]),
-            shut_down: of(&lost[Loss::ShutDown as usize]),
+        let losses = |of: fn(&Counted) -> u64| {
+            let mut losses = Losses::default();
+            for (loss, _) in Loss::ALL {
+                *losses.of(loss) = of(&lost[loss as usize]);
+            }
+            losses
         };
         let (spans_lost, traces_lost) = (losses(|lost| lost.spans), losses(|lost| lost.roots));
         Stats {
@@ -246,11 +344,13 @@ impl Counters {
             traces_open: traces_made.saturating_sub(exported.roots + traces_lost.total()),
             traces_exported: exported.roots,
             traces_lost,
+            calls_lost: (self.calls_lost.load(Ordering::Relaxed) + 500) / 1_000,
             refusals: sum(|share| &share.refused),
             key_panics: self.key_panics.load(Ordering::Relaxed),
             parts_cut: 0,
             open_bytes: 0,
             last_error: None,
+            waiting: None,
         }
     }
 }

@@ -174,6 +174,8 @@ impl Traces {
         body: Option<&mut Body>,
         (queue, bounds): (&Queue, &Bounds),
     ) {
+        // Before any lock is taken: see there.
+        queue.wait_for_space();
         let is_root = record.is_local_root();
         let Some(slot) = self.slot(trace.slot) else { return queue.push_span(header(), record, body) };
         let mut gathered = lock(&slot.gathered);
@@ -247,8 +249,6 @@ fn end_turn(slot: &Slot) {
 mod loom_models {
     //! loom models of the slots. Run by `cargo xtask loom`.
 
-    use std::collections::VecDeque;
-
     use loom::sync::Arc as LoomArc;
     use loom::thread;
     use opentelemetry::{SpanId, TraceFlags, TraceId};
@@ -307,9 +307,9 @@ mod loom_models {
 
         /// The spans that are in the queue, in the order of their ids. Each has to be in its own trace.
         fn exported(&self) -> Vec<u64> {
-            let (mut taken, mut ids) = (VecDeque::new(), Vec::new());
-            while let Work::Export { .. } = self.queue.take(&mut taken) {
-                for mut batch in taken.drain(..) {
+            let mut ids = Vec::new();
+            while let Work::Export(taken) = self.queue.take() {
+                for mut batch in taken.batches {
                     batch.each(|trace| {
                         for record in trace.records {
                             let id = u64::from_be_bytes(record.span_id.to_bytes());

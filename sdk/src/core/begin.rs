@@ -128,7 +128,7 @@ impl Core {
         counters.made();
         let Some(entry) = self.take_entry(id) else {
             counters.ended();
-            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 0 });
+            counters.lose(Loss::OpenSpans, Counted { spans: 1, ..Counted::default() });
             return None;
         };
         let parent_flags = parent.flags();

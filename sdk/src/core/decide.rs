@@ -213,7 +213,7 @@ impl Core {
             counters.made();
             counters.trace_made();
             counters.ended();
-            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1 });
+            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls: 0.0 });
         }
         if let Some(body) = body {
             body.recycle();

@@ -1,29 +1,34 @@
-//! The queue between the service's threads and the exporter's: bounded in bytes. A full queue sheds what a trace hands
-//! over, whole.
+//! The queue between the service's threads and the exporter's: bounded in bytes and traces.
 //!
 //! A small trace is copied into a batch with others, and the buffer that it was recorded in stays with its thread:
 //! memory that another processor has read is slow to write to. Each of a few groups of threads *gathers* a batch of its
-//! own, which goes to the list that all threads share when it is full, or when the worker collects it.
+//! own, which goes to the lists that all threads share when it is full, or when a worker collects it.
+//!
+//! Batches are numbered when they come to the lists. A worker takes the lowest numbers first, as many spans as are
+//! exported at once; the rest stays in the lists, where [`WhenFull`] may shed it. A flush is done when every batch below
+//! its number has been exported or lost.
 //!
 //! # Order
 //!
 //! A group's lock is taken before the state's. The flags `closed` and `eager` are set under the state's lock and read
 //! under a group's:
 //!
-//! - `close` sets `closed`; the worker then collects all groups once more. A thread that locks its group after that sees
+//! - `close` sets `closed`; a worker then collects all groups once more. A thread that locks its group after that sees
 //!   `closed` (both locked the same group) and sheds its trace; one that did before left its trace where it is collected.
-//! - the worker sets `eager`, collects all groups and sleeps. A thread that locks its group after that sees `eager`, and
+//! - a worker sets `eager`, collects all groups and sleeps. A thread that locks its group after that sees `eager`, and
 //!   passes its batch on and wakes the worker; one that did before left its trace where it is collected.
+//!
+//! Several workers take turns in waiting for work (`is_led`): only the export itself is concurrent.
 
 // A batch moves between lists and threads: its address is moved, not its contents.
 #![allow(clippy::vec_box)]
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::record::{Batch, Body, Buffer, Header, Record};
-use crate::settings::Bounds;
+use super::lists::Lists;
+use crate::record::{Batch, Body, Buffer, Header, Record, weight_class};
+use crate::settings::{Bounds, WhenFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
 use crate::thread;
@@ -32,34 +37,60 @@ use crate::thread;
 pub(crate) struct Queue {
     state: Mutex<State>,
     groups: [Group; GROUPS],
-    /// Bytes of batches that are passed on and not yet converted.
+    /// Bytes and traces of batches that are passed on and not yet converted.
     bytes: AtomicUsize,
-    /// The worker sleeps until there is something: no batch gathers.
+    traces: AtomicUsize,
+    /// A worker sleeps until there is something: no batch gathers.
     eager: AtomicBool,
     /// No more traces are taken.
     closed: AtomicBool,
     /// Empty batches, to be used again.
     spare: Mutex<Vec<Box<Batch>>>,
-    /// The worker waits here.
+    /// The worker that leads waits here.
     work: Condvar,
+    /// Workers that do not lead wait here.
+    turn: Condvar,
     /// Callers of flush and shutdown wait here.
     done: Condvar,
+    /// The service's threads wait here, if they are to wait for space.
+    space: Condvar,
     counters: Arc<Counters>,
     bounds: Bounds,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    batches: VecDeque<Box<Batch>>,
-    spans: usize,
+    lists: Lists,
+    /// The number of the next batch.
+    next_number: u64,
+    /// Exports under way.
+    in_flight: Vec<InFlight>,
+    /// Time of the last collection of the groups.
+    collected: Instant,
     waits: Waits,
-    flushes_asked: u64,
-    /// The flushes up to this number are done; the worker is gone if it is the highest number.
-    flushes_done: u64,
+    /// A worker waits for work, or takes it.
+    is_led: bool,
+    /// Threads of the service that wait for space.
+    blocked: usize,
+    /// Every batch below this number is to be exported without waiting for more.
+    flush_asked: u64,
+    /// The flushes up to this number are done; no worker is left if it is the highest number.
+    flush_done: u64,
     ended: bool,
-    /// The number of failed calls of the exporter, and the last error.
+    /// What is left is to be lost: the deadline of the shutdown has passed.
+    abandoned: bool,
+    /// Spans that were lost after the queue had taken them.
+    lost: u64,
+    /// Failed calls of the exporter that cost no span, such as a failed flush.
     failures: u64,
     last_error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    /// The lowest number of its batches.
+    number: u64,
+    spans: usize,
 }
 
 /// The event that the worker waits for, so that it is woken for nothing else: to wake a thread takes as long as to
@@ -78,13 +109,16 @@ const SPARE_BYTES_MAX: usize = 256 * 1024;
 /// A larger trace is handed over with its buffer: to copy it costs more than a cold buffer.
 const COPIED_BYTES_MAX: usize = 32 * 1024;
 
-/// The batch that some threads gather.
+/// The batches that some threads gather: one, or one for each class of weights.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Group(Mutex<Option<Box<Batch>>>);
+struct Group(Mutex<[Option<Box<Batch>>; CLASSES]>);
+
+/// Classes of weights by powers of two, for [`WhenFull::ShedLowestWeight`].
+pub(super) const CLASSES: usize = 16;
 
 const GROUPS: usize = if cfg!(loom) { 2 } else { 16 };
-/// A batch is passed on when it has this number of spans or of bytes.
+/// A batch is passed on when it has this number of spans or bytes.
 const GATHERED_SPANS_MAX: usize = 64;
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
@@ -93,49 +127,121 @@ fn fresh() -> Box<Batch> {
     Box::new(Batch::with_capacity(GATHERED_SPANS_MAX * 3 / 2))
 }
 
-/// The worker's next step.
-#[derive(Debug, PartialEq, Eq)]
+/// A worker's next step.
+#[derive(Debug)]
 pub(crate) enum Work {
-    /// Export what was taken. If it was taken after a flush was asked for, that flush is done then.
-    Export {
-        flush: Option<u64>,
-    },
+    /// Export this.
+    Export(Taken),
+    /// Everything below this number is exported or lost: flush the exporter.
+    Flush(u64),
     /// Nothing came for a while.
     Idle,
     End,
 }
 
-/// The reason why waiting for the worker was in vain.
+/// Batches for one export.
 #[derive(Debug)]
-pub(crate) enum WaitError {
-    TimedOut,
-    /// The exporter failed while the caller waited.
-    Failed(String),
+pub(crate) struct Taken {
+    pub(crate) batches: Vec<Box<Batch>>,
+    pub(crate) counted: Counted,
+    /// The lowest number of them.
+    pub(crate) number: u64,
+}
+
+/// The reason why waiting for the workers was in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WaitError {
+    pub(crate) timed_out: bool,
+    /// Spans that the caller waited for and that are still in the queue, or on their way.
+    pub(crate) left: u64,
+    /// Spans that were lost while the caller waited.
+    pub(crate) lost: u64,
+    pub(crate) last_error: Option<String>,
 }
 
 impl Queue {
     pub(crate) fn new(bounds: Bounds, counters: Arc<Counters>) -> Self {
+        let state = State {
+            lists: Lists::default(),
+            next_number: 0,
+            in_flight: Vec::new(),
+            collected: Instant::now(),
+            waits: Waits::default(),
+            is_led: false,
+            blocked: 0,
+            flush_asked: 0,
+            flush_done: 0,
+            ended: false,
+            abandoned: false,
+            lost: 0,
+            failures: 0,
+            last_error: None,
+        };
         Queue {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             groups: Default::default(),
             bytes: AtomicUsize::new(0),
+            traces: AtomicUsize::new(0),
             eager: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             spare: Mutex::default(),
             work: Condvar::new(),
+            turn: Condvar::new(),
             done: Condvar::new(),
+            space: Condvar::new(),
             counters,
             bounds,
         }
     }
 
+    /// Waits for space, if the service's threads are to wait. The caller holds no lock: a worker may need any to make
+    /// space.
+    #[inline]
+    pub(crate) fn wait_for_space(&self) {
+        if let WhenFull::Block(deadline) = self.bounds.when_full
+            && self.is_full()
+        {
+            self.block(deadline);
+        }
+    }
+
+    #[cold]
+    fn block(&self, deadline: Duration) {
+        let start = Instant::now();
+        let mut state = lock(&self.state);
+        while self.is_full() && !self.closed.load(Ordering::Relaxed) {
+            let left = deadline.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            state.blocked += 1;
+            state = wait_for(&self.space, state, left);
+            state.blocked -= 1;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bounds.queue_bytes
+            || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces
+    }
+
+    /// Returns true if a batch fits beside what is there.
+    fn fits(&self, bytes: usize, traces: usize) -> bool {
+        // Threads that were let in at the same time may meet a queue that is full again. Their wait is not in vain.
+        let factor = if matches!(self.bounds.when_full, WhenFull::Block(_)) { 2 } else { 1 };
+        self.bytes.load(Ordering::Relaxed) + bytes <= self.bounds.queue_bytes.saturating_mul(factor)
+            && self.traces.load(Ordering::Relaxed) + traces <= self.bounds.queue_traces.saturating_mul(factor)
+    }
+
     /// Takes a trace, or sheds and counts it; leaves an empty buffer.
     pub(crate) fn push(&self, header: Header, trace: &mut Buffer) {
+        let class = self.class_of(&header);
         if trace.bytes_held() <= COPIED_BYTES_MAX {
-            return self.gather(|batch| batch.add(header, trace));
+            return self.gather(class, |batch| batch.add(header, trace));
         }
-        let batch = Box::new(Batch::of(header, trace));
-        let counted = counted(&batch);
+        let mut batch = Box::new(Batch::of(header, trace));
+        batch.class = class;
+        let counted = batch.counted();
         if let Err(loss) = self.pass_on(&mut Some(batch)) {
             self.counters.lose(loss, counted);
         }
@@ -143,64 +249,83 @@ impl Queue {
 
     /// As [`Queue::push`], for a span that leaves without the rest of its trace.
     pub(crate) fn push_span(&self, header: Header, record: Record, body: Option<&mut Body>) {
-        self.gather(|batch| batch.add_span(header, record, body));
+        let class = self.class_of(&header);
+        self.gather(class, |batch| batch.add_span(header, record, body));
     }
 
-    fn gather(&self, add: impl FnOnce(&mut Batch)) {
-        let mut gathered = lock(&self.groups[thread::number() as usize % GROUPS].0);
+    fn class_of(&self, header: &Header) -> u8 {
+        match self.bounds.when_full {
+            WhenFull::ShedLowestWeight => weight_class(header, CLASSES),
+            _ => 0,
+        }
+    }
+
+    fn gather(&self, class: u8, add: impl FnOnce(&mut Batch)) {
+        let mut group = lock(&self.groups[thread::number() as usize % GROUPS].0);
+        let gathered = &mut group[usize::from(class) % CLASSES];
         // The batch is asked even if it is shed: it counts the spans.
         let batch = gathered.get_or_insert_with(|| lock(&self.spare).pop().unwrap_or_else(fresh));
         let loss = if self.closed.load(Ordering::Relaxed) {
             Some(Loss::ShutDown)
         } else {
-            (self.bytes.load(Ordering::Relaxed) >= self.bounds.queue_bytes).then_some(Loss::QueueFull)
+            (self.bounds.when_full == WhenFull::ShedNewest && self.is_full()).then_some(Loss::QueueFull)
         };
         if let Some(loss) = loss {
             let mut shed = Batch::default();
             add(&mut shed);
-            drop(gathered);
-            return self.counters.lose(loss, counted(&shed));
+            drop(group);
+            return self.counters.lose(loss, shed.counted());
         }
         add(batch);
+        batch.class = class;
         let is_full = batch.spans() >= GATHERED_SPANS_MAX.min(self.bounds.batch_spans)
+            || batch.traces() >= self.bounds.queue_traces
             || batch.bytes_used() >= GATHERED_BYTES_MAX.min(self.bounds.queue_bytes / 2);
         if is_full || self.eager.load(Ordering::Relaxed) {
-            self.pass_on_or_shed(&mut gathered);
+            self.pass_on_or_shed(gathered);
         }
     }
 
     fn pass_on_or_shed(&self, gathered: &mut Option<Box<Batch>>) {
         match self.pass_on(gathered) {
-            // The worker will still collect it.
+            // A worker will still collect it.
             Ok(()) | Err(Loss::ShutDown) => {}
             Err(loss) => {
                 if let Some(batch) = gathered {
-                    self.counters.lose(loss, counted(batch));
+                    self.counters.lose(loss, batch.counted());
                     batch.clear();
                 }
             }
         }
     }
 
-    /// Passes a batch on to the worker; or leaves it, and says why.
+    /// Passes a batch on to the workers; or leaves it, and says why.
     fn pass_on(&self, from: &mut Option<Box<Batch>>) -> Result<(), Loss> {
         let Some(batch) = from else { return Ok(()) };
-        let bytes = batch.bytes_held();
+        let (bytes, traces) = (batch.bytes_held(), batch.traces());
         let mut state = lock(&self.state);
         if self.closed.load(Ordering::Relaxed) {
             return Err(Loss::ShutDown);
         }
-        if self.bytes.load(Ordering::Relaxed) + bytes > self.bounds.queue_bytes {
-            return Err(Loss::QueueFull);
+        let mut shed = Vec::new();
+        while !self.fits(bytes, traces) {
+            let Some(victim) = self.victim(&mut state, batch) else { break };
+            self.bytes.fetch_sub(victim.bytes, Ordering::Relaxed);
+            self.traces.fetch_sub(victim.traces(), Ordering::Relaxed);
+            state.lost += victim.spans() as u64;
+            state.last_error = Some("the queue was full".to_owned());
+            shed.push(victim);
         }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        batch.bytes = bytes;
-        state.spans += batch.spans();
-        state.batches.extend(from.take());
-        let wake = match state.waits {
-            Waits::No => false,
-            Waits::ForAny => true,
-            Waits::ForBatch => state.spans >= self.bounds.batch_spans,
+        let fits = self.fits(bytes, traces);
+        let wake = fits && {
+            if let Some(batch) = from.take() {
+                self.enqueue(&mut state, batch);
+            }
+            match state.waits {
+                Waits::No => false,
+                Waits::ForAny => true,
+                Waits::ForBatch => state.lists.spans() >= self.bounds.batch_spans,
+            }
         };
         if wake {
             self.set_waits(&mut state, Waits::No);
@@ -209,12 +334,35 @@ impl Queue {
         if wake {
             self.work.notify_one();
         }
-        Ok(())
+        for victim in &shed {
+            self.counters.lose(Loss::QueueFull, victim.counted());
+        }
+        self.keep_spare(shed);
+        if fits { Ok(()) } else { Err(Loss::QueueFull) }
     }
 
-    /// Whether the worker shall not wait for more.
+    /// Takes a batch that makes space for another off the lists; `None` if the other one is to be shed.
+    fn victim(&self, state: &mut State, instead_of: &Batch) -> Option<Box<Batch>> {
+        match self.bounds.when_full {
+            WhenFull::ShedOldest => state.lists.pop_first(),
+            WhenFull::ShedLowestWeight => state.lists.pop_lightest(instead_of.class),
+            WhenFull::ShedNewest | WhenFull::Block(_) => None,
+        }
+    }
+
+    /// Adds a batch to the lists.
+    fn enqueue(&self, state: &mut State, mut batch: Box<Batch>) {
+        batch.bytes = batch.bytes_held();
+        batch.number = state.next_number;
+        state.next_number += 1;
+        self.bytes.fetch_add(batch.bytes, Ordering::Relaxed);
+        self.traces.fetch_add(batch.traces(), Ordering::Relaxed);
+        state.lists.push(batch);
+    }
+
+    /// Returns true if the worker shall not wait for more.
     fn hurries(&self, state: &State) -> bool {
-        self.closed.load(Ordering::Relaxed) || state.flushes_asked > state.flushes_done
+        self.closed.load(Ordering::Relaxed) || state.flush_is_asked() && state.has_work_for_flush()
     }
 
     fn set_waits(&self, state: &mut State, waits: Waits) {
@@ -222,75 +370,93 @@ impl Queue {
         self.eager.store(waits == Waits::ForAny, Ordering::Relaxed);
     }
 
-    /// Waits for work, at most for `idle` if there is none. For an export everything that there is goes to `taken`, which
-    /// is empty.
-    pub(crate) fn next(&self, taken: &mut VecDeque<Box<Batch>>, idle: Duration) -> Work {
+    /// Waits for work, at most for `idle` if there is none.
+    pub(crate) fn next(&self, idle: Duration) -> Work {
         let mut state = lock(&self.state);
+        while state.is_led {
+            state = wait_for(&self.turn, state, idle);
+        }
+        state.is_led = true;
+        let work = self.lead(state, idle);
+        lock(&self.state).is_led = false;
+        self.turn.notify_one();
+        work
+    }
+
+    fn lead(&self, mut state: MutexGuard<'_, State>, idle: Duration) -> Work {
         self.set_waits(&mut state, Waits::ForBatch);
-        let more = |state: &State| state.spans < self.bounds.batch_spans && !self.hurries(state);
-        wait_while(&self.work, state, self.bounds.batch_delay, more);
-        let work = self.take(taken);
-        if work != Work::Idle {
+        let more = |state: &State| state.lists.spans() < self.bounds.batch_spans && !self.hurries(state);
+        drop(wait_while(&self.work, state, self.bounds.batch_delay, more));
+        let work = self.take();
+        if !matches!(work, Work::Idle) {
             return work;
         }
         // Traces nearly always follow those of the last batch. Only if none came for a while is the worker woken by the
         // first: see the module on `eager`.
         self.set_waits(&mut lock(&self.state), Waits::ForAny);
-        self.collect(taken);
-        if taken.is_empty() {
-            let nothing = |state: &State| state.batches.is_empty() && !self.hurries(state);
-            wait_while(&self.work, lock(&self.state), idle, nothing);
-        }
-        self.take(taken)
+        self.collect();
+        let nothing = |state: &State| state.lists.is_empty() && !self.hurries(state);
+        drop(wait_while(&self.work, lock(&self.state), idle, nothing));
+        self.take()
     }
 
-    /// Takes everything that there is.
-    pub(crate) fn take(&self, taken: &mut VecDeque<Box<Batch>>) -> Work {
+    /// Takes the spans of one export, or what else is to be done.
+    pub(crate) fn take(&self) -> Work {
         let mut state = lock(&self.state);
         self.set_waits(&mut state, Waits::No);
-        state.spans = 0;
-        taken.append(&mut state.batches);
-        // Read before the groups are collected: what ended before a flush, or the close, is in them or was taken here.
-        let flush = (state.flushes_asked > state.flushes_done).then_some(state.flushes_asked);
+        // Read before the groups are collected: what ended before the close is in them or in the lists.
         let closed = self.closed.load(Ordering::Relaxed);
+        let is_due = state.lists.spans() < self.bounds.batch_spans
+            || state.collected.elapsed() >= self.bounds.batch_delay
+            || closed;
         drop(state);
-        self.collect(taken);
-        match () {
-            () if flush.is_some() || !taken.is_empty() => Work::Export { flush },
-            () if closed => Work::End,
-            () => Work::Idle,
+        if is_due {
+            self.collect();
         }
+        let mut state = lock(&self.state);
+        let batches = state.lists.take(self.bounds.batch_spans);
+        let Some(first) = batches.first() else {
+            return match () {
+                () if state.flush_is_asked() && state.has_work_for_flush() => Work::Flush(state.flush_asked),
+                () if closed => Work::End,
+                () => Work::Idle,
+            };
+        };
+        let number = first.number;
+        let counted = batches.iter().map(|batch| batch.counted()).sum();
+        state.in_flight.push(InFlight { number, spans: batches.iter().map(|batch| batch.spans()).sum() });
+        Work::Export(Taken { batches, counted, number })
     }
 
-    /// Takes the batches that gather.
-    fn collect(&self, taken: &mut VecDeque<Box<Batch>>) {
+    /// Moves the batches that gather to the lists.
+    fn collect(&self) {
         for group in &self.groups {
-            let mut gathered = lock(&group.0);
-            if gathered.as_ref().is_none_or(|batch| batch.is_empty()) {
-                continue;
+            let mut group = lock(&group.0);
+            for gathered in group.iter_mut() {
+                if gathered.as_ref().is_some_and(|batch| !batch.is_empty())
+                    && let Some(batch) = gathered.take()
+                {
+                    self.enqueue(&mut lock(&self.state), batch);
+                }
             }
-            let Some(mut batch) = gathered.take() else { continue };
-            batch.bytes = batch.bytes_held();
-            self.bytes.fetch_add(batch.bytes, Ordering::Relaxed);
-            taken.push_back(batch);
         }
+        lock(&self.state).collected = Instant::now();
     }
 
-    /// Batches of whole traces, together as many spans as are exported at once, or a little more.
-    pub(crate) fn split(&self, taken: &mut VecDeque<Box<Batch>>) -> Vec<Box<Batch>> {
-        let mut spans = 0;
-        let mut batches = Vec::new();
-        while spans < self.bounds.batch_spans {
-            let Some(batch) = taken.pop_front() else { break };
-            spans += batch.spans();
-            batches.push(batch);
-        }
-        batches
-    }
-
-    /// Gives batches back that were converted.
-    pub(crate) fn recycle(&self, mut batches: Vec<Box<Batch>>) {
+    /// Gives batches back that were converted, and with them their space.
+    pub(crate) fn recycle(&self, batches: Vec<Box<Batch>>) {
         let bytes = batches.iter().map(|batch| batch.bytes).sum();
+        let traces = batches.iter().map(|batch| batch.traces()).sum();
+        self.keep_spare(batches);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.traces.fetch_sub(traces, Ordering::Relaxed);
+        // Who waits for space looks at it under this lock.
+        if lock(&self.state).blocked > 0 {
+            self.space.notify_all();
+        }
+    }
+
+    fn keep_spare(&self, mut batches: Vec<Box<Batch>>) {
         batches.retain(|batch| batch.bytes <= SPARE_BYTES_MAX);
         batches.iter_mut().for_each(|batch| batch.clear());
         let mut spare = lock(&self.spare);
@@ -299,22 +465,34 @@ impl Queue {
         spare.append(&mut batches);
         drop(spare);
         drop(rest);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that an export is over, and its spans are counted; `lost` of them, for the reason `error`. Returns the flush
+    /// that it completes.
+    pub(crate) fn exported(&self, number: u64, lost: u64, error: Option<String>) -> Option<u64> {
+        let mut state = lock(&self.state);
+        state.in_flight.retain(|export| export.number != number);
+        state.lost += lost;
+        if error.is_some() {
+            state.last_error = error;
+        }
+        (state.flush_is_asked() && state.outstanding() >= state.flush_asked).then_some(state.flush_asked)
     }
 
     pub(crate) fn flushed(&self, flush: u64) {
         let mut state = lock(&self.state);
-        state.flushes_done = state.flushes_done.max(flush);
+        state.flush_done = state.flush_done.max(flush);
         drop(state);
         self.done.notify_all();
     }
 
-    /// The worker is gone, or there is none.
+    /// No worker is left, or there never was one.
     pub(crate) fn ended(&self) {
         lock(&self.state).ended = true;
         self.done.notify_all();
     }
 
+    /// Notes that the exporter failed otherwise than by losing spans.
     pub(crate) fn failed(&self, error: String) {
         let mut state = lock(&self.state);
         state.failures += 1;
@@ -326,12 +504,15 @@ impl Queue {
     }
 
     /// Asks for everything that has ended to be exported.
-    pub(crate) fn ask_flush(&self) -> FlushTicket {
+    pub(crate) fn ask_flush(&self) -> Ticket {
+        self.collect();
         let mut state = lock(&self.state);
         if !state.ended {
-            state.flushes_asked += 1;
+            // A number of its own, so that the exporter is flushed even if nothing waits.
+            state.next_number += 1;
+            state.flush_asked = state.next_number;
         }
-        let ticket = FlushTicket { number: state.flushes_asked, failures: state.failures };
+        let ticket = state.ticket(state.flush_asked);
         drop(state);
         self.work.notify_one();
         ticket
@@ -343,74 +524,133 @@ impl Queue {
         self.closed.store(true, Ordering::Relaxed);
         drop(state);
         self.work.notify_one();
+        self.space.notify_all();
+    }
+
+    /// Counts what gathers and what waits in the lists.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn held(&self) -> Counted {
+        let gathers =
+            |group: &Group| -> Counted { lock(&group.0).iter().flatten().map(|batch| batch.counted()).sum() };
+        let gathered: Counted = self.groups.iter().map(gathers).sum();
+        [gathered, lock(&self.state).lists.counted()].into_iter().sum()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// The number of failures so far.
-    pub(crate) fn failures(&self) -> u64 {
-        lock(&self.state).failures
+    /// Gives up what waits in the closed queue, and counts it as lost at the shutdown's deadline. An export under way ends
+    /// by itself.
+    pub(crate) fn abandon(&self) {
+        self.collect();
+        let mut state = lock(&self.state);
+        state.abandoned = true;
+        let batches = state.lists.take(usize::MAX);
+        state.lost += batches.iter().map(|batch| batch.spans() as u64).sum::<u64>();
+        drop(state);
+        for batch in &batches {
+            self.counters.lose(Loss::Deadline, batch.counted());
+        }
+        self.recycle(batches);
     }
 
-    pub(crate) fn wait_for_flush(&self, ticket: FlushTicket, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(ticket.failures, timeout, |state| state.flushes_done < ticket.number && !state.ended)
+    /// Returns true after the deadline of the shutdown.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        lock(&self.state).abandoned
     }
 
-    pub(crate) fn wait_for_end(&self, failures: u64, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(failures, timeout, |state| !state.ended)
+    /// What a shutdown waits for.
+    pub(crate) fn ticket(&self) -> Ticket {
+        lock(&self.state).ticket(u64::MAX)
+    }
+
+    pub(crate) fn wait_for_flush(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
+        self.wait(ticket, timeout, |state| state.flush_done < ticket.number && !state.ended)
+    }
+
+    pub(crate) fn wait_for_end(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
+        self.wait(ticket, timeout, |state| !state.ended)
     }
 
     fn wait(
         &self,
-        failures: u64,
+        ticket: Ticket,
         timeout: Duration,
         unfinished: impl Fn(&State) -> bool,
     ) -> Result<(), WaitError> {
         let start = Instant::now();
         let mut state: MutexGuard<'_, State> = lock(&self.state);
+        let mut timed_out = false;
         while unfinished(&state) {
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
-                return Err(WaitError::TimedOut);
+                timed_out = true;
+                break;
             }
             state = wait_for(&self.done, state, left);
         }
-        if state.failures > failures {
-            return Err(WaitError::Failed(state.last_error.clone().unwrap_or_default()));
+        let lost = state.lost - ticket.lost;
+        if !timed_out && lost == 0 && state.failures == ticket.failures {
+            return Ok(());
         }
-        Ok(())
+        let left = if timed_out { state.spans_below(ticket.number) } else { 0 };
+        Err(WaitError { timed_out, left, lost, last_error: state.last_error.clone() })
+    }
+}
+
+impl State {
+    /// The lowest number that is not yet exported or lost.
+    fn outstanding(&self) -> u64 {
+        let in_flight = self.in_flight.iter().map(|export| export.number).min();
+        let waiting = self.lists.first_number();
+        in_flight.into_iter().chain(waiting).min().unwrap_or(u64::MAX)
+    }
+
+    fn flush_is_asked(&self) -> bool {
+        self.flush_asked > self.flush_done
+    }
+
+    /// Returns true if the asked flush has work for the worker that waits, not only for those that export.
+    fn has_work_for_flush(&self) -> bool {
+        self.lists.first_number().is_some_and(|number| number < self.flush_asked)
+            || self.outstanding() >= self.flush_asked
+    }
+
+    fn ticket(&self, number: u64) -> Ticket {
+        Ticket { number, lost: self.lost, failures: self.failures }
+    }
+
+    fn spans_below(&self, number: u64) -> u64 {
+        let in_flight = self.in_flight.iter().filter(|export| export.number < number);
+        (in_flight.map(|export| export.spans).sum::<usize>() + self.lists.spans_below(number)) as u64
     }
 }
 
 /// Waits while `unfinished` says so, at most for `timeout`.
-fn wait_while(
+fn wait_while<'s>(
     condition: &Condvar,
-    mut state: MutexGuard<'_, State>,
+    mut state: MutexGuard<'s, State>,
     timeout: Duration,
     unfinished: impl Fn(&State) -> bool,
-) {
+) -> MutexGuard<'s, State> {
     let start = Instant::now();
     while unfinished(&state) {
         let left = timeout.saturating_sub(start.elapsed());
         if left.is_zero() {
-            return;
+            break;
         }
         state = wait_for(condition, state, left);
     }
+    state
 }
 
-/// A flush that was asked for.
+/// The point up to which a caller of flush or shutdown waits, and the counts at that time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FlushTicket {
+pub(crate) struct Ticket {
     number: u64,
-    /// The number of failures when it was asked for.
+    lost: u64,
     failures: u64,
-}
-
-pub(crate) fn counted(batch: &Batch) -> Counted {
-    Counted { spans: batch.spans() as u64, roots: batch.roots() }
 }
 
 #[cfg(all(test, loom))]
@@ -449,8 +689,20 @@ mod loom_models {
         queue.push_span(header, record, None);
     }
 
-    fn spans(taken: &VecDeque<Box<Batch>>) -> u64 {
-        taken.iter().map(|batch| batch.spans() as u64).sum()
+    /// Takes what there is, and counts it as exported.
+    fn export(queue: &Queue) -> Work {
+        let work = queue.take();
+        if let Work::Export(taken) = &work {
+            queue.counters.exported(taken.counted);
+            if let Some(flush) = queue.exported(taken.number, 0, None) {
+                queue.flushed(flush);
+            }
+        }
+        work
+    }
+
+    fn exported(queue: &Queue) -> u64 {
+        queue.counters.read().spans_exported
     }
 
     /// A span ends while the queue is closed: it is exported, or counted as lost.
@@ -462,14 +714,10 @@ mod loom_models {
             let ends = thread::spawn(move || push(&other));
             queue.close();
             // The worker's loop, from the close on: it ends when there is nothing left.
-            let (mut taken, mut exported) = (VecDeque::new(), 0);
-            while queue.take(&mut taken) != Work::End {
-                exported += spans(&taken);
-                taken.clear();
-            }
+            while !matches!(export(&queue), Work::End) {}
             ends.join().unwrap();
             let lost = queue.counters.read().spans_lost.total();
-            assert_eq!(exported + lost, 1);
+            assert_eq!(exported(&queue) + lost, 1);
         });
     }
 
@@ -480,16 +728,13 @@ mod loom_models {
             let queue = queue();
             let other = queue.clone();
             let ends = thread::spawn(move || push(&other));
-            let mut taken = VecDeque::new();
-            // As in `Queue::next`, when nothing came for a while. Without the wake-up this waits for ever.
+            // As in `Queue::lead`, when nothing came for a while. Without the wake-up this waits for ever.
             queue.set_waits(&mut lock(&queue.state), Waits::ForAny);
-            queue.collect(&mut taken);
-            if taken.is_empty() {
-                let nothing = |state: &State| state.batches.is_empty() && !queue.hurries(state);
-                wait_while(&queue.work, lock(&queue.state), Duration::from_secs(3_600), nothing);
-            }
-            queue.take(&mut taken);
-            assert_eq!(spans(&taken), 1);
+            queue.collect();
+            let nothing = |state: &State| state.lists.is_empty() && !queue.hurries(state);
+            drop(wait_while(&queue.work, lock(&queue.state), Duration::from_secs(3_600), nothing));
+            export(&queue);
+            assert_eq!(exported(&queue), 1);
             ends.join().unwrap();
         });
     }
@@ -504,21 +749,37 @@ mod loom_models {
                 push(&other);
                 let ticket = other.ask_flush();
                 other.wait_for_flush(ticket, Duration::from_secs(3_600)).unwrap();
-                other.counters.read().spans_exported
+                exported(&other)
             });
-            let mut taken = VecDeque::new();
             loop {
-                if let Work::Export { flush } = queue.take(&mut taken) {
-                    queue.counters.exported(Counted { spans: spans(&taken), roots: 0 });
-                    taken.clear();
-                    if let Some(flush) = flush {
-                        queue.flushed(flush);
-                        break;
-                    }
+                if let Work::Flush(flush) = export(&queue) {
+                    queue.flushed(flush);
+                }
+                if lock(&queue.state).flush_done > 0 {
+                    break;
                 }
                 thread::yield_now();
             }
             assert_eq!(flushes.join().unwrap(), 1);
+        });
+    }
+
+    /// A thread that waits for space is woken when an export has made some.
+    #[test]
+    fn loom_a_thread_that_waits_for_space_is_woken() {
+        loom::model(|| {
+            let bounds = Bounds {
+                when_full: WhenFull::Block(Duration::from_secs(3_600)),
+                queue_traces: 1,
+                ..Settings::default().bounds
+            };
+            let queue = loom::sync::Arc::new(Queue::new(bounds, Arc::default()));
+            push(&queue);
+            let other = queue.clone();
+            let waits = thread::spawn(move || other.wait_for_space());
+            let Work::Export(taken) = queue.take() else { panic!("a span was pushed") };
+            queue.recycle(taken.batches);
+            waits.join().unwrap();
         });
     }
 }

@@ -1,84 +1,37 @@
-//! The exporter's thread: converts records to `SpanData` and hands them to the exporter.
+//! The exporter's threads: convert records to `SpanData` and hand them to the exporter.
 
-// Batches come from the queue in boxes.
-#![allow(clippy::vec_box)]
-
-use std::collections::VecDeque;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use opentelemetry::Context;
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing_core::dispatcher::{self, Dispatch};
 
 use super::convert::Converter;
-use super::queue::{Queue, Work, counted};
+use super::exporter::{Exported, SharedExporter, guarded};
+use super::queue::{Queue, Taken, Work};
 use crate::core::Shared;
-use crate::record::Batch;
 use crate::stats::{Counted, Counters, Loss};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicUsize, Ordering};
 
-/// An exporter of any type.
-pub(crate) trait Export: Send + Sync + fmt::Debug {
-    fn set_resource(&mut self, resource: &Resource);
-    fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult;
-    fn force_flush(&self) -> OTelSdkResult;
-    fn shut_down(&self, timeout: Duration) -> OTelSdkResult;
-}
-
-impl<E: SpanExporter> Export for E {
-    fn set_resource(&mut self, resource: &Resource) {
-        SpanExporter::set_resource(self, resource);
-    }
-
-    fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        futures_executor::block_on(SpanExporter::export(self, batch))
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        SpanExporter::force_flush(self)
-    }
-
-    fn shut_down(&self, timeout: Duration) -> OTelSdkResult {
-        self.shutdown_with_timeout(timeout)
-    }
-}
-
-/// The exporter, for the thread that exports and for the one that shuts down.
+/// State that the exporter's threads share.
 #[derive(Debug)]
-pub(crate) struct SharedExporter {
-    exporter: Box<dyn Export>,
-    is_shut_down: AtomicBool,
-}
-
-impl SharedExporter {
-    pub(crate) fn new(exporter: Box<dyn Export>) -> Arc<Self> {
-        Arc::new(SharedExporter { exporter, is_shut_down: AtomicBool::new(false) })
-    }
-
-    /// Shuts the exporter down unless that was done before. May be called while another thread exports: an exporter that
-    /// waits for its destination then gives up, and so does every export after it.
-    pub(crate) fn shut_down(&self, timeout: Duration) -> OTelSdkResult {
-        if self.is_shut_down.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        guarded(|| self.exporter.shut_down(timeout))
-    }
-}
-
-pub(crate) struct Worker {
+pub(crate) struct Workers {
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) converter: Converter,
     pub(crate) exporter: Arc<SharedExporter>,
-    /// For traces that have become old. Weak: when the last layer and handle are gone, this thread ends.
+    /// For traces that have become old. Weak: when the last layer and handle are gone, the threads end.
     pub(crate) shared: Weak<Shared>,
-    /// The time after which the worker looks for old traces, if nothing else wakes it.
+    /// The time after which a worker looks for old traces, if nothing else wakes it.
     pub(crate) idle: Duration,
+    /// Threads that have not ended.
+    pub(crate) running: AtomicUsize,
+}
+
+/// One of the exporter's threads.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) converter: Converter,
 }
 
 /// The time that the exporter may take to shut down, once the queue is empty.
@@ -90,39 +43,33 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let _silent = dispatcher::set_default(&Dispatch::none());
         let _suppressed = Context::enter_telemetry_suppressed_scope();
-        let mut taken = VecDeque::new();
+        let workers = Arc::clone(&self.workers);
         loop {
-            let work = self.queue.next(&mut taken, self.idle);
-            if let Some(shared) = self.shared.upgrade() {
+            let work = workers.queue.next(workers.idle);
+            if let Some(shared) = workers.shared.upgrade() {
                 shared.expire_traces();
             }
             match work {
                 Work::Idle => {}
-                Work::Export { flush } => {
-                    self.converter.compare_clocks();
-                    while !taken.is_empty() {
-                        let batches = self.queue.split(&mut taken);
-                        self.export(batches);
-                    }
-                    if let Some(flush) = flush {
-                        self.note(guarded(|| self.exporter.exporter.force_flush()));
-                        self.queue.flushed(flush);
-                    }
-                }
+                Work::Export(taken) => self.export(taken),
+                Work::Flush(flush) => workers.flush(flush),
                 Work::End => break,
             }
         }
-        self.note(self.exporter.shut_down(SHUTDOWN_TIMEOUT));
-        self.queue.ended();
+        // The last one shuts the exporter down.
+        if workers.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if let Err(error) = workers.exporter.shut_down(SHUTDOWN_TIMEOUT) {
+                workers.queue.failed(error.to_string());
+            }
+            workers.queue.ended();
+        }
     }
 
-    fn export(&mut self, mut batches: Vec<Box<Batch>>) {
-        let counts = batches.iter().map(|batch| counted(batch));
-        let all = counts.fold(Counted::default(), |all, batch| Counted {
-            spans: all.spans + batch.spans,
-            roots: all.roots + batch.roots,
-        });
-        let mut spans = Vec::with_capacity(all.spans as usize);
+    fn export(&mut self, taken: Taken) {
+        let workers = Arc::clone(&self.workers);
+        let (number, counted, mut batches) = (taken.number, taken.counted, taken.batches);
+        let mut spans = Vec::with_capacity(counted.spans as usize);
+        self.converter.compare_clocks();
         // Conversion is our code; were it to panic, the spans would be lost, and counted, and the thread go on.
         let converted = guarded(|| {
             for batch in &mut batches {
@@ -130,38 +77,49 @@ impl Worker {
             }
             Ok(())
         });
-        self.queue.recycle(batches);
-        let exported = converted.and_then(|()| guarded(|| self.exporter.exporter.export(spans)));
-        if self.note(exported) {
-            self.counters.exported(all);
-        } else {
-            self.counters.lose(Loss::ExportFailed, all);
-        }
-    }
-
-    fn note(&self, result: OTelSdkResult) -> bool {
-        match result {
-            Ok(()) => true,
-            Err(error) => {
-                self.queue.failed(error.to_string());
-                false
-            }
+        workers.queue.recycle(batches);
+        let exported = match converted {
+            Ok(()) => workers.exporter.export(spans),
+            Err(error) => Exported::failed(counted.spans, error.to_string()),
+        };
+        workers.count(counted, &exported);
+        let lost = counted.spans - exported.accepted;
+        if let Some(flush) = workers.queue.exported(number, lost, exported.error) {
+            workers.flush(flush);
         }
     }
 }
 
-/// Turns a panic into an error: the next batch is tried again.
-fn guarded(f: impl FnOnce() -> OTelSdkResult) -> OTelSdkResult {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(OTelSdkError::InternalFailure(format!("the exporter panicked: {text}")))
-    })
+impl Workers {
+    fn flush(&self, flush: u64) {
+        if let Err(error) = self.exporter.force_flush() {
+            self.queue.failed(error.to_string());
+        }
+        self.queue.flushed(flush);
+    }
+
+    /// Counts the outcome of a batch. Local roots are counted as exported if any span was: nobody tells which were not.
+    fn count(&self, counted: Counted, exported: &Exported) {
+        let (mut roots, mut calls) = (counted.roots, counted.calls);
+        if exported.accepted > 0 {
+            self.counters.exported(Counted { spans: exported.accepted, roots, calls });
+            (roots, calls) = (0, 0.0);
+        }
+        let is_abandoned = exported.lost.total() > 0 && self.queue.is_abandoned();
+        for (loss, spans) in exported.lost.reasons() {
+            let loss = if is_abandoned && loss == Loss::ExportFailed { Loss::Deadline } else { loss };
+            self.counters.lose(loss, Counted { spans, roots, calls });
+            (roots, calls) = (0, 0.0);
+        }
+    }
 }
 
 #[cfg(all(test, feature = "enabled", not(loom)))]
 mod tests {
     use std::sync::Mutex;
+
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
     use super::*;
     use crate::{Astracer, DroppedSpans};

@@ -3,6 +3,7 @@
 //! A batch that was exported is used again. So small traces share few lines of memory, which are written one after the
 //! other, and the buffer that a trace was recorded in stays in the cache of the thread that writes to it next.
 
+use astracer_samplers::tracestate::OtMember;
 use opentelemetry::KeyValue;
 
 use super::attribute::Attribute;
@@ -10,6 +11,7 @@ use super::body::Body;
 use super::buffer::{Buffer, Event, Header, Link};
 use super::memory::{Text, Texts};
 use super::span::{Detail, Record};
+use crate::stats::Counted;
 
 /// Ended traces, or parts of traces.
 #[derive(Debug, Default)]
@@ -17,10 +19,12 @@ pub(crate) struct Batch {
     heads: Vec<Head>,
     /// The lists of all traces. Positions in a trace's memory count from where the trace begins.
     all: Buffer,
-    /// The number of local roots among the records.
-    roots: u64,
     /// The bytes by which the queue has counted it.
     pub(crate) bytes: usize,
+    /// Its place in the queue's order.
+    pub(crate) number: u64,
+    /// The class of its traces' weights.
+    pub(crate) class: u8,
 }
 
 /// A trace, and the length of its part of each list.
@@ -28,6 +32,21 @@ pub(crate) struct Batch {
 struct Head {
     header: Header,
     lengths: BufferLengths,
+    /// The number of local roots among the records: 1, or 0 for a part of a trace.
+    roots: u32,
+}
+
+/// The number of calls that a trace stands for, by the threshold in its tracestate; 1 if there is none.
+fn weight(header: &Header) -> f64 {
+    let Some(state) = &header.state else { return 1.0 };
+    let member = state.get("ot").and_then(|member| OtMember::parse(member).ok());
+    member.and_then(|member| member.threshold).map_or(1.0, |threshold| threshold.adjusted_count())
+}
+
+/// The class of a trace's weight, by powers of two: 0 is the lightest, `classes - 1` the heaviest.
+pub(crate) fn weight_class(header: &Header, classes: usize) -> u8 {
+    let class = (weight(header) as u64).max(1).ilog2() as usize;
+    class.min(classes - 1) as u8
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,14 +126,25 @@ impl Batch {
         self.all.records.len()
     }
 
-    pub(crate) fn roots(&self) -> u64 {
-        self.roots
+    /// The number of traces, or parts of traces.
+    pub(crate) fn traces(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Spans, local roots, and the calls that these stand for.
+    pub(crate) fn counted(&self) -> Counted {
+        let mut counted = Counted { spans: self.spans() as u64, ..Counted::default() };
+        for head in self.heads.iter().filter(|head| head.roots > 0) {
+            counted.roots += u64::from(head.roots);
+            counted.calls += f64::from(head.roots) * weight(&head.header);
+        }
+        counted
     }
 
     /// Copies a trace's spans. The buffer keeps its memory, and is empty.
     pub(crate) fn add(&mut self, header: Header, trace: &mut Buffer) {
-        self.count_roots(&trace.records);
-        self.heads.push(Head { header, lengths: BufferLengths::of(trace) });
+        let roots = count_roots(&trace.records);
+        self.heads.push(Head { header, lengths: BufferLengths::of(trace), roots });
         /// Looks at the other list only if there is something to move.
         fn append<T>(from: &mut Vec<T>, to: &mut Vec<T>) {
             if !from.is_empty() {
@@ -138,8 +168,8 @@ impl Batch {
     pub(crate) fn of(header: Header, trace: &mut Buffer) -> Self {
         let all = std::mem::take(trace);
         let mut batch = Batch::default();
-        batch.count_roots(&all.records);
-        batch.heads.push(Head { header, lengths: BufferLengths::of(&all) });
+        let roots = count_roots(&all.records);
+        batch.heads.push(Head { header, lengths: BufferLengths::of(&all), roots });
         batch.all = all;
         batch
     }
@@ -151,11 +181,6 @@ impl Batch {
         self.add(header, &mut single);
     }
 
-    fn count_roots(&mut self, records: &[Record]) {
-        // A trace's local root ends last, but for spans that outlive it.
-        self.roots += records.iter().rev().filter(|record| record.is_local_root()).count() as u64;
-    }
-
     /// Lends each trace, one after the other.
     pub(crate) fn each(&mut self, mut f: impl FnMut(TraceView<'_>)) {
         let Buffer { records, attributes, memory, details, events, event_attributes, links, owned: _ } =
@@ -164,7 +189,7 @@ impl Batch {
         let (mut details, mut events, mut event_attributes) = (&**details, &**events, &**event_attributes);
         let (mut links, mut others) = (&mut **links, &mut *memory.others);
         let (mut text, mut lists) = (&*memory.text, &*memory.lists);
-        for Head { header, lengths } in &self.heads {
+        for Head { header, lengths, .. } in &self.heads {
             let (own_links, rest_of_links) = std::mem::take(&mut links).split_at_mut(lengths.links);
             let (own_others, rest_of_others) = std::mem::take(&mut others).split_at_mut(lengths.others);
             (links, others) = (rest_of_links, rest_of_others);
@@ -189,7 +214,6 @@ impl Batch {
     pub(crate) fn clear(&mut self) {
         self.heads.clear();
         self.all.clear();
-        self.roots = 0;
     }
 
     /// Bytes in use.
@@ -201,6 +225,10 @@ impl Batch {
     pub(crate) fn bytes_held(&self) -> usize {
         self.heads.capacity() * size_of::<Head>() + self.all.bytes_held()
     }
+}
+
+fn count_roots(records: &[Record]) -> u32 {
+    records.iter().filter(|record| record.is_local_root()).count() as u32
 }
 
 /// Takes the first `length` items off a list.

@@ -21,6 +21,8 @@ mod contexts;
 #[cfg(feature = "enabled")]
 mod decisions;
 #[cfg(feature = "enabled")]
+mod delivery;
+#[cfg(feature = "enabled")]
 mod differences;
 #[cfg(feature = "enabled")]
 mod document;

@@ -1,0 +1,273 @@
+//! Random traffic, outages, flushes and a shutdown on a queue without threads. After every step the same policy holds:
+//! what was made is exported, lost and counted, queued, or on its way.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::trace::TraceState;
+use opentelemetry::{SpanId, TraceFlags, TraceId};
+use tracing_core::callsite::DefaultCallsite;
+use tracing_core::metadata::Kind;
+use tracing_core::{Level, Metadata};
+
+use super::queue::{Queue, Taken, WaitError, Work};
+use crate::record::{Buffer, Ending, Header, Record};
+use crate::settings::{Bounds, Settings, WhenFull};
+use crate::stats::{Counted, Counters, Loss};
+
+static METADATA: Metadata<'static> = tracing_core::metadata! {
+    name: "simulated",
+    target: module_path!(),
+    level: Level::INFO,
+    fields: &[],
+    callsite: &CALLSITE,
+    kind: Kind::SPAN
+};
+
+static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+struct World {
+    queue: Queue,
+    counters: Arc<Counters>,
+    in_flight: Vec<Taken>,
+    made: Counted,
+    /// Numbers of the traces that arrived, in the order of their arrival.
+    arrived: Vec<u128>,
+}
+
+/// `th` for a weight of `2^power`: the share `1 - 2^-power` of the range is dropped.
+fn state(power: u32) -> Option<Arc<TraceState>> {
+    let threshold = (1_u64 << 56) - (1_u64 << (56 - power));
+    let state = TraceState::from_key_value([("ot", format!("th:{threshold:014x}"))]);
+    (power > 0).then(|| Arc::new(state.expect("a tracestate")))
+}
+
+impl World {
+    fn new(change: impl FnOnce(&mut Bounds)) -> Self {
+        let mut bounds = Settings::default().bounds;
+        change(&mut bounds);
+        let counters = Arc::new(Counters::default());
+        let queue = Queue::new(bounds, counters.clone());
+        World { queue, counters, in_flight: Vec::new(), made: Counted::default(), arrived: Vec::new() }
+    }
+
+    /// Ends a trace of `spans` spans, whose weight is `2^power`.
+    fn end_trace(&mut self, spans: u64, power: u32) {
+        self.made.roots += 1;
+        let trace_id = TraceId::from(u128::from(self.made.roots));
+        let mut buffer = Buffer::default();
+        for span in 0..spans {
+            let ids = (SpanId::from(span + 1), SpanId::INVALID);
+            let mut record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
+            if span == 0 {
+                record.set_local_root(false);
+            }
+            buffer.append(record, None);
+            self.counters.made();
+            self.counters.ended();
+        }
+        self.counters.trace_made();
+        self.made.spans += spans;
+        self.made.calls += f64::from(1_u32 << power);
+        let header = Header { trace_id, flags: TraceFlags::SAMPLED, state: state(power), began: 1 };
+        self.queue.push(header, &mut buffer);
+        self.check();
+    }
+
+    /// Takes work as a worker does; returns false if there is none.
+    fn take(&mut self) -> bool {
+        let work = self.queue.take();
+        let goes_on = !matches!(work, Work::Idle | Work::End);
+        match work {
+            Work::Export(taken) => self.in_flight.push(taken),
+            Work::Flush(flush) => self.queue.flushed(flush),
+            Work::Idle | Work::End => {}
+        }
+        self.check();
+        goes_on
+    }
+
+    /// Ends an export: all of its spans arrive, or are lost.
+    fn complete(&mut self, at: usize, arrives: bool) {
+        let Taken { mut batches, counted, number } = self.in_flight.remove(at);
+        if arrives {
+            for batch in &mut batches {
+                batch.each(|trace| self.arrived.push(u128::from_be_bytes(trace.header.trace_id.to_bytes())));
+            }
+            self.counters.exported(counted);
+        } else {
+            self.counters.lose(Loss::Rejected, counted);
+        }
+        self.queue.recycle(batches);
+        let lost = if arrives { 0 } else { counted.spans };
+        if let Some(flush) = self.queue.exported(number, lost, None) {
+            self.queue.flushed(flush);
+        }
+        self.check();
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        let stats = self.counters.read();
+        let in_flight: Counted = self.in_flight.iter().map(|taken| taken.counted).sum();
+        let queued = self.queue.held();
+        let (exported, lost) = (stats.spans_exported, stats.spans_lost.total());
+        assert_eq!(self.made.spans, exported + lost + in_flight.spans + queued.spans, "{stats:?}");
+        let (exported, lost) = (stats.traces_exported, stats.traces_lost.total());
+        assert_eq!(self.made.roots, exported + lost + in_flight.roots + queued.roots, "{stats:?}");
+    }
+
+    /// Exports all that is left.
+    fn drain(&mut self) {
+        while self.take() {}
+        while !self.in_flight.is_empty() {
+            self.complete(0, true);
+        }
+    }
+}
+
+const POLICIES: [WhenFull; 4] =
+    [WhenFull::ShedNewest, WhenFull::ShedOldest, WhenFull::ShedLowestWeight, WhenFull::Block(Duration::ZERO)];
+
+#[test]
+fn every_span_is_exported_lost_or_waits_after_every_step() {
+    for seed in 0..16 {
+        let when_full = POLICIES[seed as usize % POLICIES.len()];
+        println!("seed {seed} {when_full:?}");
+        let mut random = Random(seed);
+        let mut world = World::new(|bounds| {
+            bounds.when_full = when_full;
+            bounds.queue_bytes = 40_000;
+            bounds.queue_traces = 10 + random.below(300) as usize;
+            bounds.batch_spans = 1 + random.below(60) as usize;
+            bounds.batch_delay = Duration::ZERO;
+        });
+        let mut is_up = true;
+        let mut tickets = Vec::new();
+        for _ in 0..1_500 {
+            match random.below(100) {
+                0..60 => {
+                    let spans_max = if random.below(20) == 0 { 700 } else { 6 };
+                    world.end_trace(1 + random.below(spans_max), random.below(12) as u32);
+                }
+                60..80 => drop(world.in_flight.len() < 4 && world.take()),
+                // During an outage nothing is answered, but for a rejection now and then.
+                80..95 if !world.in_flight.is_empty() && (is_up || random.below(10) == 0) => {
+                    let at = random.below(world.in_flight.len() as u64) as usize;
+                    world.complete(at, is_up);
+                }
+                95..97 => is_up = !is_up,
+                97 => tickets.push(world.queue.ask_flush()),
+                _ => {}
+            }
+            world.check();
+        }
+        world.queue.close();
+        // The deadline of the shutdown passes in every third run.
+        if seed % 3 == 0 {
+            world.queue.abandon();
+            world.check();
+        }
+        world.end_trace(3, 0);
+        world.drain();
+        let stats = world.counters.read();
+        assert_eq!((stats.spans_waiting, world.queue.held().spans), (0, 0));
+        assert_eq!(stats.spans_lost.shut_down, 3);
+        // Calls are exported or reported as lost. Sums of powers of two are exact.
+        let arrived = world.made.calls - stats.calls_lost as f64;
+        assert!(arrived >= stats.traces_exported as f64, "{arrived} {stats:?}");
+        for ticket in tickets {
+            let waited = world.queue.wait_for_flush(ticket, Duration::ZERO);
+            assert!(!matches!(waited, Err(WaitError { timed_out: true, .. })), "{waited:?}");
+        }
+        let unique: BTreeSet<_> = world.arrived.iter().collect();
+        assert_eq!(unique.len(), world.arrived.len());
+    }
+}
+
+/// 100 traces of one span each come to a queue of 40, whose batches have 10.
+fn overflow(when_full: WhenFull, power: impl Fn(u64) -> u32) -> (Vec<u128>, u64) {
+    let mut world = World::new(|bounds| {
+        (bounds.when_full, bounds.queue_traces, bounds.batch_spans) = (when_full, 40, 10);
+    });
+    for number in 1..=100 {
+        world.end_trace(1, power(number));
+    }
+    world.drain();
+    (world.arrived, world.counters.read().calls_lost)
+}
+
+#[test]
+fn the_newest_or_the_oldest_traces_are_shed() {
+    assert_eq!(overflow(WhenFull::ShedNewest, |_| 0), (Vec::from_iter(1..=40), 60));
+    assert_eq!(overflow(WhenFull::ShedOldest, |_| 0), (Vec::from_iter(61..=100), 60));
+}
+
+#[test]
+fn the_lightest_traces_are_shed_first() {
+    // Weights 1, 2, 4 and 8 in turn.
+    let power = |number: u64| (number % 4) as u32;
+    let (mut arrived, calls_lost) = overflow(WhenFull::ShedLowestWeight, power);
+    arrived.sort_unstable();
+    // Heavier traces push lighter ones out, in batches of 10 of a class: what gathers is not yet queued.
+    let of_power = |wanted| arrived.iter().filter(|&&number| power(number as u64) == wanted).count();
+    let kept = [0, 1, 2, 3].map(of_power);
+    assert!(kept[3] == 25 && kept[2] >= 20 && kept[0] <= 5, "{kept:?}");
+    let all: u64 = (1..=100).map(|number| 1 << power(number)).sum();
+    let exported: u64 = arrived.iter().map(|&number| 1 << power(number as u64)).sum();
+    assert_eq!(exported + calls_lost, all);
+}
+
+/// After a failed export the others go on; a flush waits for the lowest number.
+#[test]
+fn a_flush_waits_for_every_export_before_it() {
+    let mut world = World::new(|bounds| bounds.batch_spans = 1);
+    for _ in 0..3 {
+        world.end_trace(1, 0);
+        world.take();
+    }
+    let ticket = world.queue.ask_flush();
+    world.end_trace(1, 0);
+    let left = |world: &World| world.queue.wait_for_flush(ticket, Duration::ZERO).map_err(|error| error.left);
+    assert_eq!(left(&world), Err(3));
+    world.complete(2, true);
+    world.complete(0, true);
+    assert_eq!(left(&world), Err(1));
+    world.complete(0, false);
+    let error = world.queue.wait_for_flush(ticket, Duration::ZERO).unwrap_err();
+    assert_eq!((error.timed_out, error.left, error.lost), (false, 0, 1));
+}
+
+#[test]
+fn a_thread_that_waits_for_space_gives_up_at_its_deadline() {
+    let mut world = World::new(|bounds| {
+        (bounds.when_full, bounds.queue_traces, bounds.batch_spans) =
+            (WhenFull::Block(Duration::from_millis(1)), 1, 1);
+    });
+    for _ in 0..2 {
+        world.queue.wait_for_space();
+        world.end_trace(1, 0);
+    }
+    // The third finds the queue at twice its bound.
+    world.queue.wait_for_space();
+    world.end_trace(1, 0);
+    assert_eq!(world.counters.read().spans_lost.queue_full, 1);
+    world.drain();
+    world.queue.wait_for_space();
+    world.end_trace(1, 0);
+    assert_eq!(world.counters.read().spans_lost.queue_full, 1);
+}

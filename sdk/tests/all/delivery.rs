@@ -1,0 +1,224 @@
+//! The way from the queue to the destination: policies of a full queue, exports in flight, and exporters that count.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use astracer_sdk::{CountingExporter, Exported, Losses, WhenFull};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use tracing::info_span;
+
+use crate::support::{TIMEOUT, World, world};
+
+fn traces(world: &World, count: usize) {
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        (0..count).for_each(|_| info_span!("request").in_scope(|| ()));
+    });
+}
+
+/// A destination that holds exports back until it is opened.
+#[derive(Clone, Debug, Default)]
+struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct GateState {
+    is_open: bool,
+    /// Exports that wait, and the most that ever did.
+    waiting: usize,
+    waiting_max: usize,
+    names: Vec<String>,
+}
+
+impl Gate {
+    fn open(&self) {
+        self.0.0.lock().unwrap().is_open = true;
+        self.0.1.notify_all();
+    }
+
+    fn wait_for(&self, waiting: usize) {
+        let state = self.0.0.lock().unwrap();
+        let result =
+            self.0.1.wait_timeout_while(state, TIMEOUT, |state| state.waiting_max < waiting).unwrap();
+        assert!(!result.1.timed_out(), "{waiting} exports should be under way");
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.0.lock().unwrap().names.clone()
+    }
+}
+
+impl SpanExporter for Gate {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let mut state = self.0.0.lock().unwrap();
+        state.waiting += 1;
+        state.waiting_max = state.waiting_max.max(state.waiting);
+        self.0.1.notify_all();
+        let mut state = self.0.1.wait_while(state, |state| !state.is_open).unwrap();
+        state.waiting -= 1;
+        state.names.extend(batch.into_iter().map(|span| span.name.into_owned()));
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        self.open();
+        Ok(())
+    }
+}
+
+#[test]
+fn exports_in_flight_are_as_many_as_asked_for() {
+    for exports in [1, 3] {
+        let gate = Gate::default();
+        let world = world(|builder| {
+            builder.with_batch_spans(1).with_exports_in_flight(exports).with_exporter(gate.clone())
+        });
+        traces(&world, 10);
+        gate.wait_for(exports);
+        let error = world.handle.flush(Duration::from_millis(20)).unwrap_err();
+        assert_eq!((error.is_timeout(), error.spans_left(), error.spans_lost()), (true, 10, 0), "{error}");
+        gate.open();
+        world.handle.flush(TIMEOUT).unwrap();
+        world.handle.shutdown(TIMEOUT).unwrap();
+        assert_eq!(
+            (world.handle.stats().spans_exported, gate.0.0.lock().unwrap().waiting_max),
+            (10, exports)
+        );
+    }
+}
+
+/// While one batch is under way, the queue keeps what its policy says.
+#[test]
+fn a_full_queue_keeps_what_its_policy_says() {
+    for (when_full, kept) in
+        [(WhenFull::ShedNewest, ["0", "1", "2"]), (WhenFull::ShedOldest, ["0", "8", "9"])]
+    {
+        let gate = Gate::default();
+        let world = world(|builder| {
+            let builder = builder.with_batch_spans(1).with_queue_traces_max(2).with_when_full(when_full);
+            builder.with_exporter(gate.clone())
+        });
+        tracing::dispatcher::with_default(&world.dispatch, || {
+            for number in 0..10 {
+                info_span!("request", otel.name = number.to_string()).in_scope(|| ());
+                // The first is under way, and no longer in the queue.
+                gate.wait_for(1);
+            }
+        });
+        gate.open();
+        // Shed spans of the queue are a loss for who waits for them; shed new ones were never queued.
+        world.handle.flush(TIMEOUT).unwrap();
+        assert_eq!(gate.names(), kept, "{when_full:?}");
+        let stats = world.handle.stats();
+        assert_eq!((stats.spans_lost.queue_full, stats.calls_lost, stats.traces_lost.queue_full), (7, 7, 7));
+    }
+}
+
+#[test]
+fn a_service_that_is_told_to_wait_loses_nothing() {
+    let gate = Gate::default();
+    let world = world(|builder| {
+        let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
+        builder.with_when_full(WhenFull::Block(TIMEOUT)).with_exporter(gate.clone())
+    });
+    thread::scope(|scope| {
+        let opens = scope.spawn(|| {
+            gate.wait_for(1);
+            thread::sleep(Duration::from_millis(20));
+            assert!(world.handle.stats().spans_made <= 4, "{:?}", world.handle.stats());
+            gate.open();
+        });
+        traces(&world, 100);
+        opens.join().unwrap();
+    });
+    world.handle.flush(TIMEOUT).unwrap();
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_exported, stats.spans_lost.total()), (100, 0));
+}
+
+#[test]
+fn a_service_that_is_told_to_wait_waits_no_longer_than_that() {
+    let gate = Gate::default();
+    let world = world(|builder| {
+        let builder = builder.with_batch_spans(1).with_queue_traces_max(1);
+        builder.with_when_full(WhenFull::Block(Duration::from_millis(5))).with_exporter(gate.clone())
+    });
+    let start = Instant::now();
+    traces(&world, 20);
+    // The destination is down for good: each trace beyond the bound waits for its 5 ms.
+    assert!(start.elapsed() < TIMEOUT);
+    let lost = world.handle.stats().spans_lost.queue_full;
+    assert!((15..20).contains(&lost), "{lost}");
+    let error = world.handle.shutdown(Duration::from_millis(5)).unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    let _ = world.handle.shutdown(TIMEOUT);
+    let stats = world.handle.stats();
+    assert_eq!(stats.spans_made, stats.spans_exported + stats.spans_lost.total(), "{stats:?}");
+    assert!(stats.spans_lost.deadline > 0, "{stats:?}");
+}
+
+/// Takes all of each batch but a few spans, for one reason after the other.
+#[derive(Debug, Default)]
+struct Picky(Mutex<usize>);
+
+impl SpanExporter for Picky {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        unreachable!("it counts")
+    }
+}
+
+impl CountingExporter for Picky {
+    fn export_and_count(&self, batch: Vec<SpanData>) -> Exported {
+        let mut calls = self.0.lock().unwrap();
+        *calls += 1;
+        let spans = batch.len() as u64;
+        let mut lost = Losses::default();
+        match *calls {
+            1 => lost.partially_rejected = 1,
+            2 => (lost.rejected, lost.too_large) = (1, 1),
+            3 => lost.expired = spans,
+            4 => lost.spool_full = spans,
+            // Counts more than there is.
+            5 => lost.rejected = spans + 1,
+            // Counts less.
+            6 => return Exported::new(1, lost, None),
+            _ => {}
+        }
+        let accepted = spans.saturating_sub(lost.total());
+        Exported::new(accepted, lost, (lost.total() > 0).then(|| format!("call {calls}")))
+    }
+
+    fn waiting(&self) -> Option<String> {
+        Some("the server is away".to_owned())
+    }
+}
+
+#[test]
+fn an_exporter_that_counts_gives_every_loss_its_reason() {
+    let world = world(|builder| builder.with_batch_spans(1_000).with_counting_exporter(Picky::default()));
+    for call in 1..=7 {
+        traces(&world, 10);
+        let flushed = world.handle.flush(TIMEOUT);
+        assert_eq!(flushed.as_ref().is_err_and(|error| error.is_export_failure()), call < 7, "{flushed:?}");
+        if call == 2 {
+            let error = flushed.unwrap_err();
+            assert_eq!(error.spans_lost(), 2);
+            assert_eq!(error.to_string(), "the exporter failed: 2 spans are lost; call 2");
+        }
+    }
+    let stats = world.handle.stats();
+    let reasons: Vec<_> = stats.spans_lost.iter().filter(|(_, spans)| *spans > 0).collect();
+    let expected = [
+        ("rejected", 1),
+        ("partially_rejected", 1),
+        ("too_large", 1),
+        ("expired", 10),
+        ("spool_full", 10),
+        ("export_failed", 19),
+    ];
+    assert_eq!((reasons, stats.spans_exported, stats.spans_made), (expected.to_vec(), 9 + 8 + 1 + 10, 70));
+    assert_eq!((stats.spans_waiting, stats.traces_open, stats.calls_lost), (0, 0, 30));
+    assert_eq!(stats.waiting.as_deref(), Some("the server is away"));
+    assert!(stats.to_string().contains("42 lost (rejected 1, partially_rejected 1"), "{stats}");
+    assert!(stats.to_string().ends_with("exports wait: the server is away"), "{stats}");
+}
