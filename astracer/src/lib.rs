@@ -2,8 +2,12 @@
 //!
 //! # Contents of this crate
 //!
-//! Nothing of its own. The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and
-//! handle), `exporters` the exporters whose features are on, and [`samplers`] the types that configure a sampler.
+//! The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and handle), `exporters` the
+//! exporters whose features are on, and [`samplers`] the types that configure a sampler. Its own is only
+//! `exporters::WithDestination`, which connects the SDK and the exporters.
+
+#[cfg(feature = "_exporters")]
+mod destination;
 
 #[doc(inline)]
 pub use astracer_sdk::*;
@@ -13,10 +17,12 @@ pub use astracer_samplers as samplers;
 /// Exporters for kept spans, each behind a feature of its own.
 #[cfg(feature = "_exporters")]
 pub mod exporters {
+    pub use crate::destination::WithDestination;
     #[cfg(feature = "console")]
     pub use astracer_exporters::Console;
     pub use astracer_exporters::{
-        Attempt, Counter, Counts, Delivery, Destination, ErrorKind, ExportError, Exporter, Lost,
+        Attempt, Counter, Counts, Delivery, Destination, ErrorKind, ExportError, Exporter, Lost, Outcome,
+        Span,
     };
     #[cfg(any(feature = "otlp-http", feature = "otlp-grpc", feature = "zipkin"))]
     pub use astracer_exporters::{Compression, ConfigError, Retry};

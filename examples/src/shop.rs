@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use astracer_sdk::RemoteParentLayer;
+use astracer::RemoteParentLayer;
 use axum::Router;
 use axum::extract::{MatchedPath, Path, Request};
 use axum::http::StatusCode;

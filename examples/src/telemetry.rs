@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use astracer_exporters::{Console, Exporter, Files, Otlp, Zipkin};
-use astracer_samplers::Config;
-use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Handle, Start};
+use astracer::exporters::{Console, Files, Otlp, Protocol, WithDestination as _, Zipkin};
+use astracer::{Astracer, ContextMode, DroppedSpans, Handle, SamplerConfig, Start};
 use clap::{Args, ValueEnum};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -19,8 +18,6 @@ use tracing_subscriber::layer::SubscriberExt as _;
 /// Suits a service that a newcomer runs briefly: it keeps the first call of each root in ten seconds, and one
 /// in a thousand after that.
 const SAMPLER: &str = "bump:lambda=0.5,min=0.001,window=10s";
-/// The longest wait for the exporter at the end.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Options for tracing.
 #[derive(Args, Clone, Debug)]
@@ -32,11 +29,15 @@ pub struct Options {
 
     /// The sampler: bump:lambda=L,min=P,window=T, bucket:capacity=C,rate=R, ratio:P, always or never.
     #[arg(long, value_name = "SAMPLER", default_value = SAMPLER)]
-    pub sampler: Config,
+    pub sampler: SamplerConfig,
 
     /// Read the sampler from a parameters file of `astracer tune` instead.
     #[arg(long, value_name = "FILE")]
     pub parameters: Option<PathBuf>,
+
+    /// The longest wait for the exporter at the end, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub shutdown_timeout: u32,
 
     /// The subscriber: astracer, layer (ours on a registry), stock (tracing-opentelemetry on a registry, with the
     /// sampler's ratio) or off.
@@ -101,7 +102,7 @@ impl SpanExporter for Nowhere {
 #[derive(Debug)]
 pub enum Running {
     /// Tracing with our layer.
-    Astracer(Handle),
+    Astracer(Handle, Duration),
     /// Tracing with the stock layer.
     Stock(SdkTracerProvider),
     /// No tracing.
@@ -142,19 +143,17 @@ impl Options {
                 _ => std::env::var(name).ok(),
             });
         let builder = match &self.export {
-            Export::Console => builder.with_exporter(Exporter::new(Console::colored(io::stdout()))),
+            Export::Console => builder.with_destination(Console::colored(io::stdout())),
             Export::None => builder.with_exporter(Nowhere),
-            Export::Folder(folder) => builder.with_exporter(Exporter::new(Files::builder(folder).open()?)),
+            Export::Folder(folder) => builder.with_destination(Files::builder(folder).open()?),
             Export::Otlp(url) => {
-                let otlp = Otlp::builder()
-                    .with_protocol(astracer_exporters::Protocol::HttpProtobuf)
-                    .with_endpoint(url);
-                builder.with_exporter(Exporter::new(otlp.build()?))
+                let otlp = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(url);
+                builder.with_destination(otlp.build()?)
             }
             Export::Zipkin(url) => {
                 let zipkin =
                     Zipkin::builder().with_endpoint(format!("{}/api/v2/spans", url.trim_end_matches('/')));
-                builder.with_exporter(Exporter::new(zipkin.build()?))
+                builder.with_destination(zipkin.build()?)
             }
         };
         let astracer = builder.build()?;
@@ -167,7 +166,7 @@ impl Options {
             let subscriber = astracer.subscriber().with_max_level(LevelFilter::INFO);
             tracing::subscriber::set_global_default(subscriber)?;
         }
-        Ok(Running::Astracer(astracer.handle))
+        Ok(Running::Astracer(astracer.handle, Duration::from_secs(self.shutdown_timeout.into())))
     }
 
     /// Starts the stock layer and batch processor with our ratio, for comparison.
@@ -193,11 +192,11 @@ impl Options {
 }
 
 impl Running {
-    /// Waits until kept spans are exported, and returns a summary.
+    /// Waits until kept spans are exported, and returns a summary, with what was not exported and why.
     ///
     /// # Errors
     ///
-    /// If the exporter takes too long.
+    /// If the stock exporter fails.
     pub fn stop(self) -> Result<String, Box<dyn Error>> {
         match self {
             Self::Off => Ok("no tracing".to_owned()),
@@ -205,10 +204,10 @@ impl Running {
                 provider.shutdown()?;
                 Ok("the stock layer does not count".to_owned())
             }
-            Self::Astracer(handle) => {
-                handle.shutdown(PATIENCE)?;
+            Self::Astracer(handle, timeout) => {
+                let error = handle.shutdown(timeout).err().map(|error| error.to_string());
                 let stats = handle.stats();
-                let error = stats.last_error.as_ref().map(|error| format!("\nlast error: {error}"));
+                let error = error.or(stats.last_error.clone()).map(|error| format!("\nlast error: {error}"));
                 Ok(format!("{stats}{}", error.unwrap_or_default()))
             }
         }

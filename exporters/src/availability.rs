@@ -1,11 +1,12 @@
 //! Availability of one destination, shared by every batch that goes there.
 //!
 //! A failure that may pass stops the traffic: requests wait until the delay of [`Retry`], or the time that the server
-//! asked for, has passed. Then one request goes first, as a probe; the others wait for its outcome. So a server that
-//! asked for silence gets it, and one that returns is not met by all batches at once.
+//! asked for, has passed. Then one request goes first, as a probe, that of the batch that came first; the others wait for
+//! its outcome. So a server that asked for silence gets it, and one that returns is not met by all batches at once.
 //!
 //! [`Backoff`] is the state machine, without a clock and without a lock. [`Availability`] adds both, and the waiting.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::fmt::Debug;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -137,6 +138,22 @@ impl Time for Monotonic {
 struct State {
     backoff: Backoff,
     is_closed: bool,
+    /// The numbers of calls under way.
+    calls: BTreeSet<u64>,
+    next_call: u64,
+}
+
+/// A call under way, which may wait. While the destination is down, the lowest number is tried first.
+struct Call<'a, T: Time> {
+    number: u64,
+    of: &'a Availability<T>,
+}
+
+impl<T: Time> Drop for Call<'_, T> {
+    fn drop(&mut self) {
+        self.of.lock().calls.remove(&self.number);
+        self.of.changed.notify_all();
+    }
 }
 
 /// The availability of one destination.
@@ -209,8 +226,9 @@ impl<T: Time> Availability<T> {
         mut attempt: impl FnMut() -> Result<R, ExportError>,
     ) -> Result<R, ExportError> {
         let mut attempts = 0;
+        let call = self.begin_call();
         loop {
-            let held = self.wait_for_permit(deadline)?;
+            let held = self.wait_for_permit(&call, deadline)?;
             attempts += 1;
             if attempts > 1 {
                 self.counter.retry();
@@ -261,8 +279,16 @@ impl<T: Time> Availability<T> {
         result
     }
 
+    fn begin_call(&self) -> Call<'_, T> {
+        let mut state = self.lock();
+        let number = state.next_call;
+        state.next_call += 1;
+        state.calls.insert(number);
+        Call { number, of: self }
+    }
+
     /// Waits for a permit. The error is the reason of the wait that took too long, or the shutdown's.
-    fn wait_for_permit(&self, deadline: Duration) -> Result<Held<'_, T>, ExportError> {
+    fn wait_for_permit(&self, call: &Call<'_, T>, deadline: Duration) -> Result<Held<'_, T>, ExportError> {
         let mut state = self.lock();
         loop {
             let cause = |state: &State| state.backoff.cause.clone();
@@ -276,7 +302,12 @@ impl<T: Time> Availability<T> {
                 return Err(ExportError::new(ErrorKind::ShutDown, target, detail));
             }
             let now = self.time.now();
-            let until = match state.backoff.turn(now) {
+            let is_first = state.calls.first() == Some(&call.number);
+            let turn = match state.backoff.cause {
+                Some(_) if !is_first => Turn::AfterProbe,
+                _ => state.backoff.turn(now),
+            };
+            let until = match turn {
                 Turn::Send(permit) => return Ok(Held { permit, of: self }),
                 Turn::At(time) => time.min(deadline),
                 Turn::AfterProbe => deadline,

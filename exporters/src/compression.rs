@@ -1,6 +1,6 @@
-//! How requests are compressed.
+//! Compression of requests.
 
-/// How bodies of requests are compressed.
+/// Compression of requests' bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
@@ -8,7 +8,9 @@ pub enum Compression {
     #[default]
     None,
     /// With gzip, which every server reads.
+    #[cfg(feature = "gzip")]
     Gzip,
     /// With zstd, which OpenTelemetry's collector reads: smaller and faster than gzip.
+    #[cfg(feature = "zstd")]
     Zstd,
 }

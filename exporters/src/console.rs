@@ -19,7 +19,7 @@ use std::time::Duration;
 use astracer_model::{Span, Status, TraceId};
 
 use crate::counts::Counter;
-use crate::destination::{Delivery, Destination};
+use crate::destination::{Delivery, Destination, Outcome};
 use crate::error::{ErrorKind, ExportError};
 
 mod text;
@@ -32,7 +32,7 @@ use tree::{Row, rows};
 const COLUMNS: usize = 80;
 const BAR: usize = 24;
 const DURATION: usize = 9;
-/// What is left for the tree and the name: a column is for the mark of failure, three are gaps.
+/// Columns left for the tree and the name: one is for the mark of failure, three are gaps.
 const NAME: usize = COLUMNS - BAR - DURATION - 4;
 
 /// Spans of a trace that are drawn; the others are counted.
@@ -76,7 +76,7 @@ impl Console {
 }
 
 impl Destination for Console {
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
         let mut text = String::new();
         for trace in traces(spans) {
             draw(&mut text, &trace, self.paint);
@@ -92,11 +92,11 @@ impl Destination for Console {
             Ok(()) => {
                 let delivery = Delivery::all(spans);
                 self.counter.deliver(&delivery);
-                Ok(delivery)
+                Outcome::delivered(delivery)
             }
             Err(error) => {
                 self.counter.lose(error.kind(), spans.len() as u64);
-                Err(error)
+                Outcome::lost(error, spans.len() as u64)
             }
         }
     }

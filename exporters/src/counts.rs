@@ -44,6 +44,11 @@ impl Lost {
         self.0.iter().sum()
     }
 
+    /// Adds spans lost for one reason.
+    pub fn add(&mut self, kind: ErrorKind, spans: u64) {
+        self.0[kind as usize] += spans;
+    }
+
     /// Iterates over the reasons with at least one lost span.
     pub fn iter(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
         ErrorKind::ALL.iter().map(|&kind| (kind, self.of(kind))).filter(|&(_, count)| count > 0)
@@ -99,7 +104,9 @@ impl Counter {
         }
     }
 
-    pub(crate) fn deliver(&self, delivery: &Delivery) {
+    /// Counts spans that the destination answered for. For implementations of
+    /// [`Destination`](crate::Destination).
+    pub fn deliver(&self, delivery: &Delivery) {
         self.0.sent.fetch_add(delivery.accepted, Ordering::Relaxed);
         self.0.rejected.fetch_add(delivery.rejected, Ordering::Relaxed);
     }
@@ -114,7 +121,8 @@ impl Counter {
         *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner) = cause;
     }
 
-    pub(crate) fn lose(&self, kind: ErrorKind, spans: u64) {
+    /// Counts lost spans. For implementations of [`Destination`](crate::Destination).
+    pub fn lose(&self, kind: ErrorKind, spans: u64) {
         self.0.lost[kind as usize].fetch_add(spans, Ordering::Relaxed);
     }
 }

@@ -5,28 +5,30 @@ use std::time::Duration;
 
 use astracer_model::Span;
 
-use crate::counts::Counter;
+use crate::counts::{Counter, Lost};
 use crate::error::ExportError;
 
 /// A destination for spans. Calls block until the spans have arrived or are given up.
 pub trait Destination: Send + Sync + Debug {
-    /// Sends spans, of any number of traces in any order, in as many requests as needed.
+    /// Sends spans, of any number of traces in any order, in as many requests as needed. The outcome accounts for each.
+    fn deliver(&self, spans: &[Span<'_>]) -> Outcome;
+
+    /// Sends spans as [`deliver`](Self::deliver) does.
     ///
     /// # Errors
     ///
-    /// The first error if spans were lost. Other requests of the call may have succeeded; [`counter`](Self::counter)
-    /// has the numbers.
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError>;
+    /// The first error if spans were lost. Other requests of the call may have succeeded.
+    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+        self.deliver(spans).into_result()
+    }
 
-    /// Sends spans without retries and without waiting. Spans that a retry could still deliver are left to the caller:
-    /// they are not counted.
+    /// Sends spans once, without waiting for a destination that is down. A request takes at most `timeout`, and at most the
+    /// destination's own limit. Spans that a retry could still deliver are left to the caller: they are not counted.
     ///
-    /// By default this is [`send`](Self::send), for destinations that know no retries.
-    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
-        match self.send(spans) {
-            Ok(delivery) => Attempt { delivery, settled: spans.len(), ..Attempt::default() },
-            Err(error) => Attempt { settled: spans.len(), error: Some(error), ..Attempt::default() },
-        }
+    /// By default this is [`deliver`](Self::deliver), for destinations that know no retries.
+    fn try_send(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        let _ = timeout;
+        Attempt { outcome: self.deliver(spans), settled: spans.len(), retry_in: Duration::ZERO }
     }
 
     /// Returns a handle to the counts since the start, which outlives the destination.
@@ -55,7 +57,7 @@ pub trait Destination: Send + Sync + Debug {
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError>;
 }
 
-/// Outcome of a call without errors.
+/// Spans that a destination answered for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivery {
@@ -74,7 +76,7 @@ impl Delivery {
     }
 
     /// Returns the delivery of all these spans.
-    pub(crate) fn all(spans: &[Span<'_>]) -> Self {
+    pub fn all(spans: &[Span<'_>]) -> Self {
         Delivery::new(spans.len() as u64, 0)
     }
 
@@ -89,27 +91,65 @@ impl Delivery {
     }
 }
 
+/// Outcome of a call: each span is accepted, rejected or lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Spans that were accepted and rejected.
+    pub delivery: Delivery,
+    /// Spans that were lost.
+    pub lost: Lost,
+    /// The first reason why spans were lost.
+    pub error: Option<ExportError>,
+}
+
+impl Outcome {
+    /// Returns the outcome of a call that delivered everything.
+    pub fn delivered(delivery: Delivery) -> Self {
+        Outcome { delivery, ..Outcome::default() }
+    }
+
+    /// Returns the outcome of a call that lost `spans` spans.
+    pub fn lost(error: ExportError, spans: u64) -> Self {
+        let mut outcome = Outcome::default();
+        outcome.lose(error, spans);
+        outcome
+    }
+
+    /// Adds the loss of spans.
+    pub(crate) fn lose(&mut self, error: ExportError, spans: u64) {
+        self.lost.add(error.kind(), spans);
+        self.error.get_or_insert(error);
+    }
+
+    /// Returns the delivery, or the error if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The outcome's own.
+    pub fn into_result(self) -> Result<Delivery, ExportError> {
+        self.error.map_or(Ok(self.delivery), Err)
+    }
+}
+
 /// Outcome of [`Destination::try_send`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// Spans that were accepted and rejected.
-    pub delivery: Delivery,
+    /// The outcome of the settled spans. Its error may also be the reason why the others are left to the caller.
+    pub outcome: Outcome,
     /// Leading spans of the call whose outcome is final: accepted, rejected, or lost and counted. The others were not
     /// delivered, and may be sent again.
     pub settled: usize,
-    /// The reason why some spans were lost, or are left to the caller.
-    pub error: Option<ExportError>,
     /// Time until the next attempt can succeed; zero if it is unknown.
     pub retry_in: Duration,
 }
 
 impl<D: Destination + ?Sized> Destination for Box<D> {
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
-        (**self).send(spans)
+    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+        (**self).deliver(spans)
     }
 
-    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
-        (**self).try_send(spans)
+    fn try_send(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        (**self).try_send(spans, timeout)
     }
 
     fn counter(&self) -> Counter {

@@ -8,7 +8,7 @@ use opentelemetry_sdk::error::OTelSdkError;
 
 macro_rules! error_kinds {
     ($($(#[$doc:meta])* $name:ident $slug:literal $says:literal $remedy:literal,)*) => {
-        /// What went wrong.
+        /// The kind of a failure.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum ErrorKind {
@@ -29,7 +29,7 @@ macro_rules! error_kinds {
                 match self { $(Self::$name => $says,)* }
             }
 
-            /// What to do about it.
+            /// Returns the remedy: advice for the operator.
             pub fn remedy(self) -> &'static str {
                 match self { $(Self::$name => $remedy,)* }
             }
@@ -124,7 +124,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Why spans could not be delivered: what, where, and what to do.
+/// The reason why spans could not be delivered: kind, place and remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportError {
     kind: ErrorKind,
@@ -136,8 +136,8 @@ pub struct ExportError {
 }
 
 impl ExportError {
-    /// An error at `target` (an endpoint, a file); `detail` is what the system or the server said.
-    pub(crate) fn new(kind: ErrorKind, target: impl Into<String>, detail: impl Into<String>) -> Self {
+    /// Creates an error at `target` (an endpoint, a file) with the text of the system or the server.
+    pub fn new(kind: ErrorKind, target: impl Into<String>, detail: impl Into<String>) -> Self {
         let remedy = Cow::Borrowed(kind.remedy());
         ExportError {
             kind,
@@ -149,6 +149,7 @@ impl ExportError {
         }
     }
 
+    #[cfg(any(feature = "console", feature = "file", feature = "spool"))]
     pub(crate) fn file(target: impl Into<String>, error: &std::io::Error) -> Self {
         Self::new(ErrorKind::File, target, error.to_string())
     }
@@ -160,22 +161,22 @@ impl ExportError {
         self
     }
 
-    /// What went wrong.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Where: an endpoint or a file.
+    /// Returns the place: an endpoint or a file.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// What the system or the server said.
+    /// Returns the text of the system or the server.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// What to do about it.
+    /// Returns the remedy: advice for the operator.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }
@@ -185,7 +186,7 @@ impl ExportError {
         self.may_retry
     }
 
-    /// How long the server asked to wait.
+    /// Returns the time that the server asked to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -9,7 +9,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use crate::convert;
 use crate::counts::Counter;
-use crate::destination::Destination;
+use crate::destination::{Destination, Outcome};
 
 /// Hands finished spans to a [`Destination`].
 ///
@@ -22,17 +22,22 @@ pub struct Exporter<D> {
 }
 
 impl<D: Destination> Exporter<D> {
-    /// An exporter to this destination.
+    /// Creates an exporter to this destination.
     pub fn new(destination: D) -> Self {
         Exporter { destination, resource: Arc::new(Resource::service("unknown_service")) }
     }
 
-    /// Where the spans go.
+    /// Returns the destination of the spans.
     pub fn destination(&self) -> &D {
         &self.destination
     }
 
-    /// What became of the spans. The handle can be kept when the exporter is given away.
+    /// Exports a batch, and accounts for each span.
+    pub fn deliver(&self, batch: &[SpanData]) -> Outcome {
+        self.destination.deliver(&convert::spans(batch, &self.resource))
+    }
+
+    /// Returns a handle to the counts of spans by outcome, which can be kept when the exporter is given away.
     pub fn counter(&self) -> Counter {
         self.destination.counter()
     }
@@ -40,8 +45,7 @@ impl<D: Destination> Exporter<D> {
 
 impl<D: Destination> SpanExporter for Exporter<D> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let spans = convert::spans(&batch, &self.resource);
-        self.destination.send(&spans)?;
+        self.deliver(&batch).into_result()?;
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use astracer_model::Span;
 
 use crate::clock::{Clock, SystemClock};
 use crate::counts::Counter;
-use crate::destination::{Delivery, Destination};
+use crate::destination::{Delivery, Destination, Outcome};
 use crate::error::{ErrorKind, ExportError};
 
 mod folder;
@@ -35,7 +35,7 @@ const SPANS_PER_LINE_MAX: usize = 1 << 12;
 /// Memory for a line that is kept for the next one.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// How files are stored.
+/// Compression of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
@@ -43,6 +43,7 @@ pub enum Compression {
     #[default]
     None,
     /// With zstd, named `.jsonl.zst`. Each call's lines are a block that can be read without those behind it.
+    #[cfg(feature = "zstd")]
     Zstd {
         /// From 1 (fast) to 22 (small); 3 is zstd's own choice.
         level: i32,
@@ -63,7 +64,7 @@ pub enum Fsync {
     Each,
 }
 
-/// What to do when all files together have reached their limit.
+/// Reaction to the limit on the size of all files together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
@@ -74,7 +75,7 @@ pub enum WhenFull {
     Refuse,
 }
 
-/// How to write files. Made by [`Files::builder`].
+/// Settings of [`Files`], from [`Files::builder`].
 #[derive(Clone, Debug)]
 pub struct FilesBuilder {
     folder: PathBuf,
@@ -94,64 +95,65 @@ struct Settings {
 }
 
 impl FilesBuilder {
-    /// What names begin with, `traces` if it is not set. Files of the folder that are so named count to the total, and
-    /// are deleted when they are the oldest.
+    /// Sets the prefix of names; `traces` by default. Files of the folder with this prefix count towards the total, and are
+    /// deleted when they are the oldest.
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.to_owned();
         self
     }
 
-    /// The bytes of a file, as stored, 100 MiB if it is not set: a line that would make it larger goes to the next file.
+    /// Sets the bytes of a file, as stored; 100 MiB by default. A line that would make it larger goes to the next file.
     /// A compressed file may be larger by the lines of one call.
     pub fn with_rotate_bytes(mut self, bytes: u64) -> Self {
         self.settings.rotate_bytes = bytes;
         self
     }
 
-    /// The age of a file at which the next write goes to a new one; without it, age is no reason.
+    /// Sets the age of a file at which the next write goes to a new one; unlimited by default.
     pub fn with_rotate_age(mut self, age: Duration) -> Self {
         self.settings.rotate_age = Some(age);
         self
     }
 
-    /// The bytes of all files together, as stored, 1 GiB if it is not set. They are never exceeded.
+    /// Limits the bytes of all files together, as stored; 1 GiB by default. They are never exceeded.
     pub fn with_total_bytes_max(mut self, bytes: u64) -> Self {
         self.settings.total_bytes_max = bytes;
         self
     }
 
-    /// What happens at that limit.
+    /// Sets the reaction to that limit.
     pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
         self.settings.when_full = when_full;
         self
     }
 
-    /// When files are written through to the disk.
+    /// Sets when files are written through to the disk.
     pub fn with_fsync(mut self, fsync: Fsync) -> Self {
         self.settings.fsync = fsync;
         self
     }
 
-    /// How files are stored.
+    /// Sets the compression of files.
     pub fn with_compression(mut self, compression: Compression) -> Self {
         self.settings.compression = compression;
         self
     }
 
-    /// The clock that files age by.
+    /// Sets the clock by which files age.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Makes the folder if it is not there, and looks what it holds. The first file is made by the first write.
+    /// Creates the folder if it is not there, and reads its content. The first write creates the first file.
     ///
     /// # Errors
     ///
-    /// If the folder can't be made or read.
+    /// If the folder cannot be created or read.
     pub fn open(self) -> Result<Files, ExportError> {
         let extension = match self.settings.compression {
             Compression::None => "jsonl",
+            #[cfg(feature = "zstd")]
             Compression::Zstd { .. } => "jsonl.zst",
         };
         let folder = Folder::open(self.folder, &self.prefix, extension)?;
@@ -262,23 +264,24 @@ impl Files {
 }
 
 impl Destination for Files {
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
         let mut state = self.lock();
         let now = self.clock.now();
-        let mut result = Ok(Delivery::all(spans));
+        let mut outcome = Outcome::default();
         for spans in spans.chunks(SPANS_PER_LINE_MAX) {
             match state.write(spans, &self.settings, now) {
                 Ok(()) => {
                     state.spans_written += spans.len() as u64;
                     self.counter.deliver(&Delivery::all(spans));
+                    outcome.delivery.accepted += spans.len() as u64;
                 }
                 Err(error) => {
                     self.counter.lose(error.kind(), spans.len() as u64);
-                    result = result.and(Err(error));
+                    outcome.lose(error, spans.len() as u64);
                 }
             }
         }
-        result
+        outcome
     }
 
     fn counter(&self) -> Counter {
@@ -331,6 +334,7 @@ impl State {
         }
         let bytes = match settings.compression {
             Compression::None => lines.len() as u64,
+            #[cfg(feature = "zstd")]
             Compression::Zstd { .. } => open::zstd_bound(lines.len() as u64),
         };
         self.forget_removed();
@@ -355,7 +359,7 @@ impl State {
             self.file = None;
             self.folder.discard();
         } else if written.is_err() && !file.is_sound() {
-            // What stands in it is good up to a torn end.
+            // Its content is good up to a torn end.
             let broken = self.file.take().map_or(0, |file| file.bytes_on_disk());
             self.folder.completed(broken);
         }
@@ -375,6 +379,7 @@ impl State {
         let Some(file) = &self.file else { return false };
         let too_large = match settings.compression {
             Compression::None => file.bytes() + bytes > settings.rotate_bytes,
+            #[cfg(feature = "zstd")]
             Compression::Zstd { .. } => file.bytes() >= settings.rotate_bytes,
         };
         // A clock that was set back starts the age anew.

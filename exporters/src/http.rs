@@ -1,11 +1,10 @@
-//! Requests over HTTP/1.1, by ureq, and what their failures mean.
+//! Requests over HTTP/1.1, by ureq, and the meaning of their failures.
 
 use std::fmt;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use flate2::write::GzEncoder;
 use ureq::Agent;
 use ureq::http::{HeaderName, HeaderValue, Response, Uri};
 
@@ -18,7 +17,7 @@ use crate::sending::Sending;
 /// More of an answer is not read: it says what was rejected, or why.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// What a request to this endpoint looks like, and the connections to it.
+/// The form of requests to one endpoint, and the connections to it.
 pub(crate) struct Client {
     agent: Agent,
     uri: Uri,
@@ -43,7 +42,7 @@ pub(crate) struct Answer {
 
 #[cfg(feature = "zipkin")]
 impl Answer {
-    /// What it says, if that is text: its first line.
+    /// Returns the first line of the body, if it is text.
     pub(crate) fn text(&self) -> String {
         printable(&self.body, self.json)
     }
@@ -69,7 +68,7 @@ impl Client {
             // The largest write to the socket.
             .output_buffer_size(128 << 10)
             .input_buffer_size(8 << 10);
-        // What `HTTP_PROXY` and the like name can't reach this machine's own servers.
+        // A proxy that `HTTP_PROXY` and the like name cannot reach this machine's own servers.
         let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
         let peer = Peer::new(&uri, Speaks::Http1);
         #[cfg(feature = "tls")]
@@ -94,29 +93,32 @@ impl Client {
 
     /// Makes a body ready to be sent, possibly more than once.
     pub(crate) fn pack(&self, body: Vec<u8>) -> Vec<u8> {
-        let packed = match self.compression {
-            Compression::None => return body,
-            Compression::Gzip => gzip(&body),
-            Compression::Zstd => zstd::bulk::compress(&body, 1),
-        };
         // Neither can fail in memory.
-        packed.unwrap_or_default()
+        match self.compression {
+            Compression::None => body,
+            #[cfg(feature = "gzip")]
+            Compression::Gzip => gzip(&body).unwrap_or_default(),
+            #[cfg(feature = "zstd")]
+            Compression::Zstd => zstd::bulk::compress(&body, 1).unwrap_or_default(),
+        }
     }
 
     /// Sends a packed body once.
     pub(crate) fn post(&self, body: &[u8], media: &str, timeout: Duration) -> Result<Answer, ExportError> {
-        let mut request = self
+        let request = self
             .agent
             .post(&self.uri)
             .config()
             .timeout_global(Some(timeout))
             .build()
             .header("content-type", media);
-        match self.compression {
-            Compression::None => {}
-            Compression::Gzip => request = request.header("content-encoding", "gzip"),
-            Compression::Zstd => request = request.header("content-encoding", "zstd"),
-        }
+        let mut request = match self.compression {
+            Compression::None => request,
+            #[cfg(feature = "gzip")]
+            Compression::Gzip => request.header("content-encoding", "gzip"),
+            #[cfg(feature = "zstd")]
+            Compression::Zstd => request.header("content-encoding", "zstd"),
+        };
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -149,7 +151,7 @@ impl Client {
         Err(if matches!(status, 429 | 502..=504) { error.retryable(retry_after) } else { error })
     }
 
-    /// What a request that had no answer failed of.
+    /// Returns the cause of a request without an answer.
     fn explain(&self, error: &ureq::Error) -> ExportError {
         let of = |kind| ExportError::new(kind, self.target(), error.to_string());
         let lost = || of(ErrorKind::ConnectionLost).retryable(None);
@@ -182,7 +184,7 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// What a status that is no success means.
+/// Returns the kind of failure that a status stands for.
 pub(crate) fn kind(status: u16) -> ErrorKind {
     match status {
         401 => ErrorKind::Unauthenticated,
@@ -198,9 +200,11 @@ pub(crate) fn kind(status: u16) -> ErrorKind {
     }
 }
 
+#[cfg(feature = "gzip")]
 fn gzip(body: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), flate2::Compression::fast());
-    encoder.write_all(body)?;
+    let out = Vec::with_capacity(body.len() / 4);
+    let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::fast());
+    io::Write::write_all(&mut encoder, body)?;
     encoder.finish()
 }
 
@@ -213,7 +217,7 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     Some(date.duration_since(now).unwrap_or_default())
 }
 
-/// What is shown of an answer: its first line, if it is text.
+/// Returns the part of an answer that is shown: its first line, if it is text.
 fn printable(body: &[u8], json: bool) -> String {
     const CHARS_MAX: usize = 200;
     let Ok(text) = str::from_utf8(body) else { return String::new() };

@@ -1,7 +1,7 @@
-//! Where kept spans go: OTLP, Zipkin, files and the console.
+//! Destinations of kept spans: OTLP, Zipkin, files and the console.
 //!
-//! What is not here: queues (a batch processor, or astracer-sdk's own worker, decides what to send when), sampling, and
-//! printing: the console's output is a writer that the caller gives.
+//! This crate has no queue (a batch processor, or astracer-sdk's own worker, decides what to send when), samples nothing and
+//! does not print: the console writes to a writer that the caller gives.
 //!
 //! ```text
 //! SpanData -> Exporter -- model::Span --> Destination -> wire, file, terminal
@@ -12,10 +12,11 @@
 //! Each [`Destination`] works while its caller waits, and [`Exporter`] with it: it is made for the thread of a batch
 //! processor, and blocks the executor of an asynchronous one. Beyond the batch that it is given it holds one request.
 //!
-//! What is sent, rejected and lost is counted by reason: see [`Counts`]. An [`ExportError`] names what went wrong and
-//! what to do about it.
+//! Spans are counted by outcome and reason: see [`Counts`]. An [`ExportError`] names the failure, its place and a remedy.
 //!
 //! ```
+//! # #[cfg(feature = "file")]
+//! # fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! use astracer_exporters::{Exporter, Files};
 //!
 //! # let folder = tempfile::tempdir()?;
@@ -26,27 +27,35 @@
 //! // An exporter like any other: `SdkTracerProvider::builder().with_batch_exporter(exporter)`.
 //! # drop(exporter);
 //! assert_eq!(counts.read().lost.total(), 0);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok(())
+//! # }
+//! # #[cfg(feature = "file")]
+//! # run().unwrap();
 //! ```
 //!
 //! # Features
 //!
-//! Files and the console are always there. None of these is on by default:
+//! None is on by default:
 //!
 //! - `otlp-http`: OTLP over HTTP/1.1, in protobuf or JSON, without an asynchronous runtime.
 //! - `otlp-grpc`: OTLP over gRPC; brings tonic, and tokio on a thread of its own.
 //! - `zipkin`: Zipkin v2 JSON.
+//! - `file`: rotating files of OTLP JSON lines.
+//! - `console`: traces as trees, on a terminal.
+//! - `gzip`, `zstd`: compression of requests; `zstd` also of files.
 //! - `tls`: https for whichever of these there is, with rustls and ring, the system's root certificates or given ones.
 //! - `spool`: [`Spooled`], a spool on disk before any destination.
 //! - `full`: all of them.
 
 #[cfg(feature = "_send")]
 mod availability;
+#[cfg(any(feature = "file", feature = "spool"))]
 mod clock;
 #[cfg(feature = "_send")]
 mod compression;
 #[cfg(feature = "_send")]
 mod config;
+#[cfg(feature = "console")]
 mod console;
 mod convert;
 mod counts;
@@ -55,6 +64,7 @@ mod destination;
 mod endpoint;
 mod error;
 mod exporter;
+#[cfg(feature = "file")]
 mod file;
 #[cfg(feature = "_http")]
 mod http;
@@ -75,20 +85,25 @@ mod tls;
 #[cfg(feature = "zipkin")]
 mod zipkin;
 
+/// The spans of the model, for implementations of [`Destination`].
+pub use astracer_model::Span;
 /// The spool, for its settings.
 #[cfg(feature = "spool")]
 pub use astracer_spool as spool;
+#[cfg(any(feature = "file", feature = "spool"))]
 pub use clock::{Clock, SystemClock};
 #[cfg(feature = "_send")]
 pub use compression::Compression;
 #[cfg(feature = "_send")]
 pub use config::ConfigError;
+#[cfg(feature = "console")]
 pub use console::Console;
 pub use convert::{resource, spans};
 pub use counts::{Counter, Counts, Lost};
-pub use destination::{Attempt, Delivery, Destination};
+pub use destination::{Attempt, Delivery, Destination, Outcome};
 pub use error::{ErrorKind, ExportError};
 pub use exporter::Exporter;
+#[cfg(feature = "file")]
 pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenFull};
 #[cfg(feature = "_otlp")]
 pub use otlp::{Otlp, OtlpBuilder, Protocol, UnknownProtocol};
@@ -99,7 +114,7 @@ pub use spooled::{DrainOrder, SpoolMode, Spooled, SpooledBuilder};
 #[cfg(feature = "zipkin")]
 pub use zipkin::{Zipkin, ZipkinBuilder};
 
-/// What to say where TLS is asked for and not there.
+/// The reason to give where TLS is asked for and not there.
 #[cfg(all(feature = "_send", not(feature = "tls")))]
 const NO_TLS: &str = "this program was built without the feature `tls` of astracer-exporters";
 #[cfg(all(feature = "_send", feature = "tls"))]

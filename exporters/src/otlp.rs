@@ -14,7 +14,7 @@ use http::{HeaderName, HeaderValue};
 
 use crate::config::ConfigError;
 use crate::counts::Counter;
-use crate::destination::{Attempt, Delivery, Destination};
+use crate::destination::{Attempt, Delivery, Destination, Outcome};
 use crate::error::ExportError;
 #[cfg(feature = "otlp-http")]
 use crate::http::Client;
@@ -139,12 +139,12 @@ impl crate::requests::Wire for Wire {
 }
 
 impl Destination for Otlp {
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
-        self.requests.send(&self.wire, spans)
+    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+        self.requests.deliver(&self.wire, spans)
     }
 
-    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
-        self.requests.try_send(&self.wire, spans)
+    fn try_send(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        self.requests.try_send(&self.wire, spans, timeout)
     }
 
     fn counter(&self) -> Counter {

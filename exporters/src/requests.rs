@@ -7,7 +7,7 @@ use astracer_model::Span;
 
 use crate::availability::Availability;
 use crate::counts::Counter;
-use crate::destination::{Attempt, Delivery};
+use crate::destination::{Attempt, Delivery, Outcome};
 use crate::error::{ErrorKind, ExportError};
 use crate::sending::Sending;
 
@@ -47,7 +47,10 @@ struct Call<'c, W> {
     bytes_max: usize,
     /// Time at which the call is given up; `None` if it is one attempt without waiting.
     deadline: Option<Duration>,
-    attempt: Attempt,
+    /// Limit on the time of one attempt.
+    timeout: Duration,
+    outcome: Outcome,
+    settled: usize,
 }
 
 impl Requests {
@@ -62,27 +65,31 @@ impl Requests {
         }
     }
 
-    /// Sends spans with retries. One failed request does not keep the others from being sent; the first error is
-    /// returned.
-    pub(crate) fn send<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
-        let attempt = self.call(wire, spans, Some(self.availability.deadline()));
-        attempt.error.map_or(Ok(attempt.delivery), Err)
+    /// Sends spans with retries. One failed request does not keep the others from being sent.
+    pub(crate) fn deliver<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Outcome {
+        self.call(wire, spans, Some(self.availability.deadline()), self.timeout).outcome
     }
 
     /// Sends spans without retries. See [`Destination::try_send`](crate::Destination::try_send).
-    pub(crate) fn try_send<W: Wire>(&self, wire: &W, spans: &[Span<'_>]) -> Attempt {
-        self.call(wire, spans, None)
+    pub(crate) fn try_send<W: Wire>(&self, wire: &W, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        self.call(wire, spans, None, timeout.min(self.timeout))
     }
 
-    fn call<W: Wire>(&self, wire: &W, spans: &[Span<'_>], deadline: Option<Duration>) -> Attempt {
-        let mut call = Call { wire, bytes_max: self.bytes_max, deadline, attempt: Attempt::default() };
+    fn call<W: Wire>(
+        &self,
+        wire: &W,
+        spans: &[Span<'_>],
+        deadline: Option<Duration>,
+        timeout: Duration,
+    ) -> Attempt {
+        let outcome = Outcome::default();
+        let mut call = Call { wire, bytes_max: self.bytes_max, deadline, timeout, outcome, settled: 0 };
         if !spans.is_empty() {
             self.send_some(&mut call, spans);
         }
-        if call.attempt.settled < spans.len() {
-            call.attempt.retry_in = self.availability.retry_in();
-        }
-        call.attempt
+        let is_left = call.settled < spans.len();
+        let retry_in = if is_left { self.availability.retry_in() } else { Duration::ZERO };
+        Attempt { outcome: call.outcome, settled: call.settled, retry_in }
     }
 
     /// Returns false if the call ends here: the remaining spans are left to the caller.
@@ -102,8 +109,8 @@ impl Requests {
         let error = match sent {
             Ok(delivery) => {
                 self.counter.deliver(&delivery);
-                call.attempt.delivery.add(delivery);
-                call.attempt.settled += spans.len();
+                call.outcome.delivery.add(delivery);
+                call.settled += spans.len();
                 return true;
             }
             Err(error) => error,
@@ -117,12 +124,12 @@ impl Requests {
             }
         }
         if call.deadline.is_none() && error.may_retry() {
-            call.attempt.error = Some(error);
+            call.outcome.error = Some(error);
             return false;
         }
         self.counter.lose(error.kind(), spans.len() as u64);
-        call.attempt.settled += spans.len();
-        call.attempt.error.get_or_insert(error);
+        call.settled += spans.len();
+        call.outcome.lose(error, spans.len() as u64);
         true
     }
 
@@ -136,7 +143,7 @@ impl Requests {
             return Err(ExportError::new(ErrorKind::ShutDown, call.wire.target(), ""));
         }
         let body = call.wire.pack(body);
-        let post = || call.wire.post(&body, spans, self.timeout);
+        let post = || call.wire.post(&body, spans, call.timeout);
         match call.deadline {
             Some(deadline) => self.availability.send(deadline, post),
             None => self.availability.send_once(post),

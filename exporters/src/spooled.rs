@@ -23,7 +23,7 @@ use astracer_spool::{Counts as SpoolCounts, Disk, Folder, Outcome, Record, Setti
 
 use crate::clock::{Clock, SystemClock};
 use crate::counts::Counter;
-use crate::destination::{Attempt, Delivery, Destination};
+use crate::destination::{Attempt, Destination, Outcome as Delivered};
 use crate::error::{ErrorKind, ExportError};
 
 /// When spans go through the spool.
@@ -55,6 +55,7 @@ pub struct SpooledBuilder {
     folder: PathBuf,
     mode: SpoolMode,
     order: DrainOrder,
+    direct_timeout: Duration,
     settings: Settings,
     clock: Arc<dyn Clock>,
 }
@@ -69,6 +70,13 @@ impl SpooledBuilder {
     /// Sets which spans go first. The oldest by default.
     pub fn with_order(mut self, order: DrainOrder) -> Self {
         self.order = order;
+        self
+    }
+
+    /// Limits the time of a request that goes straight to the destination; 1 s by default. A destination that is slower
+    /// gets its spans from the spool, at its own pace, and the caller is not held up. It may then get a request twice.
+    pub fn with_direct_timeout(mut self, timeout: Duration) -> Self {
+        self.direct_timeout = timeout;
         self
     }
 
@@ -121,6 +129,7 @@ impl Spooled {
             folder: folder.into(),
             mode: SpoolMode::default(),
             order: DrainOrder::default(),
+            direct_timeout: Duration::from_secs(1),
             settings: Settings::default(),
             clock: Arc::new(SystemClock),
         }
@@ -161,8 +170,8 @@ impl Spooled {
 }
 
 impl Destination for Spooled {
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
-        self.shared.send(spans)
+    fn deliver(&self, spans: &[Span<'_>]) -> Delivered {
+        self.shared.deliver(spans)
     }
 
     fn counter(&self) -> Counter {
@@ -219,6 +228,7 @@ struct Shared {
     changed: Condvar,
     mode: SpoolMode,
     order: DrainOrder,
+    direct_timeout: Duration,
     clock: Arc<dyn Clock>,
     target: String,
 }
@@ -243,7 +253,7 @@ struct State {
     read_failures: u32,
 }
 
-/// What the drain thread does next.
+/// The drain thread's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Go,
@@ -288,6 +298,7 @@ impl Shared {
             changed: Condvar::new(),
             mode: builder.mode,
             order: builder.order,
+            direct_timeout: builder.direct_timeout,
             clock: builder.clock,
             target: builder.folder.display().to_string(),
         })
@@ -302,28 +313,38 @@ impl Shared {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+    fn deliver(&self, spans: &[Span<'_>]) -> Delivered {
         let (is_closed, pending) = {
             let state = self.lock();
             (state.is_closed, state.spool.counts().pending)
         };
         if is_closed {
             self.counter.lose(ErrorKind::ShutDown, spans.len() as u64);
-            return Err(ExportError::new(ErrorKind::ShutDown, &*self.target, ""));
+            let error = ExportError::new(ErrorKind::ShutDown, &*self.target, "");
+            return Delivered::lost(error, spans.len() as u64);
         }
         let is_direct =
             self.mode == SpoolMode::Overflow && (pending == 0 || self.order == DrainOrder::NewFirst);
-        let attempt = if is_direct { self.destination.try_send(spans) } else { Attempt::default() };
-        let rest = spans.get(attempt.settled..).unwrap_or_default();
-        let mut delivery = attempt.delivery;
+        let attempt = match is_direct {
+            true => self.destination.try_send(spans, self.direct_timeout),
+            false => Attempt::default(),
+        };
+        let Attempt { mut outcome, settled, .. } = attempt;
+        let rest = spans.get(settled..).unwrap_or_default();
         if rest.is_empty() {
-            return attempt.error.map_or(Ok(delivery), Err);
+            return outcome;
+        }
+        if outcome.lost.total() == 0 {
+            // The error is that of the spans that now go to the spool.
+            outcome.error = None;
         }
         let mut body = Vec::new();
         otlp_proto::write_request(&mut body, rest);
-        self.append(kind_of(Format::OtlpProto), rest.len() as u64, &body)?;
-        delivery.accepted += rest.len() as u64;
-        Ok(delivery)
+        match self.append(kind_of(Format::OtlpProto), rest.len() as u64, &body) {
+            Ok(()) => outcome.delivery.accepted += rest.len() as u64,
+            Err(error) => outcome.lose(error, rest.len() as u64),
+        }
+        outcome
     }
 
     fn append(&self, kind: u32, spans: u64, request: &[u8]) -> Result<(), ExportError> {
@@ -416,8 +437,8 @@ impl Shared {
             return Next::Go;
         }
         let rest = &spans[record.settled as usize..];
-        let attempt = self.destination.try_send(rest);
-        let reason = attempt.error.as_ref().map(ToString::to_string);
+        let attempt = self.destination.try_send(rest, Duration::MAX);
+        let reason = attempt.outcome.error.as_ref().map(ToString::to_string);
         let settled = record.settled + attempt.settled.min(rest.len()) as u32;
         let mut state = self.lock();
         let next = match &reason {

@@ -1,4 +1,4 @@
-//! TLS: whose certificates to trust, and which to show; what a failed handshake means.
+//! TLS: certificates to trust and to show, and the meaning of failed handshakes.
 
 use std::error::Error;
 use std::io::{self, Read as _};
@@ -58,7 +58,7 @@ impl Tls {
         Ok(Parsed { roots, client })
     }
 
-    /// What a client does. To make one finds out now what clients would find, or panic of, when they connect.
+    /// Returns a client's configuration. Errors are found here that clients would find, or panic of, when they connect.
     pub(crate) fn client_config(&self) -> Result<Arc<ClientConfig>, String> {
         let Parsed { roots, client } = self.parse()?;
         let mut store = RootCertStore::empty();
@@ -155,7 +155,7 @@ pub(crate) fn probe(config: &Arc<ClientConfig>, host: &str, mut stream: TcpStrea
     read.err().and_then(|error| of_io(&error).cloned())
 }
 
-/// What a failed handshake means.
+/// Returns the failure that a failed handshake stands for.
 pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
     use AlertDescription as Alert;
     use rustls::Error as Tls;

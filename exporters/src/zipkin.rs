@@ -1,5 +1,5 @@
-//! Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation. What of a span Zipkin can't hold
-//! stands at the model's [`write_span`].
+//! Zipkin v2 JSON, after OpenTelemetry's "OpenTelemetry to Zipkin" transformation. [`write_span`] lists the parts of a
+//! span that Zipkin cannot hold.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use http::uri::Uri;
 
 use crate::config::ConfigError;
 use crate::counts::Counter;
-use crate::destination::{Attempt, Delivery, Destination};
+use crate::destination::{Attempt, Delivery, Destination, Outcome};
 use crate::error::ExportError;
 use crate::http::Client;
 use crate::requests::{Requests, Wire};
@@ -18,7 +18,7 @@ use crate::sending::{BATCH_TIMEOUT, Sending, setters};
 const ENDPOINT: &str = "OTEL_EXPORTER_ZIPKIN_ENDPOINT";
 const TIMEOUT: &str = "OTEL_EXPORTER_ZIPKIN_TIMEOUT";
 
-/// How to send to Zipkin, whose server takes gzip. Made by [`Zipkin::builder`].
+/// Settings of [`Zipkin`], from [`Zipkin::builder`]. Zipkin's server takes gzip.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ZipkinBuilder {
@@ -140,12 +140,12 @@ impl Wire for Json {
 }
 
 impl Destination for Zipkin {
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
-        self.requests.send(&self.wire, spans)
+    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
+        self.requests.deliver(&self.wire, spans)
     }
 
-    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
-        self.requests.try_send(&self.wire, spans)
+    fn try_send(&self, spans: &[Span<'_>], timeout: Duration) -> Attempt {
+        self.requests.try_send(&self.wire, spans, timeout)
     }
 
     fn counter(&self) -> Counter {

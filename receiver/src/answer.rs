@@ -1,4 +1,4 @@
-//! What HTTP's and gRPC's answers have in common.
+//! Common parts of HTTP's and gRPC's answers.
 
 use http_body_util::Full;
 use http_body_util::combinators::BoxBody;

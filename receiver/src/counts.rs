@@ -1,4 +1,4 @@
-//! What came, and what was refused and why.
+//! Counts of received and refused requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

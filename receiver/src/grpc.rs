@@ -103,7 +103,7 @@ fn with(body: Body) -> Response<Body> {
     response
 }
 
-/// What gRPC asks of a message in a header: printable ASCII as it is, but for the percent sign.
+/// Encodes a message for a header by gRPC's rule: printable ASCII as it is, but for the percent sign.
 fn percent_encoded(text: &str) -> String {
     let encoded = text.bytes().map(|byte| match byte {
         b'%' => "%25".to_owned(),

@@ -138,7 +138,7 @@ impl Receiver {
         &self.addresses
     }
 
-    /// What came so far.
+    /// Returns the counts so far.
     pub fn received(&self) -> Received {
         self.shared.counts.read()
     }

@@ -15,10 +15,10 @@ use astracer_exporters::ErrorKind;
 /// A line has no more spans than this, so that no reader has to hold a giant.
 const SPANS_PER_LINE_MAX: usize = 1 << 12;
 
-/// What was recorded of a request, or why it was not.
+/// The outcome of a request: recorded, at least in part, or refused.
 pub(crate) type Recorded = Result<Partial, Refused>;
 
-/// What of a recorded request could not be read.
+/// The part of a recorded request that could not be read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Partial {
     pub(crate) rejected: u64,

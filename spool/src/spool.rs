@@ -23,7 +23,7 @@ pub enum Sync {
     Append,
 }
 
-/// What happens to an append when the limit on bytes is reached.
+/// Reaction to an append at the limit on bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
@@ -340,7 +340,7 @@ impl Spool {
         let settled = self.position.settled;
         let head = self.find_head(now_ns);
         if self.position.settled != settled {
-            // What was given up is not found again by the next process.
+            // Records that were given up are not found again by the next process.
             self.write_cursor();
         }
         head

@@ -15,9 +15,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use astracer::{OpenTelemetrySpanExt as _, RemoteParentLayer};
 use astracer_examples::telemetry;
 use astracer_examples::texts::Texts;
-use astracer_sdk::{OpenTelemetrySpanExt as _, RemoteParentLayer};
 use axum::http;
 use axum::http::uri::PathAndQuery;
 use clap::Parser;

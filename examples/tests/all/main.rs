@@ -38,6 +38,28 @@ fn each_example_draws_traces_and_says_what_it_did_not_make() {
     }
 }
 
+/// Nothing listens on port 1 (tcpmux).
+#[test]
+fn an_example_without_a_server_says_what_was_lost() {
+    let options = [
+        "--records",
+        "400",
+        "--export",
+        "otlp=http://127.0.0.1:1",
+        "--sampler",
+        "always",
+        "--shutdown-timeout",
+        "1",
+    ];
+    let text = run(env!("CARGO_BIN_EXE_batch"), &options);
+    assert!(
+        text.contains(" 0 spans exported, ") && text.contains(" lost (") && text.contains("deadline "),
+        "{text}"
+    );
+    assert!(text.contains("last error: the exporter was not done in time: 0 spans wait, "), "{text}");
+    assert!(text.contains("nothing listens there"), "{text}");
+}
+
 #[test]
 fn client_and_server_are_one_trace() {
     let text = run(env!("CARGO_BIN_EXE_tonic"), &["--calls", "1", "--sampler", "always"]);

@@ -176,3 +176,35 @@ fn the_shutdown_ends_a_wait() {
     assert_eq!(error.kind(), ErrorKind::ShutDown);
     assert!(error.detail().contains("busy"), "{error}");
 }
+
+/// Several batches are in flight when the destination fails: the one that came first is sent again first.
+#[test]
+fn retries_are_in_the_order_of_the_batches() {
+    let retry = Retry::default().with_initial_delay(Duration::from_millis(20));
+    let availability = Availability::new(retry, Counter::default());
+    let order = Mutex::new(Vec::new());
+    let failing = std::sync::Barrier::new(3);
+    thread::scope(|scope| {
+        for number in 0..3 {
+            let (availability, order, failing) = (&availability, &order, &failing);
+            scope.spawn(move || {
+                // Calls begin in the order of their numbers, and their first attempts fail together.
+                while availability.lock().next_call < number {
+                    thread::yield_now();
+                }
+                let mut attempts = 0;
+                let sent = availability.send(availability.deadline(), || {
+                    attempts += 1;
+                    if attempts == 1 {
+                        failing.wait();
+                        return Err(busy(None));
+                    }
+                    order.lock().unwrap().push(number);
+                    Ok(())
+                });
+                assert_eq!((sent, attempts), (Ok(()), 2));
+            });
+        }
+    });
+    assert_eq!(order.lock().unwrap()[0], 0);
+}

@@ -22,7 +22,7 @@ pub(super) fn duration(nanos: u64) -> String {
     }
     for (nanos_per, unit) in UNITS {
         let value = nanos as f64 / nanos_per;
-        // What is rounded to 1000 belongs to the next unit.
+        // A number that is rounded to 1000 belongs to the next unit.
         for (below, digits) in [(9.995, 2), (99.95, 1), (999.5, 0)] {
             if value < below {
                 return format!("{value:.digits$} {unit}");

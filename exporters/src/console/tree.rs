@@ -9,9 +9,9 @@ use astracer_model::{Span, SpanId};
 pub(super) struct Row {
     /// Its place in the trace.
     pub(super) span: usize,
-    /// What stands before its name.
+    /// Text before its name.
     pub(super) lead: String,
-    /// What stands before text below its name.
+    /// Text before a line below its name.
     pub(super) below: String,
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ErrorKind, ExportError};
 
-/// What names can end with. Files of either kind count, whichever is written now.
+/// Endings of names. Files of either kind count, whichever is written now.
 const EXTENSIONS: [&str; 2] = ["jsonl", "jsonl.zst"];
 
 /// Files that other processes may have made since the folder was looked at.

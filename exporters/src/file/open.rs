@@ -4,13 +4,14 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 
+#[cfg(feature = "zstd")]
 use zstd::stream::write::Encoder;
 
 use super::Compression;
 use super::folder::Folder;
 use crate::error::ExportError;
 
-/// What a file can do; tests have one whose disk is full.
+/// Operations of a file; tests have one whose disk is full.
 pub(super) trait Disk: Write + Send {
     /// Cuts the file to this length, at which the next write begins.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
@@ -49,6 +50,7 @@ impl Write for Counted {
 
 enum Body {
     Plain(Counted),
+    #[cfg(feature = "zstd")]
     Zstd(Encoder<'static, Counted>),
 }
 
@@ -87,6 +89,7 @@ impl OpenFile {
         let counted = Counted { disk, bytes: 0 };
         let body = match compression {
             Compression::None => Body::Plain(counted),
+            #[cfg(feature = "zstd")]
             Compression::Zstd { level } => match Encoder::new(counted, level) {
                 Ok(encoder) => Body::Zstd(encoder),
                 Err(error) => return Err(ExportError::file(path, &error)),
@@ -104,6 +107,7 @@ impl OpenFile {
     pub(super) fn bytes_on_disk(&self) -> u64 {
         match &self.body {
             Body::Plain(counted) => counted.bytes,
+            #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => encoder.get_ref().bytes,
         }
     }
@@ -117,6 +121,7 @@ impl OpenFile {
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), ExportError> {
         let written = match &mut self.body {
             Body::Plain(counted) => counted.write_all(lines),
+            #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => encoder.write_all(lines).and_then(|()| encoder.flush()),
         };
         match written {
@@ -142,17 +147,19 @@ impl OpenFile {
                 cut
             }
             // The encoder has gone on, and the blocks behind would refer to the one that is missing.
+            #[cfg(feature = "zstd")]
             Body::Zstd(_) => false,
         };
     }
 
     /// Writes what was written so far through to the disk.
     pub(super) fn sync(&mut self) -> Result<(), ExportError> {
-        let counted = match &mut self.body {
-            Body::Plain(counted) => counted,
-            Body::Zstd(encoder) => encoder.get_mut(),
+        let synced = match &mut self.body {
+            Body::Plain(counted) => counted.disk.sync(),
+            #[cfg(feature = "zstd")]
+            Body::Zstd(encoder) => encoder.get_mut().disk.sync(),
         };
-        counted.disk.sync().map_err(|error| ExportError::file(&*self.path, &error))
+        synced.map_err(|error| ExportError::file(&*self.path, &error))
     }
 
     /// Completes the file; says how many bytes it has.
@@ -160,6 +167,7 @@ impl OpenFile {
         let before = self.bytes_on_disk();
         let finished = match self.body {
             Body::Plain(counted) => Ok(counted),
+            #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => encoder.finish(),
         };
         let (bytes, result) = match finished {
@@ -171,6 +179,7 @@ impl OpenFile {
 }
 
 /// The largest zstd frame that `bytes` can compress to: an eighth of a per cent more in each block, plus the frame's header.
+#[cfg(feature = "zstd")]
 pub(super) fn zstd_bound(bytes: u64) -> u64 {
     bytes + (bytes >> 7) + 1024
 }

@@ -12,7 +12,7 @@ use crate::compression::Compression;
 use crate::config::ConfigError;
 use crate::sending::{BATCH_TIMEOUT, Sending, setters};
 
-/// How OTLP is spoken.
+/// A transport and encoding of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
@@ -57,7 +57,7 @@ enum Endpoint {
     Exact(String),
 }
 
-/// How to speak OTLP. Made by [`Otlp::builder`].
+/// Settings of [`Otlp`], from [`Otlp::builder`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct OtlpBuilder {
@@ -91,7 +91,7 @@ impl Default for OtlpBuilder {
 const PREFIXES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"];
 
 impl OtlpBuilder {
-    /// The protocol; `http/protobuf` if it is not set and there.
+    /// Sets the protocol. Defaults to `http/protobuf` if the feature `otlp-http` is enabled, else `grpc`.
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
@@ -185,8 +185,16 @@ impl OtlpBuilder {
         if let Some((name, value)) = get("COMPRESSION") {
             self.sending.compression = match value.to_ascii_lowercase().as_str() {
                 "none" => Compression::None,
+                #[cfg(feature = "gzip")]
                 "gzip" => Compression::Gzip,
+                #[cfg(feature = "zstd")]
                 "zstd" => Compression::Zstd,
+                #[cfg(not(all(feature = "gzip", feature = "zstd")))]
+                known @ ("gzip" | "zstd") => {
+                    let reason =
+                        format!("this program was built without the feature `{known}` of astracer-exporters");
+                    return Err(ConfigError::new(&name, reason));
+                }
                 _ => {
                     let reason = format!("unknown compression `{value}`: use gzip, zstd or none");
                     return Err(ConfigError::new(&name, reason));
@@ -272,7 +280,7 @@ impl OtlpBuilder {
         };
         let text = match text.contains("://") {
             true => text.to_owned(),
-            // What gRPC's endpoints without a scheme mean is OpenTelemetry's rule.
+            // OpenTelemetry gives gRPC's endpoints without a scheme this meaning.
             false if grpc => format!("{}://{text}", if self.insecure { "http" } else { "https" }),
             false => return Err(format!("`{text}` has no scheme: write http://{text} or https://{text}")),
         };

@@ -76,7 +76,9 @@ impl Client {
         let metadata = MetadataMap::from_headers(headers.into_iter().collect());
         let compression = match builder.sending.compression {
             Compression::None => None,
+            #[cfg(feature = "gzip")]
             Compression::Gzip => Some(CompressionEncoding::Gzip),
+            #[cfg(feature = "zstd")]
             Compression::Zstd => Some(CompressionEncoding::Zstd),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -116,7 +118,7 @@ impl Client {
         result.map_err(|status| self.explain(&status))
     }
 
-    /// What a call failed of.
+    /// Returns the cause of a failed call.
     fn explain(&self, status: &Status) -> ExportError {
         let message = status.message();
         let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
@@ -143,7 +145,7 @@ impl Client {
             Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
                 of(ErrorKind::BadRequest)
             }
-            // How tonic (out of range) and others (resources exhausted) refuse a message.
+            // A message that is too large is out of range for tonic, for others their resources are exhausted.
             Code::OutOfRange | Code::ResourceExhausted if says_too_large(message) => of(ErrorKind::TooLarge),
             // OTLP: to be sent again only if the server says that this helps.
             Code::ResourceExhausted if retry_after.is_none() => of(ErrorKind::Throttled),
@@ -157,7 +159,7 @@ impl Client {
         }
     }
 
-    /// What a broken connection broke of; `None` if it is not one.
+    /// Returns the cause of a broken connection; `None` if it did not break.
     fn of_transport(
         &self,
         source: &(dyn Error + 'static),
@@ -214,7 +216,7 @@ async fn call(
     Ok(response.into_inner())
 }
 
-/// What a status says, with what caused it.
+/// Returns the text of a status, with its causes.
 fn described(status: &Status) -> String {
     let mut text = format!("gRPC {:?}: {}", status.code(), status.message());
     let mut cause = status.source();

@@ -1,4 +1,4 @@
-//! What a server says of spans that it took.
+//! Answers of a server that took spans.
 
 use prost::Message;
 
@@ -20,8 +20,8 @@ struct PartialSuccess {
     error_message: String,
 }
 
-/// What became of `spans` spans by a response in protobuf. One that can't be read rejects nothing: that they were taken
-/// is what the status says.
+/// Returns the outcome of `spans` spans by a response in protobuf. One that cannot be read rejects nothing: the status
+/// already says that the spans were taken.
 pub(super) fn of_proto(body: &[u8], spans: usize) -> Delivery {
     let partial = Response::decode(body).ok().and_then(|response| response.partial_success);
     delivery(partial.unwrap_or_default(), spans)

@@ -8,6 +8,7 @@ use astracer_spool::WhenFull;
 use astracer_spool::testing::MemoryDisk;
 
 use super::*;
+use crate::destination::Delivery;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 struct Random(u64);
@@ -64,15 +65,16 @@ impl Scripted {
 }
 
 impl Destination for Scripted {
-    fn send(&self, _: &[Span<'_>]) -> Result<Delivery, ExportError> {
+    fn deliver(&self, _: &[Span<'_>]) -> Delivered {
         unreachable!("a spool never waits")
     }
 
-    fn try_send(&self, spans: &[Span<'_>]) -> Attempt {
+    fn try_send(&self, spans: &[Span<'_>], _: Duration) -> Attempt {
         let busy = |seconds| {
             let error = ExportError::new(ErrorKind::Unavailable, "t", "busy");
             let retry_in = Duration::from_secs(seconds);
-            Attempt { error: Some(error), retry_in, ..Attempt::default() }
+            let outcome = Delivered { error: Some(error), ..Delivered::default() };
+            Attempt { outcome, settled: 0, retry_in }
         };
         let mood = *self.mood.lock().unwrap();
         let (taken, rejected) = match mood {
@@ -80,7 +82,8 @@ impl Destination for Scripted {
             Mood::Refuses => {
                 self.counter.lose(ErrorKind::Forbidden, spans.len() as u64);
                 let error = ExportError::new(ErrorKind::Forbidden, "t", "no");
-                return Attempt { settled: spans.len(), error: Some(error), ..Attempt::default() };
+                let outcome = Delivered::lost(error, spans.len() as u64);
+                return Attempt { outcome, settled: spans.len(), retry_in: Duration::ZERO };
             }
             Mood::Takes => (spans.len(), 0),
             Mood::TakesHalf => (spans.len() / 2, 0),
@@ -90,9 +93,11 @@ impl Destination for Scripted {
         let delivery = Delivery::new(taken as u64, rejected);
         self.counter.deliver(&delivery);
         if mood == Mood::TakesHalf {
-            return Attempt { delivery, settled: taken, ..busy(1) };
+            let Attempt { outcome, retry_in, .. } = busy(1);
+            return Attempt { outcome: Delivered { delivery, ..outcome }, settled: taken, retry_in };
         }
-        Attempt { delivery, settled: spans.len(), ..Attempt::default() }
+        let outcome = Delivered::delivered(delivery);
+        Attempt { outcome, settled: spans.len(), retry_in: Duration::ZERO }
     }
 
     fn counter(&self) -> Counter {
@@ -132,7 +137,7 @@ impl World {
             |id| Span { trace_id: TraceId(1), span_id: SpanId(id), name: "work".into(), ..Span::default() };
         let spans: Vec<_> = (self.made + 1..=self.made + count).map(span).collect();
         self.made += count;
-        let sent = self.shared.send(&spans).map_err(|error| error.kind());
+        let sent = self.shared.deliver(&spans).into_result().map_err(|error| error.kind());
         self.check();
         sent
     }

@@ -15,7 +15,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use super::sample;
 
-/// What a folder's files hold.
+/// The content of a folder's files.
 #[derive(Default)]
 struct Read {
     spans: Vec<Span<'static>>,
@@ -207,7 +207,7 @@ fn what_is_there_is_kept_if_so_asked() {
     assert_eq!(send(&files, 1..2), Ok(()));
     assert_eq!(send(&files, 2..3), Err(ErrorKind::Full));
     drop(files);
-    // What an earlier process left counts too.
+    // Files of an earlier process count too.
     let files = builder().open().unwrap();
     assert_eq!(send(&files, 3..4), Err(ErrorKind::Full));
     assert_eq!(numbers(folder.path()), [0, 1]);

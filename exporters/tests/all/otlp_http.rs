@@ -223,14 +223,17 @@ fn one_attempt_leaves_to_the_caller_what_a_retry_can_deliver() {
     let batch: Vec<SpanData> = (1..=8).map(|number| sample::plain(1, number)).collect();
     let batch = spans(&batch, &Arc::new(Resource::service("a")));
     // Too large as a whole; the first half is taken, the second is not.
-    let attempt = otlp.try_send(&batch);
-    assert_eq!((attempt.delivery.accepted, attempt.settled), (4, 4));
-    assert_eq!(attempt.error.map(|error| error.kind()), Some(ErrorKind::Unavailable));
+    let attempt = otlp.try_send(&batch, Duration::MAX);
+    assert_eq!((attempt.outcome.delivery.accepted, attempt.settled), (4, 4));
+    assert_eq!(attempt.outcome.error.map(|error| error.kind()), Some(ErrorKind::Unavailable));
     let counts = otlp.counter().read();
     assert_eq!((counts.sent, counts.lost.total()), (4, 0));
     // Refused for good: nothing is left to the caller.
-    let attempt = otlp.try_send(&batch[4..]);
-    assert_eq!((attempt.settled, attempt.error.map(|error| error.kind())), (4, Some(ErrorKind::Forbidden)));
+    let attempt = otlp.try_send(&batch[4..], Duration::MAX);
+    assert_eq!(
+        (attempt.settled, attempt.outcome.error.map(|error| error.kind())),
+        (4, Some(ErrorKind::Forbidden))
+    );
     assert_eq!(otlp.counter().read().lost.of(ErrorKind::Forbidden), 4);
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Sink {
     state: Arc<Mutex<State>>,
 }
 
-/// What TLS, or nothing, makes of a connection.
+/// A connection, plain or inside of TLS.
 pub(crate) trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
@@ -84,7 +84,7 @@ impl Sink {
         format!("{scheme}://localhost:{}", self.address.port())
     }
 
-    /// What came so far.
+    /// Requests so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.state.lock().unwrap().requests.clone()
     }

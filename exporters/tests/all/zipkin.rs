@@ -17,7 +17,7 @@ fn zipkin(sink: &Sink) -> ZipkinBuilder {
     Zipkin::builder().with_endpoint(sink.url("http") + "/api/v2/spans").with_retry(at_once)
 }
 
-/// What a span is on the wire.
+/// A span on the wire.
 fn sent(span: SpanData) -> Value {
     let sink = Sink::new([Answer::status(202)]);
     let mut exporter = Exporter::new(zipkin(&sink).build().unwrap());

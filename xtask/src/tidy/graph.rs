@@ -11,7 +11,7 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 
 /// Crates whose use is confined to a few folders. A `*` at the end stands for any ending.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("opentelemetry*", &["sdk", "exporters", "baggage"]),
+    ("opentelemetry*", &["sdk", "exporters", "baggage", "astracer"]),
     ("tracing-opentelemetry", &["sdk"]),
     ("argmin*", &["tuner"]),
     ("tokio*", &["exporters", "receiver", "queries"]),
@@ -250,7 +250,7 @@ mod tests {
             ("x-tests", "tests", &["opentelemetry-proto"]),
         ];
         let expected = [
-            "low/Cargo.toml: `opentelemetry_sdk` is for sdk, exporters, baggage only",
+            "low/Cargo.toml: `opentelemetry_sdk` is for sdk, exporters, baggage, astracer only",
             "high/Cargo.toml: `argmin` is for tuner only",
             "high/Cargo.toml: `tokio` is for exporters, receiver, queries only",
         ];

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_exporters::{Attempt, Delivery, Destination};
+use astracer_exporters::{Attempt, Delivery, Destination, Outcome};
 use astracer_formats::TraceWriter;
 use astracer_model::{Span, UnixNanos};
 
@@ -57,7 +57,7 @@ impl TraceWriter for Writer<'_> {
         let mut last_progress = Instant::now();
         while begin < spans.len() {
             let Some(attempt) = self.try_send(&spans, begin)? else { return Ok(()) };
-            let Attempt { delivery, settled, error, retry_in, .. } = attempt;
+            let Attempt { outcome: Outcome { delivery, error, .. }, settled, retry_in } = attempt;
             if settled > 0 {
                 begin += settled;
                 last_progress = Instant::now();
@@ -93,7 +93,7 @@ impl Writer<'_> {
         let (result, done) = mpsc::sync_channel(1);
         let (destination, spans) = (Arc::clone(&self.destination), Arc::clone(spans));
         let send = move || {
-            let attempt = destination.try_send(spans.get(begin..).unwrap_or_default());
+            let attempt = destination.try_send(spans.get(begin..).unwrap_or_default(), Duration::MAX);
             // Nobody waits any more after Ctrl-C.
             let _ = result.send(attempt);
         };

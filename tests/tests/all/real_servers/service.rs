@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_exporters::{Counter, Delivery, Destination, ExportError, Exporter};
+use astracer_exporters::{Counter, Destination, ExportError, Exporter, Outcome};
 use astracer_model::Span;
 use astracer_sdk::{Astracer, OpenTelemetrySpanExt};
 use opentelemetry::propagation::TextMapPropagator;
@@ -21,9 +21,9 @@ struct Tee {
 }
 
 impl Destination for Tee {
-    fn send(&self, spans: &[Span<'_>]) -> Result<Delivery, ExportError> {
+    fn deliver(&self, spans: &[Span<'_>]) -> Outcome {
         self.kept.lock().expect("no panic").extend(spans.iter().cloned().map(Span::into_owned));
-        self.on.send(spans)
+        self.on.deliver(spans)
     }
 
     fn counter(&self) -> Counter {

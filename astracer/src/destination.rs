@@ -1,0 +1,156 @@
+//! The connection between the SDK and the exporters: what became of each batch, by the SDK's reasons.
+
+use std::time::Duration;
+
+use astracer_exporters::{Destination, ErrorKind, Exporter, Outcome};
+use astracer_sdk::{Builder, CountingExporter, Exported, Losses};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+
+/// Adds [`with_destination`](Self::with_destination) to [`Builder`].
+pub trait WithDestination {
+    /// Exports kept traces to a destination of [`exporters`](crate::exporters). Unlike with
+    /// [`Builder::with_exporter`], [`Stats`](crate::Stats) then has each loss by its reason, and the reason why exports wait.
+    #[must_use]
+    fn with_destination(self, destination: impl Destination + 'static) -> Self;
+}
+
+impl WithDestination for Builder {
+    fn with_destination(self, destination: impl Destination + 'static) -> Self {
+        self.with_counting_exporter(Counted(Exporter::new(destination)))
+    }
+}
+
+#[derive(Debug)]
+struct Counted<D>(Exporter<D>);
+
+impl<D: Destination> SpanExporter for Counted<D> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.export(batch).await
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.0.set_resource(resource);
+    }
+}
+
+impl<D: Destination> CountingExporter for Counted<D> {
+    fn export_and_count(&self, batch: Vec<SpanData>) -> Exported {
+        exported(self.0.deliver(&batch))
+    }
+
+    fn waiting(&self) -> Option<String> {
+        self.0.counter().read().waiting.map(|error| error.to_string())
+    }
+}
+
+fn exported(Outcome { delivery, lost, error }: Outcome) -> Exported {
+    let mut losses = Losses::default();
+    losses.partially_rejected = delivery.rejected;
+    for (kind, spans) in lost.iter() {
+        *reason(&mut losses, kind) += spans;
+    }
+    let message = (delivery.rejected > 0).then(|| {
+        let message = if delivery.message.is_empty() { "no reason given" } else { &delivery.message };
+        format!("the destination rejected {} spans: {message}", delivery.rejected)
+    });
+    Exported::new(delivery.accepted, losses, error.map(|error| error.to_string()).or(message))
+}
+
+/// The SDK's reason for a failure of an exporter.
+fn reason(losses: &mut Losses, kind: ErrorKind) -> &mut u64 {
+    match kind {
+        ErrorKind::TooLarge => &mut losses.too_large,
+        ErrorKind::Full => &mut losses.spool_full,
+        ErrorKind::ShutDown => &mut losses.deadline,
+        // Failures that may pass: they were waited for until the batch was too old.
+        ErrorKind::NothingListens
+        | ErrorKind::UnknownHost
+        | ErrorKind::ConnectionLost
+        | ErrorKind::TimedOut
+        | ErrorKind::Throttled
+        | ErrorKind::Unavailable
+        | ErrorKind::Expired => &mut losses.expired,
+        // The request was answered, and will be answered alike for ever.
+        ErrorKind::UntrustedCertificate
+        | ErrorKind::ClientCertificate
+        | ErrorKind::PlainServer
+        | ErrorKind::TlsServer
+        | ErrorKind::GrpcPort
+        | ErrorKind::HttpPort
+        | ErrorKind::WrongPath
+        | ErrorKind::BadRequest
+        | ErrorKind::Unauthenticated
+        | ErrorKind::Forbidden
+        | ErrorKind::UnsupportedMedia
+        | ErrorKind::ServerFailed => &mut losses.rejected,
+        _ => &mut losses.export_failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use astracer_exporters::{Counter, Delivery, ExportError};
+    use astracer_sdk::Astracer;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    /// Gives outcomes in turn.
+    #[derive(Clone, Debug, Default)]
+    struct Scripted(Arc<Mutex<Vec<Outcome>>>);
+
+    impl Destination for Scripted {
+        fn deliver(&self, _: &[astracer_exporters::Span<'_>]) -> Outcome {
+            self.0.lock().unwrap().pop().unwrap()
+        }
+
+        fn counter(&self) -> Counter {
+            Counter::default()
+        }
+
+        fn shut_down(&self, _: Duration) -> Result<(), ExportError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn stats_have_each_loss_by_its_reason() {
+        let script = Scripted::default();
+        let lost = |kind| Outcome::lost(ExportError::new(kind, "there", "so it is"), 1);
+        let mut partly = Delivery::new(0, 1);
+        partly.message = "too old".to_owned();
+        let outcomes = [
+            (Outcome::delivered(partly), "partially_rejected", "the destination rejected 1 spans: too old"),
+            (lost(ErrorKind::Forbidden), "rejected", "the server does not allow it"),
+            (lost(ErrorKind::Unavailable), "expired", "not available"),
+            (lost(ErrorKind::TooLarge), "too_large", "larger than the limit"),
+            (lost(ErrorKind::Full), "spool_full", "the limit on the size"),
+            (lost(ErrorKind::File), "export_failed", "could not be written"),
+        ];
+        let builder = Astracer::builder().with_sampler("always".parse().unwrap());
+        let astracer = builder.with_destination(script.clone()).build().unwrap();
+        for (outcome, reason, says) in outcomes {
+            script.0.lock().unwrap().push(outcome);
+            let dispatch = tracing_subscriber::registry().with(astracer.layer.clone());
+            tracing::subscriber::with_default(dispatch, || tracing::info_span!("work").in_scope(|| ()));
+            let error = astracer.handle.flush(Duration::from_secs(60)).unwrap_err();
+            assert_eq!(error.spans_lost(), 1, "{reason}");
+            assert!(error.to_string().contains(says), "{error}");
+            let stats = astracer.handle.stats();
+            let found = stats.spans_lost.iter().find(|(name, _)| *name == reason).unwrap();
+            assert_eq!(found.1, 1, "{reason} {stats:?}");
+        }
+    }
+}
