@@ -9,9 +9,9 @@ mod simulation;
 mod worker;
 
 pub(crate) use self::convert::Converter;
-#[cfg(all(test, loom))]
-pub(crate) use self::queue::Work;
 pub(crate) use self::exporter::{Counting, Export, Plain, SharedExporter};
 pub use self::exporter::{CountingExporter, Exported};
+#[cfg(all(test, loom))]
+pub(crate) use self::queue::Work;
 pub(crate) use self::queue::{Queue, WaitError};
 pub(crate) use self::worker::{Worker, Workers};
