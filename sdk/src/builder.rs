@@ -347,7 +347,7 @@ impl Builder {
         self
     }
 
-    /// What happens to ended traces when the queue is full: new ones are shed by default.
+    /// The reaction to ended traces when the queue is full: new ones are shed by default.
     pub fn with_when_full(mut self, when_full: WhenFull) -> Self {
         self.settings.bounds.when_full = when_full;
         self

@@ -6,12 +6,14 @@ mod lists;
 mod queue;
 #[cfg(all(test, not(loom)))]
 mod simulation;
+mod ticket;
 mod worker;
 
 pub(crate) use self::convert::Converter;
 pub(crate) use self::exporter::{Counting, Export, Plain, SharedExporter};
 pub use self::exporter::{CountingExporter, Exported};
+pub(crate) use self::queue::Queue;
 #[cfg(all(test, loom))]
 pub(crate) use self::queue::Work;
-pub(crate) use self::queue::{Queue, WaitError};
+pub(crate) use self::ticket::WaitError;
 pub(crate) use self::worker::{Worker, Workers};

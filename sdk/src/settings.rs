@@ -143,7 +143,7 @@ impl SpanLimits {
     }
 }
 
-/// What happens to ended traces when the queue to the exporter is full. The lost spans are counted in
+/// Reaction to ended traces when the queue to the exporter is full. The lost spans are counted in
 /// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they stood for in
 /// [`Stats::calls_lost`](crate::Stats::calls_lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,10 @@
 
 use std::collections::VecDeque;
 
-use super::queue::CLASSES;
 use crate::record::Batch;
+
+/// Classes of weights by powers of two, for [`WhenFull::ShedLowestWeight`](crate::WhenFull::ShedLowestWeight).
+pub(super) const CLASSES: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Lists {

@@ -26,12 +26,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lists::Lists;
+use super::lists::{CLASSES, Lists};
+use super::ticket::Ticket;
 use crate::record::{Batch, Body, Buffer, Header, Record, weight_class};
 use crate::settings::{Bounds, WhenFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
 use crate::thread;
+
+mod finish;
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -77,7 +80,7 @@ struct State {
     /// The flushes up to this number are done; no worker is left if it is the highest number.
     flush_done: u64,
     ended: bool,
-    /// What is left is to be lost: the deadline of the shutdown has passed.
+    /// The deadline of the shutdown has passed: the rest is lost.
     abandoned: bool,
     /// Spans that were lost after the queue had taken them.
     lost: u64,
@@ -114,9 +117,6 @@ const COPIED_BYTES_MAX: usize = 32 * 1024;
 #[repr(align(128))]
 struct Group(Mutex<[Option<Box<Batch>>; CLASSES]>);
 
-/// Classes of weights by powers of two, for [`WhenFull::ShedLowestWeight`].
-pub(super) const CLASSES: usize = 16;
-
 const GROUPS: usize = if cfg!(loom) { 2 } else { 16 };
 /// A batch is passed on when it has this number of spans or bytes.
 const GATHERED_SPANS_MAX: usize = 64;
@@ -146,17 +146,6 @@ pub(crate) struct Taken {
     pub(crate) counted: Counted,
     /// The lowest number of them.
     pub(crate) number: u64,
-}
-
-/// The reason why waiting for the workers was in vain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WaitError {
-    pub(crate) timed_out: bool,
-    /// Spans that the caller waited for and that are still in the queue, or on their way.
-    pub(crate) left: u64,
-    /// Spans that were lost while the caller waited.
-    pub(crate) lost: u64,
-    pub(crate) last_error: Option<String>,
 }
 
 impl Queue {
@@ -450,7 +439,7 @@ impl Queue {
         self.keep_spare(batches);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.traces.fetch_sub(traces, Ordering::Relaxed);
-        // Who waits for space looks at it under this lock.
+        // Threads that wait for space look at it under this lock.
         if lock(&self.state).blocked > 0 {
             self.space.notify_all();
         }
@@ -479,54 +468,6 @@ impl Queue {
         (state.flush_is_asked() && state.outstanding() >= state.flush_asked).then_some(state.flush_asked)
     }
 
-    pub(crate) fn flushed(&self, flush: u64) {
-        let mut state = lock(&self.state);
-        state.flush_done = state.flush_done.max(flush);
-        drop(state);
-        self.done.notify_all();
-    }
-
-    /// No worker is left, or there never was one.
-    pub(crate) fn ended(&self) {
-        lock(&self.state).ended = true;
-        self.done.notify_all();
-    }
-
-    /// Notes that the exporter failed otherwise than by losing spans.
-    pub(crate) fn failed(&self, error: String) {
-        let mut state = lock(&self.state);
-        state.failures += 1;
-        state.last_error = Some(error);
-    }
-
-    pub(crate) fn last_error(&self) -> Option<String> {
-        lock(&self.state).last_error.clone()
-    }
-
-    /// Asks for everything that has ended to be exported.
-    pub(crate) fn ask_flush(&self) -> Ticket {
-        self.collect();
-        let mut state = lock(&self.state);
-        if !state.ended {
-            // A number of its own, so that the exporter is flushed even if nothing waits.
-            state.next_number += 1;
-            state.flush_asked = state.next_number;
-        }
-        let ticket = state.ticket(state.flush_asked);
-        drop(state);
-        self.work.notify_one();
-        ticket
-    }
-
-    /// Takes no more traces. Those that are queued are still exported.
-    pub(crate) fn close(&self) {
-        let state = lock(&self.state);
-        self.closed.store(true, Ordering::Relaxed);
-        drop(state);
-        self.work.notify_one();
-        self.space.notify_all();
-    }
-
     /// Counts what gathers and what waits in the lists.
     #[cfg(all(test, not(loom)))]
     pub(super) fn held(&self) -> Counted {
@@ -534,68 +475,6 @@ impl Queue {
             |group: &Group| -> Counted { lock(&group.0).iter().flatten().map(|batch| batch.counted()).sum() };
         let gathered: Counted = self.groups.iter().map(gathers).sum();
         [gathered, lock(&self.state).lists.counted()].into_iter().sum()
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
-    }
-
-    /// Gives up what waits in the closed queue, and counts it as lost at the shutdown's deadline. An export under way ends
-    /// by itself.
-    pub(crate) fn abandon(&self) {
-        self.collect();
-        let mut state = lock(&self.state);
-        state.abandoned = true;
-        let batches = state.lists.take(usize::MAX);
-        state.lost += batches.iter().map(|batch| batch.spans() as u64).sum::<u64>();
-        drop(state);
-        for batch in &batches {
-            self.counters.lose(Loss::Deadline, batch.counted());
-        }
-        self.recycle(batches);
-    }
-
-    /// Returns true after the deadline of the shutdown.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        lock(&self.state).abandoned
-    }
-
-    /// What a shutdown waits for.
-    pub(crate) fn ticket(&self) -> Ticket {
-        lock(&self.state).ticket(u64::MAX)
-    }
-
-    pub(crate) fn wait_for_flush(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(ticket, timeout, |state| state.flush_done < ticket.number && !state.ended)
-    }
-
-    pub(crate) fn wait_for_end(&self, ticket: Ticket, timeout: Duration) -> Result<(), WaitError> {
-        self.wait(ticket, timeout, |state| !state.ended)
-    }
-
-    fn wait(
-        &self,
-        ticket: Ticket,
-        timeout: Duration,
-        unfinished: impl Fn(&State) -> bool,
-    ) -> Result<(), WaitError> {
-        let start = Instant::now();
-        let mut state: MutexGuard<'_, State> = lock(&self.state);
-        let mut timed_out = false;
-        while unfinished(&state) {
-            let left = timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                timed_out = true;
-                break;
-            }
-            state = wait_for(&self.done, state, left);
-        }
-        let lost = state.lost - ticket.lost;
-        if !timed_out && lost == 0 && state.failures == ticket.failures {
-            return Ok(());
-        }
-        let left = if timed_out { state.spans_below(ticket.number) } else { 0 };
-        Err(WaitError { timed_out, left, lost, last_error: state.last_error.clone() })
     }
 }
 
@@ -645,141 +524,5 @@ fn wait_while<'s>(
     state
 }
 
-/// The point up to which a caller of flush or shutdown waits, and the counts at that time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
-    number: u64,
-    lost: u64,
-    failures: u64,
-}
-
 #[cfg(all(test, loom))]
-mod loom_models {
-    //! loom models of the hand-over. Run by `cargo xtask loom`.
-
-    use loom::thread;
-    use opentelemetry::{SpanId, TraceFlags, TraceId};
-    use tracing_core::callsite::DefaultCallsite;
-    use tracing_core::metadata::Kind;
-    use tracing_core::{Level, Metadata};
-
-    use super::*;
-    use crate::record::Ending;
-    use crate::settings::Settings;
-
-    static METADATA: Metadata<'static> = tracing_core::metadata! {
-        name: "model",
-        target: module_path!(),
-        level: Level::INFO,
-        fields: &[],
-        callsite: &CALLSITE,
-        kind: Kind::SPAN
-    };
-
-    static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
-
-    fn queue() -> loom::sync::Arc<Queue> {
-        loom::sync::Arc::new(Queue::new(Settings::default().bounds, Arc::default()))
-    }
-
-    fn push(queue: &Queue) {
-        let header = Header { trace_id: TraceId::from(1), flags: TraceFlags::SAMPLED, state: None, began: 1 };
-        let ids = (SpanId::from(1), SpanId::INVALID);
-        let record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
-        queue.push_span(header, record, None);
-    }
-
-    /// Takes what there is, and counts it as exported.
-    fn export(queue: &Queue) -> Work {
-        let work = queue.take();
-        if let Work::Export(taken) = &work {
-            queue.counters.exported(taken.counted);
-            if let Some(flush) = queue.exported(taken.number, 0, None) {
-                queue.flushed(flush);
-            }
-        }
-        work
-    }
-
-    fn exported(queue: &Queue) -> u64 {
-        queue.counters.read().spans_exported
-    }
-
-    /// A span ends while the queue is closed: it is exported, or counted as lost.
-    #[test]
-    fn loom_a_span_at_the_shutdown_is_exported_or_counted() {
-        loom::model(|| {
-            let queue = queue();
-            let other = queue.clone();
-            let ends = thread::spawn(move || push(&other));
-            queue.close();
-            // The worker's loop, from the close on: it ends when there is nothing left.
-            while !matches!(export(&queue), Work::End) {}
-            ends.join().unwrap();
-            let lost = queue.counters.read().spans_lost.total();
-            assert_eq!(exported(&queue) + lost, 1);
-        });
-    }
-
-    /// The worker falls asleep while a span ends: it is woken, or has seen the span.
-    #[test]
-    fn loom_the_worker_does_not_sleep_on_a_span() {
-        loom::model(|| {
-            let queue = queue();
-            let other = queue.clone();
-            let ends = thread::spawn(move || push(&other));
-            // As in `Queue::lead`, when nothing came for a while. Without the wake-up this waits for ever.
-            queue.set_waits(&mut lock(&queue.state), Waits::ForAny);
-            queue.collect();
-            let nothing = |state: &State| state.lists.is_empty() && !queue.hurries(state);
-            drop(wait_while(&queue.work, lock(&queue.state), Duration::from_secs(3_600), nothing));
-            export(&queue);
-            assert_eq!(exported(&queue), 1);
-            ends.join().unwrap();
-        });
-    }
-
-    /// A flush is asked for after a span has ended: the export that completes it has the span.
-    #[test]
-    fn loom_a_flush_covers_the_spans_before_it() {
-        loom::model(|| {
-            let queue = queue();
-            let other = queue.clone();
-            let flushes = thread::spawn(move || {
-                push(&other);
-                let ticket = other.ask_flush();
-                other.wait_for_flush(ticket, Duration::from_secs(3_600)).unwrap();
-                exported(&other)
-            });
-            loop {
-                if let Work::Flush(flush) = export(&queue) {
-                    queue.flushed(flush);
-                }
-                if lock(&queue.state).flush_done > 0 {
-                    break;
-                }
-                thread::yield_now();
-            }
-            assert_eq!(flushes.join().unwrap(), 1);
-        });
-    }
-
-    /// A thread that waits for space is woken when an export has made some.
-    #[test]
-    fn loom_a_thread_that_waits_for_space_is_woken() {
-        loom::model(|| {
-            let bounds = Bounds {
-                when_full: WhenFull::Block(Duration::from_secs(3_600)),
-                queue_traces: 1,
-                ..Settings::default().bounds
-            };
-            let queue = loom::sync::Arc::new(Queue::new(bounds, Arc::default()));
-            push(&queue);
-            let other = queue.clone();
-            let waits = thread::spawn(move || other.wait_for_space());
-            let Work::Export(taken) = queue.take() else { panic!("a span was pushed") };
-            queue.recycle(taken.batches);
-            waits.join().unwrap();
-        });
-    }
-}
+mod loom_models;

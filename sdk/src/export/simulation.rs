@@ -11,7 +11,8 @@ use tracing_core::callsite::DefaultCallsite;
 use tracing_core::metadata::Kind;
 use tracing_core::{Level, Metadata};
 
-use super::queue::{Queue, Taken, WaitError, Work};
+use super::queue::{Queue, Taken, Work};
+use super::ticket::WaitError;
 use crate::record::{Buffer, Ending, Header, Record};
 use crate::settings::{Bounds, Settings, WhenFull};
 use crate::stats::{Counted, Counters, Loss};

@@ -194,7 +194,7 @@ impl CountingExporter for Picky {
 }
 
 #[test]
-fn an_exporter_that_counts_gives_every_loss_its_reason() {
+pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
     let world = world(|builder| builder.with_batch_spans(1_000).with_counting_exporter(Picky::default()));
     for call in 1..=7 {
         traces(&world, 10);

@@ -101,7 +101,7 @@ impl SpanExporter for Down {
 /// At the deadline of a shutdown, an exporter that waits for its destination is told to end, and every span that is left
 /// is counted.
 #[test]
-fn a_shutdown_during_an_outage_counts_what_is_left() {
+pub(crate) fn a_shutdown_during_an_outage_counts_what_is_left() {
     let world = world(|builder| builder.with_batch_spans(1).with_exporter(Down::default()));
     tracing::dispatcher::with_default(&world.dispatch, || {
         (0..10).for_each(|_| info_span!("request").in_scope(|| ()));

@@ -11,12 +11,16 @@ use tracing::info_span;
 use tracing::subscriber::NoSubscriber;
 
 use crate::support::{DocumentRow, TIMEOUT, draw, one, world};
+use crate::{delivery, flushing};
 
 fn losses(change: impl FnOnce(&mut Losses)) -> Losses {
     let mut losses = Losses::default();
     change(&mut losses);
     losses
 }
+
+/// The test of the reasons that an exporter gives.
+const COUNTS: fn() = delivery::an_exporter_that_counts_gives_every_loss_its_reason;
 
 /// The rows of the document's table: when, and the setting.
 pub(crate) const ROWS: &[DocumentRow] = &[
@@ -29,14 +33,45 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     (
         "`queue_full`",
         "more waits for the exporter than the queue holds",
-        "`with_queue_bytes_max`, 32 MiB",
+        "`with_queue_bytes_max`, 32 MiB; `with_queue_traces_max`, 1,048,576; `with_when_full`",
         a_full_queue_sheds_whole_traces,
+    ),
+    ("`rejected`", "the destination rejected a request for good", "-", COUNTS),
+    (
+        "`partially_rejected`",
+        "the destination rejected spans of a request that it otherwise accepted",
+        "-",
+        COUNTS,
+    ),
+    (
+        "`too_large`",
+        "a request, or one span, is above a limit on bytes",
+        "the exporter's, the server's",
+        COUNTS,
+    ),
+    (
+        "`expired`",
+        "the destination took nothing until the batch had reached its greatest age",
+        "`Retry::with_max_age`, 5 minutes",
+        COUNTS,
+    ),
+    (
+        "`spool_full`",
+        "the spool, or the files, have reached their limit on bytes",
+        "the spool's, the files'",
+        COUNTS,
     ),
     (
         "`export_failed`",
-        "the exporter answered with an error",
+        "the exporter answered with an error of another kind, or panicked",
         "the exporter's",
         an_exporter_that_fails_or_panics_costs_its_batch_only,
+    ),
+    (
+        "`deadline`",
+        "the deadline of `shutdown` came first",
+        "its argument",
+        flushing::a_shutdown_during_an_outage_counts_what_is_left,
     ),
     (
         "`shut_down`",

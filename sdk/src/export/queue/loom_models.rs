@@ -1,0 +1,127 @@
+//! loom models of the hand-over. Run by `cargo xtask loom`.
+
+use loom::thread;
+use opentelemetry::{SpanId, TraceFlags, TraceId};
+use tracing_core::callsite::DefaultCallsite;
+use tracing_core::metadata::Kind;
+use tracing_core::{Level, Metadata};
+
+use super::*;
+use crate::record::Ending;
+use crate::settings::Settings;
+
+static METADATA: Metadata<'static> = tracing_core::metadata! {
+    name: "model",
+    target: module_path!(),
+    level: Level::INFO,
+    fields: &[],
+    callsite: &CALLSITE,
+    kind: Kind::SPAN
+};
+
+static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+
+fn queue() -> loom::sync::Arc<Queue> {
+    loom::sync::Arc::new(Queue::new(Settings::default().bounds, Arc::default()))
+}
+
+fn push(queue: &Queue) {
+    let header = Header { trace_id: TraceId::from(1), flags: TraceFlags::SAMPLED, state: None, began: 1 };
+    let ids = (SpanId::from(1), SpanId::INVALID);
+    let record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
+    queue.push_span(header, record, None);
+}
+
+/// Takes what there is, and counts it as exported.
+fn export(queue: &Queue) -> Work {
+    let work = queue.take();
+    if let Work::Export(taken) = &work {
+        queue.counters.exported(taken.counted);
+        if let Some(flush) = queue.exported(taken.number, 0, None) {
+            queue.flushed(flush);
+        }
+    }
+    work
+}
+
+fn exported(queue: &Queue) -> u64 {
+    queue.counters.read().spans_exported
+}
+
+/// A span ends while the queue is closed: it is exported, or counted as lost.
+#[test]
+fn loom_a_span_at_the_shutdown_is_exported_or_counted() {
+    loom::model(|| {
+        let queue = queue();
+        let other = queue.clone();
+        let ends = thread::spawn(move || push(&other));
+        queue.close();
+        // The worker's loop, from the close on: it ends when there is nothing left.
+        while !matches!(export(&queue), Work::End) {}
+        ends.join().unwrap();
+        let lost = queue.counters.read().spans_lost.total();
+        assert_eq!(exported(&queue) + lost, 1);
+    });
+}
+
+/// The worker falls asleep while a span ends: it is woken, or has seen the span.
+#[test]
+fn loom_the_worker_does_not_sleep_on_a_span() {
+    loom::model(|| {
+        let queue = queue();
+        let other = queue.clone();
+        let ends = thread::spawn(move || push(&other));
+        // As in `Queue::lead`, when nothing came for a while. Without the wake-up this waits for ever.
+        queue.set_waits(&mut lock(&queue.state), Waits::ForAny);
+        queue.collect();
+        let nothing = |state: &State| state.lists.is_empty() && !queue.hurries(state);
+        drop(wait_while(&queue.work, lock(&queue.state), Duration::from_secs(3_600), nothing));
+        export(&queue);
+        assert_eq!(exported(&queue), 1);
+        ends.join().unwrap();
+    });
+}
+
+/// A flush is asked for after a span has ended: the export that completes it has the span.
+#[test]
+fn loom_a_flush_covers_the_spans_before_it() {
+    loom::model(|| {
+        let queue = queue();
+        let other = queue.clone();
+        let flushes = thread::spawn(move || {
+            push(&other);
+            let ticket = other.ask_flush();
+            other.wait_for_flush(ticket, Duration::from_secs(3_600)).unwrap();
+            exported(&other)
+        });
+        loop {
+            if let Work::Flush(flush) = export(&queue) {
+                queue.flushed(flush);
+            }
+            if lock(&queue.state).flush_done > 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        assert_eq!(flushes.join().unwrap(), 1);
+    });
+}
+
+/// A thread that waits for space is woken when an export has made some.
+#[test]
+fn loom_a_thread_that_waits_for_space_is_woken() {
+    loom::model(|| {
+        let bounds = Bounds {
+            when_full: WhenFull::Block(Duration::from_secs(3_600)),
+            queue_traces: 1,
+            ..Settings::default().bounds
+        };
+        let queue = loom::sync::Arc::new(Queue::new(bounds, Arc::default()));
+        push(&queue);
+        let other = queue.clone();
+        let waits = thread::spawn(move || other.wait_for_space());
+        let Work::Export(taken) = queue.take() else { panic!("a span was pushed") };
+        queue.recycle(taken.batches);
+        waits.join().unwrap();
+    });
+}

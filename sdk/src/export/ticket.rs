@@ -1,0 +1,20 @@
+//! Waiting for the workers: its extent, and its result.
+
+/// The point up to which a caller of flush or shutdown waits, and the counts at that time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    pub(super) number: u64,
+    pub(super) lost: u64,
+    pub(super) failures: u64,
+}
+
+/// The reason why waiting for the workers was in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WaitError {
+    pub(crate) timed_out: bool,
+    /// Spans that the caller waited for and that are still in the queue, or on their way.
+    pub(crate) left: u64,
+    /// Spans that were lost while the caller waited.
+    pub(crate) lost: u64,
+    pub(crate) last_error: Option<String>,
+}
