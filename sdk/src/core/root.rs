@@ -141,7 +141,7 @@ impl Core {
         let span_id = self.shared.ids.new_span_id();
         let Some(entry) = self.take_entry(id) else {
             counters.ended();
-            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1 });
+            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls: 0.0 });
             return None;
         };
         let is_remote = parent.is_valid() && parent.is_remote();
