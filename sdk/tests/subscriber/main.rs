@@ -19,6 +19,8 @@ mod bridge;
 mod contexts;
 #[path = "../all/decisions.rs"]
 mod decisions;
+#[path = "../all/delivery.rs"]
+mod delivery;
 #[path = "../all/differences.rs"]
 mod differences;
 #[path = "../all/flushing.rs"]
