@@ -1,25 +1,36 @@
-//! The spans above one that has no entry.
+//! Spans for which there was no room.
 //!
-//! A registry knows a span's parents. Without a registry the id of a span without an entry says which span is above it.
+//! Such a span has no entry, but it has a place: the entry of the nearest span above it in its trace answers for it. The
+//! registry's parent would not do: it may be of another trace. So the id of that entry is kept with the span, in its
+//! extensions or, on a subscriber that makes the ids itself, in the id. It is 0 for a local root, for which nothing
+//! answers: its trace is dropped.
 
 use tracing_core::Dispatch;
 use tracing_core::span::Id;
 use tracing_subscriber::Registry;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use crate::core::{Ancestors, Core};
+use crate::core::Core;
 
-/// The spans above one, in a registry.
-pub(crate) struct Scope<'a, R: LookupSpan<'a>>(pub(crate) SpanRef<'a, R>);
-
-impl<'a, R: LookupSpan<'a>> Ancestors for Scope<'a, R> {
-    fn find(&self, f: &mut dyn FnMut(&Id) -> bool) {
-        let _ = self.0.scope().skip(1).any(|span| f(&span.id()));
-    }
+/// In the extensions of a span without room.
+struct Lost {
+    above: u64,
 }
 
-/// The id of a span without an entry, on a subscriber that makes the ids itself: a mark, and the id of the nearest span
-/// above it that has an entry.
+/// Notes that a registry's span has no entry, and which answers for it.
+#[cold]
+pub(crate) fn mark_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>, above: u64) {
+    span.extensions_mut().replace(Lost { above });
+}
+
+/// The id of the entry that answers for a registry's span without room. `None` if the span is not such a one: a filter hides
+/// it from the layer, or it began where telemetry was suppressed.
+pub(crate) fn above_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Option<u64> {
+    span.extensions().get::<Lost>().map(|lost| lost.above)
+}
+
+/// The id of a span without an entry, on a subscriber that makes the ids itself: a mark, and the id of the entry that
+/// answers for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntrylessId(u64);
 
@@ -30,7 +41,7 @@ impl EntrylessId {
     /// The id of spans that have no place in traces: telemetry was suppressed, or the SDK is shut down.
     pub(crate) const NOWHERE: EntrylessId = EntrylessId(u64::MAX);
 
-    /// A span for which there was no room. `above` is the id of the span above it that has an entry; 0: none.
+    /// A span for which there was no room. `above` is the id of the entry that answers for it; 0: none.
     pub(crate) fn below(above: u64) -> Self {
         EntrylessId(MARK | above)
     }
@@ -42,9 +53,14 @@ impl EntrylessId {
         (id & MARK != 0).then_some(EntrylessId(id))
     }
 
-    /// The id of the span above that has an entry; 0: none.
+    /// The id of the entry that answers for it; 0: none.
     pub(crate) fn above(self) -> u64 {
         if self == Self::NOWHERE { 0 } else { self.0 & !MARK }
+    }
+
+    /// As [`above_lost`].
+    pub(crate) fn above_lost(id: &Id) -> Option<u64> {
+        Self::of(id).filter(|id| *id != Self::NOWHERE).map(Self::above)
     }
 
     pub(crate) fn id(self) -> Id {
@@ -52,33 +68,10 @@ impl EntrylessId {
     }
 }
 
-impl Ancestors for EntrylessId {
-    fn find(&self, f: &mut dyn FnMut(&Id) -> bool) {
-        if self.above() != 0 {
-            f(&Id::from_u64(self.above()));
-        }
-    }
-}
-
-/// The spans above one, wherever the subscriber keeps them.
-enum Either<'a> {
-    Registry(Scope<'a, Registry>),
-    Own(EntrylessId),
-}
-
-impl Ancestors for Either<'_> {
-    fn find(&self, f: &mut dyn FnMut(&Id) -> bool) {
-        match self {
-            Either::Registry(scope) => scope.find(f),
-            Either::Own(id) => id.find(f),
-        }
-    }
-}
-
-/// Finds the spans above one, on the subscriber of `core`. `None` if it knows no such span.
-pub(crate) fn above<'a>(core: &Core, id: &Id, dispatch: &'a Dispatch) -> Option<impl Ancestors + 'a> {
+/// As [`above_lost`], on the subscriber of `core`.
+pub(crate) fn above_lost_on(core: &Core, id: &Id, dispatch: &Dispatch) -> Option<u64> {
     if core.makes_ids() {
-        return EntrylessId::of(id).map(Either::Own);
+        return EntrylessId::above_lost(id);
     }
-    dispatch.downcast_ref::<Registry>()?.span(id).map(|span| Either::Registry(Scope(span)))
+    above_lost(&dispatch.downcast_ref::<Registry>()?.span(id)?)
 }

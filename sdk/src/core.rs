@@ -72,12 +72,6 @@ pub(crate) struct Core {
     placed: AtomicBool,
 }
 
-/// The ids of the spans above one that has no entry, the nearest first.
-pub(crate) trait Ancestors {
-    /// Returns the first answer that `f` gives.
-    fn find(&self, f: &mut dyn FnMut(&Id) -> bool);
-}
-
 impl Shared {
     pub(crate) fn new(
         settings: Settings,
@@ -224,18 +218,10 @@ impl Core {
         self.shared.decider.clock().ticks()
     }
 
-    /// The entry of the nearest span above one that has none because there was no room. Other spans without an entry are
-    /// hidden from the layer by a filter, or began where telemetry is suppressed: they have no place in our traces.
-    pub(crate) fn entry_above(&self, ancestors: &dyn Ancestors) -> Option<&Entry> {
-        if !self.table.has_refused() {
-            return None;
-        }
-        let mut found = None;
-        ancestors.find(&mut |id| {
-            found = self.find(id);
-            found.is_some()
-        });
-        found
+    /// Whether there may be open spans without an entry because there was no room. `above_lost` is asked about a span only
+    /// then: it looks into the span's extensions.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.table.has_refused()
     }
 
     /// An empty body for an open span.

@@ -122,7 +122,7 @@ impl<L> Gate<L> {
         if is_dropped && self.spans == DroppedSpans::Visible {
             mark_unrecorded(id, &cx);
         }
-        self.push(id, Inside { entry: id.into_u64(), is_dropped, context }, None);
+        self.push(id, Inside { entry: id.into_u64(), is_dropped, is_lost: false, context }, None);
     }
 
     fn push(&self, id: &Id, inside: Inside, guard: Option<opentelemetry::ContextGuard>) {
@@ -212,7 +212,7 @@ where
         // Always, also where that context is current already: whoever attached it, the service or the layer, may detach it
         // while the thread is inside this span.
         let guard = entry.extra().context.clone().map(Context::attach);
-        self.push(id, Inside { entry: 0, is_dropped: true, context: current().0 }, guard);
+        self.push(id, Inside { entry: 0, is_dropped: true, is_lost: false, context: current().0 }, guard);
     }
 
     fn on_exit(&self, id: &Id, cx: LayerContext<'_, S>) {

@@ -12,7 +12,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Identity};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::above::Scope;
+use crate::above::{above_lost, mark_lost};
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
 use crate::core::{Core, NewId};
@@ -107,14 +107,18 @@ where
     #[inline(always)]
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
         let Some(core) = self.core() else { return };
-        let id = NewId::OfRegistry(id.into_u64());
-        core.begin(attributes, id, place(core, attributes, |parent| cx.span(parent).map(Scope)));
+        let placement = place(core, attributes, |parent| above_lost(&cx.span(parent)?));
+        let above = placement.above();
+        let entry = core.begin(attributes, NewId::OfRegistry(id.into_u64()), placement);
+        if let (None, Some(above)) = (entry, above) {
+            cx.span(id).inspect(|span| mark_lost(span, above));
+        }
     }
 
     #[inline(always)]
     fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
         if let Some(core) = self.core() {
-            core.enter(id, || cx.span(id).map(Scope));
+            core.enter(id, || above_lost(&cx.span(id)?));
         }
     }
 

@@ -9,7 +9,7 @@ use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::{Attributes, Id};
 
-use crate::core::{Ancestors, Core};
+use crate::core::Core;
 use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
 use crate::table::{Entry, Phase};
@@ -70,19 +70,31 @@ impl Here {
     }
 }
 
-/// The place of a new span. `ancestors` finds the spans above the explicit parent, in the subscriber, if that parent
-/// exists there.
+impl Placement<'_> {
+    /// The id of the entry that answers for the span if there is no room for one of its own; 0: none. `None` if it is to
+    /// have none.
+    pub(crate) fn above(&self) -> Option<u64> {
+        match self {
+            Placement::Nowhere => None,
+            Placement::Child { parent: above, .. } | Placement::BelowDropped { above } => Some(above.id()),
+            Placement::LocalRoot { .. } | Placement::BelowUnknown => Some(0),
+        }
+    }
+}
+
+/// The place of a new span. `above_lost` is asked about an explicit parent that has no entry: see
+/// [`above`](crate::above).
 #[inline]
-pub(crate) fn place<'a, A: Ancestors>(
+pub(crate) fn place<'a>(
     core: &'a Core,
     attributes: &Attributes<'_>,
-    ancestors: impl FnOnce(&Id) -> Option<A>,
+    above_lost: impl FnOnce(&Id) -> Option<u64>,
 ) -> Placement<'a> {
     if core.is_closed() {
         return Placement::Nowhere;
     }
     if !attributes.is_contextual() {
-        return explicit(core, attributes, ancestors);
+        return explicit(core, attributes, above_lost);
     }
     let inside = stack::innermost(core.number());
     let is_off = core.settings().context == ContextMode::Off;
@@ -118,10 +130,10 @@ pub(crate) fn place<'a, A: Ancestors>(
 
 /// A span with an explicit parent, or with explicitly none.
 #[cold]
-fn explicit<'a, A: Ancestors>(
+fn explicit<'a>(
     core: &'a Core,
     attributes: &Attributes<'_>,
-    ancestors: impl FnOnce(&Id) -> Option<A>,
+    above_lost: impl FnOnce(&Id) -> Option<u64>,
 ) -> Placement<'a> {
     if Context::is_current_telemetry_suppressed() {
         return Placement::Nowhere;
@@ -130,10 +142,10 @@ fn explicit<'a, A: Ancestors>(
     let Some(parent) = attributes.parent() else { return root };
     let above = match core.find(parent) {
         Some(above) => above,
-        None => match ancestors(parent) {
+        None => match above_lost(parent).filter(|_| core.has_refused()) {
             // A filter hides the parent from the layer: then there is none, as in tracing-opentelemetry.
             None => return root,
-            Some(ancestors) => match core.entry_above(&ancestors) {
+            Some(above) => match core.find_id(above) {
                 Some(above) => above,
                 None => return Placement::BelowUnknown,
             },

@@ -37,15 +37,21 @@ pub(crate) struct Inside {
     pub(crate) entry: u64,
     /// The spans that begin here are dropped.
     pub(crate) is_dropped: bool,
+    /// The span has no entry because there was no room: nothing is recorded on it, nor on the one that answers for it.
+    pub(crate) is_lost: bool,
     /// The id of the span in the context that is current here; not valid if there is none, or contexts are off.
     pub(crate) context: SpanId,
+}
+
+impl Inside {
+    const NONE: Inside = Inside { entry: 0, is_dropped: false, is_lost: false, context: SpanId::INVALID };
 }
 
 thread_local! {
     static STACK: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
     /// The innermost item: its owner (0: none) and meaning.
     static INNERMOST: Cell<(u64, Inside)> =
-        const { Cell::new((0, Inside { entry: 0, is_dropped: false, context: SpanId::INVALID })) };
+        const { Cell::new((0, Inside::NONE)) };
     /// The owner of the innermost item, if spans that begin there are dropped; else 0.
     static DROPPED: Cell<u64> = const { Cell::new(0) };
     static REFUSED: Cell<u64> = const { Cell::new(0) };
@@ -149,7 +155,7 @@ fn pop_by(
         };
         match stack.last() {
             Some(last) => set_innermost(last.owner, last.inside),
-            None => set_innermost(0, Inside { is_dropped: false, ..entered.inside }),
+            None => set_innermost(0, Inside::NONE),
         }
         Some(entered)
     });

@@ -233,10 +233,12 @@ impl Subscriber for AstracerSubscriber {
     #[inline]
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
         let Some(core) = self.core() else { return EntrylessId::NOWHERE.id() };
-        let placement = place(core, attributes, EntrylessId::of);
+        let placement = place(core, attributes, EntrylessId::above_lost);
         if matches!(placement, Placement::Nowhere) {
             return EntrylessId::NOWHERE.id();
         }
+        // Without room, nothing answers for a local root.
+        let is_answered_for = placement.above().is_some_and(|above| above != 0);
         let above = match &placement {
             Placement::Child { parent, .. } => Some(*parent),
             Placement::BelowDropped { above } => Some(*above),
@@ -247,6 +249,7 @@ impl Subscriber for AstracerSubscriber {
         };
         let above = above.map(|above| (above, above.id()));
         let entry = core.begin(attributes, NewId::Own, placement);
+        let above = above.filter(|_| entry.is_some() || is_answered_for);
         let held = above.filter(|(above, id)| above.handles().hold(*id));
         let above = held.map_or(0, |(_, id)| id);
         match entry {
@@ -281,7 +284,7 @@ impl Subscriber for AstracerSubscriber {
         if let Some(core) = self.core()
             && *id != EntrylessId::NOWHERE.id()
         {
-            core.enter(id, || EntrylessId::of(id));
+            core.enter(id, || EntrylessId::above_lost(id));
         }
     }
 

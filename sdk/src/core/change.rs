@@ -5,9 +5,10 @@ use opentelemetry::trace::TraceContextExt as _;
 use tracing_core::span::{Id, Record};
 use tracing_core::{Event, Metadata};
 
+use super::Core;
 #[cfg(feature = "bridge")]
 use super::context::LiveSpan;
-use super::{Ancestors, Core};
+use super::context::of_lost;
 use crate::record::{Body, EventTime, Fields};
 #[cfg(feature = "bridge")]
 use crate::settings::ContextMode;
@@ -67,7 +68,9 @@ impl Core {
     pub(crate) fn event(&self, event: &Event<'_>) {
         let id = if event.is_contextual() {
             match stack::innermost(self.number) {
-                Some(inside) if !inside.is_dropped && inside.entry != 0 => Id::from_u64(inside.entry),
+                Some(inside) if !(inside.is_dropped || inside.is_lost) && inside.entry != 0 => {
+                    Id::from_u64(inside.entry)
+                }
                 _ => return,
             }
         } else {
@@ -122,15 +125,16 @@ impl Core {
     }
 
     /// The context of a span, for the processes that it calls. A local root is decided.
-    pub(crate) fn context_to_call<A: Ancestors>(
-        &self,
-        id: &Id,
-        ancestors: impl FnOnce() -> Option<A>,
-    ) -> Context {
-        let above = || self.entry_above(&ancestors()?);
-        let Some(entry) = self.find(id).or_else(above) else { return Context::new() };
+    ///
+    /// `above_lost` is asked if the span has no entry: see [`above`](crate::above).
+    pub(crate) fn context_to_call(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) -> Context {
+        let found = self.find(id);
+        let above = || self.find_id(above_lost().filter(|_| self.has_refused())?);
+        let Some(entry) = found.or_else(above) else { return Context::new() };
         self.started(entry);
-        self.context(entry).unwrap_or_else(|| {
+        let context = self.context(entry);
+        let context = if found.is_some() { context } else { context.as_ref().map(of_lost) };
+        context.unwrap_or_else(|| {
             // Contexts are switched off; but the ids are asked for.
             let ids = if entry.phase() == Phase::Kept { self.ids(entry) } else { None };
             ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
@@ -141,10 +145,10 @@ impl Core {
 /// For the bridge, which answers calls of tracing-opentelemetry's trait.
 #[cfg(feature = "bridge")]
 impl Core {
-    pub(crate) fn view<A: Ancestors>(&self, id: &Id, ancestors: impl FnOnce() -> Option<A>) -> View {
+    pub(crate) fn view(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) -> View {
         match self.base_of_unstarted(id) {
             Some(base) => View::Undecided(base),
-            None => View::Decided(self.context_to_call(id, ancestors)),
+            None => View::Decided(self.context_to_call(id, above_lost)),
         }
     }
 

@@ -136,6 +136,11 @@ pub(super) fn of_dropped(base: &Context, ids: SpanContext) -> Context {
     base.with_remote_span_context(ids)
 }
 
+/// The context of a span without room, made from that of the span that answers for it: it has the ids, and records nothing.
+pub(super) fn of_lost(above: &Context) -> Context {
+    above.with_remote_span_context(above.span().span_context().clone())
+}
+
 /// A span of ours, as the OpenTelemetry API sees it. It may outlive the span: then nothing happens.
 #[derive(Debug)]
 pub(crate) struct LiveSpan {

@@ -6,18 +6,19 @@ use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::Id;
 
-use super::context::of_dropped;
-use super::{Ancestors, Core};
+use super::Core;
+use super::context::{of_dropped, of_lost};
 use crate::settings::ContextMode;
 use crate::stack::{self, Entered, Inside};
 use crate::table::{Entry, Phase};
 
 impl Core {
-    /// A thread enters a span. A local root is decided. `ancestors` is asked only if the span has no entry.
+    /// A thread enters a span. A local root is decided. `above_lost` is asked if the span has no entry: see
+    /// [`above`](crate::above).
     #[inline]
-    pub(crate) fn enter<A: Ancestors>(&self, id: &Id, ancestors: impl FnOnce() -> Option<A>) {
+    pub(crate) fn enter(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
         let Some(entry) = self.find(id) else {
-            return self.enter_without_entry(id, ancestors());
+            return self.enter_without_entry(id, above_lost);
         };
         match entry.phase() {
             Phase::Kept => self.enter_kept(id, entry),
@@ -33,7 +34,7 @@ impl Core {
             entry.occupy(self.ticks());
         }
         let context = if guard.is_some() { entry.span_id() } else { SpanId::INVALID };
-        self.push(id, Inside { entry: id.into_u64(), is_dropped: false, context }, guard);
+        self.push(id, Inside { entry: id.into_u64(), is_dropped: false, is_lost: false, context }, guard);
     }
 
     /// The span's trace is dropped. Its local root's context becomes current, if it is not: another one is if the thread is
@@ -55,15 +56,15 @@ impl Core {
         self.push(id, Inside::dropped(entry.id(), context), guard);
     }
 
-    /// A span for which there was no room, or one that began where telemetry is suppressed. The nearest span above it
-    /// answers for it.
+    /// A span for which there was no room. Others without an entry have no place in traces, and change nothing.
     #[cold]
-    fn enter_without_entry<A: Ancestors>(&self, id: &Id, ancestors: Option<A>) {
-        if self.is_closed() || !self.table.has_refused() || Context::is_current_telemetry_suppressed() {
+    fn enter_without_entry(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
+        if self.is_closed() || !self.has_refused() || Context::is_current_telemetry_suppressed() {
             return;
         }
+        let Some(above) = above_lost() else { return };
         let off = self.settings().context == ContextMode::Off;
-        let Some(above) = ancestors.and_then(|ancestors| self.entry_above(&ancestors)) else {
+        let Some(above) = self.find_id(above) else {
             // A local root without an entry is dropped, whatever the sampler said.
             let ids = SpanContext::new(
                 self.shared.ids.new_trace_id(),
@@ -77,9 +78,9 @@ impl Core {
             return self.push(id, Inside::dropped(0, context), guard);
         };
         let is_dropped = self.started(above) != Phase::Kept;
-        let guard = self.context(above).map(Context::attach);
+        let guard = self.context(above).map(|context| of_lost(&context).attach());
         let context = if guard.is_some() { above.span_id() } else { SpanId::INVALID };
-        self.push(id, Inside { entry: above.id(), is_dropped, context }, guard);
+        self.push(id, Inside { entry: above.id(), is_dropped, is_lost: true, context }, guard);
     }
 
     #[inline]
@@ -108,7 +109,7 @@ impl Core {
 
 impl Inside {
     fn dropped(entry: u64, context: SpanId) -> Self {
-        Inside { entry, is_dropped: true, context }
+        Inside { entry, is_dropped: true, is_lost: false, context }
     }
 }
 

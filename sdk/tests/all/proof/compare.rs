@@ -1,7 +1,7 @@
 //! Observable outcome of a program in a form that two layers share: ids are replaced by the order of their first
 //! appearance.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::baggage::BaggageExt as _;
@@ -241,5 +241,74 @@ impl Names {
              events {:?} links {links:?}",
             record.attributes, record.events,
         )
+    }
+}
+
+/// Compares where spans are lost because there is no room for them. What is left must not lie: spans of one trace of ours
+/// are of one trace of the reference's, whatever becomes of the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Cramped {
+    /// The reference's trace of each of ours.
+    traces: HashMap<TraceId, TraceId>,
+    pub(crate) exported: u64,
+}
+
+impl Cramped {
+    fn compare(&mut self, got: Mention, expected: Mention) -> Result<(), String> {
+        if !got.sampled {
+            return Ok(());
+        }
+        let known = *self.traces.entry(got.trace).or_insert(expected.trace);
+        if expected.sampled && known == expected.trace {
+            Ok(())
+        } else {
+            Err(format!("{got:?} is of the reference's trace {known}, which has {expected:?} here"))
+        }
+    }
+
+    pub(crate) fn compare_lines(&mut self, got: &[Line], expected: &[Line]) -> Result<(), String> {
+        for (step, (got, expected)) in got.iter().zip(expected).enumerate() {
+            let in_step = |error| format!("step {step}: {error}");
+            self.compare(got.current.ids, expected.current.ids).map_err(in_step)?;
+            if let (Answer::Context(got), Answer::Context(expected)) = (&got.answer, &expected.answer) {
+                self.compare(got.ids, expected.ids).map_err(in_step)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Each exported span is one of the reference's, with no attribute that it does not have, below one that is above it
+    /// there.
+    pub(crate) fn compare_records(&mut self, got: &[Record], expected: &[Record]) -> Result<(), String> {
+        self.exported += got.len() as u64;
+        // Spans begin one by one.
+        let by_start: HashMap<u64, &Record> = expected.iter().map(|record| (record.start, record)).collect();
+        let by_id: HashMap<SpanId, &Record> =
+            expected.iter().map(|record| (record.ids.span, record)).collect();
+        let counterpart: HashMap<SpanId, SpanId> = got
+            .iter()
+            .filter_map(|record| Some((record.ids.span, by_start.get(&record.start)?.ids.span)))
+            .collect();
+        let mut seen = HashSet::new();
+        for record in got {
+            let expected = by_start.get(&record.start).ok_or_else(|| format!("nobody made {record:?}"))?;
+            if !seen.insert(record.start) {
+                return Err(format!("exported twice: {record:?}"));
+            }
+            self.compare(record.ids, expected.ids)?;
+            let is_part = |(key, value): (&String, &String)| expected.attributes.get(key) == Some(value);
+            if record.name != expected.name || !record.attributes.iter().all(is_part) {
+                return Err(format!("{record:?} is not {expected:?}"));
+            }
+            let Some(parent) = record.parent.and_then(|parent| counterpart.get(&parent.span)) else {
+                continue;
+            };
+            let above = |record: &&Record| record.parent.and_then(|parent| by_id.get(&parent.span).copied());
+            let mut ancestors = std::iter::successors(Some(*expected), above).skip(1);
+            if !ancestors.any(|ancestor| ancestor.ids.span == *parent) {
+                return Err(format!("{record:?} is not below {parent} in the reference"));
+            }
+        }
+        Ok(())
     }
 }

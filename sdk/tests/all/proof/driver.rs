@@ -1,7 +1,9 @@
 //! Runs a program, one step at a time, each on its thread.
 
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::{self, Poll, Waker};
 use std::thread::JoinHandle;
 
 use opentelemetry::baggage::BaggageExt as _;
@@ -9,11 +11,12 @@ use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceState
 use opentelemetry::{Context, ContextGuard, KeyValue, TraceFlags};
 use tracing::dispatcher::with_default;
 use tracing::field::Empty;
+use tracing::instrument::Instrumented;
 use tracing::span::EnteredSpan;
-use tracing::{Span, debug_span, error, info, info_span};
+use tracing::{Instrument as _, Span, debug_span, error, info, info_span};
 
 use super::compare::Seen;
-use super::program::{CONTEXTS, Cx, Mark, Op, Parent, SPANS, Step, THREADS, Template};
+use super::program::{CONTEXTS, Cx, FUTURES, Mark, Op, Parent, SPANS, Step, THREADS, Template};
 use super::world::World;
 
 /// Observable outcome of one step.
@@ -52,6 +55,46 @@ struct Places {
     /// Handles, with the subscriber that each belongs to.
     spans: Mutex<[(Option<Span>, usize); SPANS]>,
     contexts: Mutex<[Context; CONTEXTS]>,
+    futures: Mutex<[Option<Spawned>; FUTURES]>,
+    /// The future to be polled by the one that is polled next.
+    inner: Mutex<Option<usize>>,
+    /// The context that was current inside the future that was polled last.
+    inside: Mutex<Option<Seen>>,
+}
+
+/// A future, with the subscriber that its span belongs to.
+struct Spawned {
+    future: Pin<Box<Instrumented<Request>>>,
+    subscriber: usize,
+}
+
+/// A request that takes three polls. It begins a span at its first, and is inside of it at each: so is a future that awaits
+/// another instrumented one.
+struct Request {
+    places: Arc<Places>,
+    polls: u32,
+    held: Option<Span>,
+}
+
+impl Future for Request {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<()> {
+        let places = self.places.clone();
+        places.world.tick();
+        self.polls += 1;
+        let polls = self.polls;
+        let held = self.held.get_or_insert_with(|| info_span!("held"));
+        held.in_scope(|| {
+            let inner = places.inner.lock().unwrap().take();
+            if let Some(inner) = inner {
+                places.poll(inner);
+            }
+            let seen = places.world.seen(&Context::current());
+            *places.inside.lock().unwrap() = Some(seen);
+        });
+        if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
+    }
 }
 
 /// State of one thread.
@@ -68,6 +111,9 @@ impl Driver {
             world: world.clone(),
             spans: Mutex::new(std::array::from_fn(|_| (None, 0))),
             contexts: Mutex::new(std::array::from_fn(|_| Context::new())),
+            futures: Mutex::default(),
+            inner: Mutex::default(),
+            inside: Mutex::default(),
         });
         let workers = (0..THREADS).map(|_| Worker::new(places.clone())).collect();
         Driver { workers, world }
@@ -95,6 +141,7 @@ impl Driver {
             let mut ops = vec![Op::Exit(0); entered];
             ops.extend(vec![Op::Detach(0); attached]);
             if thread + 1 == THREADS {
+                ops.extend((0..FUTURES).map(Op::Cancel));
                 ops.extend((0..CONTEXTS).map(|to| Op::Context { span: SPANS, to }));
                 ops.extend((0..SPANS).map(Op::Drop));
             }
@@ -158,6 +205,26 @@ impl Places {
         with_default(&self.world.dispatches[subscriber], f)
     }
 
+    /// Polls the future in a place, unless it is being polled.
+    fn poll(&self, place: usize) {
+        let Some(mut spawned) = self.futures.lock().unwrap()[place].take() else { return };
+        let mut waker = task::Context::from_waker(Waker::noop());
+        let subscriber = spawned.subscriber;
+        let polled = self.inside(subscriber, || spawned.future.as_mut().poll(&mut waker));
+        if polled.is_pending() {
+            self.futures.lock().unwrap()[place] = Some(spawned);
+        } else {
+            self.inside(subscriber, || drop(spawned));
+        }
+    }
+
+    fn cancel(&self, place: usize) {
+        let spawned = self.futures.lock().unwrap()[place].take();
+        if let Some(spawned) = spawned {
+            self.inside(spawned.subscriber, || drop(spawned.future));
+        }
+    }
+
     fn context(&self, cx: Cx) -> Context {
         match cx {
             Cx::Empty => Context::new(),
@@ -193,7 +260,7 @@ impl Local {
             && inside.any(|(other, _)| other.id() == span.id())
     }
 
-    fn perform(&mut self, places: &Places, op: Op) -> Line {
+    fn perform(&mut self, places: &Arc<Places>, op: Op) -> Line {
         let world = &places.world;
         let now = world.tick() as i64;
         let mut answer = Answer::Nothing;
@@ -292,7 +359,25 @@ impl Local {
                 let context = places.context(Cx::Kept(place));
                 context.span().set_attribute(KeyValue::new("kept", now));
             }
+            Op::Spawn { future, span } => {
+                if let Some((span, subscriber)) = places.span(span) {
+                    places.cancel(future);
+                    let request = Request { places: places.clone(), polls: 0, held: None };
+                    let spawned = Spawned { future: Box::pin(request.instrument(span)), subscriber };
+                    places.futures.lock().unwrap()[future] = Some(spawned);
+                }
+            }
+            Op::Poll { future, inside } => {
+                *places.inner.lock().unwrap() = inside;
+                places.poll(future);
+                *places.inner.lock().unwrap() = None;
+                if let Some(seen) = places.inside.lock().unwrap().take() {
+                    answer = Answer::Context(seen);
+                }
+            }
+            Op::Cancel(future) => places.cancel(future),
             Op::Flush => world.flush(),
+            Op::Shutdown => world.shut_down(),
         }
         Line { current: world.seen(&Context::current()), answer }
     }

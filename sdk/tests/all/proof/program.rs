@@ -11,6 +11,8 @@ pub(crate) const THREADS: usize = 3;
 pub(crate) const SPANS: usize = 6;
 /// Places that hold a context.
 pub(crate) const CONTEXTS: usize = 3;
+/// Places that hold a future.
+pub(crate) const FUTURES: usize = 2;
 
 /// One operation, on one thread.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +71,20 @@ pub(crate) enum Op {
     SetOnCurrent,
     /// Sets an attribute on the span of a context that was kept, perhaps after the span has ended.
     SetOnContext(usize),
+    /// A future is made, with a span that it is entered with; one that was in the place is dropped.
+    Spawn {
+        future: usize,
+        span: usize,
+    },
+    /// The thread polls a future, which polls another one.
+    Poll {
+        future: usize,
+        inside: Option<usize>,
+    },
+    /// A future is dropped, whether it has come to its end or not.
+    Cancel(usize),
     Flush,
+    Shutdown,
 }
 
 impl Op {
@@ -165,6 +180,10 @@ pub(crate) struct Shape {
     pub(crate) leaks: bool,
     /// Only what ours is not meant to do in another way than tracing-opentelemetry.
     pub(crate) parity: bool,
+    /// The layer may be shut down.
+    pub(crate) shutdown: bool,
+    /// Parents may be set.
+    pub(crate) set_parent: bool,
 }
 
 /// Makes programs in which most steps do something: it follows which places are filled.
@@ -195,7 +214,9 @@ pub(crate) fn generate(random: &mut Random, shape: Shape) -> Vec<Step> {
             thread = generator.random.below(THREADS);
         }
         match generator.op(thread) {
-            Some(op) if !(shape.parity && op.is_meant_to_differ()) => steps.push(Step { thread, op }),
+            Some(op) if shape.parity && op.is_meant_to_differ() => {}
+            Some(Op::SetParent { .. }) if !shape.set_parent => {}
+            Some(op) => steps.push(Step { thread, op }),
             _ => {}
         }
     }
@@ -204,7 +225,7 @@ pub(crate) fn generate(random: &mut Random, shape: Shape) -> Vec<Step> {
 
 impl Generator<'_> {
     fn op(&mut self, thread: usize) -> Option<Op> {
-        let op = match self.random.below(100) {
+        let op = match self.random.below(108) {
             0..24 => {
                 let span = self.random.below(SPANS);
                 let template = TEMPLATES[self.random.below(TEMPLATES.len())];
@@ -263,6 +284,13 @@ impl Generator<'_> {
             96 => Op::AddLink(self.span()?),
             97 => Op::SetOnCurrent,
             98 => Op::SetOnContext(self.random.below(CONTEXTS)),
+            100..102 => Op::Spawn { future: self.random.below(FUTURES), span: self.span()? },
+            102..106 => {
+                let inside = self.random.one_in(2).then(|| self.random.below(FUTURES));
+                Op::Poll { future: self.random.below(FUTURES), inside }
+            }
+            106 => Op::Cancel(self.random.below(FUTURES)),
+            107 if self.shape.shutdown && self.random.one_in(4) => Op::Shutdown,
             _ => Op::Flush,
         };
         Some(op)

@@ -20,13 +20,14 @@ use std::thread::ThreadId;
 use std::time::SystemTime;
 
 use astracer_sdk::ContextMode;
-use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt as _, TraceFlags};
+use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt as _, TraceFlags, TraceState};
 use opentelemetry::{Context, ContextGuard, KeyValue, SpanId, TraceId};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 
 use super::compare::{Link, Mention, Record};
+use super::world::Made;
 
 /// Rules that differ between the layer's modes.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +94,9 @@ pub(crate) struct Book {
     asked: u64,
     last_id: u64,
     pub(crate) exported: Vec<Record>,
+    /// Nothing more is recorded, and spans that end are lost.
+    pub(crate) is_shut_down: bool,
+    lost: u64,
 }
 
 struct Entry {
@@ -161,6 +165,8 @@ impl Reference {
             asked: 0,
             last_id: 1 << 32,
             exported: Vec::new(),
+            is_shut_down: false,
+            lost: 0,
         }));
         ((0..subscribers).map(|subscriber| Reference { book: book.clone(), subscriber }).collect(), book)
     }
@@ -225,13 +231,15 @@ impl Reference {
         }
         let base = entry.base.clone();
         let parent = base.span().span_context().clone();
-        let keep = if parent.is_valid() { parent.is_sampled() } else { book.ask() };
+        let is_late = book.is_shut_down && !book.entries[at].below_kept;
+        let keep = !is_late && if parent.is_valid() { parent.is_sampled() } else { book.ask() };
         let trace = if parent.is_valid() { parent.trace_id() } else { TraceId::from(u128::from(book.id())) };
         // A span that is bound to a dropped root has its context.
         let is_bound = book.entries[at].bound;
         let span = if is_bound { parent.span_id() } else { SpanId::from(book.id()) };
         let flags = if keep { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
-        let own = SpanContext::new(trace, span, flags, false, parent.trace_state().clone());
+        let state = if is_late && !is_bound { TraceState::NONE } else { parent.trace_state().clone() };
+        let own = SpanContext::new(trace, span, flags, false, state);
         let place = match (keep, book.rules.context) {
             (false, _) => Place::Dropped(base.with_remote_span_context(own.clone())),
             (true, ContextMode::Recording) => {
@@ -307,12 +315,17 @@ impl Book {
     }
 
     /// The spans of kept traces that began.
-    pub(crate) fn made(&self) -> u64 {
+    fn made(&self) -> u64 {
         self.entries.iter().filter(|entry| entry.is_made()).count() as u64
     }
 
+    /// As [`World::made`](super::world::World::made).
+    pub(crate) fn counts(&self) -> Made {
+        Made { made: self.made(), open: self.open(), lost: self.lost }
+    }
+
     /// Those of them that have not ended.
-    pub(crate) fn open(&self) -> u64 {
+    fn open(&self) -> u64 {
         self.open.values().filter(|at| self.entries[**at].is_made()).count() as u64
     }
 
@@ -366,6 +379,9 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         id: &tracing::Id,
         _: LayerContext<'_, S>,
     ) {
+        if self.lock().is_shut_down {
+            return;
+        }
         let (base, above) = self.surroundings(attributes);
         let mut book = self.lock();
         let mut record = Record::new(attributes.metadata().name(), book.now);
@@ -472,7 +488,11 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         entry.record.end = Some(entry.last_left.unwrap_or(now));
         if matches!(entry.place, Place::Kept(_)) {
             let record = entry.record.clone();
-            book.exported.push(record);
+            if book.is_shut_down {
+                book.lost += 1;
+            } else {
+                book.exported.push(record);
+            }
         }
     }
 }

@@ -37,6 +37,36 @@ pub(crate) struct Setup {
     pub(crate) keep_every: u64,
     pub(crate) subscribers: usize,
     pub(crate) filter: Filter,
+    /// Bounds that cost no spans: only when they leave depends on them.
+    pub(crate) waiting: Waiting,
+    /// Bounds that cost spans.
+    pub(crate) room: Option<Room>,
+}
+
+/// Bounds on ended spans that wait for their trace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) open_traces: u32,
+    pub(crate) spans_per_trace: u32,
+    pub(crate) trace_age: Duration,
+}
+
+/// Bounds so small that programs reach them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) open_bytes: usize,
+    pub(crate) queue_bytes: usize,
+}
+
+/// Counts of the spans of kept traces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Made {
+    /// Those that began.
+    pub(crate) made: u64,
+    /// Those that have not ended.
+    pub(crate) open: u64,
+    /// Those that ended after the shutdown.
+    pub(crate) lost: u64,
 }
 
 /// A filter for spans below the level INFO.
@@ -76,7 +106,15 @@ impl World {
             1 => "always".to_owned(),
             n => format!("every:{n}"),
         };
-        let astracer = Astracer::builder()
+        let Waiting { open_traces, spans_per_trace, trace_age } = setup.waiting;
+        let mut builder = Astracer::builder()
+            .with_open_traces_max(open_traces)
+            .with_spans_per_trace_max(spans_per_trace)
+            .with_trace_age_max(trace_age);
+        if let Some(Room { open_bytes, queue_bytes }) = setup.room {
+            builder = builder.with_open_bytes_max(open_bytes).with_queue_bytes_max(queue_bytes);
+        }
+        let astracer = builder
             .with_sampler(sampler.parse().unwrap())
             .with_dropped_spans(setup.dropped_spans)
             .with_context_mode(setup.context)
@@ -196,29 +234,40 @@ impl World {
         }
     }
 
-    /// The spans of kept traces that began, and those of them that have not ended, as the reference counts them.
-    pub(crate) fn made(&self) -> (u64, u64) {
+    /// The spans of kept traces, as the reference counts them.
+    pub(crate) fn made(&self) -> Made {
         match &self.subject {
-            Subject::Reference { book } => {
-                let book = book.lock().unwrap();
-                (book.made(), book.open())
-            }
-            Subject::Ours { .. } | Subject::Stock { .. } => (0, 0),
+            Subject::Reference { book } => book.lock().unwrap().counts(),
+            Subject::Ours { .. } | Subject::Stock { .. } => Made::default(),
         }
     }
 
-    /// Exact accounting, after a flush: what was made and has ended was exported.
-    pub(crate) fn account(&self, (made, open): (u64, u64)) -> Result<(), String> {
+    /// Exact accounting, after a flush: what was made and has ended was exported, unless the layer was shut down before.
+    pub(crate) fn account(&self, expected: Made) -> Result<(), String> {
+        let Made { made, open, lost } = expected;
         let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
         let stats = astracer.handle.stats();
         let spans = (stats.spans_made, stats.spans_exported, stats.spans_open);
-        let none = (stats.spans_waiting, stats.spans_lost.total(), stats.traces_lost.total());
-        let traces = stats.traces_exported + stats.traces_open;
-        let is_exact = spans == (made, made - open, open) && none == (0, 0, 0) && stats.traces_made == traces;
-        if is_exact && stats.traces_open <= open {
+        let losses = (stats.spans_waiting, stats.spans_lost.total(), stats.spans_lost.shut_down);
+        let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
+        let is_exact = spans == (made, made - open - lost, open)
+            && losses == (0, lost, lost)
+            && stats.traces_made == traces;
+        if is_exact && stats.traces_open <= open { Ok(()) } else { Err(format!("{expected:?}\n{stats:?}")) }
+    }
+
+    /// The policy of `Stats`, whatever was lost: every span of a kept trace is in one place, and `exported` of them were
+    /// exported.
+    pub(crate) fn account_whatever_was_lost(&self, exported: u64) -> Result<(), String> {
+        let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
+        let stats = astracer.handle.stats();
+        let spans = stats.spans_exported + stats.spans_lost.total() + stats.spans_open;
+        let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
+        let is_exact = (stats.spans_made, stats.traces_made) == (spans, traces);
+        if is_exact && stats.spans_exported == exported && stats.spans_waiting == 0 && stats.spans_open == 0 {
             Ok(())
         } else {
-            Err(format!("{made} spans were made, {open} are open\n{stats:?}"))
+            Err(format!("{exported} spans were exported\n{stats:?}"))
         }
     }
 
@@ -240,6 +289,14 @@ impl World {
             Subject::Ours { base, .. } => matches!(base, Base::Registry),
             Subject::Reference { book } => book.lock().unwrap().rules.kind != Kind::Subscriber,
             Subject::Stock { .. } => true,
+        }
+    }
+
+    pub(crate) fn shut_down(&self) {
+        match &self.subject {
+            Subject::Ours { astracer, .. } => astracer.handle.shutdown(TIMEOUT).unwrap(),
+            Subject::Reference { book } => book.lock().unwrap().is_shut_down = true,
+            Subject::Stock { .. } => {}
         }
     }
 
