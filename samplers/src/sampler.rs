@@ -12,7 +12,7 @@ use crate::policy::NEVER;
 use crate::probability::Probability;
 use crate::request::Request;
 use crate::sync::Arc;
-use crate::table::{Capped, KeyState, Limits, Snapshot, Table};
+use crate::table::{Capped, ImageError, KeyState, Limits, Restored, Snapshot, Table};
 use crate::threshold::Threshold;
 use crate::token_bucket::TokenBucket;
 
@@ -226,6 +226,36 @@ impl Sampler {
             Kind::TokenBucket(table) => Kind::TokenBucket(table.fresh(capped.clone())),
         };
         Sampler { config: self.config.clone(), capped, kind, ..*self }
+    }
+
+    /// The record table as bytes, for [`Sampler::restore`] in a later process; `None` of samplers that do not decide by key.
+    /// `stamp` is the caller's, such as the wall clock's time at `now`.
+    pub fn image(&self, now: Nanos, stamp: u64) -> Option<Vec<u8>> {
+        let config = self.config.to_string();
+        match &self.kind {
+            Kind::Bump(table) => Some(table.image(&config, now, stamp)),
+            Kind::AnyBump(table) => Some(table.image(&config, now, stamp)),
+            Kind::TokenBucket(table) => Some(table.image(&config, now, stamp)),
+            Kind::Fixed(table) => Some(table.image(&config, now, stamp)),
+            Kind::Always | Kind::Never | Kind::Ratio(_) | Kind::EveryNth(_) => None,
+        }
+    }
+
+    /// Takes over the keys and their states from an image of a sampler of the same config, before the first call. From then on
+    /// `now` has to go on from [`Restored::now`]. Counts of calls begin at zero.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are not such an image, or damaged. Nothing was taken then.
+    pub fn restore(&self, image: &[u8]) -> Result<Restored, ImageError> {
+        let config = self.config.to_string();
+        match &self.kind {
+            Kind::Bump(table) => table.restore(&config, image),
+            Kind::AnyBump(table) => table.restore(&config, image),
+            Kind::TokenBucket(table) => table.restore(&config, image),
+            Kind::Fixed(table) => table.restore(&config, image),
+            Kind::Always | Kind::Never | Kind::Ratio(_) | Kind::EveryNth(_) => Err(ImageError::NO_KEYS),
+        }
     }
 
     /// The limits on its record table.

@@ -11,6 +11,7 @@
 
 mod extras;
 mod free_list;
+mod image;
 mod index;
 mod key;
 mod limits;
@@ -22,6 +23,7 @@ pub(crate) mod thread;
 
 use std::fmt;
 
+pub use image::{ImageError, Restored};
 pub use limits::Limits;
 pub use snapshot::{Counts, KeyCounts, KeyState, Snapshot};
 

@@ -6,6 +6,7 @@ mod allocation;
 mod bump;
 mod cap;
 mod common;
+mod image;
 mod names;
 mod record_table;
 mod stateless;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::export::{
     Converter, Counting, CountingExporter, Export, Plain, Queue, SharedExporter, Worker, Workers,
 };
 use crate::handle::Handle;
+use crate::housekeeping::{self, Chores, Housekeeping};
 use crate::ids::Ids;
 use crate::key::Key;
 use crate::layer::AstracerLayer;
@@ -71,6 +73,7 @@ pub struct Builder {
     sampler_limits: Limits,
     cap: Cap,
     explained: usize,
+    chores: Chores,
     random: RandomSource,
     key: Key,
     parents: ParentDecision,
@@ -98,6 +101,7 @@ impl Default for Builder {
             sampler_limits: Limits::default(),
             cap: Cap::none(),
             explained: 0,
+            chores: Chores::default(),
             random: RandomSource::default(),
             key: Key::default(),
             parents: ParentDecision::default(),
@@ -140,6 +144,24 @@ impl Builder {
     pub fn with_explanations(mut self, decisions: usize) -> Self {
         self.explained = decisions;
         self
+    }
+
+    /// Takes a snapshot of the sampler's keys and their states each minute and at shutdown, and begins with the one that is
+    /// there: the sampler goes on where the process before was. Counts of calls begin at zero. A snapshot that is damaged, or of
+    /// another sampler, is ignored with a warning. Processes must not share a path.
+    pub fn with_snapshot_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.chores.snapshot = Some(path.into());
+        self
+    }
+
+    /// As [`with_parameters_file`](Self::with_parameters_file), and looks at the file each second: a new one is taken over
+    /// while the service runs, with all counts kept. One that cannot be used is told once, with its line and the reason, in a
+    /// warning and in [`Handle::parameters_fault`]; the last good one holds.
+    #[cfg(feature = "parameters")]
+    pub fn with_watched_parameters_file(mut self, path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        self.chores.watched = Some(path.clone());
+        self.with_parameters_file(path)
     }
 
     /// The randomness of traces that begin here: their ids', unless it is to be stratified.
@@ -439,8 +461,12 @@ impl Builder {
             let secret = RandomState::new().hash_one(std::process::id());
             Stratified::new(secret, self.sampler_limits)
         });
+        let base = match &self.chores.snapshot {
+            Some(path) => housekeeping::warm_start(&sampler, path),
+            None => Nanos::ZERO,
+        };
         let extras = Extras {
-            base: Nanos::ZERO,
+            base,
             stratified,
             describes: self.sampling_attributes,
             why: (self.explained > 0).then(|| Why::new(self.explained)),
@@ -477,10 +503,17 @@ impl Builder {
             queue.close();
             queue.ended();
         }
+        let housekeeping = (!self.chores.is_empty()).then(|| Housekeeping::new(self.chores));
+        if let Some(housekeeping) = housekeeping.clone() {
+            let weak = Arc::downgrade(&shared);
+            let thread = std::thread::Builder::new().name("astracer-keeper".to_owned());
+            let spawned = thread.spawn(move || housekeeping.run(&weak));
+            spawned.map_err(|error| BuildError { kind: Kind::Thread(error) })?;
+        }
         Ok(Astracer {
             layer: AstracerLayer::new(exporter.is_some().then(|| Core::new(shared.clone()))),
             sampler: AstracerSampler::new(Some((decider, counters))),
-            handle: Handle::new(Some(shared), exporter),
+            handle: Handle::new(Some(shared), exporter).with_housekeeping(housekeeping),
             propagators: self.propagators,
         })
     }

@@ -10,6 +10,7 @@ use astracer_samplers::{Config, Snapshot};
 
 use crate::core::Shared;
 use crate::export::{SharedExporter, WaitError};
+use crate::housekeeping::Housekeeping;
 use crate::stats::Stats;
 
 /// Stats, flush and shutdown. Cheap to clone.
@@ -20,6 +21,7 @@ use crate::stats::Stats;
 pub struct Handle {
     shared: Option<Arc<Shared>>,
     exporter: Option<Arc<SharedExporter>>,
+    housekeeping: Option<Arc<Housekeeping>>,
 }
 
 /// The time that the exporter's thread gets, after the deadline of a shutdown, to count the spans that are left.
@@ -27,7 +29,15 @@ const COUNTING: Duration = Duration::from_secs(1);
 
 impl Handle {
     pub(crate) fn new(shared: Option<Arc<Shared>>, exporter: Option<Arc<SharedExporter>>) -> Self {
-        Handle { shared, exporter }
+        Handle { shared, exporter, housekeeping: None }
+    }
+
+    pub(crate) fn with_housekeeping(self, housekeeping: Option<Arc<Housekeeping>>) -> Self {
+        Handle { housekeeping, ..self }
+    }
+
+    fn housekeeping(&self) -> Option<&Housekeeping> {
+        self.housekeeping.as_deref()
     }
 
     pub(crate) fn shared(&self) -> Option<&Shared> {
@@ -80,6 +90,9 @@ impl Handle {
     /// spans stay in [`Stats::spans_waiting`].
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
+        if let Some(housekeeping) = self.housekeeping() {
+            housekeeping.finish(shared);
+        }
         let queue = shared.queue();
         let ticket = queue.ticket();
         shared.close();

@@ -68,6 +68,7 @@ mod decider;
 mod export;
 mod gate;
 mod handle;
+mod housekeeping;
 mod ids;
 mod key;
 mod layer;

@@ -53,6 +53,25 @@ impl Steering {
         });
     }
 
+    /// Replaces sampler and cap by those of a parameters file's text.
+    #[cfg(feature = "parameters")]
+    pub(crate) fn set_parameters(&self, decider: &Decider, text: &str) -> Result<(), SteerError> {
+        use astracer_samplers::parameters::Parameters;
+        let parameters =
+            text.parse::<Parameters>().map_err(|error| SteerError::new(error.line(), error.to_string()))?;
+        if !decider.key().is_rule(&parameters.key) {
+            let message =
+                "the key rule is not the one that the service was started with; restart it to change keys";
+            return Err(SteerError::new(None, message));
+        }
+        if decider.random() != parameters.random {
+            let message = "`random` is not as the service was started with; restart it to change randomness";
+            return Err(SteerError::new(None, message));
+        }
+        self.set_sampler(decider, &parameters.config, &parameters.cap);
+        Ok(())
+    }
+
     /// Removes overrides whose time is over, so that decisions need not look for them.
     pub(crate) fn forget_expired(&self, decider: &Decider) {
         let rules = decider.rules().load();

@@ -42,6 +42,25 @@ impl Key {
         Key { length: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
+    /// The numbers that a key is held in.
+    pub(super) const NUMBERS: usize = WORDS + 1;
+
+    /// The key as it is held: length and words.
+    pub(super) fn raw(&self) -> [u64; Self::NUMBERS] {
+        std::array::from_fn(|at| match at.checked_sub(1) {
+            None => self.length.load(Ordering::Relaxed),
+            Some(word) => self.words[word].load(Ordering::Relaxed),
+        })
+    }
+
+    /// Holds a key as [`Key::raw`] gave it. Other numbers make a key that no text is.
+    pub(super) fn set_raw(&self, raw: [u64; Self::NUMBERS]) {
+        self.length.store(raw[0], Ordering::Relaxed);
+        for (place, word) in self.words.iter().zip(&raw[1..]) {
+            place.store(*word, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn set(&self, key: &str) {
         let bytes = key.as_bytes();
         self.length.store(bytes.len() as u64, Ordering::Relaxed);
@@ -85,7 +104,7 @@ impl Key {
 
     /// The key; of a long one its beginning, and an ellipsis.
     pub(super) fn text(&self) -> String {
-        let length = self.length.load(Ordering::Relaxed) as usize;
+        let length = usize::try_from(self.length.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         let bytes: Vec<u8> =
             self.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         if length <= BYTES {

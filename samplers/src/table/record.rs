@@ -36,6 +36,23 @@ impl Record {
         self.word.store(word, Ordering::Relaxed);
     }
 
+    /// As [`Record::open`], with a key of [`Record::raw_key`] and the parameters of all keys.
+    pub(super) fn open_raw(&self, hash: u64, key: [u64; Key::NUMBERS], offset: Nanos, word: u64) {
+        self.hash.store(hash, Ordering::Relaxed);
+        self.policy.store(0, Ordering::Relaxed);
+        self.offset.store(offset.get(), Ordering::Relaxed);
+        self.key.set_raw(key);
+        self.word.store(word, Ordering::Relaxed);
+    }
+
+    pub(super) fn raw_key(&self) -> [u64; Key::NUMBERS] {
+        self.key.raw()
+    }
+
+    pub(super) fn set_policy(&self, policy: u32) {
+        self.policy.store(u64::from(policy), Ordering::Relaxed);
+    }
+
     #[inline]
     pub(super) fn is(&self, hash: u64, key: &str) -> bool {
         self.hash.load(Ordering::Relaxed) == hash && self.key.is(key)

@@ -61,21 +61,26 @@ impl Handle {
     /// started with, which cannot change while it runs. All goes on as before.
     #[cfg(feature = "parameters")]
     pub fn set_parameters(&self, text: &str) -> Result<(), SteerError> {
-        use astracer_samplers::parameters::Parameters;
         let Some(shared) = self.shared() else { return Ok(()) };
-        let parameters =
-            text.parse::<Parameters>().map_err(|error| SteerError::new(error.line(), error.to_string()))?;
-        if !shared.decider().key().is_rule(&parameters.key) {
-            let message =
-                "the key rule is not the one that the service was started with; restart it to change keys";
-            return Err(SteerError::new(None, message));
+        shared.steering().set_parameters(shared.decider(), text)
+    }
+
+    /// Looks now at the parameters file that is watched, and not only at the next second: see
+    /// [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file).
+    pub fn look_at_parameters(&self) {
+        if let (Some(shared), Some(housekeeping)) = (self.shared(), self.housekeeping()) {
+            housekeeping.look(shared);
         }
-        if (shared.decider().random()) != parameters.random {
-            let message = "`random` is not as the service was started with; restart it to change randomness";
-            return Err(SteerError::new(None, message));
-        }
-        shared.steering().set_sampler(shared.decider(), &parameters.config, &parameters.cap);
-        Ok(())
+    }
+
+    /// The reason why the watched parameters file is not the one at work, with its line, if it is not.
+    pub fn parameters_fault(&self) -> Option<String> {
+        self.housekeeping()?.faults().parameters
+    }
+
+    /// The reason why the last snapshot was not written, if it was not.
+    pub fn snapshot_fault(&self) -> Option<String> {
+        self.housekeeping()?.faults().snapshot
     }
 
     /// Decides on a key's roots by an override for this time, in place of the sampler: to keep all of `GET /checkout` for ten

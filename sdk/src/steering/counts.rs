@@ -8,9 +8,6 @@ use std::sync::Arc;
 
 use astracer_samplers::{Counts, KeyState, Nanos, Reason, Sampler, Snapshot};
 
-/// Samplers that are kept for the threads that still know them. Their tables take memory, so they are few; beyond, the
-/// oldest one is read as it is, and decisions that are being made by it at that moment are not counted by key.
-const RETIRED_MAX: usize = 4;
 /// Keys whose counts are carried on by name; the others' are added up.
 const CARRIED_MAX: usize = 10_000;
 
@@ -74,11 +71,8 @@ impl Carried {
         if sampler.snapshot().is_none() {
             return;
         }
+        // As many as threads have copies of, at most: the others are carried on at the next change or question.
         self.retired.push(sampler);
-        if self.retired.len() > RETIRED_MAX {
-            let oldest = self.retired.remove(0);
-            self.carry(&oldest);
-        }
     }
 
     /// Carries the counts of samplers on that nobody else knows any more.

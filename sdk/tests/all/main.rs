@@ -31,6 +31,8 @@ mod flushing;
 #[cfg(feature = "enabled")]
 mod gated;
 #[cfg(feature = "enabled")]
+mod housekeeping;
+#[cfg(feature = "enabled")]
 mod logs;
 #[cfg(feature = "enabled")]
 mod losses;

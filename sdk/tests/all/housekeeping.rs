@@ -1,0 +1,146 @@
+//! The watched parameters file and the snapshots: what is taken over, and what is ignored. Looks are made by hand.
+
+use std::fs;
+use std::path::Path;
+
+use tracing::info_span;
+
+use crate::support::{TIMEOUT, World, world};
+
+fn roots(world: &World, name: &str, count: usize) -> u64 {
+    let before = world.handle.stats().roots_kept;
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        for _ in 0..count {
+            info_span!("root", otel.name = name).in_scope(|| ());
+        }
+    });
+    world.handle.stats().roots_kept - before
+}
+
+fn file(capacity: u32) -> String {
+    format!("version = 3\n[bucket]\ncapacity = {capacity}.0\nrate = 0.001\n")
+}
+
+fn watching(path: &Path) -> World {
+    fs::write(path, file(3)).unwrap();
+    world(|builder| builder.with_watched_parameters_file(path))
+}
+
+fn config(world: &World) -> String {
+    world.handle.sampler_config().unwrap().to_string()
+}
+
+#[test]
+fn a_file_that_changes_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    let world = watching(&path);
+    assert_eq!((config(&world).as_str(), roots(&world, "a", 5)), ("bucket:capacity=3,rate=0.001", 3));
+    fs::write(&path, file(50)).unwrap();
+    world.handle.look_at_parameters();
+    assert_eq!((config(&world).as_str(), roots(&world, "a", 100)), ("bucket:capacity=50,rate=0.001", 47));
+    assert_eq!(world.handle.keys()[0].seen, 105);
+    assert_eq!(world.handle.parameters_fault(), None);
+}
+
+/// Half-written, wrong, a folder, gone: the last good parameters hold, and the fault is told once it has been seen twice.
+#[test]
+fn a_file_that_cannot_be_used_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    let world = watching(&path);
+    let whole = file(50);
+    let half = &whole[..30];
+    let wrong = "version = 3\n[bucket]\ncapacity = 0.5\nrate = 1.0\n";
+    let large = format!("{}#{}", file(51), " ".repeat(3 << 20));
+    let look = || {
+        world.handle.look_at_parameters();
+        assert_eq!(config(&world), "bucket:capacity=3,rate=0.001");
+        world.handle.parameters_fault()
+    };
+    type Replace<'a> = Box<dyn Fn(&Path) + 'a>;
+    let write = |text: &str| -> Replace<'_> {
+        let text = text.to_owned();
+        Box::new(move |path| fs::write(path, &text).unwrap())
+    };
+    let cases: [(Replace<'_>, &str); 5] = [
+        (write(half), "line"),
+        (write(wrong), "line 3"),
+        (write(&large), "bytes"),
+        (Box::new(|path: &Path| fs::create_dir(path).unwrap()), "astracer.toml"),
+        (Box::new(|_: &Path| ()), "astracer.toml"),
+    ];
+    for (replace, expected) in cases {
+        let _ = fs::remove_file(&path);
+        replace(&path);
+        assert_eq!(look(), None, "it may be being written: {expected}");
+        let fault = look().unwrap();
+        assert!(fault.contains(expected) && fault.ends_with("the last parameters hold"), "{fault}");
+        assert_eq!(look(), Some(fault));
+        let _ = fs::remove_dir(&path);
+        fs::write(&path, file(3)).unwrap();
+        assert_eq!(look(), None);
+    }
+    fs::write(&path, whole).unwrap();
+    world.handle.look_at_parameters();
+    assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
+}
+
+/// A hundred changes, each looked at, some of them cut: roots are decided all the while, and all are counted.
+#[test]
+fn a_file_that_changes_all_the_time_loses_no_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    let world = watching(&path);
+    std::thread::scope(|scope| {
+        let decide = scope.spawn(|| roots(&world, "a", 3_000));
+        for change in 0..100 {
+            let text = match change % 4 {
+                0 => "version = 3\n[bump]\nlambda = 5.0\n".to_owned(),
+                1 => file(change + 1),
+                2 => file(change + 1)[..25].to_owned(),
+                _ => "version = 3\n[ratio]\nprobability = 0.5\n[cap]\nkey_traces = 5.0\n".to_owned(),
+            };
+            fs::write(&path, text).unwrap();
+            world.handle.look_at_parameters();
+        }
+        decide.join().unwrap();
+    });
+    let seen: u64 = world.handle.keys().iter().map(|key| key.seen).sum();
+    assert_eq!(seen, 3_000);
+}
+
+#[test]
+fn a_warm_start_goes_on_where_the_last_process_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.snapshot");
+    let start = |config: &str| {
+        world(|builder| builder.with_sampler(config.parse().unwrap()).with_snapshot_file(&path))
+    };
+    let bucket = "bucket:capacity=3,rate=0.001";
+    let first = start(bucket);
+    assert_eq!((roots(&first, "a", 2), roots(&first, "b", 5)), (2, 3));
+    first.handle.shutdown(TIMEOUT).unwrap();
+    assert_eq!(first.handle.snapshot_fault(), None);
+    let second = start(bucket);
+    assert_eq!((roots(&second, "a", 5), roots(&second, "b", 5), roots(&second, "c", 5)), (1, 0, 3));
+    // Of another sampler, cut, and foreign: ignored.
+    assert_eq!(roots(&start("bucket:capacity=4,rate=0.001"), "b", 9), 4);
+    let image = fs::read(&path).unwrap();
+    fs::write(&path, &image[..image.len() - 9]).unwrap();
+    assert_eq!(roots(&start(bucket), "b", 9), 3);
+    fs::write(&path, "anything").unwrap();
+    assert_eq!(roots(&start(bucket), "b", 9), 3);
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.snapshot");
+    let bucket = || "bucket:capacity=3,rate=1".parse().unwrap();
+    let world = world(|builder| builder.with_sampler(bucket()).with_snapshot_file(&path));
+    fs::create_dir_all(path.join("in the way")).unwrap();
+    world.handle.shutdown(TIMEOUT).unwrap();
+    assert!(world.handle.snapshot_fault().unwrap().contains("keys.snapshot"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
