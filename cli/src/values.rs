@@ -6,6 +6,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use astracer_samplers::RandomSource;
+
 const MILLISECOND: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -96,6 +98,12 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 fn decimal(text: &str) -> Option<f64> {
     let starts = text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+'));
     text.parse::<f64>().ok().filter(|number| starts && number.is_finite())
+}
+
+/// The randomness of traces that begin in a service.
+pub(crate) fn random(text: &str) -> Result<RandomSource, String> {
+    RandomSource::from_name(text)
+        .ok_or_else(|| format!("'{text}' is not known: use stratified or independent"))
 }
 
 #[cfg(test)]

@@ -52,6 +52,9 @@ pub enum Count {
         /// The time in which a count halves.
         half_life: Nanos,
     },
+    /// Nothing: each call is kept with the least probability, a key's first one too. For keys whose probability is known
+    /// from a recording. Lambda and exponent have no effect.
+    Uncounted,
 }
 
 impl Bump {
@@ -88,6 +91,7 @@ impl Bump {
         match count {
             Count::Tumbling { window, .. } => check_period("window", window)?,
             Count::Decaying { half_life } => check_period("tau", half_life)?,
+            Count::Uncounted => {}
         }
         Ok(Bump { count, ..self })
     }
@@ -118,7 +122,7 @@ impl Bump {
     pub fn shifted(self, shifted: bool) -> Self {
         match self.count {
             Count::Tumbling { window, .. } => Bump { count: Count::Tumbling { window, shifted }, ..self },
-            Count::Decaying { .. } => self,
+            Count::Decaying { .. } | Count::Uncounted => self,
         }
     }
 
@@ -145,6 +149,9 @@ impl Bump {
     /// The probability that a call is kept before which `count` calls of the key were recorded: max(f(count), minimum).
     /// A tumbling count is a whole number; a decaying one need not be.
     pub fn probability(&self, count: f64) -> Probability {
+        if self.count == Count::Uncounted {
+            return self.minimum;
+        }
         let f = self.f(count);
         if f > self.minimum { f } else { self.minimum }
     }
@@ -181,6 +188,7 @@ impl Bump {
                 let supremum = self.lambda * supremum(self.exponent)?;
                 Some((supremum + 1.0) * std::f64::consts::LN_2 / half_life.as_secs_f64())
             }
+            Count::Uncounted => Some(0.0),
         }
     }
 
@@ -196,12 +204,12 @@ impl Bump {
         }
     }
 
-    /// The number of the window in which this key's call at `now` falls: (now + shift) / window. `None` of a decaying
-    /// count.
+    /// The number of the window in which this key's call at `now` falls: (now + shift) / window. `None` of counts
+    /// without windows.
     pub fn window_number(&self, key: &str, now: Nanos) -> Option<u64> {
         match self.count {
             Count::Tumbling { window, .. } => Some(now.saturating_add(self.shift(key)).get() / window.get()),
-            Count::Decaying { .. } => None,
+            Count::Decaying { .. } | Count::Uncounted => None,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 #[cfg(feature = "parameters")]
-pub(crate) use parse::choose_count;
+pub(crate) use parse::{CountName, choose_count};
 
 use crate::bump::{Bump, Count};
 use crate::per_key::PerKey;
@@ -112,6 +112,7 @@ impl fmt::Display for Bump {
                 }
             }
             Count::Decaying { half_life } => write!(f, ",count=decaying,tau={half_life}")?,
+            Count::Uncounted => f.write_str(",count=none")?,
         }
         if self.exponent() != Bump::EXPONENT_DEFAULT || f.alternate() {
             write!(f, ",exponent={}", self.exponent())?;

@@ -14,11 +14,14 @@
 //! [bump]                     # or [bucket], with capacity and rate; or [ratio], with probability
 //! lambda = 0.6437
 //! min = 0.00004095
-//! window = "259ms"           # or: count = "decaying", tau = "100ms" (the half-life)
+//! window = "259ms"           # or: count = "decaying", tau = "100ms" (the half-life); or: count = "none"
 //! exponent = 2.0
 //!
 //! [bump.min_by_key]          # other least probabilities for single keys: p = max(f(x), min)
 //! "GET /health" = 0.001
+//!
+//! [bump.probability_by_key]  # constant probabilities for single keys: nothing is counted (count = "none")
+//! "GET /stock" = 0.02
 //!
 //! [bump.root."GET /orders"]  # other parameters for one key; those that it lacks are inherited
 //! lambda = 3.0
@@ -49,12 +52,15 @@ pub use error::ParametersError;
 use crate::bump::{Bump, Count};
 use crate::cap::Cap;
 use crate::config::Config;
+use crate::config_error::ConfigError;
 use crate::key::KeyRule;
 use crate::per_key::PerKey;
+use crate::probability::Probability;
 use crate::stratified::RandomSource;
 
 /// The versions of the format that this crate reads; it writes the first that has all that is in the file, from 2 on. Version
-/// 2 added `random`, `count`, `tau`, `exponent` and `min_by_key`, and templates other than the default; version 3 added `cap`.
+/// 2 added `random`, `count`, `tau`, `exponent`, `min_by_key` and `probability_by_key`, and templates other than the default;
+/// version 3 added `cap`.
 const VERSIONS: RangeInclusive<u32> = 1..=3;
 const VERSION_WITHOUT_CAP: u32 = 2;
 /// The longest file that is read. A TOML document takes about 50 times its length while it is read.
@@ -151,25 +157,35 @@ fn write_bump(f: &mut fmt::Formatter<'_>, bump: &PerKey<Bump>) -> fmt::Result {
                 writeln!(f, "window = \"{window}\"\nshift = {shifted}")?;
             }
             Count::Decaying { half_life } => writeln!(f, "count = \"decaying\"\ntau = \"{half_life}\"")?,
+            Count::Uncounted => writeln!(f, "count = \"none\"")?,
         }
         writeln!(f, "exponent = {}", Number(bump.exponent()))
     };
     writeln!(f, "[bump]")?;
     let default = bump.default();
     write(f, default)?;
-    let (minima, others): (Vec<_>, Vec<_>) =
-        bump.overrides().partition(|(_, own)| default.clone().with_minimum(own.minimum()) == **own);
-    if !minima.is_empty() {
-        writeln!(f, "\n[bump.min_by_key]")?;
-    }
-    for (key, own) in minima {
-        writeln!(f, "{} = {}", quoted(key), Number(own.minimum().get()))?;
+    let inherits = |own: &Bump| default.clone().with_minimum(own.minimum()) == *own;
+    let (minima, others): (Vec<_>, Vec<_>) = bump.overrides().partition(|(_, own)| inherits(own));
+    let (constants, others): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|(_, own)| uncounted(own.minimum()).as_ref() == Ok(*own));
+    for (table, keys) in [("min_by_key", minima), ("probability_by_key", constants)] {
+        if !keys.is_empty() {
+            writeln!(f, "\n[bump.{table}]")?;
+        }
+        for (key, own) in keys {
+            writeln!(f, "{} = {}", quoted(key), Number(own.minimum().get()))?;
+        }
     }
     for (key, own) in others {
         writeln!(f, "\n[bump.root.{}]", quoted(key))?;
         write(f, own)?;
     }
     Ok(())
+}
+
+/// The parameters of a key in `probability_by_key`.
+fn uncounted(probability: Probability) -> Result<Bump, ConfigError> {
+    Bump::new(0.0, probability, Bump::WINDOW_DEFAULT)?.with_count(Count::Uncounted)
 }
 
 fn tables<P>(

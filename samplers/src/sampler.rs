@@ -72,6 +72,7 @@ fn tumbling(curves: &Curves, shards: u32) -> impl Fn(&Bump) -> Tumbling {
         Count::Tumbling { window, .. } => Tumbling::new(bump, window, curves, shards),
         // There is none.
         Count::Decaying { half_life } => Tumbling::new(bump, half_life, curves, shards),
+        Count::Uncounted => Tumbling::new(bump, Bump::WINDOW_DEFAULT, curves, shards),
     }
 }
 

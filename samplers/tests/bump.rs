@@ -43,6 +43,25 @@ fn degenerate_parameters_do_as_the_formula_says() {
     assert!(Bump::new(1.0, Probability::ONE, Nanos::new(999_999)).is_err());
 }
 
+/// Each call is kept with the same probability, the first one and one after a pause too.
+#[test]
+fn without_a_count_every_call_has_the_least_probability() {
+    let sampler = sampler(r#"bump:lambda=5,min=0.5;"a":min=0.1,count=none;"b":min=0,count=none"#);
+    let threshold = Threshold::from_probability(Probability::new(0.1).unwrap());
+    for second in [0, 0, 0, 1, 1_000_000] {
+        let decision = call(&sampler, "a", second);
+        assert_eq!((decision.threshold, decision.reason), (Some(threshold), Reason::BumpMinimum));
+        assert!(!unlucky(&sampler, "b", second).keep);
+    }
+    assert_eq!(call(&sampler, "c", 0).reason, Reason::Bump, "others count");
+    let counts = sampler.snapshot().unwrap();
+    let of_a = counts.keys.iter().find(|key| &*key.key == "a").unwrap().counts;
+    assert_eq!((of_a.seen(), of_a.kept()), (5, 5), "the record table counts all the same");
+    let uncounted = bump(5.0, 0.1).with_count(Count::Uncounted).unwrap();
+    assert_eq!(uncounted.probability(0.0).get(), 0.1);
+    assert_eq!(uncounted.kept_per_second_max(), Some(0.0), "beside the share of the least probability");
+}
+
 #[test]
 fn thresholds_are_true_weights_and_reasons_say_what_decided() {
     let (sampler, bump) = (sampler("bump:lambda=2,min=0.1"), bump(2.0, 0.1));

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use astracer_recording::recording::{Intake, Keep};
 use astracer_recording::source;
-use astracer_samplers::Template;
+use astracer_samplers::{RandomSource, Template};
 use astracer_tuner::held_out::Replayed;
 use astracer_tuner::key::Grouping;
 use astracer_tuner::names::NameFolding;
@@ -30,14 +30,16 @@ fn read(path: &str) -> Result<Workload, Box<dyn Error>> {
 }
 
 /// Ten phases, eight seeds, three jitters.
-fn draws(stratified: bool) -> Vec<Draw> {
+fn draws(random: RandomSource) -> Vec<Draw> {
     let mut draws = Vec::new();
     for phase in 0..10 {
         for seed in 0..8 {
             for jitter_ms in [0.0, 5.0, 50.0] {
                 let number = draws.len() as u64;
                 let phase = (f64::from(phase) + f64::from(seed) / 8.0) / 10.0;
-                draws.push(Draw { phase, jitter_ms, stratified, ..Draw::recorded(1_000_000 + number) });
+                draws.push(
+                    Draw { phase, jitter_ms, ..Draw::recorded(1_000_000 + number) }.with_random(random),
+                );
             }
         }
     }
@@ -48,7 +50,7 @@ fn draws(stratified: bool) -> Vec<Draw> {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut options = Options::default();
     let mut paths = Vec::new();
-    let mut stratified = false;
+    let mut verbose = false;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -66,8 +68,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             },
             "--seed" => options.seed = value()?.parse()?,
             "--per-key-iterations" => options.per_key_iterations = value()?.parse()?,
-            "--stratified" => stratified = value()?.parse()?,
+            "--random" => {
+                let name = value()?;
+                options.random = RandomSource::from_name(&name)
+                    .ok_or_else(|| format!("{name}: stratified or independent"))?;
+            }
+            "--draws" => options.draws = value()?.parse()?,
             "--iterations" => options.iterations = value()?.parse()?,
+            "--verbose" => verbose = value()?.parse()?,
             _ => paths.push(arg),
         }
     }
@@ -82,6 +90,47 @@ fn main() -> Result<(), Box<dyn Error>> {
         "  {:.1} s, {} evaluations, search {:.2}, expected {:.2}",
         tuning.seconds, tuning.evaluations, tuning.value, tuning.score.dist_over_entropy
     );
+    if verbose {
+        for root in &tuning.per_root {
+            let of_key = || workload.arrivals().iter().filter(|arrival| workload.key(arrival) == root.key);
+            let (traces, bytes) = (of_key().count(), of_key().map(|arrival| arrival.bytes).sum::<u64>());
+            let all: u64 = workload.arrivals().iter().map(|arrival| arrival.bytes).sum();
+            println!(
+                "  {:50} {traces:6} traces, {:5.1} % of the bytes: {:?}",
+                root.key,
+                bytes as f64 / all as f64 * 1e2,
+                root.parameters
+            );
+        }
+    }
+    if verbose {
+        let own = |key: &str| {
+            tuning.per_root.iter().find(|root| root.key == key).map_or(1.0, |root| match root.parameters {
+                astracer_tuner::Parameters::Constant { probability } => probability,
+                _ => 1.0,
+            })
+        };
+        let mut variances = vec![(0.0, 0, 0.0f64); workload.functions().len()];
+        for (index, arrival) in workload.arrivals().iter().enumerate() {
+            let p = own(workload.key(arrival));
+            for calls in workload.calls(index) {
+                let row = &mut variances[calls.function as usize];
+                row.0 += f64::from(calls.count).powi(2) * (1.0 - p) / p;
+                row.1 += 1;
+                row.2 = row.2.max(1.0 / p);
+            }
+        }
+        let mut rows: Vec<_> = workload
+            .functions()
+            .iter()
+            .zip(&variances)
+            .filter(|(f, _)| f.count > 0)
+            .map(|(f, v)| (v.0.sqrt() / f.count as f64, v.1, v.2, &f.name))
+            .collect();
+        rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let all: f64 = rows.iter().map(|row| row.0).sum::<f64>() / rows.len() as f64;
+        println!("  error of counts by formula, independent {all:.3}: {:.3?}", &rows[..12.min(rows.len())]);
+    }
     if let Some(trial) = &tuning.per_key_trial {
         let of =
             |both: &[Replayed; 2]| both.map(|replayed| (replayed.dist_over_entropy.mean, replayed.tfcr.mean));
@@ -103,8 +152,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for path in std::iter::once(first).chain(others) {
         let other = read(path)?;
         let sampler = config.clone().into();
-        let replayed = Replayed::new(&other, &sampler, &draws(stratified), Stop::new(&flag, None), &|| ())
-            .ok_or("stopped")?;
+        let replayed =
+            Replayed::new(&other, &sampler, &draws(options.random), Stop::new(&flag, None), &|| ())
+                .ok_or("stopped")?;
         let found = replayed.dist_over_entropy;
         println!(
             "  on {path}: {:.2} (mean {:.2?}, runs {:.1?}) at {:.4} of the bytes, {:.1} trees; by weights {:.2?}; {:.3?}",

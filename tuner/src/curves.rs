@@ -81,7 +81,7 @@ pub fn curves(
 ) -> Option<Curves> {
     let sizes = STEPS.map(|step| step * options.limits.size_max).to_vec();
     let asked = Stop::new(stop, None);
-    let draws = Draw::unseen(replays(workload), options.seed);
+    let draws = Draw::unseen(replays(workload), options.seed, options.random);
     let at = Place { workload, draws: &draws, stop: asked };
     let mut series = vec![equal_share(&at, &sizes)?, this_tuning(&at, found, &sizes)?];
     for sampler in [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket] {

@@ -4,6 +4,7 @@
 //! A recording has one phase and one order. Parameters found on these alone fit them: their figure is optimistic by a
 //! factor of 1.5 to 2.2. So candidates are scored on several draws, and what is printed comes from others.
 
+use astracer_samplers::RandomSource;
 use serde::Serialize;
 
 use crate::random::Random;
@@ -25,35 +26,39 @@ pub struct Draw {
 /// Arrivals come this much too early or too late, ms: none, the order of calls within some ms, and that of some
 /// dozens of ms. Each is used by a third of the draws.
 const JITTERS_MS: [f64; 3] = [0.0, 5.0, 50.0];
-/// Whether services spread a key's randomness evenly.
-pub(crate) const STRATIFIED: bool = false;
 /// Streams of random numbers of a draw's seed: the decisions have the seed itself.
 const JITTER_STREAM: u64 = 1;
 /// The seeds of draws that a search sees have this bit, those of other draws do not.
 const SEEN: u64 = 1 << 62;
 
 impl Draw {
-    /// The recording as it is.
+    /// The recording as it is, with independent randomness.
     pub fn recorded(seed: u64) -> Self {
-        Self { phase: 0.0, jitter_ms: 0.0, seed, stratified: STRATIFIED }
+        Self { phase: 0.0, jitter_ms: 0.0, seed, stratified: false }
+    }
+
+    /// The same with randomness from this source.
+    #[must_use]
+    pub fn with_random(self, random: RandomSource) -> Self {
+        Self { stratified: random == RandomSource::Stratified, ..self }
     }
 
     /// Draws with phases spread evenly and all jitters, for a search. `seed` moves all of them.
-    pub(crate) fn seen(count: usize, seed: u64) -> Vec<Self> {
-        Self::spread(count, seed | SEEN, 0.0)
+    pub(crate) fn seen(count: usize, seed: u64, random: RandomSource) -> Vec<Self> {
+        Self::spread(count, seed | SEEN, 0.0, random)
     }
 
     /// Draws that no search sees: their phases lie between those of the search, and no seed is the same.
-    pub fn unseen(count: usize, seed: u64) -> Vec<Self> {
-        Self::spread(count, seed & !SEEN, 0.37)
+    pub fn unseen(count: usize, seed: u64, random: RandomSource) -> Vec<Self> {
+        Self::spread(count, seed & !SEEN, 0.37, random)
     }
 
-    fn spread(count: usize, seed: u64, offset: f64) -> Vec<Self> {
+    fn spread(count: usize, seed: u64, offset: f64, random: RandomSource) -> Vec<Self> {
         let of = |index: usize| Self {
             phase: (index as f64 + offset) / count as f64,
             jitter_ms: JITTERS_MS[index % JITTERS_MS.len()],
             seed: seed.wrapping_add(index as u64),
-            stratified: STRATIFIED,
+            stratified: random == RandomSource::Stratified,
         };
         (0..count).map(of).collect()
     }
@@ -84,8 +89,9 @@ mod tests {
 
     #[test]
     fn draws_of_a_search_and_others_have_nothing_in_common() {
+        let random = RandomSource::Stratified;
         for seed in [0, 1, u64::MAX] {
-            let (seen, unseen) = (Draw::seen(24, seed), Draw::unseen(24, seed));
+            let (seen, unseen) = (Draw::seen(24, seed, random), Draw::unseen(24, seed, random));
             for other in &unseen {
                 assert!(seen.iter().all(|draw| draw.seed != other.seed && draw.phase != other.phase));
                 assert!((0.0..1.0).contains(&other.phase));

@@ -1,12 +1,12 @@
 //! Replays of parameters: on draws that no search saw, and on traces that they were not tuned on.
 
-use astracer_samplers::Config;
+use astracer_samplers::{Config, RandomSource};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
 use crate::counts::{Estimates, estimates, root_mean_square};
-use crate::draw::{Draw, STRATIFIED};
+use crate::draw::Draw;
 use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
 use crate::latency::LatencyTally;
 use crate::paths::{PathScore, PathTally};
@@ -149,13 +149,17 @@ impl HeldOut {
         draws: &[Draw],
         stop: Stop<'_>,
     ) -> Option<Self> {
+        let random = match draws.first() {
+            Some(draw) if draw.stratified => RandomSource::Stratified,
+            _ => RandomSource::Independent,
+        };
         let replay =
             |config: &Config| Replayed::new(workload, &Candidate::from(config.clone()), draws, stop, &|| ());
         let replayed = replay(config)?;
         Some(Self {
             name: name.to_owned(),
             traces: workload.arrivals().len() as u64,
-            baseline: equal_share(workload, replayed.tfcr.mean, stop)?,
+            baseline: equal_share(workload, replayed.tfcr.mean, random, stop)?,
             replayed,
             tuned_there: tuned_there.and_then(replay),
         })
@@ -194,8 +198,14 @@ impl HeldOut {
 }
 
 /// The score of keeping each trace with the same probability, in expectation. `None` if asked to stop.
-pub(crate) fn equal_share(workload: &Workload, share: f64, stop: Stop<'_>) -> Option<Expected> {
-    let expectation = Expectation::new(workload, &Design::uncounted(Extras::ALL, STRATIFIED), stop)?;
+pub(crate) fn equal_share(
+    workload: &Workload,
+    share: f64,
+    random: RandomSource,
+    stop: Stop<'_>,
+) -> Option<Expected> {
+    let stratified = random == RandomSource::Stratified;
+    let expectation = Expectation::new(workload, &Design::uncounted(Extras::ALL, stratified), stop)?;
     Some(expectation.ratio(share, &mut Scratch::default()))
 }
 

@@ -35,25 +35,33 @@ impl<'w> LatencyTally<'w> {
 
     /// The mean of the functions' distances from the whole; a function that the sample lacks is at distance 1.
     pub fn distance(&self) -> f64 {
-        let mut totals = vec![0.0; self.workload.functions().len()];
-        let mut divergences = totals.clone();
-        for (cell, weight) in self.workload.latency_cells().iter().zip(&self.weights) {
-            totals[cell.function as usize] += weight;
-        }
-        for (cell, weight) in self.workload.latency_cells().iter().zip(&self.weights) {
-            let function = cell.function as usize;
-            if totals[function] > 0.0 {
-                let whole = cell.count as f64 / self.workload.functions()[function].count as f64;
-                divergences[function] += divergence_share(whole, weight / totals[function]);
-            }
-        }
-        let distance =
-            |(total, divergence): (f64, f64)| if total > 0.0 { divergence.max(0.0).sqrt() } else { 1.0 };
-        let functions = self.workload.functions().iter().zip(totals.into_iter().zip(divergences));
-        let known = functions.filter(|(function, _)| function.count > 0);
-        let distances: Vec<f64> = known.map(|(_, sums)| distance(sums)).collect();
-        distances.iter().sum::<f64>() / distances.len().max(1) as f64
+        let counts = self.workload.functions().iter().map(|function| function.count as f64);
+        distance(self.workload.latency_cells(), counts, &self.weights)
     }
+}
+
+/// The mean of the functions' distances: of the cells of the whole, given each function's calls, from sums of weights by
+/// cell.
+pub(crate) fn distance(cells: &[LatencyCell], counts: impl Iterator<Item = f64>, weights: &[f64]) -> f64 {
+    let counts: Vec<f64> = counts.collect();
+    let mut totals = vec![0.0; counts.len()];
+    let mut divergences = totals.clone();
+    for (cell, weight) in cells.iter().zip(weights) {
+        totals[cell.function as usize] += weight;
+    }
+    for (cell, weight) in cells.iter().zip(weights) {
+        let function = cell.function as usize;
+        if totals[function] > 0.0 {
+            let whole = cell.count as f64 / counts[function];
+            divergences[function] += divergence_share(whole, weight / totals[function]);
+        }
+    }
+    let distance =
+        |(total, divergence): (f64, f64)| if total > 0.0 { divergence.max(0.0).sqrt() } else { 1.0 };
+    let functions = counts.iter().zip(totals.into_iter().zip(divergences));
+    let known = functions.filter(|(count, _)| **count > 0.0);
+    let distances: Vec<f64> = known.map(|(_, sums)| distance(sums)).collect();
+    distances.iter().sum::<f64>() / distances.len().max(1) as f64
 }
 
 /// The contribution of a bucket with these shares of two histograms to their divergence, in bits.

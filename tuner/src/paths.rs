@@ -40,21 +40,25 @@ impl<'w> PathTally<'w> {
 
     /// The measures of what was kept.
     pub fn score(&self) -> PathScore {
-        let kinds = self.workload.path_kinds();
-        let (all, kept) = (self.workload.arrivals().len() as f64, self.weights.iter().sum::<f64>());
-        let differences = kinds.iter().zip(&self.weights).map(|(&traces, weight)| {
-            let of_kept = if kept > 0.0 { weight / kept } else { 0.0 };
-            (of_kept - f64::from(traces) / all).abs()
-        });
-        let difference: f64 = differences.sum();
-        PathScore {
-            paths: self.weights.iter().filter(|&&weight| weight > 0.0).count() as u64,
-            paths_all: kinds.iter().filter(|&&traces| traces > 0).count() as u64,
-            path_distance: match kept {
-                0.0 if all > 0.0 => 1.0,
-                _ => difference / 2.0,
-            },
-        }
+        score(self.workload.path_kinds(), self.workload.arrivals().len() as f64, &self.weights)
+    }
+}
+
+/// The measures of what is kept, from the traces of each kind, those of all, and sums of weights by kind.
+pub(crate) fn score(kinds: &[u32], all: f64, weights: &[f64]) -> PathScore {
+    let kept = weights.iter().sum::<f64>();
+    let differences = kinds.iter().zip(weights).map(|(&traces, weight)| {
+        let of_kept = if kept > 0.0 { weight / kept } else { 0.0 };
+        (of_kept - f64::from(traces) / all).abs()
+    });
+    let difference: f64 = differences.sum();
+    PathScore {
+        paths: weights.iter().filter(|&&weight| weight > 0.0).count() as u64,
+        paths_all: kinds.iter().filter(|&&traces| traces > 0).count() as u64,
+        path_distance: match kept {
+            0.0 if all > 0.0 => 1.0,
+            _ => difference / 2.0,
+        },
     }
 }
 

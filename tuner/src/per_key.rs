@@ -2,52 +2,65 @@
 //!
 //! A key whose durations vary little, or whose functions other keys have too, needs few traces; one with rare slow calls
 //! needs all of them. No function of count and time can know that: a recording does. Each point is a probability for
-//! each key, and the objective is averaged over samples that leave out blocks of time in turn, so that a probability is
+//! each key, and the objective is averaged over draws that leave out blocks of time in turn, so that a probability is
 //! not fitted to what happened once. A floor on each key's expected number of traces kept makes weights usable.
+//!
+//! Below the probabilities lies a curve: p = max(p_key, curve(count)), so that a key's first calls after a pause are kept as
+//! well. Without one (a lambda of 0) probabilities are constant, and nothing is counted.
+
+mod levels;
 
 use rayon::prelude::*;
 
 use crate::anneal::{Schedule, anneal};
-use crate::blocks::{BLOCKS, sample};
-use crate::expect::{Counting, Curve, Design, Expectation, Expected, Extras, KeyLaw, Scratch};
-use crate::limits::Limits;
+use crate::blocks;
+use crate::draw::Draw;
+use crate::expect::{Expected, Extras};
+use crate::limits::{Kept, Limits};
 use crate::objective::Target;
 use crate::problem::{Archive, Evaluated, Landscape, Scale};
 use crate::random::Random;
-use crate::space::{self, Parameters};
+use crate::replay::Numbers;
+use crate::space::Parameters;
 use crate::stop::Stop;
-use crate::workload::Workload;
+use crate::workload::{Arrival, Workload};
+use levels::{Decided, LEVELS, Levels, OwnKeys, Scratch};
 
 /// Keys, those with most bytes, that have probabilities of their own at most; others keep the common parameters.
 const KEYS_MAX: usize = 256;
-/// Probabilities lie from this to 1, evenly in their logarithm.
-const PROBABILITY_MIN: f64 = 1e-3;
+/// All tables together take no more than about this; there are fewer keys if they would.
+const TABLES_BYTES_MAX: usize = 256 << 20;
 /// Floors that are tried, traces; the most that is cheap enough is taken.
 const FLOORS: [f64; 6] = [40.0, 20.0, 10.0, 5.0, 3.0, 1.0];
+/// A key without a floor has a probability that keeps this number of traces at least, in expectation.
+const FLOOR_MIN: f64 = 0.5;
 /// A floor may cost this share of the greatest size.
 const FLOOR_COST_MAX: f64 = 0.5;
+/// The weight of the relative error of counts beside the objective: probabilities whose counts err by 10 % more must have
+/// an objective smaller by as much. The objective is flat in many probabilities, of which this chooses the more useful.
+const COUNT_WEIGHT: f64 = 1.0;
 /// Most moves change one or two keys.
 const KEYS_MOVED: u32 = 3;
+/// A function's share of the cost of a score, in units of some ns: a root and a logarithm.
+const FUNCTION_COST: usize = 10;
 /// Halvings of the way to the greatest common probability within the limits.
 const HALVINGS: u32 = 30;
 /// With a share of the bytes above this, a key is a loop: its first calls matter, and a constant averages them away.
 const LOOP_SHARE: f64 = 0.8;
 
-/// The search's samples and bounds.
+/// The search's tables and bounds.
 #[derive(Debug)]
 pub(crate) struct PerKey<'t> {
-    /// One for each sample of blocks.
-    expectations: Vec<Expectation>,
-    /// Of all other keys.
-    common: (Curve, f64),
-    /// Only a key's first call is above it.
-    first: Curve,
-    /// Keys with probabilities of their own, each with the least.
-    keys: Vec<(usize, f64)>,
-    /// For each of `keys`, the logarithm of Neyman's probability, in units of a coordinate.
+    keys: OwnKeys,
+    /// One for each draw.
+    levels: Vec<Levels>,
+    /// By key and level, the shares of all bytes and traces that are kept, mean over the draws; and those of other keys.
+    kept: Vec<(f64, f64)>,
+    kept_others: (f64, f64),
+    /// For each own key, the logarithm of Neyman's probability.
     weights: Vec<f64>,
-    /// By key: its place in `keys`.
-    places: Vec<Option<usize>>,
+    /// Below the probabilities.
+    curve: DecayingCurve,
     limits: Limits,
     scale: Scale,
     target: &'t Target,
@@ -58,10 +71,59 @@ pub(crate) struct PerKey<'t> {
 /// The best probabilities found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Keys, each with its probability.
-    pub(crate) keys: Vec<(usize, f64)>,
+    /// Keys, each with its parameters.
+    pub(crate) keys: Vec<(usize, Parameters)>,
     pub(crate) value: f64,
     pub(crate) evaluations: u64,
+}
+
+/// Bump's probability over a decaying count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct DecayingCurve {
+    lambda: f64,
+    min: f64,
+    half_life_s: f64,
+    exponent: f64,
+}
+
+impl DecayingCurve {
+    /// With lambda reduced to a share of it; `None` of samplers without a decaying count.
+    fn of(common: &Parameters, share: f64) -> Option<Self> {
+        let Parameters::Decaying { lambda, min, half_life_s, exponent } = *common else { return None };
+        Some(Self { lambda: crate::space::round_to_4_digits(lambda * share), min, half_life_s, exponent })
+    }
+
+    fn probability(&self, count: f64) -> f64 {
+        -(-(self.lambda / count).powf(self.exponent)).exp_m1()
+    }
+
+    /// A key's parameters with this least probability.
+    fn with_least(&self, probability: f64) -> Parameters {
+        let Self { lambda, half_life_s, exponent, .. } = *self;
+        match lambda > 0.0 {
+            true => Parameters::Decaying { lambda, min: probability, half_life_s, exponent },
+            false => Parameters::Constant { probability },
+        }
+    }
+}
+
+/// The calls of one key so far.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    at_ns: u64,
+    calls: f64,
+}
+
+impl Count {
+    /// Counts a call; returns the decayed count before it, `None` if it is the first.
+    fn add(count: &mut Option<Self>, at_ns: u64, half_life_s: f64) -> Option<f64> {
+        let before = count.map(|count| {
+            let half_lives = at_ns.saturating_sub(count.at_ns) as f64 / 1e9 / half_life_s;
+            count.calls * (-half_lives).exp2()
+        });
+        *count = Some(Self { at_ns, calls: before.unwrap_or(0.0) + 1.0 });
+        before
+    }
 }
 
 /// By key: its traces and their bytes.
@@ -75,8 +137,8 @@ fn sizes(workload: &Workload) -> Vec<(f64, f64)> {
     sizes
 }
 
-/// By key: ln(p) / -ln(PROBABILITY_MIN) for Neyman's p, the root of the key's share in SS^2 by its bytes. A trace's
-/// share is the square of what its absence moves a function's mean by, and its deviation.
+/// By key: ln(p) for Neyman's p, the root of the key's share in SS^2 by its bytes. A trace's share is the square of what
+/// its absence moves a function's mean by, and its deviation.
 fn neyman(workload: &Workload, sizes: &[(f64, f64)]) -> Vec<f64> {
     let mut shares = vec![0.0; sizes.len()];
     for (index, arrival) in workload.arrivals().iter().enumerate() {
@@ -88,13 +150,9 @@ fn neyman(workload: &Workload, sizes: &[(f64, f64)]) -> Vec<f64> {
             shares[arrival.key as usize] += mean_moved * mean_moved + sd_moved * sd_moved;
         }
     }
-    let unit = -PROBABILITY_MIN.ln();
-    // Keys without a share are the least likely that a coordinate can express.
-    shares
-        .iter()
-        .zip(sizes)
-        .map(|(share, (_, bytes))| (0.5 * (share / bytes).ln() / unit).max(-1e3))
-        .collect()
+    // A key without a share is at its floor.
+    let logarithm = |(share, (_, bytes)): (&f64, &(f64, f64))| (0.5 * (share / bytes).ln()).max(-1e3);
+    shares.iter().zip(sizes).map(logarithm).collect()
 }
 
 /// The share of the bytes of the key that has most, if that is a loop's.
@@ -115,18 +173,52 @@ fn default_floor(sizes: &[(f64, f64)], size_max: f64) -> f64 {
     FLOORS.into_iter().find(|&floor| cost(floor) <= FLOOR_COST_MAX * size_max * all).unwrap_or(0.0)
 }
 
+/// The tables of one draw, without the blocks of time that the sample of this number leaves out; `None` if asked to stop.
+/// Curves: of keys with probabilities of their own, and of all others.
+fn tables(
+    workload: &Workload,
+    own_keys: &OwnKeys,
+    (own, others): (&DecayingCurve, &DecayingCurve),
+    draw: &Draw,
+    sample: Option<usize>,
+    stop: Stop<'_>,
+) -> Option<Levels> {
+    let mut order = draw.arrivals(workload);
+    if let Some(number) = sample {
+        let block = blocks::of(workload, blocks::BLOCKS);
+        order.retain(|&(_, index)| !blocks::is_left_out(number, block(index as usize)));
+    }
+    let sample = workload.arranged(&order);
+    let mut numbers = Numbers::new(&sample, draw);
+    let mut counts = vec![None; workload.keys().len()];
+    let decide = |arrival: &Arrival| {
+        let (curve, least) = match own_keys.is_own(arrival.key) {
+            true => (own, 0.0),
+            false => (others, others.min),
+        };
+        let count = Count::add(&mut counts[arrival.key as usize], arrival.at_ns, curve.half_life_s);
+        let by_curve = match curve.lambda > 0.0 {
+            true => count.map_or(1.0, |count| curve.probability(count).max(least)),
+            false => 0.0,
+        };
+        Decided { uniform: numbers.uniform(arrival.key), by_curve }
+    };
+    Levels::new(&sample, own_keys, decide, stop)
+}
+
 impl<'t> PerKey<'t> {
-    /// Sums up samples of a workload; `None` if asked to stop, or if there are not two keys to shift anything between.
+    /// Sums up draws of a workload; `None` if asked to stop, or if there are not two keys to shift anything between.
+    /// `curve_share`: lambda of the curve below the probabilities, as a share of the common parameters'.
     pub(crate) fn new(
         workload: &Workload,
-        common: &Parameters,
+        (common, curve_share): (&Parameters, f64),
         (limits, target): (Limits, &'t Target),
-        (min_kept, extras, stratified): (Option<f64>, Extras, bool),
+        (min_kept, extras): (Option<f64>, Extras),
+        draws: &[Draw],
         stop: Stop<'_>,
     ) -> Option<Self> {
-        // Constants are beside decaying counts only: a window would keep the first call in each.
-        let Parameters::Decaying { lambda, min, half_life_s, exponent } = *common else { return None };
-        let curve = |lambda: f64| Curve::new(Counting::Decaying, lambda, exponent);
+        let others = DecayingCurve::of(common, 1.0)?;
+        let curve = DecayingCurve::of(common, curve_share)?;
         let sizes = sizes(workload);
         let min_kept = min_kept.unwrap_or_else(|| default_floor(&sizes, limits.size_max));
         let mut keys: Vec<usize> = (0..sizes.len()).filter(|&key| sizes[key].0 > 0.0).collect();
@@ -135,34 +227,64 @@ impl<'t> PerKey<'t> {
         }
         keys.sort_by(|&a, &b| sizes[b].1.total_cmp(&sizes[a].1).then(a.cmp(&b)));
         keys.truncate(KEYS_MAX);
-        let mut places = vec![None; sizes.len()];
-        keys.iter().enumerate().for_each(|(place, &key)| places[key] = Some(place));
-        let design = Design {
-            counting: Counting::Decaying,
-            lengths_ns: vec![std::num::NonZeroU64::new((half_life_s * 1e9).round() as u64)?],
-            phase: 0.0,
-            extras,
-            stratified,
+        let own = |keys: &[usize]| {
+            let floor = |&key: &usize| (key, (min_kept.max(FLOOR_MIN) / sizes[key].0).min(1.0));
+            OwnKeys::new(workload, &keys.iter().map(floor).collect::<Vec<_>>(), extras)
         };
+        let mut own_keys = own(&keys);
+        while own_keys.table_len() * size_of::<f64>() * draws.len() > TABLES_BYTES_MAX && keys.len() > 2 {
+            keys.truncate(keys.len() / 2);
+            own_keys = own(&keys);
+        }
+        let curves = (&curve, &others);
+        let levels =
+            |(number, draw): (usize, &Draw)| tables(workload, &own_keys, curves, draw, Some(number), stop);
+        let levels: Vec<Levels> = draws.par_iter().enumerate().map(levels).collect::<Option<_>>()?;
         let weights = neyman(workload, &sizes);
-        let expectation = |number: usize| Expectation::new(&sample(workload, number), &design, stop);
-        Some(Self {
-            expectations: (0..BLOCKS).into_par_iter().map(expectation).collect::<Option<_>>()?,
-            common: (curve(lambda), min),
-            first: curve(0.0),
+        let mut per_key = Self {
             weights: keys.iter().map(|&key| weights[key]).collect(),
-            keys: keys.into_iter().map(|key| (key, (min_kept / sizes[key].0).min(1.0))).collect(),
-            places,
+            kept: Vec::new(),
+            kept_others: (0.0, 0.0),
+            keys: own_keys,
+            levels,
+            curve,
             limits,
             scale: Scale::new(workload),
             target,
             min_kept,
-        })
+        };
+        per_key.sum_kept();
+        Some(per_key)
+    }
+
+    /// The shares of bytes and traces that each level keeps: exact means, since they are linear in probabilities.
+    fn sum_kept(&mut self) {
+        let mut all = [0.0; 2];
+        let mut others = [0.0; 2];
+        for levels in &self.levels {
+            let (kept, of_all) = levels.kept_others();
+            others = [others[0] + kept[0], others[1] + kept[1]];
+            all = [all[0] + of_all[0], all[1] + of_all[1]];
+        }
+        let share = |kept: [f64; 2]| {
+            let share = |place: usize| if all[place] > 0.0 { kept[place] / all[place] } else { 0.0 };
+            (share(0), share(1))
+        };
+        self.kept_others = share(others);
+        let places = 0..self.keys.keys.len() * LEVELS;
+        self.kept = places
+            .map(|place| {
+                let kept = self.levels.iter().map(|levels| levels.kept(place / LEVELS, place % LEVELS));
+                share(kept.fold([0.0; 2], |sum, kept| [sum[0] + kept[0], sum[1] + kept[1]]))
+            })
+            .collect();
     }
 
     /// The cost of a score, in units of some ns.
     pub(crate) fn cost(&self) -> u64 {
-        self.expectations.iter().map(Expectation::cost).sum()
+        let row = self.keys.table_len() / LEVELS;
+        let functions: usize = self.levels.iter().map(Levels::functions).sum();
+        (row * self.levels.len() + FUNCTION_COST * functions) as u64
     }
 
     /// Searches from the greatest common probability; `None` if nothing is within the limits.
@@ -178,26 +300,32 @@ impl<'t> PerKey<'t> {
             let start = starts_at[stream as usize % 2].clone();
             anneal(self, start, schedule, Random::new(seed, stream), stop, &|_| done())
         };
-        let archives: Vec<Archive<Vec<f64>>> = (0..starts).into_par_iter().map(walk).collect();
+        let archives: Vec<Archive<Vec<u8>>> = (0..starts).into_par_iter().map(walk).collect();
         let evaluations = archives.iter().map(|archive| archive.evaluations).sum();
         let bests = archives.into_iter().filter_map(|archive| archive.best);
         let best = bests.min_by(|a, b| a.value.total_cmp(&b.value))?;
-        let keys = self.keys.iter().zip(&best.point);
+        let keys = self.keys.keys.iter().zip(&best.point);
         Some(Found {
-            keys: keys.map(|(&(key, floor), &coordinate)| (key, probability(coordinate, floor))).collect(),
-            value: best.value,
+            keys: keys
+                .map(|(own, &level)| (own.key, self.curve.with_least(own.probabilities[usize::from(level)])))
+                .collect(),
+            value: best.value / (1.0 + COUNT_WEIGHT * best.expected.count_error.unwrap_or(0.0)),
             evaluations,
         })
     }
 
     /// Where a walk begins: at the same probability for all keys, or at Neyman's allocation, which is in proportion to
     /// the root of a key's share in SS^2 by its bytes, either as large as the limits allow.
-    fn start(&self, by_weight: bool) -> Option<Vec<f64>> {
-        let scaled = |shift: f64| -> Vec<f64> {
-            let coordinate = |weight: &f64| (if by_weight { *weight } else { 0.0 } + shift).clamp(0.0, 1.0);
-            self.weights.iter().map(coordinate).collect()
+    fn start(&self, by_weight: bool) -> Option<Vec<u8>> {
+        let scaled = |shift: f64| -> Vec<u8> {
+            let level = |(own, weight): (&levels::OwnKey, &f64)| {
+                let probability = (if by_weight { *weight } else { 0.0 } + shift).min(0.0).exp();
+                own.probabilities.partition_point(|&p| p <= probability).saturating_sub(1) as u8
+            };
+            self.keys.keys.iter().zip(&self.weights).map(level).collect()
         };
-        let (mut low, mut high) = (-2.0, 2.0);
+        let least = self.weights.iter().fold(-20.0, |least: f64, &weight| least.min(-weight.abs()));
+        let (mut low, mut high) = (least.max(-1e3), -least);
         for _ in 0..HALVINGS {
             let middle = 0.5 * (low + high);
             if self.limits.excess(&self.kept(&scaled(middle))) > 0.0 { high = middle } else { low = middle }
@@ -205,61 +333,64 @@ impl<'t> PerKey<'t> {
         Some(scaled(low)).filter(|point| self.allows(point))
     }
 
-    fn law(&self, point: &[f64], key: usize) -> KeyLaw<'_> {
-        match self.places[key] {
-            Some(place) => KeyLaw::Bump(&self.first, probability(point[place], self.keys[place].1)),
-            None => KeyLaw::Bump(&self.common.0, self.common.1),
+    fn kept(&self, point: &[u8]) -> Kept {
+        let (mut bytes, mut traces) = self.kept_others;
+        for (kept, &level) in self.kept.chunks_exact(LEVELS).zip(point) {
+            let kept = kept[usize::from(level)];
+            (bytes, traces) = (bytes + kept.0, traces + kept.1);
         }
+        self.scale.kept((bytes, traces))
     }
-
-    fn kept(&self, point: &[f64]) -> crate::limits::Kept {
-        let mut sums = (0.0, 0.0);
-        for expectation in &self.expectations {
-            let (bytes, traces) = expectation.kept(0, |key| self.law(point, key));
-            sums = (sums.0 + bytes, sums.1 + traces);
-        }
-        let samples = self.expectations.len() as f64;
-        self.scale.kept((sums.0 / samples, sums.1 / samples))
-    }
-}
-
-fn probability(coordinate: f64, floor: f64) -> f64 {
-    let least = floor.max(PROBABILITY_MIN);
-    space::round_to_4_digits(PROBABILITY_MIN.powf(1.0 - coordinate).max(least)).min(1.0)
 }
 
 impl Landscape for PerKey<'_> {
-    type Point = Vec<f64>;
+    type Point = Vec<u8>;
     type Scratch = Scratch;
 
-    fn allows(&self, point: &Vec<f64>) -> bool {
+    fn allows(&self, point: &Vec<u8>) -> bool {
         self.limits.hold(&self.kept(point))
     }
 
-    fn step(&self, from: &Vec<f64>, scale: f64, random: &mut Random) -> Vec<f64> {
+    fn step(&self, from: &Vec<u8>, scale: f64, random: &mut Random) -> Vec<u8> {
+        let last = (LEVELS - 1) as f64;
         let mut point = from.clone();
         for _ in 0..1 + random.below(KEYS_MOVED) {
             let moved = random.below(point.len() as u32) as usize;
-            point[moved] = space::reflect(point[moved] + scale * random.cauchy());
+            let by = scale * last * random.cauchy();
+            // At least by one.
+            let by = by.signum() * by.abs().ceil();
+            point[moved] = (f64::from(point[moved]) + by).clamp(0.0, last) as u8;
         }
         point
     }
 
-    fn evaluate(&self, point: &Vec<f64>, scratch: &mut Scratch) -> Evaluated<Vec<f64>> {
-        let law = |key| self.law(point, key);
-        let scores: Vec<Expected> =
-            self.expectations.iter().map(|expectation| expectation.expected(0, law, scratch)).collect();
+    fn evaluate(&self, point: &Vec<u8>, scratch: &mut Scratch) -> Evaluated<Vec<u8>> {
+        scratch.count_errors.fill(0.0);
+        let of = |levels: &Levels| levels.score(&self.keys, point, scratch);
+        let mut scores: Vec<Expected> = self.levels.iter().map(of).collect();
+        // A root mean square is of all draws.
+        let draws = self.levels.len() as f64;
+        let functions = scores.first().map_or(1.0, |score| score.functions_all.max(1.0));
+        let errors = scratch.count_errors.iter().map(|squares| (squares / draws).sqrt()).sum::<f64>();
+        scores.iter_mut().for_each(|score| score.count_error = Some(errors / functions));
         Evaluated {
             point: point.clone(),
             expected: Expected::mean(&scores),
-            value: self.target.value(&scores),
+            value: self.target.value(&scores) * (1.0 + COUNT_WEIGHT * errors / functions),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use astracer_samplers::Config;
+
     use super::*;
+    use crate::candidate::Candidate;
+    use crate::evaluate::Evaluator;
+    use crate::held_out::Replayed;
+    use crate::objective::Objective;
+    use crate::testing::synthetic;
 
     /// By hand: keys of 1000, 100 and 4 traces of a byte each, so 40 of each are 40 + 40 + 4 = 84 bytes of 1104.
     #[test]
@@ -272,10 +403,101 @@ mod tests {
         assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 - 1e-9), 0.0);
     }
 
+    /// A score from tables is that of a replay through the samplers themselves, whatever the levels: on plain and moved
+    /// arrivals, with independent and stratified randomness, with a curve below the probabilities and without.
     #[test]
-    fn a_floor_is_below_every_coordinate() {
-        assert_eq!((probability(0.0, 0.0), probability(1.0, 0.0)), (1e-3, 1.0));
-        assert_eq!((probability(0.0, 0.25), probability(0.5, 0.25)), (0.25, 0.25));
-        assert_eq!((probability(0.5, 0.0), probability(0.3, 1.0)), (0.03162, 1.0));
+    fn tables_keep_what_a_replay_keeps() {
+        let workload = synthetic(3000, 3);
+        let flag = std::sync::atomic::AtomicBool::new(false);
+        let stop = Stop::new(&flag, None);
+        let common = Parameters::Decaying { lambda: 2.0, min: 0.07, half_life_s: 0.5, exponent: 1.3 };
+        let others = DecayingCurve::of(&common, 1.0).expect("decaying");
+        let sizes = sizes(&workload);
+        let key = |name: &str| workload.keys().names().position(|known| known == name).expect(name);
+        // "once" has no probability of its own.
+        let floors = ["busy", "quiet"].map(|name| (key(name), 5.0 / sizes[key(name)].0));
+        let own_keys = OwnKeys::new(&workload, &floors, Extras::ALL);
+        let evaluator = Evaluator::new(&workload);
+        let mut random = Random::new(7, 0);
+        let mut scratch = Scratch::default();
+        for (share, jitter_ms, stratified) in
+            [(0.0, 0.0, false), (0.0, 50.0, true), (1.0, 0.0, true), (0.4, 5.0, false)]
+        {
+            let own = DecayingCurve::of(&common, share).expect("decaying");
+            let draw = Draw { jitter_ms, stratified, ..Draw::recorded(11) };
+            let tables =
+                tables(&workload, &own_keys, (&own, &others), &draw, None, stop).expect("not stopped");
+            for _ in 0..5 {
+                let point = [0, 1].map(|_| random.below(LEVELS as u32) as u8);
+                scratch.count_errors.clear();
+                let found = tables.score(&own_keys, &point, &mut scratch);
+                let config = own_keys.keys.iter().zip(point).fold(
+                    astracer_samplers::PerKey::new(common.bump().expect("valid")),
+                    |config, (own_key, level)| {
+                        let least = own.with_least(own_key.probabilities[usize::from(level)]);
+                        let name = workload.keys().names().nth(own_key.key).expect("a key");
+                        config.with_override(name, least.bump().expect("valid"))
+                    },
+                );
+                let sampler = Candidate::from(Config::Bump(config));
+                let replayed =
+                    Replayed::new(&workload, &sampler, &[draw], stop, &|| ()).expect("not stopped");
+                let score = evaluator.score(&sampler, &draw);
+                let what = format!("{share} {draw:?} {point:?}");
+                assert_eq!(found.traces, score.traces as f64, "{what}");
+                assert_eq!((found.bytes, found.spans), (score.bytes as f64, score.spans as f64), "{what}");
+                assert_eq!(found.functions, score.functions as f64, "{what}");
+                assert_eq!(found.call_trees, score.call_trees as f64, "{what}");
+                let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-9 * expected;
+                assert!(close(found.ss_ms, score.ss_ms), "{what}: {found:?} {score:?}");
+                assert!(close(found.dist_over_entropy, score.dist_over_entropy), "{what}: {found:?}");
+                // The samplers' thresholds have 2^-16 of relative precision in places, and so have weights.
+                let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-3 * expected + 1e-6;
+                assert!(close(found.latency.expect("asked for"), replayed.latency.mean), "{what}: {found:?}");
+                assert_eq!(found.paths, Some(replayed.paths.mean), "{what}");
+                assert!(
+                    close(found.path_distance.expect("asked for"), replayed.path_distance.mean),
+                    "{what}"
+                );
+                let errors = scratch.count_errors.iter().map(|square| square.sqrt()).sum::<f64>();
+                let expected = replayed.counts.expect("weights").functions * found.functions_all;
+                assert!(close(errors, expected), "{what}: {errors}, should be {expected}");
+            }
+        }
+    }
+
+    /// The expected size is linear in probabilities: by hand, from the keys' bytes.
+    #[test]
+    fn sizes_are_exact_means() {
+        let workload = synthetic(2000, 1);
+        let flag = std::sync::atomic::AtomicBool::new(false);
+        let common = Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_s: 1.0, exponent: 2.0 };
+        let target = Target { objective: Objective::paper(), risk: None, baseline: Expected::default() };
+        let problem = (Limits::default(), &target);
+        let draws = Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified);
+        let per_key = PerKey::new(
+            &workload,
+            (&common, 0.0),
+            problem,
+            (Some(3.0), Extras::default()),
+            &draws,
+            Stop::new(&flag, None),
+        )
+        .expect("three keys");
+        let sizes = sizes(&workload);
+        let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+        for level in [0u8, 17, 39] {
+            let point = vec![level; per_key.keys.keys.len()];
+            let kept: f64 = per_key
+                .keys
+                .keys
+                .iter()
+                .map(|own| own.probabilities[usize::from(level)] * sizes[own.key].1)
+                .sum();
+            // Each of eight samples leaves out another block, so each trace is in seven.
+            assert!((per_key.kept(&point).size / (kept / all) - 1.0).abs() < 1e-9, "{level}");
+        }
+        let floor = |own: &levels::OwnKey| own.probabilities[0] * sizes[own.key].0;
+        assert!(per_key.keys.keys.iter().all(|own| (floor(own) - 3.0f64.min(sizes[own.key].0)).abs() < 0.01));
     }
 }

@@ -64,7 +64,8 @@ pub(crate) fn replay_baseline(
 }
 
 /// The randomness of one trace after the other.
-enum Numbers {
+#[derive(Clone, Debug)]
+pub(crate) enum Numbers {
     Independent(Xoshiro256PlusPlus),
     /// By key: the next number.
     Stratified(Vec<u64>),
@@ -76,7 +77,7 @@ const GOLDEN: u64 = 0x9e_3779_b97f_4a7d;
 const KEYS_STREAM: u64 = 2;
 
 impl Numbers {
-    fn new(workload: &Workload, draw: &Draw) -> Self {
+    pub(crate) fn new(workload: &Workload, draw: &Draw) -> Self {
         if !draw.stratified {
             return Self::independent(draw.seed);
         }
@@ -86,6 +87,11 @@ impl Numbers {
 
     fn independent(seed: u64) -> Self {
         Self::Independent(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    /// The next number of this key, below p where a probability of p keeps the trace.
+    pub(crate) fn uniform(&mut self, key: u32) -> f64 {
+        uniform(self.next(key))
     }
 
     fn next(&mut self, key: u32) -> Randomness {

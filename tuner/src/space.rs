@@ -70,9 +70,6 @@ pub enum Parameters {
     },
 }
 
-/// A half-life longer than a service lives, 30 years: of a key's calls only the very first has no calls before it.
-const ENDLESS_S: f64 = 1e9;
-
 impl Parameters {
     /// The sampler with these parameters for every key.
     ///
@@ -86,21 +83,20 @@ impl Parameters {
         }
     }
 
-    /// As bump: a constant is a least probability below a curve that only a key's first call is above. The parameters of
-    /// a bucket make none.
+    /// As bump: a constant is a least probability without a count. The parameters of a bucket make none.
     pub(crate) fn bump(&self) -> Result<Bump, ConfigError> {
         let nanos = |seconds: f64| Nanos::new((seconds * 1e9).round() as u64);
         let probability = |min: f64| Probability::new(min).unwrap_or(Probability::ONE);
-        let decaying = |lambda: f64, min: f64, half_life_s: f64| {
-            let count = Count::Decaying { half_life: nanos(half_life_s) };
-            Bump::new(lambda, probability(min), Bump::WINDOW_DEFAULT)?.with_count(count)
-        };
         match *self {
             Self::Bump { lambda, min, window_s } => Bump::new(lambda, probability(min), nanos(window_s)),
             Self::Decaying { lambda, min, half_life_s, exponent } => {
-                decaying(lambda, min, half_life_s)?.with_exponent(exponent)
+                let count = Count::Decaying { half_life: nanos(half_life_s) };
+                let bump = Bump::new(lambda, probability(min), Bump::WINDOW_DEFAULT)?;
+                bump.with_count(count)?.with_exponent(exponent)
             }
-            Self::Constant { probability } => decaying(0.0, probability, ENDLESS_S),
+            Self::Constant { probability: constant } => {
+                Bump::new(0.0, probability(constant), Bump::WINDOW_DEFAULT)?.with_count(Count::Uncounted)
+            }
             Self::Bucket { .. } => Bump::new(f64::NAN, Probability::ONE, Bump::WINDOW_DEFAULT),
         }
     }
@@ -205,7 +201,7 @@ mod tests {
     #[test]
     fn a_constant_is_bump_without_a_curve() {
         let config = Parameters::Constant { probability: 0.25 }.config().expect("a sampler");
-        assert_eq!(config.to_string(), "bump:lambda=0,min=0.25,count=decaying,tau=1000000000s");
+        assert_eq!(config.to_string(), "bump:lambda=0,min=0.25,count=none");
         assert!(Parameters::Constant { probability: 0.25 }.bucket().is_err());
         assert!(Parameters::Bucket { capacity: 1.0, rate: 1.0 }.bump().is_err());
     }

@@ -4,13 +4,14 @@ mod check;
 mod file;
 mod measure;
 mod options;
+mod single_keys;
 mod watch;
 
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use astracer_samplers::{Config, ConfigError, PerKey as Keyed};
+use astracer_samplers::{Config, ConfigError, PerKey as Keyed, RandomSource};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -19,14 +20,12 @@ pub use file::NoParameters;
 pub use options::{Options, OptionsError, PerKeyUse};
 
 use crate::anneal::{Schedule, anneal};
-use crate::blocks;
-use crate::draw::{Draw, STRATIFIED};
+use crate::draw::Draw;
 use crate::expect::{Counting, Expected};
 use crate::family::{BucketFamily, BumpFamily, Family};
 use crate::held_out::{HeldOut, Replayed, equal_share};
 use crate::limits::Limits;
 use crate::objective::Target;
-use crate::per_key::{self, PerKey};
 use crate::problem::{Archive, Evaluated, FrontPoint, Problem, Scale};
 use crate::random::Random;
 use crate::space::{Parameters, Tunable};
@@ -40,29 +39,13 @@ use watch::Watch;
 /// Annealing over common parameters begins so hot as to leave a valley, with steps of a fifth of an axis.
 const HOT: f64 = 0.5;
 const STEP_HOT: f64 = 0.2;
-/// Annealing over single keys begins here.
-const HOT_PER_KEY: f64 = 0.1;
-const STEP_PER_KEY: f64 = 0.15;
-const STARTS_PER_KEY: u64 = 2;
 /// Streams of random numbers for the other searches; starts have the streams from 0.
 const RANDOM_STREAM: u64 = 1 << 32;
 const GRID_STREAM: u64 = 1 << 33;
-const PER_KEY_STREAM: u64 = 1 << 34;
-/// Draws of phase and jitter that candidates are scored on. Each score is a mean over the randomness of decisions
-/// already, so that 8 do as well as 24 with a seed each: RESULTS.md has the comparison.
-const DRAWS: usize = 8;
 /// The annealing method's own name.
 const ANNEALING: &str = "annealing";
-/// With more keys a probability for each is not tried: most of them hardly occur.
-const KEYS_TRIED_MAX: usize = 10_000;
 /// Starts of searches that a result is only compared with.
 const STARTS_COMPARED: u32 = 2;
-/// Replays on each side when single keys are tried.
-const TRIAL_REPLAYS: usize = 24;
-/// Probabilities of single keys are used although common parameters have a value up to this much better: their figure
-/// does not hang on windows or on the order of calls, and counts by weights err much less.
-const TRIAL_TOLERANCE: f64 = 1.1;
-const TRIAL_STARTS: u32 = 1;
 /// All scores of a search together cost about this, in units of some ns; twice as expensive ones are made half as often.
 const WORK_MAX: f64 = 2.4e9;
 /// Above this cost of one score the whole is allowed less, so that a workload with 100,000 names takes seconds.
@@ -141,6 +124,9 @@ pub struct Tuning {
     pub infeasible: Option<String>,
     /// The seed.
     pub seed: u64,
+    /// The randomness of traces that begin in the service.
+    #[serde(serialize_with = "named_random")]
+    pub random: RandomSource,
     /// Points scored by annealing.
     pub evaluations: u64,
     /// The duration of the whole search, in seconds.
@@ -253,7 +239,7 @@ pub fn search(
     }
     if tuning.feasible
         && let Some(measured) =
-            measure(train, &tuning.parameters, &tuning.per_root, run.stop.without_deadline())
+            measure(train, &tuning.parameters, &tuning.per_root, options.random, run.stop.without_deadline())
     {
         tuning.score = measured;
     }
@@ -320,6 +306,7 @@ impl Run<'_> {
             feasible: false,
             infeasible: Some("the search was stopped before it found anything".to_owned()),
             seed: options.seed,
+            random: options.random,
             evaluations: 0,
             seconds: 0.0,
             interrupted: false,
@@ -334,7 +321,7 @@ impl Run<'_> {
     }
 
     fn target(&self, workload: &Workload) -> Option<Target> {
-        let baseline = equal_share(workload, self.options.limits.size_max, self.stop)?;
+        let baseline = equal_share(workload, self.options.limits.size_max, self.options.random, self.stop)?;
         Some(Target { objective: self.options.objective.clone(), risk: self.options.risk, baseline })
     }
 
@@ -342,13 +329,14 @@ impl Run<'_> {
     fn common(&self, workload: &Workload, target: &Target, starts: u32, report: bool) -> Option<Common> {
         let options = self.options;
         let extras = options.objective.extras();
-        let draws = Draw::seen(DRAWS, options.seed);
+        let draws = Draw::seen(options.draws, options.seed, options.random);
         let windows = options.windows.as_ref().map(|windows| {
             let ns = |window: &Duration| u64::try_from(window.as_nanos()).ok().and_then(NonZeroU64::new);
             windows.iter().filter_map(ns).collect::<Vec<_>>()
         });
         let bump = |counting: Counting| {
-            let settings = (options.limits.size_max, extras, STRATIFIED);
+            let stratified = options.random == RandomSource::Stratified;
+            let settings = (options.limits.size_max, extras, stratified);
             BumpFamily::new(workload, counting, &draws, windows.as_deref(), settings, self.stop)
         };
         let (limits, scale) = (options.limits, Scale::new(workload));
@@ -434,92 +422,10 @@ impl Run<'_> {
         let grid = grid_search(problem, evaluations, stream(seed, GRID_STREAM), self.stop, &done);
         vec![("random", random), ("grid", grid)]
     }
+}
 
-    /// Searches for a probability for each key, beside common parameters for keys that come later.
-    fn single_keys<'t>(
-        &self,
-        workload: &Workload,
-        common: &Parameters,
-        target: &'t Target,
-        starts: u64,
-    ) -> Option<(per_key::Found, PerKey<'t>)> {
-        let options = self.options;
-        let settings = (options.min_kept, options.objective.extras(), STRATIFIED);
-        let per_key = PerKey::new(workload, common, (options.limits, target), settings, self.stop)?;
-        let iterations = options.per_key_iterations.min(affordable(per_key.cost()) / starts);
-        let schedule =
-            Schedule { hot: HOT_PER_KEY, step_hot: STEP_PER_KEY, iterations, stall: iterations.max(1) };
-        self.watch.begin(Stage::PerKey, starts * (iterations + 1));
-        let done = || self.watch.evaluated(None);
-        let seed = stream(options.seed, PER_KEY_STREAM);
-        let found = per_key.search((starts, schedule), seed, self.stop, &done)?;
-        Some((found, per_key))
-    }
-
-    /// Uses probabilities of single keys where they are better on blocks of time that they were not tuned on.
-    fn use_single_keys(&self, train: &Workload, target: &Target, tuning: &mut Tuning) {
-        if self.options.per_key == PerKeyUse::Auto {
-            let keys = train.keys().len();
-            if keys > KEYS_TRIED_MAX {
-                tuning.warnings.push(format!(
-                    "single keys: not tried, {keys} keys are too many to have probabilities of their own; fold ids out of \
-                     names, or use a key that takes fewer values"
-                ));
-                return;
-            }
-            if let Some(share) = per_key::loop_share(train) {
-                tuning.warnings.push(format!(
-                    "single keys: not tried, one key has {:.0} % of the bytes: in such a loop the first calls matter, \
-                     and a constant probability averages them away",
-                    share * 1e2
-                ));
-                return;
-            }
-            tuning.per_key_trial = self.try_single_keys(train);
-            if !tuning.per_key_trial.is_some_and(|trial| trial.better) {
-                return;
-            }
-        }
-        let Some((found, per_key)) = self.single_keys(train, &tuning.parameters, target, STARTS_PER_KEY)
-        else {
-            return;
-        };
-        tuning.evaluations += found.evaluations;
-        tuning.value = found.value;
-        tuning.min_kept = Some(per_key.min_kept);
-        tuning.per_root = named(train, &found).collect();
-    }
-
-    /// Both tuned on every other block and replayed on the blocks between, and the other way round.
-    fn try_single_keys(&self, train: &Workload) -> Option<PerKeyTrial> {
-        let half = |remainder: usize| blocks::select(train, |block| block % 2 == remainder);
-        let (even, odd) = (half(0), half(1));
-        let there = self.try_single_keys_on(&even, &odd)?;
-        let back = self.try_single_keys_on(&odd, &even)?;
-        // A sample of half the size is farther from the whole by the root of 2.
-        let at_equal_size = |replayed: &Replayed| replayed.dist_over_entropy.mean * replayed.tfcr.mean.sqrt();
-        let ratio = |(common, per_key): &(Replayed, Replayed)| at_equal_size(per_key) / at_equal_size(common);
-        let better = (ratio(&there) * ratio(&back)).sqrt() < TRIAL_TOLERANCE;
-        Some(PerKeyTrial { common: [there.0, back.0], per_key: [there.1, back.1], better })
-    }
-
-    /// Common parameters and probabilities of single keys, tuned on one part and replayed on another.
-    fn try_single_keys_on(&self, first: &Workload, rest: &Workload) -> Option<(Replayed, Replayed)> {
-        let target = self.target(first)?;
-        let common = self.common(first, &target, TRIAL_STARTS, false)?;
-        if common.infeasible.is_some() {
-            return None;
-        }
-        let (found, _) = self.single_keys(first, &common.parameters, &target, 1)?;
-        let roots: Vec<_> = named(first, &found).collect();
-        let draws = Draw::unseen(TRIAL_REPLAYS, stream(self.options.seed, PER_KEY_STREAM));
-        self.watch.begin(Stage::Replaying, 2 * TRIAL_REPLAYS as u64);
-        let replay = |roots: &[RootParameters]| {
-            let config = config(&common.parameters, roots).ok()?;
-            Replayed::new(rest, &config.into(), &draws, self.stop, &|| self.watch.evaluated(None))
-        };
-        Some((replay(&[])?, replay(&roots)?))
-    }
+fn named_random<S: serde::Serializer>(random: &RandomSource, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(random.name())
 }
 
 /// Scores that are worth their cost.
@@ -536,17 +442,6 @@ fn stream(seed: u64, stream: u64) -> u64 {
 fn best_of(archives: &[Option<Archive>]) -> Option<Evaluated> {
     let bests = archives.iter().flatten().filter_map(|archive| archive.best);
     bests.min_by(|a, b| a.value.total_cmp(&b.value))
-}
-
-fn named<'w>(
-    workload: &'w Workload,
-    found: &'w per_key::Found,
-) -> impl Iterator<Item = RootParameters> + use<'w> {
-    let names: Vec<&str> = workload.keys().names().collect();
-    found.keys.iter().map(move |&(key, probability)| RootParameters {
-        key: names[key].to_owned(),
-        parameters: Parameters::Constant { probability },
-    })
 }
 
 /// The sampler with these parameters, and others for some keys.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
-use astracer_samplers::Config;
 use astracer_samplers::parameters::Parameters;
+use astracer_samplers::{Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
 use astracer_tuner::evaluate::{Summary, WorkloadSummary};
 use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
@@ -22,7 +22,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::Source;
-use crate::values::{share, time_limit};
+use crate::values::{random, share, time_limit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,6 +64,11 @@ pub(crate) struct Evaluate {
     /// The phase of the sampler's windows against the recording, 0 to 1 of a window (bump with windows).
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = phase)]
     pub(crate) phase: f64,
+
+    /// Randomness of the traces that begin in the service: stratified or independent [default: that of the parameters file,
+    /// else independent].
+    #[arg(long, value_name = "RANDOM", value_parser = random)]
+    pub(crate) random: Option<RandomSource>,
 
     /// Move each arrival by a normal number with this deviation: seconds, or with ms, s, m, h.
     #[arg(long, value_name = "TIME", value_parser = time_limit)]
@@ -115,7 +120,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
-    let asked = asked(args)?;
+    let (asked, random) = asked(args)?;
     let kept = match (&args.kept, &asked[..]) {
         (Some(file), [sampler]) => Some((Outputs::new(&args.source.paths).file("--kept", file)?, sampler)),
         (Some(_), samplers) => {
@@ -141,15 +146,15 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
         true => baselines.iter().map(|baseline| baseline.quickened_for(seconds)).collect(),
         false => baselines,
     };
-    let met = at_equal_size(&baselines, (args, &asked), &evaluator, stop)?;
+    let met = at_equal_size(&baselines, (args, &asked, random), &evaluator, stop)?;
     samplers.extend(met.iter().map(|met| Candidate::from(met.spec.clone())));
     let progress = load::progress("replaying", samplers.len() as u64 * args.seeds);
-    let draws: Vec<Draw> = (1..=args.seeds).map(|seed| draw(args, seed)).collect();
+    let draws: Vec<Draw> = (1..=args.seeds).map(|seed| draw(args, random, seed)).collect();
     let evaluation = evaluator.evaluate(&samplers, &draws, &args.key, stop, || progress.inc(1));
     progress.finish_and_clear();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     if let Some((file, sampler)) = kept {
-        write_ids(&file, &evaluator.kept(&sampler.clone().into(), &draw(args, 1)))?;
+        write_ids(&file, &evaluator.kept(&sampler.clone().into(), &draw(args, random, 1)))?;
     }
     if args.json {
         return output::print_json(&Report { input: &input, evaluation });
@@ -173,7 +178,7 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
 /// Baselines tuned to keep as much as the one sampler that was asked for, or as a tenth.
 fn at_equal_size(
     baselines: &[BaselineSpec],
-    (args, asked): (&Evaluate, &[Config]),
+    (args, asked, random): (&Evaluate, &[Config], RandomSource),
     evaluator: &Evaluator<'_>,
     stop: &AtomicBool,
 ) -> Result<Vec<EqualSize>, Failure> {
@@ -181,13 +186,14 @@ fn at_equal_size(
         (Some(size), _) => size,
         (None, [sampler]) if !baselines.is_empty() => {
             let sampler = Candidate::from(sampler.clone());
-            let sizes = (1..=SIZE_SEEDS).map(|seed| evaluator.score(&sampler, &draw(args, seed)).tfcr);
+            let sizes =
+                (1..=SIZE_SEEDS).map(|seed| evaluator.score(&sampler, &draw(args, random, seed)).tfcr);
             sizes.sum::<f64>() / SIZE_SEEDS as f64
         }
         _ => SIZE_DEFAULT,
     };
     let progress = load::progress("sizing baselines", baselines.len() as u64);
-    let draws: Vec<Draw> = (1..=SIZE_SEEDS).map(|seed| draw(args, seed)).collect();
+    let draws: Vec<Draw> = (1..=SIZE_SEEDS).map(|seed| draw(args, random, seed)).collect();
     let mut met = Vec::with_capacity(baselines.len());
     for baseline in baselines {
         let stop = Stop::new(stop, None);
@@ -212,9 +218,9 @@ fn missed(met: &[EqualSize]) -> String {
 }
 
 /// The draw with this seed.
-fn draw(args: &Evaluate, seed: u64) -> Draw {
+fn draw(args: &Evaluate, random: RandomSource, seed: u64) -> Draw {
     let jitter_ms = args.jitter.map_or(0.0, |jitter| jitter.as_secs_f64() * 1e3);
-    Draw { phase: args.phase, jitter_ms, ..Draw::recorded(seed) }
+    Draw { phase: args.phase, jitter_ms, ..Draw::recorded(seed) }.with_random(random)
 }
 
 fn phase(text: &str) -> Result<f64, String> {
@@ -223,7 +229,7 @@ fn phase(text: &str) -> Result<f64, String> {
 }
 
 /// The samplers asked for by text and by file.
-fn asked(args: &Evaluate) -> Result<Vec<Config>, Failure> {
+fn asked(args: &Evaluate) -> Result<(Vec<Config>, RandomSource), Failure> {
     let read = |path: &PathBuf| {
         let failure = |error: String| Failure::Job(format!("--parameters {}: {error}", output::shown(path)));
         // A device may have no end: a longer file than the parser takes is read no further.
@@ -240,10 +246,12 @@ fn asked(args: &Evaluate) -> Result<Vec<Config>, Failure> {
                 "--parameters {path}: its keys are {key}, not {asked}: {hint}"
             )));
         }
-        Ok(parameters.config)
+        Ok((parameters.config, parameters.random))
     };
     let files = args.parameters.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
-    Ok(args.samplers.iter().cloned().chain(files).collect())
+    let random = args.random.or(files.first().map(|(_, random)| *random)).unwrap_or_default();
+    let of_files = files.into_iter().map(|(config, _)| config);
+    Ok((args.samplers.iter().cloned().chain(of_files).collect(), random))
 }
 
 fn samplers(asked: &[Config]) -> Result<Vec<Config>, Failure> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::Recording;
-use astracer_samplers::Template;
+use astracer_samplers::{RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
 use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::key::START_ATTRIBUTES;
@@ -26,7 +26,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::{Source, once};
-use crate::values::{part, rate, share, size, time_limit, window};
+use crate::values::{part, random, rate, share, size, time_limit, window};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,6 +73,11 @@ pub(crate) struct Tune {
     /// 10, 5, 3 and 1 that costs at most half of --size-max].
     #[arg(long, value_name = "N", value_parser = traces)]
     pub(crate) min_kept: Option<f64>,
+
+    /// Randomness of the traces that begin in the service: stratified (spread evenly over each key's traces) or
+    /// independent. The parameters file carries it.
+    #[arg(long, value_name = "RANDOM", default_value = "stratified", value_parser = random)]
+    pub(crate) random: RandomSource,
 
     /// Do not try other keys beside --key.
     #[arg(long)]
@@ -337,6 +342,7 @@ fn options(args: &Tune) -> Options {
         limits,
         windows: (!args.window.is_empty()).then(|| args.window.clone()),
         seed: args.seed,
+        random: args.random,
         starts: args.starts,
         iterations: args.iterations,
         time_max: args.time,

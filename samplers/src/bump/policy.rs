@@ -7,7 +7,8 @@ use super::tumbling::Tumbling;
 use super::{Bump, Count};
 use crate::decision::Reason;
 use crate::nanos::Nanos;
-use crate::policy::{Policy, Step};
+use crate::policy::{Policy, Step, Write};
+use crate::threshold::Threshold;
 
 /// One set of bump's parameters, with either count. Samplers whose counts all tumble use [`Tumbling`] itself: to ask
 /// which count it is costs 16 instructions of 283 a decision.
@@ -15,6 +16,8 @@ use crate::policy::{Policy, Step};
 pub(crate) enum BumpPolicy {
     Tumbling(Tumbling),
     Decaying(Decaying),
+    /// Every call has this threshold; the record's word says nothing.
+    Uncounted(u64),
 }
 
 impl BumpPolicy {
@@ -27,6 +30,7 @@ impl BumpPolicy {
             Count::Decaying { half_life } => {
                 BumpPolicy::Decaying(Decaying::new(bump, half_life, curves, shards))
             }
+            Count::Uncounted => BumpPolicy::Uncounted(Threshold::from_probability(bump.minimum()).get()),
         }
     }
 
@@ -45,6 +49,7 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.offset(key),
             BumpPolicy::Decaying(decaying) => decaying.offset(key),
+            BumpPolicy::Uncounted(_) => Nanos::ZERO,
         }
     }
 
@@ -52,6 +57,7 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.fresh(now, offset),
             BumpPolicy::Decaying(decaying) => decaying.fresh(now, offset),
+            BumpPolicy::Uncounted(_) => 0,
         }
     }
 
@@ -60,6 +66,9 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.step(word, now, offset),
             BumpPolicy::Decaying(decaying) => decaying.step(word, now, offset),
+            BumpPolicy::Uncounted(threshold) => {
+                Step { threshold: *threshold, slot: 1, write: Write::Nothing }
+            }
         }
     }
 
@@ -67,6 +76,7 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.batch(word, calls, now, offset),
             BumpPolicy::Decaying(decaying) => decaying.batch(word, calls, now, offset),
+            BumpPolicy::Uncounted(_) => word,
         }
     }
 
@@ -74,6 +84,8 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.idle(word, now, offset),
             BumpPolicy::Decaying(decaying) => decaying.idle(word, now, offset),
+            // The word never says anything: forgetting the key changes no decision.
+            BumpPolicy::Uncounted(_) => Nanos::new(u64::MAX),
         }
     }
 }

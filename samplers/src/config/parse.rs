@@ -190,27 +190,59 @@ fn count(parameters: &mut Parameters<'_>, inherited: Option<Count>) -> Result<Co
         None => None,
     };
     let named = match parameters.take("count") {
-        Some(("tumbling", _)) => Some(false),
-        Some(("decaying", _)) => Some(true),
-        Some((_, part)) => {
-            return Err(ConfigError::syntax(part, "write count=tumbling or count=decaying"));
-        }
+        Some((name, part)) => Some(CountName::from_name(name).ok_or_else(|| {
+            ConfigError::syntax(part, "write count=tumbling, count=decaying or count=none")
+        })?),
         None => None,
     };
     choose_count(named, window, shifted, half_life, inherited)
 }
 
-/// The count that was asked for; `decaying` is the count that was named.
+/// The names of counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountName {
+    Tumbling,
+    Decaying,
+    None,
+}
+
+impl CountName {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "tumbling" => Some(CountName::Tumbling),
+            "decaying" => Some(CountName::Decaying),
+            "none" => Some(CountName::None),
+            _ => None,
+        }
+    }
+}
+
+/// The count that was asked for by name and by its parameters, over an inherited one.
 pub(crate) fn choose_count(
-    decaying: Option<bool>,
+    named: Option<CountName>,
     window: Option<Nanos>,
     shifted: Option<bool>,
     half_life: Option<Nanos>,
     inherited: Option<Count>,
 ) -> Result<Count, ConfigError> {
     let tumbles = window.is_some() || shifted.is_some();
-    let is_decaying = match decaying {
-        Some(decaying) => decaying,
+    let is_uncounted = match named {
+        Some(name) => name == CountName::None,
+        None => !tumbles && half_life.is_none() && inherited == Some(Count::Uncounted),
+    };
+    if is_uncounted {
+        let parts =
+            [("window", window.is_some()), ("shift", shifted.is_some()), ("tau", half_life.is_some())];
+        return match parts.into_iter().find(|(_, given)| *given) {
+            Some((part, _)) => Err(ConfigError::unknown_parameter(
+                part,
+                "nothing is counted, so there is no time in which calls count; leave it out",
+            )),
+            None => Ok(Count::Uncounted),
+        };
+    }
+    let is_decaying = match named {
+        Some(name) => name == CountName::Decaying,
         None => half_life.is_some() || (!tumbles && matches!(inherited, Some(Count::Decaying { .. }))),
     };
     if is_decaying && tumbles {

@@ -46,6 +46,23 @@ fn overrides_inherit_what_they_do_not_name() {
 }
 
 #[test]
+fn no_count_is_inherited_and_can_be_left() {
+    check(
+        r#"bump:lambda=0,min=0.1,count=none;"a":min=0.5;"b":tau=2s;"c":lambda=1,window=1s"#,
+        concat!(
+            r#"bump:lambda=0,min=0.1,count=none"#,
+            r#";"a":lambda=0,min=0.5,count=none,exponent=2"#,
+            r#";"b":lambda=0,min=0.1,count=decaying,tau=2s,exponent=2"#,
+            r#";"c":lambda=1,min=0.1,window=1s,shift=off,exponent=2"#,
+        ),
+    );
+    for part in ["window=1s", "shift=on", "tau=1s"] {
+        let error = format!("bump:lambda=0,count=none,{part}").parse::<Config>().unwrap_err();
+        assert!(error.to_string().contains("nothing is counted"), "{error}");
+    }
+}
+
+#[test]
 fn a_decaying_count_is_inherited_and_can_be_left() {
     check("bump:lambda=3,tau=1500ms", "bump:lambda=3,min=0,count=decaying,tau=1500ms");
     check(
@@ -76,7 +93,7 @@ fn a_decaying_count_is_inherited_and_can_be_left() {
         ("bump:lambda=3,count=tumbling,tau=1s", "unknown parameter `tau`"),
         (
             "bump:lambda=3,count=rolling",
-            "cannot read `count=rolling`: write count=tumbling or count=decaying",
+            "cannot read `count=rolling`: write count=tumbling, count=decaying or count=none",
         ),
         ("bump:lambda=3,tau=0.9ms", "`tau=900us` is out of range: tau lasts a millisecond or longer"),
         ("bump:lambda=3,tau=1", "cannot read `tau=1`: write a number and one of"),

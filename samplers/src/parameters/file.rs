@@ -7,10 +7,10 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS};
+use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS, uncounted};
 use crate::bump::Bump;
 use crate::cap::Cap;
-use crate::config::{Config, choose_count};
+use crate::config::{self, Config, choose_count};
 use crate::config_error::ConfigError;
 use crate::key::KeyRule;
 use crate::nanos::Nanos;
@@ -87,6 +87,8 @@ struct BumpTable {
     #[serde(default)]
     min_by_key: BTreeMap<Spanned<String>, Spanned<f64>>,
     #[serde(default)]
+    probability_by_key: BTreeMap<Spanned<String>, Spanned<f64>>,
+    #[serde(default)]
     root: BTreeMap<Spanned<String>, BumpRoot>,
 }
 
@@ -95,6 +97,7 @@ struct BumpTable {
 enum CountName {
     Tumbling,
     Decaying,
+    None,
 }
 
 #[derive(Deserialize)]
@@ -191,7 +194,7 @@ fn ratio(text: &str, table: RatioTable) -> Result<Config> {
 }
 
 fn bump(text: &str, all: BumpTable) -> Result<Config> {
-    check_number(text, all.root.keys().chain(all.min_by_key.keys()))?;
+    check_number(text, all.root.keys().chain(all.min_by_key.keys()).chain(all.probability_by_key.keys()))?;
     let default = BumpRoot {
         lambda: Some(all.lambda),
         min: all.min,
@@ -216,6 +219,16 @@ fn bump(text: &str, all: BumpTable) -> Result<Config> {
             return Err(ParametersError::at(text, Some(key.span()), message));
         }
         let parameters = config.default().clone().with_minimum(minimum);
+        config = config.with_override(key.into_inner(), parameters);
+    }
+    for (key, constant) in all.probability_by_key {
+        let constant = probability(text, &constant)?;
+        if config.has(key.get_ref()) {
+            let message = "this key has parameters of its own already; give it once";
+            return Err(ParametersError::at(text, Some(key.span()), message));
+        }
+        let parameters =
+            uncounted(constant).map_err(|error| ParametersError::at(text, None, error.to_string()))?;
         config = config.with_override(key.into_inner(), parameters);
     }
     Ok(Config::Bump(config))
@@ -257,9 +270,13 @@ fn bump_over(text: &str, table: BumpRoot, inherited: &Bump) -> Result<Bump> {
         table.count.as_ref().map(Spanned::span),
     ];
     let cause = spans.into_iter().flatten().next();
-    let decaying = table.count.map(|count| count.into_inner() == CountName::Decaying);
+    let count = table.count.map(|count| match count.into_inner() {
+        CountName::Tumbling => config::CountName::Tumbling,
+        CountName::Decaying => config::CountName::Decaying,
+        CountName::None => config::CountName::None,
+    });
     let shift = table.shift.map(Spanned::into_inner);
-    choose_count(decaying, window, shift, tau, Some(inherited.count()))
+    choose_count(count, window, shift, tau, Some(inherited.count()))
         .and_then(|count| bump.with_count(count))
         .map_err(at(cause))
 }

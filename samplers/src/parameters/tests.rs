@@ -115,6 +115,26 @@ fn each_sampler_survives_printing() {
 }
 
 #[test]
+fn constant_probabilities_take_a_line_each() {
+    let text = "version = 2\n[bump]\nlambda = 3.0\ntau = \"2s\"\n\
+                [bump.min_by_key]\nb = 0.5\n[bump.probability_by_key]\na = 0.25\nc = 1.0\n\
+                [bump.root.d]\ncount = \"none\"\nmin = 0.125\n";
+    let parameters: Parameters = text.parse().unwrap();
+    let Config::Bump(keyed) = &parameters.config else { panic!("{parameters}") };
+    let constant = |p: f64| bump(0.0, p, 1000).with_count(crate::Count::Uncounted).unwrap();
+    assert_eq!((keyed.of("a"), keyed.of("c")), (&constant(0.25), &constant(1.0)));
+    assert_eq!(keyed.of("b"), &keyed.default().clone().with_minimum(Probability::new(0.5).unwrap()));
+    assert_eq!(keyed.of("d").count(), crate::Count::Uncounted);
+    let written = parameters.to_string();
+    assert!(written.contains("[bump.probability_by_key]\n\"a\" = 0.25\n\"c\" = 1.0\n"), "{written}");
+    assert_eq!(written.parse::<Parameters>().as_ref(), Ok(&parameters), "{written}");
+    for table in ["[bump.root.a]\nlambda = 1.0\n", "[bump.min_by_key]\na = 0.5\n"] {
+        let text = format!("version = 2\n[bump]\nlambda = 1.0\n{table}[bump.probability_by_key]\na = 0.25\n");
+        refused(&text, Some(7), "give it once");
+    }
+}
+
+#[test]
 fn comments_are_written_line_by_line_and_not_read() {
     let comments = vec!["tuned on a.tar.xz,\nseed 1".to_owned(), "a\u{1b}b".to_owned(), String::new()];
     let parameters = Parameters { comments, ..Parameters::new(Config::Always) };

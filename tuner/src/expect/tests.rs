@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use astracer_samplers::Config;
 use rayon::prelude::*;
 
 use super::*;
@@ -243,19 +244,17 @@ fn replays_agree() {
 fn replays_with_stratified_randomness_agree() {
     let workload = synthetic(3000, 2);
     let flag = AtomicBool::new(false);
-    let sampler = Candidate::from(Parameters::Constant { probability: 0.1 }.config().expect("a sampler"));
+    // A key with one trace is kept for certain: its error would be that of a single number, spread or not.
+    let config: Config = r#"bump:lambda=0,min=0.1,count=none;"once":min=1"#.parse().expect("a sampler");
+    let sampler = Candidate::from(config);
+    let once = workload.keys().names().position(|name| name == "once").expect("known");
+    let law = |key: usize| KeyLaw::Constant(if key == once { 1.0 } else { 0.1 });
     let score = |stratified: bool| {
         let draws: Vec<Draw> = (1..=200).map(|seed| Draw { stratified, ..Draw::recorded(seed) }).collect();
         let replayed = Replayed::new(&workload, &sampler, &draws, stop(&flag), &|| ()).expect("not stopped");
-        let design = Design {
-            counting: Counting::Decaying,
-            lengths_ns: vec![NonZeroU64::new(1 << 60).expect("a length")],
-            ..Design::uncounted(Extras::ALL, stratified)
-        };
-        // The sampler keeps a key's first call for certain.
-        let first = Curve::new(Counting::Decaying, 0.0, 2.0);
+        let design = Design::uncounted(Extras::ALL, stratified);
         let expectation = Expectation::new(&workload, &design, stop(&flag)).expect("not stopped");
-        let found = expectation.expected(0, |_| KeyLaw::Bump(&first, 0.1), &mut Scratch::default());
+        let found = expectation.expected(0, law, &mut Scratch::default());
         (replayed, found)
     };
     let ((independent, plain), (spread, fixed)) = (score(false), score(true));

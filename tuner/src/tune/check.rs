@@ -57,7 +57,7 @@ pub fn validate(
 impl Run<'_> {
     fn check(&self, train: &Workload, found: &Config, tuning: &mut Tuning) {
         let replays = self.options.replays;
-        let draws = Draw::unseen(replays as usize, self.options.seed);
+        let draws = Draw::unseen(replays as usize, self.options.seed, self.options.random);
         self.watch.begin(Stage::Replaying, 2 * replays);
         let replay = |config: &Config| {
             Replayed::new(train, &config.clone().into(), &draws, self.stop, &|| self.watch.evaluated(None))
@@ -92,7 +92,8 @@ impl Run<'_> {
         let there = self.common(other, &target, STARTS_COMPARED, false);
         let there = there.filter(|there| there.infeasible.is_none());
         let there = there.and_then(|there| config(&there.parameters, &[]).ok());
-        let draws = Draw::unseen(self.options.replays.max(1) as usize, self.options.seed);
+        let draws =
+            Draw::unseen(self.options.replays.max(1) as usize, self.options.seed, self.options.random);
         HeldOut::new(name, other, &found, there.as_ref(), &draws, self.stop)
     }
 }

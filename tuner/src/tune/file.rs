@@ -23,7 +23,12 @@ impl Tuning {
         }
         let Grouping::Key(key) = grouping else { return Err(NoParameters(Reason::CallTree)) };
         let config = self.config().map_err(|error| NoParameters(Reason::Config(error)))?;
-        Ok(Parameters { key: key.clone(), comments: self.comments(workload), ..Parameters::new(config) })
+        Ok(Parameters {
+            key: key.clone(),
+            random: self.random,
+            comments: self.comments(workload),
+            ..Parameters::new(config)
+        })
     }
 
     fn comments(&self, workload: &str) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use astracer_samplers::RandomSource;
 use serde::Serialize;
 
 use crate::limits::Limits;
@@ -26,6 +27,11 @@ pub struct Options {
     pub windows: Option<Vec<Duration>>,
     /// The seed of everything that is random.
     pub seed: u64,
+    /// The randomness of traces that begin in the service.
+    pub random: RandomSource,
+    /// Draws of phase and jitter that common parameters are scored on. Each score is a mean over the randomness of
+    /// decisions already.
+    pub draws: usize,
     /// Searches from different random points.
     pub starts: u32,
     /// Proposals that each start scores, at most.
@@ -71,14 +77,16 @@ impl Default for Options {
             limits: Limits::default(),
             windows: None,
             seed: 1,
+            random: RandomSource::Stratified,
+            draws: 8,
             starts: 4,
             iterations: 500,
             stall: 200,
             time_max: None,
             compare: false,
-            replays: 24,
+            replays: 96,
             per_key: PerKeyUse::Auto,
-            per_key_iterations: 2500,
+            per_key_iterations: 4000,
             min_kept: None,
             split: None,
         }
