@@ -13,6 +13,7 @@ use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
+use crate::byte_cap::ByteCapped;
 use crate::clock::Clock;
 use crate::config::{Fault, OnFault};
 use crate::core::{Core, Shared};
@@ -143,6 +144,14 @@ impl Builder {
     /// decision some 50 ns more.
     pub fn with_explanations(mut self, decisions: usize) -> Self {
         self.explained = decisions;
+        self
+    }
+
+    /// Sends a heartbeat this often, and at shutdown: spans named `astracer.heartbeat` with an event for each key, which says
+    /// how many roots of it there were and how many were kept since the process began. `astracer inspect --weights`
+    /// compares them with the weights of what was kept. At least a second; none by default.
+    pub fn with_heartbeat(mut self, every: Duration) -> Self {
+        self.chores.heartbeat = Some(every.max(Duration::from_secs(1)));
         self
     }
 
@@ -461,6 +470,11 @@ impl Builder {
             let secret = RandomState::new().hash_one(std::process::id());
             Stratified::new(secret, self.sampler_limits)
         });
+        // The cap on a key's bytes has to know the keys of traces that are exported.
+        let explained = match self.cap.key_bytes {
+            Some(_) => self.explained.max(REMEMBERED),
+            None => self.explained,
+        };
         let base = match &self.chores.snapshot {
             Some(path) => housekeeping::warm_start(&sampler, path),
             None => Nanos::ZERO,
@@ -469,7 +483,7 @@ impl Builder {
             base,
             stratified,
             describes: self.sampling_attributes,
-            why: (self.explained > 0).then(|| Why::new(self.explained)),
+            why: (explained > 0).then(|| Why::new(explained)),
         };
         let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), extras));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
@@ -479,7 +493,7 @@ impl Builder {
         let shared = Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids);
         let exporter = self.exporter.map(|mut exporter| {
             exporter.set_resource(&resource);
-            SharedExporter::new(exporter)
+            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone())))
         });
         if let Some(exporter) = exporter.clone() {
             let workers = Arc::new(Workers {
@@ -507,7 +521,8 @@ impl Builder {
         if let Some(housekeeping) = housekeeping.clone() {
             let weak = Arc::downgrade(&shared);
             let thread = std::thread::Builder::new().name("astracer-keeper".to_owned());
-            let spawned = thread.spawn(move || housekeeping.run(&weak));
+            let exporter = exporter.clone();
+            let spawned = thread.spawn(move || housekeeping.run(&weak, exporter.as_deref()));
             spawned.map_err(|error| BuildError { kind: Kind::Thread(error) })?;
         }
         Ok(Astracer {
@@ -521,6 +536,9 @@ impl Builder {
 
 /// More threads would wait for each other.
 const EXPORTS_MAX: usize = 64;
+
+/// Decisions that are remembered for a cap on the bytes of keys.
+const REMEMBERED: usize = 16_384;
 
 /// The exporter's thread looks for old traces at least, and at most, so often.
 const IDLE_MIN: Duration = Duration::from_millis(100);

@@ -36,6 +36,13 @@ impl Handle {
         Handle { housekeeping, ..self }
     }
 
+    /// For what must not keep the layer alive.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn shared_weak(&self) -> Option<std::sync::Weak<Shared>> {
+        self.shared()?;
+        self.shared.as_ref().map(Arc::downgrade)
+    }
+
     fn housekeeping(&self) -> Option<&Housekeeping> {
         self.housekeeping.as_deref()
     }
@@ -91,7 +98,7 @@ impl Handle {
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         if let Some(housekeeping) = self.housekeeping() {
-            housekeeping.finish(shared);
+            housekeeping.finish(shared, self.exporter.as_deref());
         }
         let queue = shared.queue();
         let ticket = queue.ticket();

@@ -16,11 +16,13 @@ use astracer_samplers::{Nanos, Restored, Sampler};
 use opentelemetry::Context;
 
 use crate::core::Shared;
+use crate::export::SharedExporter;
+use crate::heartbeat::Heart;
 
 /// The time between two looks at the parameters file.
 const TICK: Duration = Duration::from_secs(1);
 /// The number of ticks between two snapshots.
-const SNAPSHOT_TICKS: u32 = 60;
+const SNAPSHOT_TICKS: u64 = 60;
 
 /// The work to do.
 #[derive(Clone, Debug, Default)]
@@ -28,11 +30,12 @@ pub(crate) struct Chores {
     #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "files of parameters cannot be read"))]
     pub(crate) watched: Option<PathBuf>,
     pub(crate) snapshot: Option<PathBuf>,
+    pub(crate) heartbeat: Option<Duration>,
 }
 
 impl Chores {
     pub(crate) fn is_empty(&self) -> bool {
-        self.watched.is_none() && self.snapshot.is_none()
+        self.watched.is_none() && self.snapshot.is_none() && self.heartbeat.is_none()
     }
 }
 
@@ -48,7 +51,10 @@ struct State {
     chores: Chores,
     #[cfg(feature = "parameters")]
     watch: watch::Watch,
-    ticks: u32,
+    ticks: u64,
+    heart: Heart,
+    /// Spans of heartbeats that the exporter took, and did not.
+    heartbeats: (u64, u64),
     is_over: bool,
     faults: Faults,
 }
@@ -67,6 +73,8 @@ impl Housekeeping {
             watch: watch::Watch::new(chores.watched.as_deref()),
             chores,
             ticks: 0,
+            heart: Heart::default(),
+            heartbeats: (0, 0),
             is_over: false,
             faults: Faults::default(),
         };
@@ -78,32 +86,37 @@ impl Housekeeping {
     }
 
     /// Works until it is told to end, or nobody is left who could be interested.
-    pub(crate) fn run(&self, shared: &Weak<Shared>) {
+    pub(crate) fn run(&self, shared: &Weak<Shared>, exporter: Option<&SharedExporter>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let mut state = self.lock();
         while !state.is_over {
             state = self.wake.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
             let Some(shared) = shared.upgrade() else { return };
             if !state.is_over {
-                state.tick(&shared);
+                state.tick(&shared, exporter);
             }
         }
     }
 
-    /// The last snapshot; then the thread ends.
-    pub(crate) fn finish(&self, shared: &Shared) {
+    /// The last snapshot and the last heartbeat; then the thread ends.
+    pub(crate) fn finish(&self, shared: &Shared, exporter: Option<&SharedExporter>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let mut state = self.lock();
         if !std::mem::replace(&mut state.is_over, true) {
             state.save(shared);
+            state.beat(shared, exporter);
         }
         self.wake.notify_all();
     }
 
     /// Looks at the parameters file now.
-    pub(crate) fn look(&self, shared: &Shared) {
+    pub(crate) fn look(&self, shared: &Shared, exporter: Option<&SharedExporter>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
-        self.lock().tick(shared);
+        self.lock().tick(shared, exporter);
+    }
+
+    pub(crate) fn heartbeats(&self) -> (u64, u64) {
+        self.lock().heartbeats
     }
 
     pub(crate) fn faults(&self) -> Faults {
@@ -112,7 +125,7 @@ impl Housekeeping {
 }
 
 impl State {
-    fn tick(&mut self, shared: &Shared) {
+    fn tick(&mut self, shared: &Shared, exporter: Option<&SharedExporter>) {
         #[cfg(feature = "parameters")]
         if let Some(path) = &self.chores.watched {
             match self.watch.look(path, |text| shared.steering().set_parameters(shared.decider(), text)) {
@@ -125,6 +138,18 @@ impl State {
         if self.ticks.is_multiple_of(SNAPSHOT_TICKS) {
             self.save(shared);
         }
+        if self.chores.heartbeat.is_some_and(|every| self.ticks.is_multiple_of(every.as_secs())) {
+            self.beat(shared, exporter);
+        }
+    }
+
+    fn beat(&mut self, shared: &Shared, exporter: Option<&SharedExporter>) {
+        let (Some(_), Some(exporter)) = (self.chores.heartbeat, exporter) else { return };
+        let spans = self.heart.beat(shared.steering().keys(shared.decider()), SystemTime::now());
+        let all = spans.len() as u64;
+        let accepted = exporter.export(spans).accepted;
+        self.heartbeats.0 += accepted;
+        self.heartbeats.1 += all - accepted.min(all);
     }
 
     fn save(&mut self, shared: &Shared) {

@@ -54,6 +54,7 @@
 //!   calls it works as it is. Pulls in tracing-opentelemetry; one call costs about as much as making a stock span.
 //! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around requests of axum, tonic and
 //!   hyper.
+//! - `metrics`: [`Handle::register_metrics`] makes counts known as OpenTelemetry metrics.
 //! - `parameters` (default): reads the tuner's parameters files.
 
 mod above;
@@ -61,6 +62,7 @@ mod above;
 mod bridge;
 mod budget;
 mod builder;
+mod byte_cap;
 mod clock;
 mod config;
 mod core;
@@ -68,11 +70,15 @@ mod decider;
 mod export;
 mod gate;
 mod handle;
+mod heartbeat;
 mod housekeeping;
 mod ids;
 mod key;
 mod layer;
 mod live;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod otlp_size;
 mod place;
 mod propagation;
 mod record;

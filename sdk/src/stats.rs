@@ -95,6 +95,8 @@ pub struct Losses {
     pub deadline: u64,
     /// The span ended after the shutdown.
     pub shut_down: u64,
+    /// The cap on exported bytes was used up: see [`Cap::bytes`](crate::Cap::bytes).
+    pub capped: u64,
 }
 
 impl Losses {
@@ -120,6 +122,7 @@ impl Losses {
             Loss::ExportFailed => &mut self.export_failed,
             Loss::Deadline => &mut self.deadline,
             Loss::ShutDown => &mut self.shut_down,
+            Loss::Capped => &mut self.capped,
         }
     }
 
@@ -172,6 +175,7 @@ pub(crate) enum Loss {
     ExportFailed,
     Deadline,
     ShutDown,
+    Capped,
 }
 
 impl Loss {
@@ -187,10 +191,11 @@ impl Loss {
         (Loss::ExportFailed, "export_failed"),
         (Loss::Deadline, "deadline"),
         (Loss::ShutDown, "shut_down"),
+        (Loss::Capped, "capped"),
     ];
 }
 
-const LOSSES: usize = 10;
+const LOSSES: usize = 11;
 
 /// Spans, the local roots among them, and the calls that these stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

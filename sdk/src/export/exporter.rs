@@ -138,7 +138,7 @@ impl SharedExporter {
     }
 
     /// Exports a batch. A panic of the exporter costs the batch.
-    pub(super) fn export(&self, batch: Vec<SpanData>) -> Exported {
+    pub(crate) fn export(&self, batch: Vec<SpanData>) -> Exported {
         let spans = batch.len() as u64;
         match guarded(|| Ok(self.exporter.export(batch))) {
             Ok(exported) => exported.of(spans),

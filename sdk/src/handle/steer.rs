@@ -69,13 +69,18 @@ impl Handle {
     /// [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file).
     pub fn look_at_parameters(&self) {
         if let (Some(shared), Some(housekeeping)) = (self.shared(), self.housekeeping()) {
-            housekeeping.look(shared);
+            housekeeping.look(shared, self.exporter.as_deref());
         }
     }
 
     /// The reason why the watched parameters file is not the one at work, with its line, if it is not.
     pub fn parameters_fault(&self) -> Option<String> {
         self.housekeeping()?.faults().parameters
+    }
+
+    /// The spans of heartbeats that the exporter took, and those that it did not.
+    pub fn heartbeat_spans(&self) -> (u64, u64) {
+        self.housekeeping().map(|housekeeping| housekeeping.heartbeats()).unwrap_or_default()
     }
 
     /// The reason why the last snapshot was not written, if it was not.

@@ -56,6 +56,8 @@ mod support;
 #[cfg(feature = "enabled")]
 mod threads;
 #[cfg(feature = "enabled")]
+mod totals;
+#[cfg(feature = "enabled")]
 mod unwritten;
 #[cfg(feature = "enabled")]
 mod user_code;

@@ -1,0 +1,107 @@
+//! The cap on bytes, before the exporter: a trace's part in a batch is exported whole, or not at all and counted.
+//!
+//! A trace's bytes are known when it is exported, so this bound does not raise thresholds: what it refuses was kept with a
+//! weight, and is missing from sums of weights. It is for emergencies; a cap on traces keeps weights true.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use astracer_samplers::{Cap, Meter};
+use opentelemetry::TraceId;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::SpanData;
+
+use crate::decider::Decider;
+use crate::export::{Export, Exported};
+use crate::otlp_size;
+
+/// Keys with a meter of their own; further ones share one.
+const KEYS_MAX: usize = 10_000;
+
+/// An exporter behind the cap.
+#[derive(Debug)]
+pub(crate) struct ByteCapped {
+    inner: Box<dyn Export>,
+    decider: Arc<Decider>,
+    meters: Mutex<Meters>,
+}
+
+#[derive(Debug, Default)]
+struct Meters {
+    all: Meter,
+    by_key: HashMap<String, Meter>,
+}
+
+impl ByteCapped {
+    pub(crate) fn new(inner: Box<dyn Export>, decider: Arc<Decider>) -> Self {
+        ByteCapped { inner, decider, meters: Mutex::default() }
+    }
+
+    /// The key by which a trace was counted; empty if that is not known any more.
+    fn key(&self, trace_id: TraceId) -> String {
+        let note = self.decider.why().and_then(|why| why.find(trace_id));
+        note.map(|note| note.key).unwrap_or_default()
+    }
+
+    fn admits(&self, cap: &Cap, trace: &[SpanData]) -> bool {
+        let bytes = trace.iter().map(otlp_size::of_span).sum::<usize>() as u64;
+        let now = self.decider.now();
+        let key = cap.key_bytes.map(|_| self.key(trace[0].span_context.trace_id()));
+        let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        // What the key's meter gives and that of all refuses is lost to the key: a bound holds, if not its last byte.
+        if let (Some(allowance), Some(mut key)) = (cap.key_bytes, key) {
+            if meters.by_key.len() >= KEYS_MAX && !meters.by_key.contains_key(&key) {
+                key.clear();
+            }
+            if !meters.by_key.entry(key).or_default().admit(&allowance, bytes, now) {
+                return false;
+            }
+        }
+        cap.bytes.is_none_or(|allowance| meters.all.admit(&allowance, bytes, now))
+    }
+}
+
+impl Export for ByteCapped {
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+
+    fn export(&self, mut batch: Vec<SpanData>) -> Exported {
+        let cap = self.decider.sampler().cap().own_share();
+        if cap.bytes.is_none() && cap.key_bytes.is_none() {
+            return self.inner.export(batch);
+        }
+        let all = batch.len();
+        let mut rest = std::mem::take(&mut batch);
+        while let Some(first) = rest.first() {
+            let trace_id = first.span_context.trace_id();
+            let end = rest.iter().position(|span| span.span_context.trace_id() != trace_id);
+            let after = rest.split_off(end.unwrap_or(rest.len()));
+            if self.admits(&cap, &rest) {
+                batch.append(&mut rest);
+            }
+            rest = after;
+        }
+        let refused = (all - batch.len()) as u64;
+        let mut exported = if batch.is_empty() { Exported::default() } else { self.inner.export(batch) };
+        exported.lost.capped += refused;
+        if refused > 0 && exported.error.is_none() {
+            exported.error = Some(format!("the cap on exported bytes was used up: {refused} spans are lost"));
+        }
+        exported
+    }
+
+    fn waiting(&self) -> Option<String> {
+        self.inner.waiting()
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
+    }
+
+    fn shut_down(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shut_down(timeout)
+    }
+}

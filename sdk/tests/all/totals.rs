@@ -1,0 +1,155 @@
+//! Exact totals beside what is kept: heartbeats, metrics, and the cap on bytes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use opentelemetry::trace::Status;
+use opentelemetry_sdk::trace::SpanData;
+use tracing::info_span;
+
+use crate::support::{TIMEOUT, World, world};
+
+fn roots(world: &World, name: &str, count: usize) {
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        for _ in 0..count {
+            info_span!("root", otel.name = name).in_scope(|| ());
+        }
+    });
+}
+
+/// Exports that the cap refuses in part: the flush says so.
+fn run(world: &World, f: impl FnOnce()) -> Vec<SpanData> {
+    tracing::dispatcher::with_default(&world.dispatch, f);
+    assert!(world.handle.flush(TIMEOUT).is_err());
+    world.collector.spans()
+}
+
+/// By key: seen and kept.
+fn totals(heartbeats: &[&SpanData]) -> BTreeMap<String, (i64, i64)> {
+    let events = heartbeats.iter().flat_map(|span| &span.events.events);
+    let of = |event: &opentelemetry::trace::Event| {
+        let find = |name: &str| event.attributes.iter().find(|known| known.key.as_str() == name);
+        let number = |name: &str| match find(name).map(|known| &known.value) {
+            Some(opentelemetry::Value::I64(number)) => *number,
+            other => panic!("{name}: {other:?}"),
+        };
+        let key = find("astracer.key").map(|known| known.value.as_str().into_owned()).unwrap_or_default();
+        (key, (number("astracer.seen"), number("astracer.kept")))
+    };
+    events.map(of).collect()
+}
+
+#[test]
+fn a_heartbeat_has_the_exact_counts_of_each_key() {
+    let world = world(|builder| {
+        builder
+            .with_sampler("bucket:capacity=2,rate=1".parse().unwrap())
+            .with_heartbeat(Duration::from_secs(3_600))
+    });
+    roots(&world, "a", 50);
+    roots(&world, "b", 1);
+    for n in 0..250u8 {
+        let letters = [b'g' + n / 16, b'g' + n % 16].map(char::from);
+        roots(&world, &format!("name {}{}", letters[0], letters[1]), 1);
+    }
+    world.handle.shutdown(TIMEOUT).unwrap();
+    let spans = world.collector.spans();
+    let heartbeats: Vec<&SpanData> = spans.iter().filter(|span| span.name == "astracer.heartbeat").collect();
+    // 252 keys, a hundred a span.
+    assert_eq!(heartbeats.len(), 3);
+    assert!(heartbeats.iter().all(|span| span.status == Status::Unset && span.events.events.len() <= 100));
+    let totals = totals(&heartbeats);
+    assert_eq!((totals.len(), totals["a"], totals["b"]), (252, (50, 2), (1, 1)));
+    // They are no traces of the service.
+    let stats = world.handle.stats();
+    assert_eq!((stats.roots_kept + stats.roots_dropped, stats.spans_exported), (301, stats.spans_made));
+    assert_eq!(world.handle.heartbeat_spans(), (3, 0));
+    assert_eq!(spans.len() as u64, stats.spans_exported + 3);
+}
+
+/// A root with a name of one letter takes 61 bytes: ids of 18 and 10, the name of 3, the kind of 2, two times of 9 each, a
+/// status of 2, flags of 6, and 2 for the field that it is.
+#[test]
+fn the_cap_on_bytes_refuses_whole_traces_and_counts_them() {
+    let world = world(|builder| {
+        builder.with_cap("bytes=1000,bytes_burst=610".parse().unwrap()).with_batch_spans(1_000)
+    });
+    let spans = run(&world, || {
+        for _ in 0..20 {
+            info_span!("r").in_scope(|| ());
+        }
+    });
+    assert_eq!(spans.len(), 10, "61 bytes each");
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_made, stats.spans_exported, stats.spans_lost.capped), (20, 10, 10));
+    assert_eq!(stats.last_error.as_deref(), Some("the cap on exported bytes was used up: 10 spans are lost"));
+    world.clock.advance(Duration::from_secs(1));
+    let spans = run(&world, || {
+        let _root = info_span!("r").entered();
+        for _ in 0..20 {
+            info_span!("child").in_scope(|| ());
+        }
+    });
+    assert_eq!(spans.len(), 10, "a trace larger than the burst is refused whole");
+    assert_eq!(world.handle.stats().spans_lost.capped, 31);
+}
+
+#[test]
+fn a_key_s_bytes_are_capped_apart() {
+    let world = world(|builder| builder.with_cap("key_bytes=1000,key_bytes_burst=122".parse().unwrap()));
+    let spans = run(&world, || {
+        for name in ["a", "b", "a", "a", "a", "b", "c"] {
+            info_span!("root", otel.name = name).in_scope(|| ());
+        }
+    });
+    let mut names: Vec<_> = spans.iter().map(|span| span.name.as_ref()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a", "a", "b", "b", "c"]);
+}
+
+#[cfg(feature = "metrics")]
+mod metrics {
+    use opentelemetry::metrics::MeterProvider as _;
+    use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+    use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+
+    use super::*;
+
+    #[test]
+    fn counts_are_metrics() {
+        let world = world(|builder| {
+            builder
+                .with_sampler("bucket:capacity=2,rate=1".parse().unwrap())
+                .with_cap("traces=1,burst=100,key_traces=1,key_burst=1".parse().unwrap())
+        });
+        let exporter = InMemoryMetricExporter::default();
+        let reader =
+            PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3_600)).build();
+        let provider = SdkMeterProvider::builder().with_reader(reader).build();
+        world.handle.register_metrics(&provider.meter("test"));
+        roots(&world, "a", 10);
+        roots(&world, "b", 1);
+        provider.force_flush().unwrap();
+        let mut found = BTreeMap::new();
+        let metrics = exporter.get_finished_metrics().unwrap();
+        for metric in metrics.iter().flat_map(|all| all.scope_metrics()).flat_map(|scope| scope.metrics()) {
+            let AggregatedMetrics::U64(MetricData::Sum(sum)) = metric.data() else { continue };
+            for point in sum.data_points() {
+                let mut attributes: Vec<_> =
+                    point.attributes().map(|known| known.value.to_string()).collect();
+                attributes.sort_unstable();
+                found.insert(format!("{} {}", metric.name(), attributes.join(" ")), point.value());
+            }
+        }
+        assert_eq!(found["astracer.roots a kept sampler"], 1);
+        assert_eq!(found["astracer.roots a cap_empty dropped"], 1);
+        assert_eq!(found["astracer.roots a dropped sampler"], 8);
+        assert_eq!(found["astracer.roots b kept sampler"], 1);
+        assert_eq!(found["astracer.roots b dropped sampler"], 0);
+        assert_eq!(found["astracer.keys.overflowed "], 0);
+        assert!(found.contains_key("astracer.spans exported"));
+        // The meter does not keep the layer alive, and reads nothing once it is gone.
+        drop(world);
+        provider.force_flush().unwrap();
+    }
+}
