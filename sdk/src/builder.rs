@@ -1,9 +1,10 @@
 //! The builder of a layer, a sampler and a handle.
 
+mod sampling;
+
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,46 +132,6 @@ impl Builder {
     pub fn with_sampler_limits(mut self, limits: Limits) -> Self {
         self.sampler_limits = limits;
         self
-    }
-
-    /// Bounds on what is kept and exported, whatever the sampler decides; none by default. A process holds its share of a
-    /// fleet's cap: see [`Cap::replicas`].
-    pub fn with_cap(mut self, cap: Cap) -> Self {
-        self.cap = cap;
-        self
-    }
-
-    /// Remembers at least this number of decisions, for [`Handle::why`]; none by default. Each takes up to 350 bytes, and a
-    /// decision some 50 ns more.
-    pub fn with_explanations(mut self, decisions: usize) -> Self {
-        self.explained = decisions;
-        self
-    }
-
-    /// Sends a heartbeat this often, and at shutdown: spans named `astracer.heartbeat` with an event for each key, which says
-    /// how many roots of it there were and how many were kept since the process began. `astracer inspect --weights`
-    /// compares them with the weights of what was kept. At least a second; none by default.
-    pub fn with_heartbeat(mut self, every: Duration) -> Self {
-        self.chores.heartbeat = Some(every.max(Duration::from_secs(1)));
-        self
-    }
-
-    /// Takes a snapshot of the sampler's keys and their states each minute and at shutdown, and begins with the one that is
-    /// there: the sampler goes on where the process before was. Counts of calls begin at zero. A snapshot that is damaged, or of
-    /// another sampler, is ignored with a warning. Processes must not share a path.
-    pub fn with_snapshot_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.chores.snapshot = Some(path.into());
-        self
-    }
-
-    /// As [`with_parameters_file`](Self::with_parameters_file), and looks at the file each second: a new one is taken over
-    /// while the service runs, with all counts kept. One that cannot be used is told once, with its line and the reason, in a
-    /// warning and in [`Handle::parameters_fault`]; the last good one holds.
-    #[cfg(feature = "parameters")]
-    pub fn with_watched_parameters_file(mut self, path: impl Into<PathBuf>) -> Self {
-        let path = path.into();
-        self.chores.watched = Some(path.clone());
-        self.with_parameters_file(path)
     }
 
     /// The randomness of traces that begin here: their ids', unless it is to be stratified.
@@ -417,14 +378,6 @@ impl Builder {
     /// ids are random: its traces have W3C's flag `random`, as those with the default ids do.
     pub fn with_random_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {
         self.ids = Ids::Custom { ids: Arc::new(ids), is_random: true };
-        self
-    }
-
-    /// Adds to each root that the sampler kept how it was decided: `sampler.type` (the reason), `sampler.key`, and where the
-    /// decision was made by chance `sampler.param` (the probability) and `sampler.adjusted_count` (the number of traces
-    /// that this one stands for); off by default. The trace state has the weight in any case, as `ot=th`.
-    pub fn with_sampling_attributes(mut self, with: bool) -> Self {
-        self.sampling_attributes = with;
         self
     }
 

@@ -50,7 +50,7 @@ impl ByteCapped {
         let now = self.decider.now();
         let key = cap.key_bytes.map(|_| self.key(trace[0].span_context.trace_id()));
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        // What the key's meter gives and that of all refuses is lost to the key: a bound holds, if not its last byte.
+        // The key's meter loses the credit of a trace that the meter of all then refuses: the bounds hold all the same.
         if let (Some(allowance), Some(mut key)) = (cap.key_bytes, key) {
             if meters.by_key.len() >= KEYS_MAX && !meters.by_key.contains_key(&key) {
                 key.clear();
