@@ -43,11 +43,13 @@ impl RootSums {
             let rows = sums.rows.into_iter().map(|(row, (sum, squares))| {
                 let mean = if sums.weight > 0.0 { sum / sums.weight } else { 0.0 };
                 let variance = if sums.weight > 0.0 { squares / sums.weight - mean * mean } else { 0.0 };
-                let time = RootTime {
-                    mean_ms: mean / 1e6,
-                    // Of the mean: as if each trace kept were one draw of its root's traces.
-                    variance: variance.max(0.0) / 1e12 / sums.traces.max(1) as f64,
+                // Of the mean: as if each trace were one draw of its root's traces. A single one says nothing of their
+                // spread, which is taken to be as large as the time itself.
+                let of_mean = match sums.traces {
+                    0 | 1 => mean * mean,
+                    traces => variance.max(0.0) / (traces - 1) as f64,
                 };
+                let time = RootTime { mean_ms: mean / 1e6, variance: of_mean / 1e12 };
                 (row_name(row), time)
             });
             (root_name(root), OfRoot { weight: sums.weight, rows: rows.collect() })

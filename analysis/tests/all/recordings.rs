@@ -171,6 +171,75 @@ fn weights_come_from_the_tracestate() {
     }
 }
 
+/// The root's threshold is the trace's, also where a span that another clock timed stands before it; without one, the
+/// first that a span has.
+#[test]
+fn the_roots_weight_is_the_traces() {
+    let span = |id: u64, parent: &str, start: u64, state: &str| {
+        format!(
+            r#"{{"traceId":"00000000000000000000000000000001","spanId":"{id:016x}","parentSpanId":"{parent}","name":"a","startTimeUnixNano":"{start}","endTimeUnixNano":"20","traceState":"{state}"}}"#
+        )
+    };
+    for (root, child, expected) in
+        [("ot=th:8", "ot=th:c", Some(2.0)), ("", "ot=th:c", Some(4.0)), ("ot=rv:00000000000000", "", None)]
+    {
+        let spans = [span(1, "", 10, root), span(2, "0000000000000001", 5, child)].join(",");
+        let request = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{spans}]}}]}}]}}"#);
+        let mut intake = Intake::new(Keep { trace_states: true, ..Keep::default() });
+        let file = "request".into();
+        let limits = Limits::default();
+        astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
+        let recording = intake.finish();
+        let weights: Vec<_> = recording.traces().map(weight::adjusted_count).collect();
+        assert_eq!(weights, [expected], "{root} {child}");
+    }
+}
+
+/// By hand: a trace of 10 ms by weight 3, of which a call takes 4, and one of 2 ms by weight 1; without weights one each.
+#[test]
+fn every_figure_of_a_profile_is_by_weight() {
+    let span = |trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)| {
+        let (start, end) = (start * 1_000_000, end * 1_000_000);
+        format!(
+            r#"{{"traceId":"0000000000000000000000000000000{trace}","spanId":"{id:016x}","parentSpanId":"{parent}","name":"{name}","startTimeUnixNano":"{start}","endTimeUnixNano":"{end}"}}"#
+        )
+    };
+    let parent = "0000000000000001";
+    let spans = [
+        span(1, 1, "", "root", (1, 11)),
+        span(1, 2, parent, "call", (2, 6)),
+        span(1, 3, parent, "beside", (2, 5)),
+        span(2, 1, "", "root", (21, 23)),
+    ];
+    let request = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
+    let mut intake = Intake::new(Keep::default());
+    let (file, limits) = ("request".into(), Limits::default());
+    astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
+    let recording = intake.finish();
+    let profile = |weights: [Option<f64>; 2]| {
+        let mut profiler = Profiler::new(&recording, By::Function);
+        let mut analyser = Analyser::new(Method::default());
+        for (trace, weight) in recording.traces().zip(weights) {
+            profiler.add(&analyser.trace(&recording, trace), weight);
+        }
+        profiler.finish(&[50.0, 75.0, 80.0])
+    };
+    let weighted = profile([Some(3.0), Some(1.0)]);
+    assert_eq!((weighted.traces, weighted.weight, weighted.unweighted), (2, 4.0, 0));
+    assert_eq!((weighted.total_ms, weighted.length.mean_ms), (32.0, 8.0));
+    let [root, call, beside] = &weighted.rows[..] else { panic!("{weighted:?}") };
+    assert_eq!((root.total_ms, root.traces, root.time.mean_ms), (20.0, 4.0, 5.0));
+    // Of four traces three have 6 ms of the root, one 2: the first quarter is 2.
+    assert_eq!(root.time.percentiles_ms, [6.0, 6.0, 6.0]);
+    // The drag of a root is its length: 10 three times and 2 once.
+    assert_eq!((root.drag_ms, call.drag_ms, beside.slack_ms), (Some(8.0), Some(1.0), Some(1.0)));
+    assert_eq!((call.total_ms, call.share), (12.0, 0.375));
+    let unweighted = profile([None, None]);
+    assert_eq!((unweighted.weight, unweighted.unweighted, unweighted.total_ms), (2.0, 2, 12.0));
+    let half = profile([Some(1.0), Some(3.0)]);
+    assert_eq!(half.length.percentiles_ms, [2.0, 2.0, 10.0]);
+}
+
 #[test]
 fn a_slower_function_is_the_first_difference() {
     let recording = read("workloads/hdfs_client_ops.tar.xz");

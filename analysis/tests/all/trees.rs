@@ -132,6 +132,142 @@ fn a_child_of_another_clock_is_moved_by_the_least_amount() {
     }
 }
 
+/// A child of another service, half outside of its parent: moved inside if the parent waits for it, else clipped.
+#[test]
+fn messages_and_what_only_follows_are_not_moved() {
+    use SpanKind::{Client, Consumer, Internal, Producer, Server};
+    let pair = |parent: SpanKind, child: SpanKind, service: u32, follows: bool| {
+        let root = Node { kind: parent, ..node(0, 0, NONE, 100, 140) };
+        tree(&[root, Node { kind: child, follows, ..node(1, service, 0, 130, 150) }])
+    };
+    for (parent, child, service, follows, moved) in [
+        (Internal, Internal, 1, false, true),
+        (Internal, Internal, 0, false, false),
+        (Internal, Internal, 1, true, false),
+        (Producer, Internal, 1, false, false),
+        (Internal, Consumer, 1, false, false),
+        // The two sides of a call of one service to itself.
+        (Client, Server, 0, false, true),
+        (Server, Client, 0, false, false),
+        (Client, Server, 0, true, false),
+    ] {
+        let tree = pair(parent, child, service, follows);
+        let found = path(&tree, Rule::Last, Skew::Shift);
+        let expected = if moved { [(0, 100, 120), (1, 120, 140)] } else { [(0, 100, 130), (1, 130, 140)] };
+        assert_eq!(segments(&tree, &found), expected, "{parent:?} {child:?} {service} {follows}");
+        assert_eq!(found.adjusted.shifted_spans, u64::from(moved));
+    }
+}
+
+/// Spans that touch their parent from outside have no time in it, whatever the rule. For Jaeger's rule that decides the
+/// path: one that was taken first would keep off a sibling that ends at the very end.
+#[test]
+fn spans_that_touch_their_parent_from_outside_are_left_out() {
+    let tree = tree(&[
+        node(0, 0, NONE, 100, 200),
+        node(1, 0, 0, 200, 210),
+        node(2, 0, 0, 90, 100),
+        node(3, 0, 0, 150, 200),
+        node(4, 0, 1, 205, 206),
+    ]);
+    for rule in [Rule::Last, Rule::Jaeger] {
+        let found = path(&tree, rule, Skew::Clip);
+        assert_eq!(segments(&tree, &found), [(0, 100, 150), (3, 150, 200)], "{rule}");
+        assert_eq!((found.adjusted.dropped_spans, found.adjusted.dropped_ns), (3, 20), "{rule}");
+        assert_eq!(found.adjusted.clipped_spans, 0, "{rule}");
+    }
+}
+
+/// The parent is moved by 20 less, to 130..140; its child, 15 late by a third clock, by 15 more than that.
+#[test]
+fn a_child_is_moved_with_its_parent_and_by_its_own_clock() {
+    let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 150, 160), node(2, 2, 1, 170, 175)]);
+    let found = path(&tree, Rule::Last, Skew::Shift);
+    assert_eq!(segments(&tree, &found), [(0, 100, 130), (1, 130, 135), (2, 135, 140)]);
+    assert_eq!((found.adjusted.shifted_spans, found.adjusted.dropped_spans), (2, 0));
+}
+
+/// Both children end with their parent once they are clipped; Jaeger asks first the one that was recorded to end later.
+#[test]
+fn jaeger_sorts_by_ends_as_recorded() {
+    let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 0, 0, 105, 140), node(2, 0, 0, 110, 150)]);
+    let found = path(&tree, Rule::Jaeger, Skew::Clip);
+    assert_eq!(segments(&tree, &found), [(0, 100, 110), (2, 110, 140)]);
+}
+
+/// CRISP's tool lets siblings overlap by less than 1 % of their parent, here 100 of 10,000, if no other sibling begins
+/// or ends in the overlap.
+#[test]
+fn crisp_lets_siblings_overlap_a_little() {
+    let first_is_on_path = |first_end: u64, third: Option<(u64, u64)>| {
+        let third = third.map(|(start, end)| node(3, 0, 0, start, end));
+        let spans = [node(0, 0, NONE, 0, 10_000), node(1, 0, 0, 0, first_end), node(2, 0, 0, 5_000, 10_000)];
+        let tree = tree(&spans.into_iter().chain(third).collect::<Vec<_>>());
+        let found = path(&tree, Rule::Crisp, Skew::Clip);
+        segments(&tree, &found).iter().any(|&(name, ..)| name == 1)
+    };
+    for (first_end, third, expected) in [
+        (4_999, None, true),
+        (5_050, None, true),
+        (5_099, None, true),
+        (5_100, None, false),
+        (5_150, None, false),
+        (5_050, Some((4_000, 4_900)), true),
+        (5_050, Some((5_020, 5_030)), false),
+        (5_050, Some((4_900, 5_030)), false),
+    ] {
+        assert_eq!(first_is_on_path(first_end, third), expected, "{first_end} {third:?}");
+    }
+}
+
+#[test]
+fn crisp_takes_the_last_written_of_equal_ends() {
+    let tree = tree(&[node(0, 0, NONE, 0, 100), node(1, 0, 0, 10, 90), node(2, 0, 0, 20, 90)]);
+    let found = path(&tree, Rule::Crisp, Skew::Clip);
+    assert_eq!(segments(&tree, &found), [(0, 0, 20), (2, 20, 90), (0, 90, 100)]);
+}
+
+/// The time of a client's span is its length less its server's, which is not clipped if the call is clean: the server's
+/// span is the only child, and at most 1 % longer than the client's.
+#[test]
+fn crisp_does_not_clip_the_server_of_a_clean_call() {
+    use SpanKind::{Client, Server, Unspecified};
+    let host = |host: u32, node: Node| Node { host: Symbol(host), ..node };
+    let kind = |kind: SpanKind, node: Node| Node { kind, ..node };
+    // The time of node 1, whose child 2 reaches outside of it.
+    let own = |root: SpanKind, parent: Node, child: Node, more: &[Node]| {
+        let root = kind(root, node(0, 0, NONE, 0, 10_000));
+        let tree = tree(&[&[root, parent, child][..], more].concat());
+        let times = amounts(&tree, &path(&tree, Rule::Crisp, Skew::Clip).exclusive);
+        // The server's own time is its client's at most.
+        assert!(times[&2] <= 1_000, "{times:?}");
+        times[&1]
+    };
+    let (parent, child) = (node(1, 0, 0, 2_000, 3_000), node(2, 0, 1, 2_005, 3_010));
+    let (client, server) = (kind(Client, parent), kind(Server, child));
+    // As long as the client's span at most: nothing is left. Clipped, 5 before it are.
+    assert_eq!(own(Unspecified, client, server, &[]), 0);
+    assert_eq!(own(Unspecified, parent, child, &[]), 5);
+    // 1.1 % longer.
+    assert_eq!(own(Unspecified, client, kind(Server, node(2, 0, 1, 2_005, 3_016)), &[]), 5);
+    // Beside another child, which ended before.
+    assert_eq!(own(Unspecified, client, server, &[node(3, 0, 1, 2_001, 2_002)]), 4);
+    // A call whose client's side is not marked, below a server; and a child on another host.
+    assert_eq!(own(Server, parent, server, &[]), 0);
+    assert_eq!(own(Unspecified, parent, server, &[]), 5);
+    assert_eq!(own(Unspecified, host(1, parent), host(2, child), &[]), 0);
+    assert_eq!(own(Unspecified, host(1, parent), host(1, child), &[]), 5);
+}
+
+/// What is as long as its parent fits; what lies inside is not moved by nothing.
+#[test]
+fn a_child_as_long_as_its_parent_is_moved_and_one_inside_is_not_counted() {
+    let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 110, 150), node(2, 2, 0, 110, 120)]);
+    let found = path(&tree, Rule::Last, Skew::Shift);
+    assert_eq!(segments(&tree, &found), [(1, 100, 140)]);
+    assert_eq!((found.adjusted.shifted_spans, found.adjusted.clipped_spans), (1, 0));
+}
+
 #[test]
 fn a_span_of_another_clock_that_is_too_long_is_clipped() {
     let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 90, 131)]);
