@@ -145,3 +145,30 @@ fn a_function_gains_what_retiming_says() {
         assert!(paths.is_sorted_by(|a, b| a.length >= b.length), "seed {seed}: {paths:?}");
     }
 }
+
+fn graph(times: &[u64], edges: &[(u32, u32)]) -> EventGraph {
+    let events = (0u32..).zip(times);
+    let events =
+        events.map(|(at, &time)| Event { time, name: Symbol(at), service: Symbol(0), index: at }).collect();
+    EventGraph::new(events, edges.iter().map(|&(from, to)| Edge { from, to }).collect(), 0)
+}
+
+/// Of events at the same, latest time the last in the input is the end.
+#[test]
+fn an_execution_ends_at_the_last_written_of_its_latest_events() {
+    let ended = graph(&[0, 10, 10], &[(0, 1), (0, 2)]);
+    assert_eq!((ended.last_event(), ended.path(Rule::Last)), (2, vec![0, 2]));
+    assert_eq!(ended.path(Rule::Events), [0, 2]);
+}
+
+/// The second event lies before the first, which it followed: that takes no time. The third is 15 after it.
+#[test]
+fn an_event_before_its_parent_took_no_time() {
+    let skewed = graph(&[10, 5, 20], &[(0, 1), (1, 2)]);
+    assert_eq!(skewed.lengths(), [0.0, 15.0]);
+    // The first event is 5 after the earliest of all.
+    assert_eq!(skewed.retime(|_| 1.0), 20.0);
+    let mut path = CriticalPath::default();
+    skewed.find(Rule::Last, &mut path);
+    assert!(path.tiles(10, 20), "{path:?}");
+}

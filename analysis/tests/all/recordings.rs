@@ -241,6 +241,24 @@ fn every_figure_of_a_profile_is_by_weight() {
 }
 
 #[test]
+fn adjusted_time_counts_by_weight() {
+    let recording = read("formats/tests/data/jaeger_json/hotel-40-traces.json.gz");
+    let fitting = |weight: f64| {
+        let mut profiler = Profiler::new(&recording, By::Function);
+        let mut analyser = Analyser::new(Method::default());
+        for trace in recording.traces() {
+            profiler.add(&analyser.trace(&recording, trace), Some(weight));
+        }
+        profiler.finish(&[]).fitting
+    };
+    let (once, twice) = (fitting(1.0), fitting(2.0));
+    assert!(once.shifted_ms > 0.0, "{once:?}");
+    assert_eq!(2.0 * once.shifted_ms, twice.shifted_ms);
+    assert_eq!((2.0 * once.clipped_ms, 2.0 * once.dropped_ms), (twice.clipped_ms, twice.dropped_ms));
+    assert_eq!(once.shifted_spans, twice.shifted_spans);
+}
+
+#[test]
 fn a_slower_function_is_the_first_difference() {
     let recording = read("workloads/hdfs_client_ops.tar.xz");
     let profile = |slow: Option<(&str, u64)>| {
