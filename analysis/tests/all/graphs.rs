@@ -172,3 +172,11 @@ fn an_event_before_its_parent_took_no_time() {
     skewed.find(Rule::Last, &mut path);
     assert!(path.tiles(10, 20), "{path:?}");
 }
+
+/// The second and the third event are equally long behind the first, though the third's clock is late: the path is that
+/// of the later parent, which the fourth waited for.
+#[test]
+fn of_equally_long_paths_the_latest_parents_is_taken() {
+    let tied = graph(&[0, 10, 5, 20], &[(0, 1), (1, 2), (2, 3), (1, 3)]);
+    assert_eq!(tied.path(Rule::Last), [0, 1, 3]);
+}

@@ -240,6 +240,37 @@ fn every_figure_of_a_profile_is_by_weight() {
     assert_eq!(half.length.percentiles_ms, [2.0, 2.0, 10.0]);
 }
 
+/// A function is of a trace's kind from 5 % of its critical time on: 5 of 100.
+#[test]
+fn kinds_have_the_functions_with_a_twentieth_of_the_time() {
+    let span = |trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)| {
+        format!(
+            r#"{{"traceId":"0000000000000000000000000000000{trace}","spanId":"{id:016x}","parentSpanId":"{parent}","name":"{name}","startTimeUnixNano":"{start}","endTimeUnixNano":"{end}"}}"#
+        )
+    };
+    let of_trace = |trace: u32, ns: u64| {
+        let root = span(trace, 1, "", "root", (1_000, 1_100));
+        [root, span(trace, 2, "0000000000000001", "call", (1_010, 1_010 + ns))].join(",")
+    };
+    let spans: Vec<String> = (1..).zip([4, 5, 6, 0, 95, 96]).map(|(trace, ns)| of_trace(trace, ns)).collect();
+    // Calls that leave 5 and 4 of the root end with it.
+    let request = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
+    let request = request.replace(
+        r#""startTimeUnixNano":"1010","endTimeUnixNano":"1105""#,
+        r#""startTimeUnixNano":"1005","endTimeUnixNano":"1100""#,
+    );
+    let request = request.replace(
+        r#""startTimeUnixNano":"1010","endTimeUnixNano":"1106""#,
+        r#""startTimeUnixNano":"1004","endTimeUnixNano":"1100""#,
+    );
+    let mut intake = Intake::new(Keep::default());
+    let (file, limits) = ("request".into(), Limits::default());
+    astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
+    let kinds = PathKinds::of(&intake.finish(), Method::default(), || false).expect("nobody stops it");
+    // The root alone; both; both; the root alone; both; the call alone.
+    assert_eq!(kinds.of_traces(), [0, 1, 1, 0, 1, 2]);
+}
+
 #[test]
 fn adjusted_time_counts_by_weight() {
     let recording = read("formats/tests/data/jaeger_json/hotel-40-traces.json.gz");
