@@ -259,7 +259,7 @@ fn crisp_does_not_clip_the_server_of_a_clean_call() {
     assert_eq!(own(Unspecified, host(1, parent), host(1, child), &[]), 5);
 }
 
-/// What is as long as its parent fits; what lies inside is not moved by nothing.
+/// A child as long as its parent fits into it; one that lies inside already is not counted as moved.
 #[test]
 fn a_child_as_long_as_its_parent_is_moved_and_one_inside_is_not_counted() {
     let tree = tree(&[node(0, 0, NONE, 100, 140), node(1, 1, 0, 110, 150), node(2, 2, 0, 110, 120)]);
