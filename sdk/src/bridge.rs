@@ -224,10 +224,9 @@ impl Tracer for RecordTracer {
         }
         match core.live_span(&id) {
             Some(span) => Shown::Live { span, after_call: core.settings().context == ContextMode::Recording },
-            // A dropped span has no ids to show where contexts are off.
-            None => Shown::Ids(
-                core.context_of(&id).map_or(SpanContext::NONE, |cx| cx.span().span_context().clone()),
-            ),
+            // A dropped span has no ids to show where contexts are off. For one without room the parent is the one that
+            // answers for it.
+            None => Shown::Ids(core.context_of(&id).map_or(ids, |cx| cx.span().span_context().clone())),
         }
     }
 }

@@ -87,7 +87,9 @@ impl Clock {
         let ticks = self.ticks();
         let wall = match self.wall {
             Wall::System => SystemTime::now(),
-            Wall::Of(start) => start + Duration::from_nanos(self.since_origin(ticks).get()),
+            Wall::Of(start) => {
+                start.checked_add(Duration::from_nanos(self.since_origin(ticks).get())).unwrap_or(start)
+            }
         };
         Anchor { ticks, wall }
     }

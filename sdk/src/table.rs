@@ -22,8 +22,8 @@ use std::sync::{Arc, OnceLock};
 #[cfg(feature = "bridge")]
 pub(crate) use self::entry::PENDING;
 pub(crate) use self::entry::{
-    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, Extra, HELD, Kept, Pending, Phase, REMOTE_PARENT,
-    ROOT, STATE,
+    BASE_CURRENT, BODY, Beginning, CONTEXT, Claim, Entry, HELD, Kept, Pending, Phase, REMOTE_PARENT, ROOT,
+    STATE,
 };
 pub(crate) use self::handles::LetGo;
 use self::own::Own;

@@ -10,9 +10,7 @@ use super::Core;
 use super::context::LiveSpan;
 use super::context::of_lost;
 use crate::record::{Body, EventTime, Fields};
-#[cfg(feature = "bridge")]
-use crate::settings::ContextMode;
-use crate::settings::SpanLimits;
+use crate::settings::{ContextMode, SpanLimits};
 use crate::stack;
 #[cfg(feature = "bridge")]
 use crate::table::PENDING;
@@ -129,8 +127,17 @@ impl Core {
     /// `above_lost` is asked if the span has no entry: see [`above`](crate::above).
     pub(crate) fn context_to_call(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) -> Context {
         let found = self.find(id);
-        let above = || self.find_id(above_lost().filter(|_| self.has_refused())?);
-        let Some(entry) = found.or_else(above) else { return Context::new() };
+        let entry = match found {
+            Some(entry) => entry,
+            None => match above_lost().filter(|_| self.has_refused()) {
+                None => return Context::new(),
+                Some(above) => match self.find_id(above) {
+                    Some(entry) => entry,
+                    None if self.settings().context == ContextMode::Off => return Context::new(),
+                    None => return self.context_of_lost_root(),
+                },
+            },
+        };
         self.started(entry);
         let context = self.context(entry);
         let context = if found.is_some() { context } else { context.as_ref().map(of_lost) };

@@ -105,6 +105,14 @@ impl Core {
         SpanContext::new(kept.trace_id, kept.span_id, kept.trace_flags, false, state)
     }
 
+    /// The context of a local root without an entry: its trace is dropped, whatever the sampler said.
+    pub(super) fn context_of_lost_root(&self) -> Context {
+        let ids = &self.shared.ids;
+        let (trace_id, span_id) = (ids.new_trace_id(), ids.new_span_id());
+        let ids = SpanContext::new(trace_id, span_id, ids.flags(), false, TraceState::NONE);
+        of_dropped(&Context::new(), ids)
+    }
+
     /// The ids of a started span: of a span below a dropped root that root's. `None` if it has none.
     pub(crate) fn ids(&self, entry: &Entry) -> Option<SpanContext> {
         if entry.span_id() == SpanId::INVALID {

@@ -1,10 +1,13 @@
 //! A span ends, and with its local root the trace.
 
+use std::sync::Arc;
+
+use opentelemetry::trace::TraceState;
 use tracing_core::span::Id;
 
 use super::Core;
-use crate::record::{Ending, Header, Record};
-use crate::table::{Entry, Extra, HELD, Phase, REMOTE_PARENT, ROOT};
+use crate::record::{Body, Ending, Header, Record};
+use crate::table::{Entry, HELD, Phase, REMOTE_PARENT, ROOT};
 
 impl Core {
     #[inline]
@@ -25,7 +28,7 @@ impl Core {
         let is_kept = matches!(phase, Phase::Waiting | Phase::Kept);
         if entry.flags() & HELD == 0 {
             if is_kept {
-                self.end_kept(entry, &mut Extra::default());
+                self.end_kept(entry, None, None);
             }
             return self.table.free(entry);
         }
@@ -35,7 +38,7 @@ impl Core {
     fn end_with_extra(&self, entry: &Entry, is_kept: bool) {
         let mut extra = entry.take_extra();
         if is_kept {
-            self.end_kept(entry, &mut extra);
+            self.end_kept(entry, extra.state.take(), extra.body.as_deref_mut());
         }
         self.table.free(entry);
         if let Some(body) = extra.body.take() {
@@ -46,7 +49,7 @@ impl Core {
     }
 
     #[inline]
-    fn end_kept(&self, entry: &Entry, extra: &mut Extra) {
+    fn end_kept(&self, entry: &Entry, state: Option<Arc<TraceState>>, body: Option<&mut Body>) {
         let Some(metadata) = entry.metadata() else { return };
         let ids = (entry.span_id(), entry.parent());
         let mut record = Record::new(metadata, ids, entry.began(), self.ending(entry), entry.thread());
@@ -54,7 +57,6 @@ impl Core {
         if flags & ROOT != 0 {
             record.set_local_root(flags & REMOTE_PARENT != 0);
         }
-        let state = extra.state.take();
         let header = || Header {
             trace_id: entry.trace_id(),
             flags: entry.trace_flags(),
@@ -64,7 +66,7 @@ impl Core {
         let shared = &*self.shared;
         shared.counters.ended();
         let bounds = (&*shared.queue, &shared.settings.bounds);
-        shared.traces.end_span(entry.trace(), header, record, extra.body.as_deref_mut(), bounds);
+        shared.traces.end_span(entry.trace(), header, record, body, bounds);
     }
 
     /// As in tracing-opentelemetry, a span ends when it is last left: its handles may live for longer.

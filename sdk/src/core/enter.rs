@@ -2,12 +2,12 @@
 
 use std::mem::ManuallyDrop;
 
-use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
+use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::Id;
 
 use super::Core;
-use super::context::{of_dropped, of_lost};
+use super::context::of_lost;
 use crate::settings::ContextMode;
 use crate::stack::{self, Entered, Inside};
 use crate::table::{Entry, Phase};
@@ -29,7 +29,10 @@ impl Core {
 
     #[inline]
     fn enter_kept(&self, id: &Id, entry: &Entry) {
-        let guard = self.context_to_enter(entry).map(Context::attach);
+        let guard = match self.settings().context {
+            ContextMode::Off => None,
+            ContextMode::Ids | ContextMode::Recording => self.context_to_enter(entry).map(Context::attach),
+        };
         if self.settings().extras.inactivity {
             entry.occupy(self.ticks());
         }
@@ -65,16 +68,9 @@ impl Core {
         let Some(above) = above_lost() else { return };
         let off = self.settings().context == ContextMode::Off;
         let Some(above) = self.find_id(above) else {
-            // A local root without an entry is dropped, whatever the sampler said.
-            let ids = SpanContext::new(
-                self.shared.ids.new_trace_id(),
-                self.shared.ids.new_span_id(),
-                self.shared.ids.flags(),
-                false,
-                TraceState::NONE,
-            );
-            let context = if off { SpanId::INVALID } else { ids.span_id() };
-            let guard = (!off).then(|| of_dropped(&Context::new(), ids).attach());
+            let cx = self.context_of_lost_root();
+            let context = if off { SpanId::INVALID } else { cx.span().span_context().span_id() };
+            let guard = (!off).then(|| cx.attach());
             return self.push(id, Inside::dropped(0, context), guard);
         };
         let is_dropped = self.started(above) != Phase::Kept;

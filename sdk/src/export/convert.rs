@@ -74,6 +74,8 @@ impl Converter {
 
     fn span(&mut self, at: Positions, trace: &mut TraceView<'_>, anchor: &Anchor) -> SpanData {
         let record = &trace.records[at.record];
+        #[cfg(test)]
+        assert_ne!(record.metadata.name(), "the converter panics");
         let detail = if record.has_detail() { trace.details.get(at.detail) } else { None };
         let memory = &mut trace.memory;
         let name = match detail.and_then(|detail| detail.name) {
@@ -236,6 +238,8 @@ fn set_order(order: &mut Vec<Positions>, trace: &TraceView<'_>) {
     }
     order.sort_by_key(|at| {
         let record = &trace.records[at.record];
+        #[cfg(test)]
+        assert_ne!(record.metadata.name(), "the converter panics");
         (record.start, Reverse(record.end))
     });
 }

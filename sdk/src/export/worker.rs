@@ -69,9 +69,9 @@ impl Worker {
         let workers = Arc::clone(&self.workers);
         let (number, counted, mut batches) = (taken.number, taken.counted, taken.batches);
         let mut spans = Vec::with_capacity(counted.spans as usize);
-        self.converter.compare_clocks();
         // Conversion is our code; were it to panic, the spans would be lost, and counted, and the thread go on.
         let converted = guarded(|| {
+            self.converter.compare_clocks();
             for batch in &mut batches {
                 batch.each(|trace| self.converter.convert(trace, &mut spans));
             }
@@ -151,5 +151,25 @@ mod tests {
         tracing::info_span!("root").in_scope(|| ());
         astracer.handle.flush(Duration::from_secs(60)).unwrap();
         assert_eq!(*exporter.0.lock().unwrap(), [true]);
+    }
+
+    /// A panic of the converter, which a name brings about in tests.
+    #[test]
+    fn a_panic_of_the_converter_costs_its_batch_and_not_the_thread() {
+        use tracing_subscriber::layer::SubscriberExt as _;
+        let exporter = Listens::default();
+        let builder = Astracer::builder().with_sampler("always".parse().unwrap());
+        let astracer = builder.with_exporter(exporter.clone()).build().unwrap();
+        let subscriber = tracing_subscriber::registry().with(astracer.layer.clone());
+        dispatcher::with_default(&Dispatch::new(subscriber), || {
+            tracing::info_span!("the converter panics").in_scope(|| ());
+            let flushed = astracer.handle.flush(Duration::from_secs(60));
+            assert!(flushed.is_err_and(|error| error.is_export_failure()));
+            tracing::info_span!("root").in_scope(|| ());
+            astracer.handle.flush(Duration::from_secs(60)).unwrap();
+        });
+        let stats = astracer.handle.stats();
+        assert_eq!((stats.spans_exported, stats.spans_lost.export_failed, stats.spans_waiting), (1, 1, 0));
+        assert!(stats.last_error.unwrap().contains("panicked"));
     }
 }

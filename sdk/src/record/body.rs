@@ -189,7 +189,7 @@ impl Body {
         let old = known.map_or(0, |known| self.attributes[known].bytes(&self.memory));
         let new = attribute.bytes(from);
         match known {
-            Some(known) if self.fits(new, old, limits) => {
+            Some(known) if new <= old || self.fits(new, old, limits) => {
                 self.attributes[known] = attribute.adopted(from, &mut self.memory);
                 self.unused += old;
             }
@@ -275,7 +275,7 @@ impl Body {
         let new = size_of::<KeyValue>() + bytes_of(&attribute);
         let old = known.map_or(0, |known| self.attributes[known].bytes(&self.memory));
         match known {
-            Some(known) if self.fits(new, old, limits) => {
+            Some(known) if new <= old || self.fits(new, old, limits) => {
                 if let Value::Other(place) = self.attributes[known].value() {
                     self.owned += bytes_of(&attribute);
                     if let Some(value) = self.memory.others.get_mut(place as usize) {

@@ -128,7 +128,8 @@ impl Buffer {
         record.attributes = body.attribute_count();
         let at = body.memory.move_to(&mut self.memory);
         self.owned += body.owned();
-        self.attributes.extend(body.attributes.drain(..).map(|attribute| attribute.moved(at)));
+        self.attributes.extend(body.attributes.iter().map(|attribute| attribute.moved(at)));
+        body.attributes.clear();
         if body.detail.is_none() {
             return;
         }

@@ -101,6 +101,24 @@ fn tracing_asks_before_it_tells_of_parents() {
     }
 }
 
+#[test]
+fn each_refusal_is_counted_whatever_else_would_have_refused() {
+    use tracing_subscriber::filter::LevelFilter;
+    for (dropped_spans, expected) in [(DroppedSpans::Visible, 0), (DroppedSpans::Disabled, 3)] {
+        let world =
+            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(dropped_spans));
+        // A filter below our layer is asked after it.
+        let subscriber = Registry::default().with(LevelFilter::INFO).with(world.astracer.layer.clone());
+        tracing::dispatcher::with_default(&Dispatch::new(subscriber), || {
+            let _dropped = info_span!("dropped").entered();
+            drop(info_span!("a span"));
+            drop(info_span!("another"));
+            let _ = tracing::span_enabled!(tracing::Level::INFO);
+        });
+        assert_eq!(world.handle.stats().refusals, expected, "{dropped_spans:?}");
+    }
+}
+
 /// The rows of the document's table: of visible spans, of disabled ones.
 pub(crate) const ROWS: &[DocumentRow] = &[
     (
@@ -132,5 +150,11 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         "begins a trace, or belongs to its parent's",
         "is disabled as well: `tracing` asks before it tells of parents",
         tracing_asks_before_it_tells_of_parents,
+    ),
+    (
+        "`Stats::refusals`",
+        "0",
+        "counts each time that the layer is asked and refuses, by `span_enabled!` or before a filter below it is asked too",
+        each_refusal_is_counted_whatever_else_would_have_refused,
     ),
 ];

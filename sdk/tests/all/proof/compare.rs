@@ -160,6 +160,14 @@ fn pairs(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     given.map(|pair| (pair.key.to_string(), pair.value.to_string())).collect()
 }
 
+/// The times that are compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Times {
+    None,
+    Start,
+    StartAndEnd,
+}
+
 /// Names ids by the order in which they come.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
@@ -222,11 +230,13 @@ impl Names {
         NamedSeen { ids: self.of(*ids), remote: *remote && ids.sampled, state: state.clone(), tenant }
     }
 
-    /// A line for each record, in the order in which the spans began; with times, if `timed`.
-    pub(crate) fn records(&mut self, records: &mut [Record], timed: bool) -> Vec<String> {
+    /// A line for each record, in the order in which the spans began; with their times.
+    pub(crate) fn records(&mut self, records: &mut [Record], times: Times) -> Vec<String> {
         records.sort_by_key(|record| record.start);
-        let time = |record: &Record| {
-            if timed { format!("{}..{} ", record.start, record.end.unwrap_or(0)) } else { String::new() }
+        let time = |record: &Record| match times {
+            Times::None => String::new(),
+            Times::Start => format!("{}.. ", record.start),
+            Times::StartAndEnd => format!("{}..{} ", record.start, record.end.unwrap_or(0)),
         };
         records.iter().map(|record| time(record) + &self.record(record)).collect()
     }
