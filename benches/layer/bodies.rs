@@ -1,5 +1,7 @@
 //! The traces: 1 + 3 + 6 spans, each started, entered, left and ended in turn.
 
+use std::borrow::Cow;
+
 use fastrace::prelude::{LocalSpan, Span, SpanContext, SpanId, TraceId};
 use tracing::info_span;
 
@@ -54,4 +56,37 @@ pub(crate) fn fastrace(id: u64, sampled: bool) {
             let _leaf = LocalSpan::enter_with_local_parent("leaf");
         }
     }
+}
+
+/// The same of a hundred spans.
+#[inline(never)]
+pub(crate) fn fastrace_hundred(id: u64, sampled: bool) {
+    let context = SpanContext::new(TraceId(u128::from(id) + 1), SpanId(id)).sampled(sampled);
+    let root = Span::root("root", context);
+    let _root = root.set_local_parent();
+    for _ in 0..9 {
+        let _child = LocalSpan::enter_with_local_parent("child");
+        for _ in 0..10 {
+            let _leaf = LocalSpan::enter_with_local_parent("leaf");
+        }
+    }
+}
+
+/// The trace with attributes, through fastrace's API, whose values are texts.
+#[inline(never)]
+pub(crate) fn fastrace_attributes(id: u64, sampled: bool) {
+    let context = SpanContext::new(TraceId(u128::from(id) + 1), SpanId(id)).sampled(sampled);
+    let root =
+        Span::root("root", context).with_properties(|| [("method", "GET".into()), number("size", 1234)]);
+    let _root = root.set_local_parent();
+    for n in 0..3i64 {
+        let _child = LocalSpan::enter_with_local_parent("child").with_property(|| number("n", n));
+        for n in 0..2i64 {
+            let _leaf = LocalSpan::enter_with_local_parent("leaf").with_property(|| number("n", n));
+        }
+    }
+}
+
+fn number(name: &'static str, value: i64) -> (&'static str, Cow<'static, str>) {
+    (name, value.to_string().into())
 }

@@ -4,7 +4,7 @@
 //! so that changes of the machine's speed affect all alike, and the table has the median of the rounds. It
 //! counts the processor time of the service's thread, so a busy machine disturbs it less. Criterion's own
 //! measurements of the same worlds follow. Arguments: `--ratios` prints only the table, `--only TEXT` selects
-//! worlds, `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around it, for
+//! worlds, `--processes` runs each in a process of its own, `--threads 2` runs each on two threads, `--once NAME` runs one world with nothing around it, for
 //! callgrind.
 //!
 //! Distortions: the loop does nothing else, so caches and branch prediction are perfect; and no exporter
@@ -14,6 +14,7 @@
 #![allow(clippy::print_stdout)]
 
 mod bodies;
+mod processes;
 mod worlds;
 
 use std::sync::Barrier;
@@ -88,7 +89,14 @@ fn main() {
         let (_, make) = WORLDS.iter().find(|(known, _)| *known == name).expect("a world of that name");
         return make().run(argument("--traces").and_then(|traces| traces.parse().ok()).unwrap_or(10_000));
     }
+    if let Some(name) = argument("--child") {
+        let threads = argument("--threads").and_then(|threads| threads.parse().ok()).unwrap_or(1);
+        return processes::child(&name, threads);
+    }
     let threads = argument("--threads").and_then(|threads| threads.parse().ok()).unwrap_or(1);
+    if std::env::args().any(|argument| argument == "--processes") {
+        return processes::table(threads, argument("--only").as_deref());
+    }
     ratios(threads, argument("--only").as_deref());
     if std::env::args().any(|argument| argument == "--ratios") {
         return;

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use astracer_sdk::{Astracer, Builder, ContextMode, DroppedSpans, Handle, gate};
+use astracer_sdk::{Astracer, Builder, ContextMode, DroppedSpans, Handle, Start, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter};
@@ -12,7 +12,7 @@ use tracing::subscriber::Interest;
 use tracing::{Dispatch, Metadata};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::{Layer, Registry};
+use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::bodies::{self, SPANS};
 
@@ -22,6 +22,7 @@ pub(crate) struct World {
     body: Box<dyn Fn(u64) + Send + Sync>,
     handle: Option<Handle>,
     provider: Option<SdkTracerProvider>,
+    is_fastrace: bool,
     /// The number of spans of a trace.
     pub(crate) spans: u64,
 }
@@ -33,8 +34,15 @@ impl World {
             body: Box::new(move |_| body()),
             handle: None,
             provider: None,
+            is_fastrace: false,
             spans: SPANS,
         }
+    }
+
+    /// Its traces have a hundred spans.
+    fn of_hundred(mut self) -> Self {
+        self.spans = 100;
+        self
     }
 
     /// Runs this many traces.
@@ -43,6 +51,26 @@ impl World {
         match &self.dispatch {
             Some(dispatch) => tracing::dispatcher::with_default(dispatch, all),
             None => all(),
+        }
+    }
+
+    /// Makes the world's subscriber the process's.
+    pub(crate) fn install(&mut self) {
+        if let Some(dispatch) = self.dispatch.take() {
+            tracing::dispatcher::set_global_default(dispatch).expect("the first subscriber of the process");
+        }
+    }
+
+    /// Waits until the spans that have ended are exported.
+    pub(crate) fn flush(&self) {
+        if let Some(handle) = &self.handle {
+            let _ = handle.flush(std::time::Duration::from_secs(60));
+        }
+        if let Some(provider) = &self.provider {
+            let _ = provider.force_flush();
+        }
+        if self.is_fastrace {
+            fastrace::flush();
         }
     }
 
@@ -170,15 +198,51 @@ impl fastrace::collector::Reporter for Nobody {
     }
 }
 
-fn fastrace(sampled: bool) -> World {
+fn fastrace(body: fn(u64, bool), sampled: bool) -> World {
     fastrace::set_reporter(Nobody, fastrace::collector::Config::default());
     World {
         dispatch: None,
-        body: Box::new(move |trace| bodies::fastrace(trace, sampled)),
+        body: Box::new(move |trace| body(trace, sampled)),
         handle: None,
         provider: None,
+        is_fastrace: true,
         spans: SPANS,
     }
+}
+
+fn own_builder(sampler: &str) -> Builder {
+    Astracer::builder()
+        .with_sampler(sampler.parse().expect("a sampler"))
+        .with_dropped_spans(DroppedSpans::Disabled)
+        .with_start(Start::AtOnce)
+        .with_threads(false)
+        .with_tracked_inactivity(false)
+        .with_exporter(Sink)
+}
+
+/// Our subscriber, alone.
+fn own(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> World {
+    let astracer = change(own_builder(sampler)).build().expect("a subscriber");
+    let mut world = World::of(Dispatch::new(astracer.subscriber()), body);
+    world.handle = Some(astracer.handle);
+    world
+}
+
+/// A layer that writes events to nowhere; the bodies have none.
+fn logs<S>() -> impl Layer<S> + Send + Sync
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
+    tracing_subscriber::fmt::layer().with_writer(std::io::sink)
+}
+
+/// Our subscriber with the layers of `registry with logs`.
+fn own_with_logs(sampler: &str) -> World {
+    let astracer = own_builder(sampler).build().expect("a subscriber");
+    let subscriber = astracer.subscriber().with(logs()).with(EnvFilter::new("info"));
+    let mut world = World::of(Dispatch::new(subscriber), bodies::plain);
+    world.handle = Some(astracer.handle);
+    world
 }
 
 const ONE_PERCENT: &str = "bump:lambda=10,min=0.01,window=1s";
@@ -231,6 +295,35 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("gate(stock), exclusive, dropping", || gated(DroppedSpans::Disabled, bodies::plain, SPANS)),
     ("gate(stock), exclusive, dropping, of 100", || gated(DroppedSpans::Disabled, bodies::hundred, 100)),
     ("gate(stock), shared, dropping", || gated(DroppedSpans::Visible, bodies::plain, SPANS)),
-    ("fastrace, unsampled", || fastrace(false)),
-    ("fastrace, sampled", || fastrace(true)),
+    ("fastrace, unsampled", || fastrace(bodies::fastrace, false)),
+    ("fastrace, unsampled, attributes", || fastrace(bodies::fastrace_attributes, false)),
+    ("fastrace, unsampled, of 100", || fastrace(bodies::fastrace_hundred, false).of_hundred()),
+    ("fastrace, sampled", || fastrace(bodies::fastrace, true)),
+    ("fastrace, sampled, attributes", || fastrace(bodies::fastrace_attributes, true)),
+    ("subscriber, 1 %", || own(ONE_PERCENT, bodies::plain, |b| b)),
+    ("subscriber, 1 %, ids", || own(ONE_PERCENT, bodies::plain, |b| b.with_context_mode(ContextMode::Ids))),
+    ("subscriber, 1 %, no context", || {
+        own(ONE_PERCENT, bodies::plain, |b| b.with_context_mode(ContextMode::Off))
+    }),
+    ("subscriber, 1 %, attributes", || own(ONE_PERCENT, bodies::attributes, |b| b)),
+    ("subscriber, 1 %, of 100", || own(ONE_PERCENT, bodies::hundred, |b| b).of_hundred()),
+    ("subscriber, everything", || own("always", bodies::plain, |b| b)),
+    ("subscriber, everything, ids", || {
+        own("always", bodies::plain, |b| b.with_context_mode(ContextMode::Ids))
+    }),
+    ("subscriber, everything, no context", || {
+        own("always", bodies::plain, |b| b.with_context_mode(ContextMode::Off))
+    }),
+    ("subscriber, everything, all extras", || {
+        own("always", bodies::plain, |b| b.with_threads(true).with_tracked_inactivity(true))
+    }),
+    ("subscriber, everything, attributes", || own("always", bodies::attributes, |b| b)),
+    ("subscriber, everything, attributes, no context", || {
+        own("always", bodies::attributes, |b| b.with_context_mode(ContextMode::Off))
+    }),
+    ("registry with logs", || {
+        World::of(Dispatch::new(Registry::default().with(logs()).with(EnvFilter::new("info"))), bodies::plain)
+    }),
+    ("subscriber with logs, 1 %", || own_with_logs(ONE_PERCENT)),
+    ("subscriber with logs, everything", || own_with_logs("always")),
 ];

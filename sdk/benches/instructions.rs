@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::{Config, Nanos, Randomness, Request, Sampler};
-use astracer_sdk::{Astracer, ContextMode, DroppedSpans, gate};
+use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Start, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -49,11 +49,12 @@ fn warm_up(round: &mut dyn FnMut()) {
 }
 
 fn run(dispatch: &Dispatch, body: fn(), rounds: u64) {
-    tracing::dispatcher::with_default(dispatch, || {
-        let mut body = body;
-        warm_up(&mut body);
-        measured(&mut body, rounds);
-    });
+    tracing::dispatcher::with_default(dispatch, || run_here(body, rounds));
+}
+
+fn run_here(mut body: fn(), rounds: u64) {
+    warm_up(&mut body);
+    measured(&mut body, rounds);
 }
 
 fn trace(name: &str, rounds: u64) {
@@ -63,11 +64,13 @@ fn trace(name: &str, rounds: u64) {
         Some("ids") => ContextMode::Ids,
         _ => ContextMode::Recording,
     };
-    let exclusive = name.contains("exclusive") || name.starts_with("subscriber");
+    let own = name.starts_with("subscriber");
+    let exclusive = name.contains("exclusive") || own;
     let astracer = Astracer::builder()
         .with_sampler(sampler.parse().expect("a sampler"))
         .with_dropped_spans(if exclusive { DroppedSpans::Disabled } else { DroppedSpans::Visible })
         .with_context_mode(context)
+        .with_start(if own { Start::AtOnce } else { Start::WhenUsed })
         .with_threads(false)
         .with_tracked_inactivity(false)
         .with_id_generator(Counting::default())
@@ -84,12 +87,13 @@ fn trace(name: &str, rounds: u64) {
         name if name.contains("stock trait") => calls_by_stock_trait,
         _ => plain,
     };
-    let dispatch = if name.starts_with("subscriber") {
-        Dispatch::new(astracer.subscriber())
+    if own {
+        // As in a service: the process's subscriber is found faster than one of the thread.
+        tracing::subscriber::set_global_default(astracer.subscriber()).expect("the first subscriber");
+        run_here(body, rounds);
     } else {
-        Dispatch::new(Registry::default().with(astracer.layer))
-    };
-    run(&dispatch, body, rounds);
+        run(&Dispatch::new(Registry::default().with(astracer.layer)), body, rounds);
+    }
     let _ = astracer.handle.shutdown(Duration::from_secs(60));
 }
 

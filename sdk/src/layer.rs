@@ -60,6 +60,12 @@ impl AstracerLayer {
         AstracerLayer { max_level, ..self }
     }
 
+    /// Whether spans that begin here on this thread are refused.
+    #[inline]
+    pub(crate) fn refuses_here(&self) -> bool {
+        self.refusing != 0 && stack::is_dropped(self.refusing)
+    }
+
     #[inline]
     pub(crate) fn is_level_enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= self.max_level
@@ -94,10 +100,8 @@ where
 
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        let refused = cfg!(feature = "enabled")
-            && self.refusing != 0
-            && stack::is_dropped(self.refusing)
-            && DroppedSpans::Disabled.refuses(metadata);
+        let refused =
+            cfg!(feature = "enabled") && self.refuses_here() && DroppedSpans::Disabled.refuses(metadata);
         if refused {
             stack::refuse();
         }

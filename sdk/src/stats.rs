@@ -233,10 +233,11 @@ impl Pair {
     }
 }
 
-/// The numbers behind [`Stats`]. The service's threads count in shares, so that they do not meet on a line of memory.
-#[derive(Debug, Default)]
+/// The numbers behind [`Stats`]. The service's threads count in shares, so that they do not meet on a line of memory. Each of
+/// the first threads of the process has a share of its own, which it writes with plain moves; others have some together.
+#[derive(Debug)]
 pub(crate) struct Counters {
-    shares: [Share; SHARES],
+    shares: Box<[Share]>,
     exported: Pair,
     lost: [Pair; LOSSES],
     /// Thousandths of calls.
@@ -244,7 +245,9 @@ pub(crate) struct Counters {
     key_panics: AtomicU64,
 }
 
-const SHARES: usize = 16;
+/// Shares that one thread has alone. Numbers of threads are not used again.
+const OWN_SHARES: usize = 112;
+const SHARES: usize = OWN_SHARES + 16;
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -258,48 +261,69 @@ struct Share {
     refused: AtomicU64,
 }
 
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            shares: (0..SHARES).map(|_| Share::default()).collect(),
+            exported: Pair::default(),
+            lost: Default::default(),
+            key_panics: AtomicU64::new(0),
+        }
+    }
+}
+
 impl Counters {
+    /// Adds to a count of this thread's share; wraps.
     #[inline]
-    fn share(&self) -> &Share {
-        &self.shares[thread::number() as usize % SHARES]
+    fn count(&self, of: impl FnOnce(&Share) -> &AtomicU64, by: u64) {
+        let number = thread::number() as usize;
+        let is_own = number < OWN_SHARES;
+        let at = if is_own { number } else { OWN_SHARES + number % (SHARES - OWN_SHARES) };
+        let Some(share) = self.shares.get(at) else { return };
+        let count = of(share);
+        if is_own {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        } else {
+            count.fetch_add(by, Ordering::Relaxed);
+        }
     }
 
     #[inline]
     pub(crate) fn decided(&self, keep: bool) {
-        self.share().roots[0][usize::from(keep)].fetch_add(1, Ordering::Relaxed);
+        self.count(|share| &share.roots[0][usize::from(keep)], 1);
     }
 
     pub(crate) fn followed_parent(&self, keep: bool) {
-        self.share().roots[1][usize::from(keep)].fetch_add(1, Ordering::Relaxed);
+        self.count(|share| &share.roots[1][usize::from(keep)], 1);
     }
 
     pub(crate) fn refused(&self, spans: u64) {
         if spans != 0 {
-            self.share().refused.fetch_add(spans, Ordering::Relaxed);
+            self.count(|share| &share.refused, spans);
         }
     }
 
     /// A span of a kept trace has begun.
     #[inline]
     pub(crate) fn made(&self) {
-        self.share().made.fetch_add(1, Ordering::Relaxed);
+        self.count(|share| &share.made, 1);
     }
 
     /// The layer keeps a trace.
     #[inline]
     pub(crate) fn trace_made(&self) {
-        self.share().traces.fetch_add(1, Ordering::Relaxed);
+        self.count(|share| &share.traces, 1);
     }
 
     /// A span that was counted as made turned out to belong to a trace that is yet to be decided.
     pub(crate) fn unmade(&self) {
-        self.share().made.fetch_sub(1, Ordering::Relaxed);
+        self.count(|share| &share.made, 1u64.wrapping_neg());
     }
 
     /// A span of a kept trace has ended.
     #[inline]
     pub(crate) fn ended(&self) {
-        self.share().ended.fetch_add(1, Ordering::Relaxed);
+        self.count(|share| &share.ended, 1);
     }
 
     /// Spans that had ended are lost.

@@ -219,11 +219,10 @@ impl Subscriber for AstracerSubscriber {
     /// Below a dropped root a span or an event is refused by reading one thread-local word.
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let Some(core) = self.core() else { return false };
-        if !self.layer.is_level_enabled(metadata) {
+        if self.core().is_none() || !self.layer.is_level_enabled(metadata) {
             return false;
         }
-        let refused = stack::is_dropped(core.number()) && Self::may_refuse(core, metadata);
+        let refused = self.layer.refuses_here() && (metadata.is_event() || !faces_outward(metadata));
         if refused && metadata.is_span() {
             stack::refuse();
         }

@@ -4,7 +4,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use opentelemetry::Context;
-use tracing_core::dispatcher::{self, Dispatch};
 
 use super::convert::Converter;
 use super::exporter::{Exported, SharedExporter, guarded};
@@ -38,10 +37,8 @@ pub(crate) struct Worker {
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Worker {
-    /// Works until the queue is closed and empty. No subscriber hears anything that the exporter itself traces or logs on
-    /// this thread: neither our layer nor another one may make spans of the export of spans.
+    /// Works until the queue is closed and empty.
     pub(crate) fn run(mut self) {
-        let _silent = dispatcher::set_default(&Dispatch::none());
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let workers = Arc::clone(&self.workers);
         loop {
@@ -120,6 +117,7 @@ mod tests {
 
     use opentelemetry_sdk::error::OTelSdkResult;
     use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+    use tracing_core::dispatcher::{self, Dispatch};
 
     use super::*;
     use crate::{Astracer, DroppedSpans};

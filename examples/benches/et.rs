@@ -1,0 +1,147 @@
+//! The price of tracing in a service: the axum example's requests, with no tracing, ours and the stock layer.
+//!
+//! `cargo xtask instructions` counts the instructions of one request, without a network:
+//! the case's name and the number of rounds are the arguments. With `--table` servers run in processes of their own, one for
+//! each case in turn, and the table has the medians of the processor time of a request, the exporter's included: the
+//! paper's ET, but by processor time, which other load on the machine disturbs less than throughput.
+
+// Prints figures, which criterion does not measure.
+#![allow(clippy::print_stdout)]
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use astracer_examples::load::Load;
+use astracer_examples::shop;
+use astracer_examples::telemetry::{Export, Options, Tracing};
+use axum::body::Body;
+use axum::http::Request;
+use tower_service::Service as _;
+
+/// Rounds before those that are counted.
+const WARM: u64 = 50;
+const ROUNDS: usize = 5;
+const REQUESTS: u64 = 40_000;
+const CONNECTIONS: u32 = 8;
+
+/// The cases: a name, the subscriber and the sampler.
+const CASES: [(&str, Tracing, &str); 9] = [
+    ("axum, no tracing", Tracing::Off, "never"),
+    ("axum, subscriber, dropped", Tracing::Astracer, "never"),
+    ("axum, subscriber, 1 %", Tracing::Astracer, "ratio:0.01"),
+    ("axum, subscriber, kept", Tracing::Astracer, "always"),
+    ("axum, layer, dropped", Tracing::Layer, "never"),
+    ("axum, layer, 1 %", Tracing::Layer, "ratio:0.01"),
+    ("axum, layer, kept", Tracing::Layer, "always"),
+    ("axum, stock, 1 %", Tracing::Stock, "ratio:0.01"),
+    ("axum, stock, kept", Tracing::Stock, "always"),
+];
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some("--table"), _) => table(),
+        (Some("--serve"), Some(name)) => serve(&name),
+        (Some(name), Some(rounds)) => count(name, rounds.parse()?),
+        // `cargo bench` asks for nothing.
+        _ => Ok(()),
+    }
+}
+
+fn options(name: &str) -> Outcome<Options> {
+    let (_, tracing, sampler) =
+        *CASES.iter().find(|(known, ..)| *known == name).ok_or_else(|| format!("no case {name}"))?;
+    Ok(Options { export: Export::None, sampler: sampler.parse()?, parameters: None, tracing })
+}
+
+/// The function that is watched.
+#[inline(never)]
+fn measured(round: &mut dyn FnMut(), rounds: u64) {
+    (0..rounds).for_each(|_| round());
+}
+
+#[inline(never)]
+fn warm_up(round: &mut dyn FnMut()) {
+    (0..WARM).for_each(|_| round());
+}
+
+/// A request for a product that is cached: four spans.
+fn count(name: &str, rounds: u64) -> Outcome<()> {
+    let running = options(name)?.start("shop")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let mut routes = shop::routes();
+    let mut round = || {
+        let request = Request::get("/products/1").body(Body::empty()).expect("a request");
+        let response = runtime.block_on(routes.call(request));
+        assert!(response.is_ok_and(|response| response.status().is_success()));
+    };
+    warm_up(&mut round);
+    measured(&mut round, rounds);
+    running.stop()?;
+    Ok(())
+}
+
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Serves until standard input ends; prints the address, and at the end the processor time in nanoseconds.
+fn serve(name: &str) -> Outcome<()> {
+    let running = options(name)?.start("shop")?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let listener = runtime.block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+    println!("{}", listener.local_addr()?);
+    let before = processor_time();
+    let server = runtime.spawn(async move { axum::serve(listener, shop::routes()).await });
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    server.abort();
+    let said = running.stop()?;
+    println!("{} {said}", (processor_time() - before).as_nanos());
+    Ok(())
+}
+
+/// The processor time of one request in nanoseconds, and the server's counts.
+fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64, String)> {
+    let mut server = Command::new(std::env::current_exe()?)
+        .args(["--serve", name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(server.stdout.take().ok_or("no output")?).lines();
+    let address: SocketAddr = lines.next().ok_or("no address")??.parse()?;
+    let load =
+        Load { connections: CONNECTIONS, requests_max: REQUESTS, duration_max: Duration::from_secs(300) };
+    let outcome = runtime.block_on(load.run(address)).map_err(|error| error.to_string())?;
+    drop(server.stdin.take());
+    let last = lines.next().ok_or("no time")??;
+    server.wait()?;
+    let (nanos, said) = last.split_once(' ').ok_or("no time")?;
+    Ok((nanos.parse::<f64>()? / outcome.latencies_us.len() as f64, said.to_owned()))
+}
+
+fn table() -> Outcome<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut times = vec![Vec::new(); CASES.len()];
+    let mut said = vec![String::new(); CASES.len()];
+    for _ in 0..ROUNDS {
+        for (at, (name, ..)) in CASES.iter().enumerate() {
+            let (time, counts) = serve_and_load(name, &runtime)?;
+            times[at].push(time);
+            said[at] = counts;
+        }
+    }
+    println!("{REQUESTS} requests, {ROUNDS} interleaved rounds, medians of user and system time a request");
+    for (at, (name, ..)) in CASES.iter().enumerate() {
+        let mut ratios: Vec<f64> = times[at].iter().zip(&times[0]).map(|(own, none)| own / none).collect();
+        ratios.sort_by(f64::total_cmp);
+        times[at].sort_by(f64::total_cmp);
+        let middle = ROUNDS / 2;
+        println!("{name:<28} {:>7.2} us {:>6.2}x   {}", times[at][middle] / 1e3, ratios[middle], said[at]);
+    }
+    Ok(())
+}
