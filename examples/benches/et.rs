@@ -55,7 +55,13 @@ fn main() -> Outcome<()> {
 fn options(name: &str) -> Outcome<Options> {
     let (_, tracing, sampler) =
         *CASES.iter().find(|(known, ..)| *known == name).ok_or_else(|| format!("no case {name}"))?;
-    Ok(Options { export: Export::None, sampler: sampler.parse()?, parameters: None, tracing })
+    Ok(Options {
+        export: Export::None,
+        sampler: sampler.parse()?,
+        parameters: None,
+        shutdown_timeout: 30,
+        tracing,
+    })
 }
 
 /// The function that is watched.

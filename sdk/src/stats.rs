@@ -235,9 +235,9 @@ impl Pair {
 
 /// The numbers behind [`Stats`]. The service's threads count in shares, so that they do not meet on a line of memory. Each of
 /// the first threads of the process has a share of its own, which it writes with plain moves; others have some together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Counters {
-    shares: Box<[Share]>,
+    shares: Shares,
     exported: Pair,
     lost: [Pair; LOSSES],
     /// Thousandths of calls.
@@ -248,6 +248,9 @@ pub(crate) struct Counters {
 /// Shares that one thread has alone. Numbers of threads are not used again.
 const OWN_SHARES: usize = 112;
 const SHARES: usize = OWN_SHARES + 16;
+
+#[derive(Debug)]
+struct Shares(Box<[Share]>);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -261,14 +264,9 @@ struct Share {
     refused: AtomicU64,
 }
 
-impl Default for Counters {
+impl Default for Shares {
     fn default() -> Self {
-        Counters {
-            shares: (0..SHARES).map(|_| Share::default()).collect(),
-            exported: Pair::default(),
-            lost: Default::default(),
-            key_panics: AtomicU64::new(0),
-        }
+        Shares((0..SHARES).map(|_| Share::default()).collect())
     }
 }
 
@@ -279,7 +277,7 @@ impl Counters {
         let number = thread::number() as usize;
         let is_own = number < OWN_SHARES;
         let at = if is_own { number } else { OWN_SHARES + number % (SHARES - OWN_SHARES) };
-        let Some(share) = self.shares.get(at) else { return };
+        let Some(share) = self.shares.0.get(at) else { return };
         let count = of(share);
         if is_own {
             count.store(count.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
@@ -345,7 +343,7 @@ impl Counters {
         let exported = self.exported.read();
         let lost: [Counted; LOSSES] = std::array::from_fn(|loss| self.lost[loss].read());
         let sum = |of: fn(&Share) -> &AtomicU64| {
-            let each = self.shares.iter().map(|share| of(share).load(Ordering::Relaxed));
+            let each = self.shares.0.iter().map(|share| of(share).load(Ordering::Relaxed));
             each.fold(0, u64::wrapping_add)
         };
         let ended = sum(|share| &share.ended);

@@ -9,6 +9,7 @@ use tracing_core::metadata::Kind;
 use tracing_core::{Level, Metadata};
 
 use super::entry::{BODY, Beginning, EXPOSED, Entry, Kept, Pending, Phase};
+use super::handles::{Handles, LetGo};
 use crate::record::Body;
 use crate::traces::TraceRef;
 
@@ -151,5 +152,47 @@ fn loom_time_inside_counts_once() {
         thread.join().unwrap();
         // From 11 to 21, and from 21 to 31. A thread that reads the clock first and leaves last ends the time early.
         assert!((10..=20).contains(&entry.busy()), "{}", entry.busy());
+    });
+}
+
+/// Ids of one place, one after the other.
+const FIRST: u64 = 1 << 24 | 5;
+const NEXT: u64 = 2 << 24 | 5;
+
+/// Two threads drop the two handles of a span: one of them ends it, and no one else does.
+#[test]
+fn loom_one_thread_drops_the_last_handle() {
+    loom::model(|| {
+        let handles = Arc::new(Handles::default());
+        handles.start(FIRST);
+        assert!(handles.hold(FIRST));
+        let other = handles.clone();
+        let thread = thread::spawn(move || other.let_go(FIRST));
+        let own = handles.let_go(FIRST);
+        let ends = [own, thread.join().unwrap()].iter().filter(|end| **end == LetGo::Last).count();
+        assert_eq!(ends, 1);
+        assert_eq!(handles.let_go(FIRST), LetGo::Stale);
+    });
+}
+
+/// An id is used without a handle while the span ends and another one begins in its place: the id keeps the first span open
+/// or counts for none.
+#[test]
+fn loom_a_stale_id_counts_for_no_other_span() {
+    loom::model(|| {
+        let handles = Arc::new(Handles::default());
+        handles.start(FIRST);
+        let other = handles.clone();
+        let thread = thread::spawn(move || other.hold(FIRST).then(|| other.let_go(FIRST)));
+        let own = handles.let_go(FIRST);
+        if own == LetGo::Last {
+            handles.start(NEXT);
+        }
+        let stale = thread.join().unwrap();
+        match own {
+            LetGo::Last => assert_eq!(handles.let_go(NEXT), LetGo::Last, "counted once"),
+            LetGo::HeldStill => assert_eq!(stale, Some(LetGo::Last)),
+            LetGo::Stale => panic!("the handle was counted"),
+        }
     });
 }
