@@ -365,6 +365,13 @@ fn the_walk_finds_what_the_definition_says() {
     }
 }
 
+/// The second child begins at the very end of the first, so it waited for it: twice 50 and 50 more.
+#[test]
+fn a_child_that_begins_at_anothers_end_waited_for_it() {
+    let tree = tree(&[node(0, 0, NONE, 0, 100), node(1, 0, 0, 0, 50), node(2, 0, 0, 50, 100)]);
+    assert_eq!(retimed(&tree, |name| if name.0 == 1 { 2.0 } else { 1.0 }), 150.0);
+}
+
 #[test]
 fn retiming_by_one_changes_nothing_and_by_half_halves() {
     for seed in 1..=3_000 {
