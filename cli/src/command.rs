@@ -1,7 +1,6 @@
 //! The command line: one file for each subcommand, with its arguments.
 
-use std::sync::atomic::AtomicBool;
-
+use astracer_tuner::Stop;
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
@@ -54,8 +53,8 @@ enum Command {
 }
 
 impl Args {
-    /// Runs the subcommand until it is done, fails, or `stop` is set.
-    pub(crate) fn run(&self, stop: &AtomicBool) -> Result<(), Failure> {
+    /// Runs the subcommand until it is done, fails, or is asked to stop.
+    pub(crate) fn run(&self, stop: Stop<'_>) -> Result<(), Failure> {
         match &self.command {
             Command::Inspect(args) => inspect::run(args, stop),
             Command::Evaluate(args) => evaluate::run(args, stop),

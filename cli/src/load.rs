@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use astracer_model::sink::Record;
@@ -15,7 +14,7 @@ use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, FileSummary};
 use astracer_samplers::Template;
 use astracer_tuner::names::{Folded, NameFolding};
-use astracer_tuner::{Grouping, Workload};
+use astracer_tuner::{Grouping, Stop, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -76,18 +75,18 @@ impl ProblemCount {
 }
 
 /// Reads a workload. `labels` are attributes that keys will be made of.
-pub(crate) fn load(args: &Source, labels: &[String], stop: &AtomicBool) -> Result<Loaded, Failure> {
+pub(crate) fn load(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<Loaded, Failure> {
     load_keeping(args, Keep { labels: labels.to_vec(), ..Keep::default() }, stop)
 }
 
 /// Reads a workload, and keeps this of its spans beside their places, times and names.
-pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: &AtomicBool) -> Result<Loaded, Failure> {
+pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     once(&args.paths)?;
     let folding = RefCell::new(NameFolding::new(args.fold));
     let progress = reading_progress(&args.paths);
     let mut intake = Intake::new(keep)
         .examples(EXAMPLES)
-        .stop_when(|| stop.load(Ordering::Relaxed))
+        .stop_when(|| stop.is_asked())
         .progress_to(|bytes| progress.inc(bytes));
     if args.names == Names::Template {
         intake = intake.rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
@@ -100,7 +99,7 @@ pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: &AtomicBool) -> Resu
         files.extend(summary.files.iter().map(File::new));
     }
     progress.finish_and_clear();
-    if stop.load(Ordering::Relaxed) {
+    if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
     let recording = intake.finish();
@@ -112,7 +111,7 @@ pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: &AtomicBool) -> Resu
 }
 
 /// Fails if a recording can't be opened or holds no traces, before other work is done for it.
-pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: Stop<'_>) -> Result<(), Failure> {
     // The standard input and pipes can be read only once.
     if path.as_os_str() == "-"
         || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
@@ -124,14 +123,14 @@ pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: &AtomicBool) -> 
 
 /// Returns true if a file is read as a recording when its folder is.
 pub(crate) fn is_recording(path: &Path) -> bool {
-    first(path, &source::Options::default(), &AtomicBool::new(false)).is_ok()
+    first(path, &source::Options::default(), Stop::never()).is_ok()
 }
 
 /// Reads until the first span or problem.
-fn first(path: &Path, options: &source::Options, stop: &AtomicBool) -> Result<(), source::SourceError> {
+fn first(path: &Path, options: &source::Options, stop: Stop<'_>) -> Result<(), source::SourceError> {
     struct First<'s> {
         found: bool,
-        stop: &'s AtomicBool,
+        stop: Stop<'s>,
     }
 
     impl Sink for First<'_> {
@@ -146,7 +145,7 @@ fn first(path: &Path, options: &source::Options, stop: &AtomicBool) -> Result<()
         fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
 
         fn stopped(&self) -> bool {
-            self.found || self.stop.load(Ordering::Relaxed)
+            self.found || self.stop.is_asked()
         }
     }
 
@@ -159,8 +158,14 @@ pub(crate) fn template(args: &Source) -> Template {
 }
 
 /// Reduces a recording to what is replayed of it.
-pub(crate) fn workload(args: &Source, recording: &Recording, key: &Grouping) -> Workload {
-    Workload::new(recording, &key.clone().with_template(template(args)))
+pub(crate) fn workload(
+    args: &Source,
+    recording: &Recording,
+    key: &Grouping,
+    stop: Stop<'_>,
+) -> Result<Workload, Failure> {
+    let key = key.clone().with_template(template(args));
+    Workload::unless_stopped(recording, &key, stop).ok_or(Failure::Interrupted)
 }
 
 impl File {

@@ -4,6 +4,7 @@
 
 use std::process::ExitCode;
 
+use astracer_tuner::Stop;
 use clap::Parser;
 use clap::error::ErrorKind;
 
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
         Err(error) => return refused(&error),
     };
     let stop = interrupt::stop_flag();
-    match args.run(&stop) {
+    match args.run(Stop::when_set(&stop)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(text) = failure.text() {

@@ -13,5 +13,6 @@ pub mod intern;
 pub mod recording;
 pub mod shape;
 pub mod source;
+pub mod stop;
 
 pub use recording::Recording;

@@ -12,12 +12,10 @@ use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Place, Problems};
 use astracer_model::span::{Span, SpanKind, Status};
-use astracer_model::time::UnixNanos;
 
 mod intake;
 mod join;
 mod labels;
-mod pulse;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -157,14 +155,6 @@ impl Recording {
     /// The first files without traces, and the number of all of them.
     pub fn skipped(&self) -> (&[Skipped], u64) {
         (&self.skipped, self.skipped.len() as u64 + self.skipped_more)
-    }
-
-    /// The earliest start and the latest end; `None` if there are no spans.
-    pub fn time_range(&self) -> Option<(UnixNanos, UnixNanos)> {
-        let spans = || self.order.iter().map(|&index| &self.spans[index as usize]);
-        let start = spans().map(|row| row.start).min()?;
-        let end = spans().map(|row| if row.end == NO_TIME { row.start } else { row.end }).max()?;
-        Some((UnixNanos(start), UnixNanos(end)))
     }
 
     fn place(&self, index: u32) -> Place {

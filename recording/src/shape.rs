@@ -11,6 +11,7 @@ use rapidhash::fast::RandomState;
 
 use crate::intern::Symbol;
 use crate::recording::TraceView;
+use crate::stop::Pulse;
 
 /// A shape in a set of [`Shapes`]; equal ids are equal shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,24 +42,35 @@ pub struct Scratch {
 }
 
 impl Shapes {
-    /// The shape of a trace.
-    pub fn of_trace(&mut self, trace: TraceView<'_>, scratch: &mut Scratch) -> ShapeId {
+    /// The shape of a trace; `None` if the work is to stop, which a trace of millions of spans takes a while for.
+    pub fn of_trace(
+        &mut self,
+        trace: TraceView<'_>,
+        scratch: &mut Scratch,
+        pulse: &mut Pulse<'_>,
+    ) -> Option<ShapeId> {
         if trace.span_count() == 1 {
-            return self.node(trace.root().name_symbol().0, &mut []);
+            let shape = self.node(trace.root().name_symbol().0, &mut []);
+            return (!pulse.stopped()).then_some(shape);
         }
         let Scratch { positions, parent, waiting, ready, shapes } = scratch;
         positions.clear();
         positions.extend((0u32..).zip(trace.spans()).map(|(position, span)| (span.index(), position)));
-        positions.sort_unstable();
+        if !pulse.sort_by_key(positions, |&(index, _)| index) {
+            return None;
+        }
         let position = |index: u32| match positions.binary_search_by_key(&index, |&(index, _)| index) {
             Ok(at) => positions[at].1,
             Err(_) => FOREST,
         };
         let len = trace.span_count();
         parent.clear();
-        parent.extend(
-            trace.spans().map(|span| span.parent().map_or(FOREST, |parent| position(parent.index()))),
-        );
+        for span in trace.spans() {
+            parent.push(span.parent().map_or(FOREST, |parent| position(parent.index())));
+            if pulse.stopped() {
+                return None;
+            }
+        }
         waiting.clear();
         waiting.resize(len, 0);
         for &above in parent.iter().filter(|&&above| above != FOREST) {
@@ -74,6 +86,9 @@ impl Shapes {
         while let Some(at) = ready.pop() {
             let mut own = std::mem::take(&mut shapes[at as usize]);
             let shape = self.node(names[at as usize].0, &mut own);
+            if pulse.stopped_after(1 + own.len()) {
+                return None;
+            }
             shapes[at as usize] = own;
             let above = parent[at as usize];
             if above == FOREST {
@@ -86,7 +101,7 @@ impl Shapes {
                 }
             }
         }
-        match shapes[len][..] {
+        Some(match shapes[len][..] {
             [only] => ShapeId(only),
             _ => {
                 let mut tops = std::mem::take(&mut shapes[len]);
@@ -94,7 +109,7 @@ impl Shapes {
                 shapes[len] = tops;
                 shape
             }
-        }
+        })
     }
 
     /// The number of nodes: shapes of traces and of their subtrees.
@@ -169,7 +184,10 @@ mod tests {
         }
         let recording = intake.finish();
         let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());
-        let ids = recording.traces().map(|trace| shapes.of_trace(trace, &mut scratch)).collect();
+        let ids = recording
+            .traces()
+            .map(|trace| shapes.of_trace(trace, &mut scratch, &mut Pulse::never()).expect("not stopped"))
+            .collect();
         (ids, shapes)
     }
 

@@ -11,7 +11,6 @@
 use std::cell::RefCell;
 use std::error::Error;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use astracer_recording::recording::{Intake, Keep};
 use astracer_recording::source;
@@ -81,8 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let [first, others @ ..] = &paths[..] else { return Err("which recording?".into()) };
     let workload = read(first)?;
-    let flag = AtomicBool::new(false);
-    let tuning = tune(&workload, &options, &flag, &|_| ());
+    let tuning = tune(&workload, &options, Stop::never(), &|_| ());
     let config = tuning.config()?;
     let shown: String = config.to_string().chars().take(100).collect();
     println!("{first}: {shown}");
@@ -153,7 +151,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let other = read(path)?;
         let sampler = config.clone().into();
         let replayed =
-            Replayed::new(&other, &sampler, &draws(options.random), Stop::new(&flag, None), &|| ())
+            Replayed::new(&other, &sampler, &draws(options.random), Stop::never(), &|| ())
                 .ok_or("stopped")?;
         let found = replayed.dist_over_entropy;
         println!(

@@ -85,7 +85,8 @@ impl<L: Landscape> CostFunction for Walk<'_, L> {
 
     fn cost(&self, point: &L::Point) -> Result<f64, Error> {
         let (_, scratch) = &mut *self.state.borrow_mut();
-        let evaluated = self.landscape.evaluate(point, scratch);
+        // An error ends the run; what was found before is in the archive.
+        let evaluated = self.landscape.evaluate(point, scratch).ok_or_else(|| Error::msg("asked to stop"))?;
         let value = evaluated.value;
         let mut archive = self.archive.borrow_mut();
         archive.add(evaluated);

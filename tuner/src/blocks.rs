@@ -1,5 +1,6 @@
 //! Blocks of time: to leave some out of a search, to tune on some and score on others, and to draw them again.
 
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// Blocks of equal time that a recording is cut into.
@@ -13,15 +14,19 @@ pub(crate) fn of(workload: &Workload, blocks: usize) -> impl Fn(usize) -> usize 
     }
 }
 
-/// The arrivals in some blocks, at their times, as a workload of their own.
-pub(crate) fn select(workload: &Workload, wanted: impl Fn(usize) -> bool) -> Workload {
+/// The arrivals in some blocks, at their times, as a workload of their own. `None` if asked to stop.
+pub(crate) fn select(
+    workload: &Workload,
+    wanted: impl Fn(usize) -> bool,
+    stop: Stop<'_>,
+) -> Option<Workload> {
     let block = of(workload, BLOCKS);
     let arrivals = workload.arrivals().iter().zip(0u32..);
     let order: Vec<(u64, u32)> = arrivals
         .filter(|(_, index)| wanted(block(*index as usize)))
         .map(|(arrival, index)| (arrival.at_ns, index))
         .collect();
-    workload.arranged(&order)
+    workload.arranged(&order, stop)
 }
 
 /// The factor from the distance of a kept part in a search's sample to that in the whole: a distance falls with the root
@@ -50,9 +55,10 @@ mod tests {
         for block in 0..BLOCKS {
             assert_eq!((0..24).filter(|&number| is_left_out(number, block)).count(), 3);
         }
-        let even = select(&workload, |block| block % 2 == 0).arrivals().len();
-        let odd = select(&workload, |block| block % 2 == 1).arrivals().len();
+        let traces = |part: Option<Workload>| part.expect("not stopped").arrivals().len();
+        let even = traces(select(&workload, |block| block % 2 == 0, Stop::never()));
+        let odd = traces(select(&workload, |block| block % 2 == 1, Stop::never()));
         assert_eq!(even + odd, 2000);
-        assert_eq!(select(&synthetic(0, 1), |_| true).arrivals().len(), 0);
+        assert_eq!(traces(select(&synthetic(0, 1), |_| true, Stop::never())), 0);
     }
 }

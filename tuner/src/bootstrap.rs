@@ -88,8 +88,6 @@ fn dist_over_entropy(all: &[Sums], kept: &[Sums], means: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
     use crate::evaluate::Evaluator;
     use crate::testing::synthetic;
@@ -100,9 +98,7 @@ mod tests {
         let workload = synthetic(2000, 3);
         let sampler: Candidate = "ratio:0.1".parse::<astracer_samplers::Config>().expect("a sampler").into();
         let score = Evaluator::new(&workload).score(&sampler, &Draw::recorded(5));
-        let flag = AtomicBool::new(false);
-        let found =
-            bootstrap(&workload, &sampler, &Draw::recorded(5), Stop::new(&flag, None)).expect("blocks");
+        let found = bootstrap(&workload, &sampler, &Draw::recorded(5), Stop::never()).expect("blocks");
         let [low, high] = found.run_interval;
         assert!(low < score.dist_over_entropy && score.dist_over_entropy < high, "{found:?} {score:?}");
         let (mut all, mut kept) = (vec![[0.0; 3]; workload.functions().len()], Vec::new());
@@ -116,9 +112,7 @@ mod tests {
             }
         };
         (0..2000).for_each(|arrival| add(&mut all, arrival));
-        sampler.replay(&workload, &Draw::recorded(5), Stop::new(&flag, None), |arrival, _| {
-            add(&mut kept, arrival)
-        });
+        sampler.replay(&workload, &Draw::recorded(5), Stop::never(), |arrival, _| add(&mut kept, arrival));
         let means: Vec<f64> = workload.functions().iter().map(|function| function.duration_ms.mean).collect();
         let once = dist_over_entropy(&all, &kept, &means);
         assert!((once / score.dist_over_entropy - 1.0).abs() < 1e-9, "{once} {score:?}");

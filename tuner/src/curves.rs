@@ -1,8 +1,6 @@
 //! Quality of each sampler at several sizes: ours tuned for each size, baselines with their parameter
 //! adjusted until they keep as much.
 
-use std::sync::atomic::AtomicBool;
-
 use astracer_baselines::BaselineSpec;
 use astracer_samplers::{Config, Probability, Ratio};
 use rayon::prelude::*;
@@ -76,13 +74,12 @@ pub fn curves(
     found: &Tuning,
     options: &Options,
     baselines: &[BaselineSpec],
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     done: &(dyn Fn() + Sync),
 ) -> Option<Curves> {
     let sizes = STEPS.map(|step| step * options.limits.size_max).to_vec();
-    let asked = Stop::new(stop, None);
     let draws = Draw::unseen(replays(workload), options.seed, options.random);
-    let at = Place { workload, draws: &draws, stop: asked };
+    let at = Place { workload, draws: &draws, stop };
     let mut series = vec![equal_share(&at, &sizes)?, this_tuning(&at, found, &sizes)?];
     for sampler in [Tunable::Bump, Tunable::Tumbling, Tunable::Bucket] {
         series.push(ours(&at, sampler, options, &sizes, stop, done)?);
@@ -92,7 +89,7 @@ pub fn curves(
         // The search for the next knob begins at the last one.
         let mut spec = baseline.quickened_for(seconds);
         let point = |&size: &f64| {
-            let found = at_equal_size(workload, &spec, size, &draws, asked)?;
+            let found = at_equal_size(workload, &spec, size, &draws, stop)?;
             spec = found.spec.clone();
             let point = at.point(&found.spec.into(), |kept| (kept / size - 1.0).abs() <= 0.05)?;
             done();
@@ -163,7 +160,7 @@ fn ours(
     sampler: Tunable,
     options: &Options,
     sizes: &[f64],
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     done: &(dyn Fn() + Sync),
 ) -> Option<Series> {
     let mut points = Vec::new();
@@ -219,8 +216,8 @@ mod tests {
         let done = || {
             steps.fetch_add(1, Ordering::Relaxed);
         };
-        let tuning = tune(&workload, &options, &AtomicBool::new(false), &|_| ());
-        let found = curves(&workload, &tuning, &options, &baselines, &AtomicBool::new(false), &done);
+        let tuning = tune(&workload, &options, Stop::never(), &|_| ());
+        let found = curves(&workload, &tuning, &options, &baselines, Stop::never(), &done);
         let found = found.expect("not stopped");
         assert_eq!(steps.into_inner(), Curves::steps(baselines.len()));
         assert_eq!(found.series.len(), 5 + baselines.len());
@@ -237,7 +234,7 @@ mod tests {
         let (share, ratio) = (share.as_ref().expect("possible"), ratio.as_ref().expect("possible"));
         assert!((share.call_trees - ratio.call_trees).abs() < 3.0, "{share:?} {ratio:?}");
         assert_eq!(
-            curves(&workload, &tuning, &options, &baselines, &AtomicBool::new(true), &|| ()).map(|_| ()),
+            curves(&workload, &tuning, &options, &baselines, Stop::when(&|| true), &|| ()).map(|_| ()),
             None
         );
     }

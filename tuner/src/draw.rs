@@ -8,6 +8,7 @@ use astracer_samplers::RandomSource;
 use serde::Serialize;
 
 use crate::random::Random;
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// One draw.
@@ -64,21 +65,23 @@ impl Draw {
     }
 
     /// The arrivals in the order of this draw, each with its time in ns and its place in the workload. The first has
-    /// its own time, so that all of them are after 0.
-    pub(crate) fn arrivals(&self, workload: &Workload) -> Vec<(u64, u32)> {
-        let arrivals = workload.arrivals().iter().zip(0..);
-        if self.jitter_ms == 0.0 {
-            return arrivals.map(|(arrival, index)| (arrival.at_ns, index)).collect();
-        }
+    /// its own time, so that all of them are after 0. `None` if asked to stop.
+    pub(crate) fn arrivals(&self, workload: &Workload, stop: Stop<'_>) -> Option<Vec<(u64, u32)>> {
+        let mut pulse = stop.pulse();
         let mut random = Random::new(self.seed, JITTER_STREAM);
-        let mut order: Vec<(u64, u32)> = arrivals
-            .map(|(arrival, index)| {
-                let jitter_ns = (random.normal() * self.jitter_ms * 1e6) as i64;
-                (arrival.at_ns.saturating_add_signed(jitter_ns), index)
-            })
-            .collect();
-        order.sort_unstable();
-        order
+        let mut order = Vec::with_capacity(workload.arrivals().len());
+        for (arrival, index) in workload.arrivals().iter().zip(0..) {
+            let jitter_ns = match self.jitter_ms {
+                0.0 => 0,
+                jitter_ms => (random.normal() * jitter_ms * 1e6) as i64,
+            };
+            order.push((arrival.at_ns.saturating_add_signed(jitter_ns), index));
+            if pulse.stopped() {
+                return None;
+            }
+        }
+        let is_sorted = self.jitter_ms == 0.0 || pulse.sort_by_key(&mut order, |&(at_ns, _)| at_ns);
+        is_sorted.then_some(order)
     }
 }
 
@@ -103,9 +106,10 @@ mod tests {
     #[test]
     fn jitter_moves_arrivals_and_loses_none() {
         let workload = synthetic(2000, 1);
-        let plain = Draw::recorded(1).arrivals(&workload);
+        let arrivals = |draw: Draw| draw.arrivals(&workload, Stop::never()).expect("not stopped");
+        let plain = arrivals(Draw::recorded(1));
         assert!(plain.iter().zip(0..).all(|(&(_, index), place)| index == place));
-        let moved = Draw { jitter_ms: 5.0, ..Draw::recorded(3) }.arrivals(&workload);
+        let moved = arrivals(Draw { jitter_ms: 5.0, ..Draw::recorded(3) });
         assert!(moved.is_sorted());
         let mut seen = vec![false; plain.len()];
         let mut squares = 0.0;

@@ -1,7 +1,5 @@
 //! The table of sampler quality: each sampler replayed on several draws, and scored.
 
-use std::sync::atomic::AtomicBool;
-
 use astracer_model::TraceId;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -192,6 +190,11 @@ impl<'w> Evaluator<'w> {
         Self { workload, reference: Reference::new(workload) }
     }
 
+    /// The same; `None` if asked to stop.
+    pub fn unless_stopped(workload: &'w Workload, stop: Stop<'_>) -> Option<Self> {
+        Some(Self { workload, reference: Reference::unless_stopped(workload, stop)? })
+    }
+
     /// The workload scored.
     pub fn workload(&self) -> &'w Workload {
         self.workload
@@ -199,9 +202,8 @@ impl<'w> Evaluator<'w> {
 
     /// The score of one sampler on one draw.
     pub fn score(&self, sampler: &Candidate, draw: &Draw) -> Score {
-        let never = AtomicBool::new(false);
         let mut tally = Tally::new(self.workload, &self.reference);
-        sampler.replay(self.workload, draw, Stop::new(&never, None), |arrival, _| tally.keep(arrival));
+        sampler.replay(self.workload, draw, Stop::never(), |arrival, _| tally.keep(arrival));
         tally.score()
     }
 
@@ -213,10 +215,9 @@ impl<'w> Evaluator<'w> {
         samplers: &[Candidate],
         draws: &[Draw],
         key: &Grouping,
-        stop: &AtomicBool,
+        stop: Stop<'_>,
         done: impl Fn() + Sync,
     ) -> Option<Evaluation> {
-        let stop = Stop::new(stop, None);
         let jobs: Vec<_> =
             samplers.iter().flat_map(|sampler| draws.iter().map(move |draw| (sampler, draw))).collect();
         let row = |&(sampler, draw): &(&Candidate, &Draw)| {
@@ -257,9 +258,8 @@ impl<'w> Evaluator<'w> {
 
     /// The ids of the traces that a sampler keeps on one draw, in order of arrival.
     pub fn kept(&self, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
-        let never = AtomicBool::new(false);
         let mut kept = Vec::new();
-        sampler.replay(self.workload, draw, Stop::new(&never, None), |arrival, _| kept.push(arrival));
+        sampler.replay(self.workload, draw, Stop::never(), |arrival, _| kept.push(arrival));
         kept.into_iter().map(|arrival| self.workload.trace_id(arrival)).collect()
     }
 

@@ -24,6 +24,7 @@
 //!
 //! RESULTS.md compares all of these with the means of replays.
 
+mod by_key;
 mod chances;
 mod index;
 mod moments;
@@ -39,12 +40,15 @@ use serde::Serialize;
 pub use chances::{Curve, KeyLaw};
 pub use index::Counting;
 
+use astracer_recording::stop::Pulse;
+
 use crate::latency::{LatencyCell, expected_divergence};
 use crate::paths::PathScore;
 use crate::score::{Score, dist_over_entropy};
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 use crate::workload::Workload;
+use by_key::ByKey;
 use chances::{Chances, PROBABILITY_MIN};
 use moments::{Moments, Sums, distances};
 use paths::PathSums;
@@ -54,6 +58,9 @@ use table::{KeyTable, Size, Table};
 
 /// Families of functions that are added level by level; each more costs some 10 us a candidate.
 const FAMILIES_BY_LEVEL: usize = 3;
+/// Units of work (see [`Pulse`]) that a function's distance takes.
+const FUNCTION_WORK: usize = 4;
+
 /// A kept part, in expectation. The same measures as a [`Score`], as averages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Expected {
@@ -212,8 +219,10 @@ impl Expectation {
     /// Sums up a workload; `None` if asked to stop.
     pub fn new(workload: &Workload, design: &Design, stop: Stop<'_>) -> Option<Self> {
         let pivots = Pivots::new(workload, stop)?;
+        let by_key = ByKey::new(workload, &mut stop.pulse())?;
         let table = |&length: &NonZeroU64| {
-            Table::new(workload, &pivots, (design.counting, length, design.phase), design.extras, stop)
+            let counts = (design.counting, length, design.phase);
+            Table::new((workload, &by_key), &pivots, counts, design.extras, stop)
         };
         let tables = design.lengths_ns.iter().map(table).collect::<Option<_>>()?;
         let mut size = [0.0; 4];
@@ -221,7 +230,7 @@ impl Expectation {
             let trace = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
             size.iter_mut().zip(trace).for_each(|(sum, value)| *sum += value);
         }
-        let functions = functions(workload);
+        let functions = functions((workload, &by_key), stop)?;
         Some(Self {
             families: functions.iter().map(|function| function.family + 1).max().unwrap_or(0),
             functions,
@@ -256,39 +265,54 @@ impl Expectation {
         self.tables.first().map_or(0, Table::len)
     }
 
-    /// The score of keeping each trace with the same probability.
-    pub fn ratio(&self, probability: f64, scratch: &mut Scratch) -> Expected {
-        self.expected(0, |_| KeyLaw::Constant(probability), scratch)
+    /// The score of keeping each trace with the same probability. `None` if asked to stop.
+    pub fn ratio(&self, probability: f64, scratch: &mut Scratch, stop: Stop<'_>) -> Option<Expected> {
+        self.expected(0, |_| KeyLaw::Constant(probability), scratch, stop)
     }
 
     /// The shares of the bytes and of the traces that are kept: cheaper than the whole score. `length` is a place in
-    /// [`Design::lengths_ns`].
-    pub fn kept<'c>(&self, length: usize, of_key: impl Fn(usize) -> KeyLaw<'c>) -> (f64, f64) {
-        let mut size = [0.0; 4];
+    /// [`Design::lengths_ns`]. `None` if asked to stop.
+    pub fn kept<'c>(
+        &self,
+        length: usize,
+        of_key: impl Fn(usize) -> KeyLaw<'c>,
+        stop: Stop<'_>,
+    ) -> Option<(f64, f64)> {
+        let (mut size, mut pulse) = ([0.0; 4], stop.pulse());
         let table = &self.tables[length];
         for key in 0..table.len() {
-            Chances::new(of_key(key)).add_size(table.key(key), &mut size);
+            let table = table.key(key);
+            Chances::new(of_key(key)).add_size(table, &mut size);
+            if pulse.stopped_after(1 + table.sizes().len()) {
+                return None;
+            }
         }
         let share = |kept: f64, all: f64| if all > 0.0 { kept / all } else { 0.0 };
-        (share(size[2], self.size[2]), share(size[0], self.size[0]))
+        Some((share(size[2], self.size[2]), share(size[0], self.size[0])))
     }
 
-    /// The score of a sampler that keeps each key's traces by a policy of its own.
+    /// The score of a sampler that keeps each key's traces by a policy of its own. `None` if asked to stop.
     pub fn expected<'c>(
         &self,
         length: usize,
         of_key: impl Fn(usize) -> KeyLaw<'c>,
         scratch: &mut Scratch,
-    ) -> Expected {
+        stop: Stop<'_>,
+    ) -> Option<Expected> {
         scratch.clear(self);
-        let table = &self.tables[length];
+        let (table, mut pulse) = (&self.tables[length], stop.pulse());
         for key in 0..table.len() {
-            scratch.add(table.key(key), &Chances::new(of_key(key)), self.stratified);
+            let table = table.key(key);
+            scratch.add(table, &Chances::new(of_key(key)), self.stratified);
+            if pulse.stopped_after(1 + table.cells()) {
+                return None;
+            }
         }
-        self.score(scratch)
+        self.score(scratch, &mut pulse)
     }
 
-    fn score(&self, scratch: &mut Scratch) -> Expected {
+    /// `None` if asked to stop.
+    fn score(&self, scratch: &mut Scratch, pulse: &mut Pulse<'_>) -> Option<Expected> {
         scratch.families.fill(Spread::ZERO);
         let mut counts = Entropy::default();
         let (mut found, mut count_error, mut latency) = (0.0, 0.0, 0.0);
@@ -317,14 +341,16 @@ impl Expectation {
                 latency += missing + (1.0 - missing) * divergences[index].sqrt();
             }
             count_error += variance.sqrt() / function.count;
+            if pulse.stopped_after(FUNCTION_WORK) {
+                return None;
+            }
         }
-        let square: f64 = scratch.families.iter().map(|family| family.moments().mean).sum();
-        let ss_ms = root_of_sum(&mut scratch.families, &mut scratch.components);
+        let (ss_ms, square) = root_of_sum(&scratch.families, &mut scratch.components, pulse)?;
         let [traces, spans, bytes, otlp_bytes] = scratch.size;
         let functions_all = self.functions.iter().filter(|function| function.count > 0.0).count() as f64;
         let entropy_bits = counts.bits();
         let paths = scratch.paths.score(&self.path_kinds, self.size[0]);
-        Expected {
+        Some(Expected {
             traces,
             spans,
             bytes,
@@ -343,7 +369,7 @@ impl Expectation {
             paths: paths.map(|paths| paths.found),
             paths_all: self.path_kinds.iter().filter(|&&traces| traces > 0).count() as f64,
             path_distance: paths.map(|paths| paths.distance),
-        }
+        })
     }
 }
 
@@ -374,48 +400,72 @@ impl Expectation {
     }
 }
 
-/// The mean of the root of the sum of all families, which are independent of each other. Those that spread most are
-/// added level by level, the others by mean and variance.
-fn root_of_sum(families: &mut [Spread], memory: &mut Vec<(f64, Moments)>) -> f64 {
-    let by_level = families.len().min(FAMILIES_BY_LEVEL);
-    if by_level < families.len() {
-        let wider = |a: &Spread, b: &Spread| b.moments().variance.total_cmp(&a.moments().variance);
-        families.select_nth_unstable_by(by_level, wider);
+/// The mean of the root of the sum of all families, which are independent of each other, and the mean of the sum. Those
+/// that spread most are added level by level, the others by mean and variance. `None` if asked to stop.
+fn root_of_sum(
+    families: &[Spread],
+    memory: &mut Vec<(f64, Moments)>,
+    pulse: &mut Pulse<'_>,
+) -> Option<(f64, f64)> {
+    let mut widest: Vec<(Moments, &Spread)> = Vec::with_capacity(FAMILIES_BY_LEVEL + 1);
+    let (mut rest, mut mean) = (Moments::default(), 0.0);
+    for family in families {
+        let moments = family.moments();
+        mean += moments.mean;
+        let place = widest.partition_point(|(wider, _)| wider.variance >= moments.variance);
+        widest.insert(place, (moments, family));
+        if widest.len() > FAMILIES_BY_LEVEL
+            && let Some((narrowest, _)) = widest.pop()
+        {
+            rest.mean += narrowest.mean;
+            rest.variance += narrowest.variance;
+        }
+        if pulse.stopped() {
+            return None;
+        }
     }
-    let (widest, others) = families.split_at_mut(by_level);
-    widest.sort_by(|a, b| b.moments().variance.total_cmp(&a.moments().variance));
-    let mut rest = Moments::default();
-    for moments in others.iter().map(|family| family.moments()) {
-        rest.mean += moments.mean;
-        rest.variance += moments.variance;
-    }
-    let sum = widest.iter().copied().reduce(|sum, family| sum.plus_independent(&family, memory));
-    sum.unwrap_or(Spread::ZERO).mean_of_root(rest)
+    let sum = widest.into_iter().map(|(_, family)| *family);
+    let sum = sum.reduce(|sum, family| sum.plus_independent(&family, memory));
+    Some((sum.unwrap_or(Spread::ZERO).mean_of_root(rest), mean))
 }
 
-fn functions(workload: &Workload) -> Vec<Function> {
-    let mut traces = std::collections::HashMap::<(u32, u32), u32>::new();
-    for (index, arrival) in workload.arrivals().iter().enumerate() {
-        for calls in workload.calls(index) {
-            *traces.entry((calls.function, arrival.key)).or_default() += 1;
-        }
-    }
+/// The functions, each in the family of the key that most of its traces have. `None` if asked to stop.
+fn functions((workload, by_key): (&Workload, &ByKey), stop: Stop<'_>) -> Option<Vec<Function>> {
+    let mut pulse = stop.pulse();
     let mut most = vec![(0, 0); workload.functions().len()];
-    for ((function, key), count) in traces {
-        let best: &mut (u32, u32) = &mut most[function as usize];
-        // The smaller key if two have as many, whatever the order of the map.
-        if count > best.0 || (count == best.0 && key < best.1) {
-            *best = (count, key);
+    let (mut traces, mut touched) = (vec![0u32; most.len()], Vec::new());
+    for (key, arrivals) in (0u32..).zip(by_key.arrivals()) {
+        for &index in arrivals {
+            for calls in workload.calls(index as usize) {
+                let traces = &mut traces[calls.function as usize];
+                if *traces == 0 {
+                    touched.push(calls.function);
+                }
+                *traces += 1;
+            }
+            if pulse.stopped_after(1 + workload.calls(index as usize).len()) {
+                return None;
+            }
+        }
+        for function in touched.drain(..) {
+            let count = std::mem::take(&mut traces[function as usize]);
+            let best: &mut (u32, u32) = &mut most[function as usize];
+            // The smaller key if two have as many.
+            if count > best.0 {
+                *best = (count, key);
+            }
         }
     }
-    let mut families = std::collections::HashMap::new();
-    let rows = workload.functions().iter().zip(most);
-    rows.map(|(function, (_, key))| {
-        let next = families.len();
-        let family = *families.entry(key).or_insert(next);
+    let mut families = vec![None; workload.keys().len().max(1)];
+    let mut known = 0;
+    let function = |(function, (_, key)): (&crate::workload::Function, (u32, u32))| {
+        let family = *families[key as usize].get_or_insert_with(|| {
+            known += 1;
+            known - 1
+        });
         Function { count: function.count as f64, duration_ms: function.duration_ms, family }
-    })
-    .collect()
+    };
+    Some(workload.functions().iter().zip(most).map(function).collect())
 }
 
 /// Shannon's entropy of counts, added one by one: log2(total) - sum(count log2(count)) / total.

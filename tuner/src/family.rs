@@ -8,6 +8,7 @@ pub(crate) use bump::BumpFamily;
 
 use crate::expect::Expected;
 use crate::space::{Parameters, Point};
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// A sampler's parameters within bounds that a workload gives, and what they keep.
@@ -21,11 +22,12 @@ pub(crate) trait Family: Sync {
     /// The parameters of a point.
     fn parameters(&self, point: &Point) -> Parameters;
 
-    /// The shares of the bytes and of the traces that are kept, mean over the draws: cheaper than a score.
-    fn kept(&self, point: &Point) -> (f64, f64);
+    /// The shares of the bytes and of the traces that are kept, mean over the draws: cheaper than a score. `None` if
+    /// asked to stop.
+    fn kept(&self, point: &Point, stop: Stop<'_>) -> Option<(f64, f64)>;
 
-    /// Adds the score on each draw to `scores`.
-    fn expected(&self, point: &Point, scratch: &mut Self::Scratch, scores: &mut Vec<Expected>);
+    /// The score on each draw. `None` if asked to stop.
+    fn expected(&self, point: &Point, scratch: &mut Self::Scratch, stop: Stop<'_>) -> Option<Vec<Expected>>;
 
     /// The points that keep the least and the most of all with this window (or whatever else can't be mixed).
     fn extremes(&self, like: &Point) -> (Point, Point);

@@ -84,7 +84,7 @@ impl Replayed {
         stop: Stop<'_>,
         done: &(dyn Fn() + Sync),
     ) -> Option<Self> {
-        let reference = Reference::new(workload);
+        let reference = Reference::unless_stopped(workload, stop)?;
         let run = |draw: &Draw| {
             let mut tally = Tally::new(workload, &reference);
             let (mut histograms, mut paths) = (LatencyTally::new(workload), PathTally::new(workload));
@@ -206,7 +206,7 @@ pub(crate) fn equal_share(
 ) -> Option<Expected> {
     let stratified = random == RandomSource::Stratified;
     let expectation = Expectation::new(workload, &Design::uncounted(Extras::ALL, stratified), stop)?;
-    Some(expectation.ratio(share, &mut Scratch::default()))
+    expectation.ratio(share, &mut Scratch::default(), stop)
 }
 
 #[cfg(test)]

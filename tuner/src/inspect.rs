@@ -9,9 +9,11 @@ use astracer_model::UnixNanos;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Recording, TraceView};
 use astracer_recording::shape::{Scratch, Shapes};
+use astracer_recording::stop::Pulse;
 use serde::Serialize;
 
 use crate::statistics::{MeanSd, quantile};
+use crate::stop::Stop;
 
 const NS_PER_MS: f64 = 1e6;
 
@@ -154,25 +156,26 @@ impl fmt::Display for UnknownColumn {
 impl Error for UnknownColumn {}
 
 impl Inspection {
-    /// Looks a recording over.
-    pub fn new(recording: &Recording) -> Self {
-        let spans = || recording.traces().flat_map(TraceView::spans);
-        let (start, end) = recording.time_range().unwrap_or((UnixNanos(0), UnixNanos(0)));
-        let (roots, call_trees) = roots(recording);
+    /// Looks a recording over; `None` if asked to stop.
+    pub fn new(recording: &Recording, stop: Stop<'_>) -> Option<Self> {
+        let mut pulse = stop.pulse();
+        let (roots, call_trees) = roots(recording, &mut pulse)?;
+        let totals = Totals::of(recording, &mut pulse)?;
+        let (start, end) = totals.times.unwrap_or((UnixNanos(0), UnixNanos(0)));
         let mut inspection = Self {
             traces: recording.trace_count() as u64,
             spans: recording.span_count() as u64,
-            bytes: spans().map(|span| span.record_bytes()).sum(),
-            otlp_bytes: spans().map(|span| span.otlp_bytes()).sum(),
+            bytes: totals.bytes,
+            otlp_bytes: totals.otlp_bytes,
             call_trees,
             start_unix_ns: start.0,
             end_unix_ns: end.0,
             seconds: end.since(start) as f64 / 1e9,
             roots,
-            functions: functions(recording),
+            functions: functions(recording, &mut pulse)?,
         };
         inspection.sort(Column::Count);
-        inspection
+        Some(inspection)
     }
 
     /// Sorts both tables.
@@ -201,17 +204,47 @@ impl Inspection {
     }
 }
 
-fn functions(recording: &Recording) -> Vec<FunctionRow> {
+/// Sums over all spans, and their earliest start and latest end.
+#[derive(Default)]
+struct Totals {
+    bytes: u64,
+    otlp_bytes: u64,
+    times: Option<(UnixNanos, UnixNanos)>,
+}
+
+impl Totals {
+    fn of(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<Self> {
+        let mut totals = Self::default();
+        for span in recording.traces().flat_map(TraceView::spans) {
+            totals.bytes += span.record_bytes();
+            totals.otlp_bytes += span.otlp_bytes();
+            let (start, end) = (span.start(), span.end().unwrap_or(span.start()));
+            let (earliest, latest) = totals.times.unwrap_or((start, end));
+            totals.times = Some((earliest.min(start), latest.max(end)));
+            if pulse.stopped() {
+                return None;
+            }
+        }
+        Some(totals)
+    }
+}
+
+fn functions(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<Vec<FunctionRow>> {
     let mut durations: Vec<Vec<u64>> = vec![Vec::new(); recording.names().len()];
     for span in recording.traces().flat_map(TraceView::spans) {
         durations[span.name_symbol().index()].push(span.duration_ns());
+        if pulse.stopped() {
+            return None;
+        }
     }
     let row = |(name, mut durations): (&str, Vec<u64>)| {
-        durations.sort_unstable();
+        if !pulse.sort_by_key(&mut durations, |&ns| ns) {
+            return None;
+        }
         let ms = durations.iter().map(|&ns| ns as f64 / NS_PER_MS);
         let MeanSd { mean, sd } = MeanSd::of(ms);
         let quantile_ms = |q| quantile(&durations, q) / NS_PER_MS;
-        FunctionRow {
+        Some(FunctionRow {
             name: name.to_owned(),
             count: durations.len() as u64,
             mean_ms: mean,
@@ -220,14 +253,14 @@ fn functions(recording: &Recording) -> Vec<FunctionRow> {
             p75_ms: quantile_ms(0.75),
             p95_ms: quantile_ms(0.95),
             max_ms: quantile_ms(1.0),
-        }
+        })
     };
     let named = recording.names().names().zip(durations);
     named.filter(|(_, durations)| !durations.is_empty()).map(row).collect()
 }
 
 /// The roots by name, and the number of call trees of all traces.
-fn roots(recording: &Recording) -> (Vec<Root>, u64) {
+fn roots(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<(Vec<Root>, u64)> {
     #[derive(Default)]
     struct Sums {
         durations_ms: Vec<f64>,
@@ -244,35 +277,44 @@ fn roots(recording: &Recording) -> (Vec<Root>, u64) {
         let root = trace.root();
         let sum = sums.entry(root.name_symbol()).or_default();
         sum.durations_ms.push(root.duration_ns() as f64 / NS_PER_MS);
-        sum.call_trees.push(shapes.of_trace(trace, &mut scratch).0);
+        sum.call_trees.push(shapes.of_trace(trace, &mut scratch, pulse)?.0);
         sum.spans += trace.span_count() as u64;
-        sum.bytes += trace.spans().map(|span| span.record_bytes()).sum::<u64>();
+        for span in trace.spans() {
+            sum.bytes += span.record_bytes();
+            if pulse.stopped() {
+                return None;
+            }
+        }
         let second = root.start().since(*first.get_or_insert(root.start())) / 1_000_000_000;
         let (last, count, most) = sum.second;
         sum.second = if last == second { (last, count + 1, most) } else { (second, 1, most.max(count)) };
     }
     let mut all: Vec<u32> = sums.values().flat_map(|sum| sum.call_trees.iter().copied()).collect();
-    let call_trees = distinct(&mut all);
+    let call_trees = distinct(&mut all, pulse)?;
     let traces = recording.trace_count() as f64;
-    let roots = sums.into_iter().map(|(name, mut sum)| {
+    let root = |(name, mut sum): (Symbol, Sums)| {
         let MeanSd { mean, sd } = MeanSd::of(sum.durations_ms.iter().copied());
-        Root {
+        Some(Root {
             name: recording.names().name(name).to_owned(),
             traces: sum.durations_ms.len() as u64,
             share: sum.durations_ms.len() as f64 / traces,
-            call_trees: distinct(&mut sum.call_trees),
+            call_trees: distinct(&mut sum.call_trees, pulse)?,
             spans: sum.spans,
             bytes: sum.bytes,
             traces_per_second_max: sum.second.1.max(sum.second.2),
             mean_ms: mean,
             sd_ms: sd,
-        }
-    });
-    (roots.collect(), call_trees)
+        })
+    };
+    let roots = sums.into_iter().map(root).collect::<Option<_>>()?;
+    Some((roots, call_trees))
 }
 
-fn distinct(ids: &mut Vec<u32>) -> u64 {
-    ids.sort_unstable();
+/// The number of different ids; `None` if asked to stop.
+fn distinct(ids: &mut Vec<u32>, pulse: &mut Pulse<'_>) -> Option<u64> {
+    if !pulse.sort_by_key(ids, |&id| id) {
+        return None;
+    }
     ids.dedup();
-    ids.len() as u64
+    Some(ids.len() as u64)
 }

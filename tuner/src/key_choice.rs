@@ -1,11 +1,11 @@
 //! Which key serves: name, name and attributes, or the whole call tree.
 
 use std::borrow::Cow;
-use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
 use crate::key::Grouping;
+use crate::stop::Stop;
 use crate::tune::{Options, Progress, Tuning, search};
 use crate::workload::Workload;
 
@@ -58,7 +58,7 @@ pub struct KeyRow {
 pub fn choose_key<'w>(
     candidates: impl IntoIterator<Item = (Grouping, Cow<'w, Workload>)>,
     options: &Options,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> KeyChoice {
     let quick = Options {
@@ -67,10 +67,12 @@ pub fn choose_key<'w>(
         time_max: options.time_max.map(|time| time.mul_f64(TIME_SHARE)),
         ..options.search_only()
     };
+    // A key that there was no time for has no row: it may well meet the limits.
     let look = |(rule, workload): (Grouping, Cow<'w, Workload>)| {
-        KeyRow::new(&rule, &workload, &search(&workload, &quick, stop, progress))
+        let tuning = search(&workload, &quick, stop, progress);
+        (!tuning.found_nothing_in_time()).then(|| KeyRow::new(&rule, &workload, &tuning))
     };
-    let keys: Vec<KeyRow> = candidates.into_iter().map(look).collect();
+    let keys: Vec<KeyRow> = candidates.into_iter().filter_map(look).collect();
     let advised = advise(&keys);
     KeyChoice { because: because(&keys, advised), keys, advised }
 }
@@ -104,6 +106,9 @@ fn advise(keys: &[KeyRow]) -> Option<usize> {
 }
 
 fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
+    if keys.is_empty() {
+        return "there was no time to try keys".to_owned();
+    }
     let Some(advised) = advised.map(|advised| &keys[advised]) else {
         return "no key that is known when a trace begins can meet the limits".to_owned();
     };
@@ -181,6 +186,7 @@ mod tests {
         check(&[name()], Some(0), "All traces have one key");
         let misses = KeyRow { call_trees: 7.0, ..name() };
         check(&[misses], Some(0), "worse than an equal share at finding call trees (7.0 of them, and 8.0)");
+        check(&[], None, "no time");
         check(&[row("name", false, 1.0), row("tree", true, 1.0)], None, "no key");
         check(&[row("name", false, 1.0), row("name+a", true, 9.0)], Some(1), "name+a");
     }

@@ -64,6 +64,7 @@ pub(crate) struct PerKey<'t> {
     limits: Limits,
     scale: Scale,
     target: &'t Target,
+    stop: Stop<'t>,
     /// The least number of traces kept of a key, in expectation.
     pub(crate) min_kept: f64,
 }
@@ -183,12 +184,12 @@ fn tables(
     sample: Option<usize>,
     stop: Stop<'_>,
 ) -> Option<Levels> {
-    let mut order = draw.arrivals(workload);
+    let mut order = draw.arrivals(workload, stop)?;
     if let Some(number) = sample {
         let block = blocks::of(workload, blocks::BLOCKS);
         order.retain(|&(_, index)| !blocks::is_left_out(number, block(index as usize)));
     }
-    let sample = workload.arranged(&order);
+    let sample = workload.arranged(&order, stop)?;
     let mut numbers = Numbers::new(&sample, draw);
     let mut counts = vec![None; workload.keys().len()];
     let decide = |arrival: &Arrival| {
@@ -215,7 +216,7 @@ impl<'t> PerKey<'t> {
         (limits, target): (Limits, &'t Target),
         (min_kept, extras): (Option<f64>, Extras),
         draws: &[Draw],
-        stop: Stop<'_>,
+        stop: Stop<'t>,
     ) -> Option<Self> {
         let others = DecayingCurve::of(common, 1.0)?;
         let curve = DecayingCurve::of(common, curve_share)?;
@@ -251,6 +252,7 @@ impl<'t> PerKey<'t> {
             limits,
             scale: Scale::new(workload),
             target,
+            stop,
             min_kept,
         };
         per_key.sum_kept();
@@ -364,20 +366,20 @@ impl Landscape for PerKey<'_> {
         point
     }
 
-    fn evaluate(&self, point: &Vec<u8>, scratch: &mut Scratch) -> Evaluated<Vec<u8>> {
+    fn evaluate(&self, point: &Vec<u8>, scratch: &mut Scratch) -> Option<Evaluated<Vec<u8>>> {
         scratch.count_errors.fill(0.0);
-        let of = |levels: &Levels| levels.score(&self.keys, point, scratch);
-        let mut scores: Vec<Expected> = self.levels.iter().map(of).collect();
+        let of = |levels: &Levels| (!self.stop.is_asked()).then(|| levels.score(&self.keys, point, scratch));
+        let mut scores = self.levels.iter().map(of).collect::<Option<Vec<Expected>>>()?;
         // A root mean square is of all draws.
         let draws = self.levels.len() as f64;
         let functions = scores.first().map_or(1.0, |score| score.functions_all.max(1.0));
         let errors = scratch.count_errors.iter().map(|squares| (squares / draws).sqrt()).sum::<f64>();
         scores.iter_mut().for_each(|score| score.count_error = Some(errors / functions));
-        Evaluated {
+        Some(Evaluated {
             point: point.clone(),
             expected: Expected::mean(&scores),
             value: self.target.value(&scores) * (1.0 + COUNT_WEIGHT * errors / functions),
-        }
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::limits::{Kept, Limits};
 use crate::objective::Target;
 use crate::random::Random;
 use crate::space::{self, Parameters, Point};
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// Random points tried before they are pulled into the limits.
@@ -24,6 +25,8 @@ pub(crate) struct Problem<'t, F> {
     pub(crate) limits: Limits,
     pub(crate) scale: Scale,
     pub(crate) target: &'t Target,
+    /// Asked during each score.
+    pub(crate) stop: Stop<'t>,
 }
 
 /// A workload's size, to make rates of shares.
@@ -80,17 +83,17 @@ pub struct FrontPoint {
 }
 
 impl<F: Family> Problem<'_, F> {
-    /// The size of what a point keeps, without its score.
-    pub(crate) fn kept(&self, point: &Point) -> Kept {
-        self.scale.kept(self.family.kept(point))
+    /// The size of what a point keeps, without its score. `None` if asked to stop.
+    pub(crate) fn kept(&self, point: &Point) -> Option<Kept> {
+        self.family.kept(point, self.stop).map(|shares| self.scale.kept(shares))
     }
 
-    /// A random point within the limits; `None` if none was found.
+    /// A random point within the limits; `None` if none was found, or if asked to stop.
     pub(crate) fn feasible(&self, random: &mut Random) -> Option<Point> {
         let mut last_draws = Vec::new();
         for _ in 0..DRAWS {
             let point = space::anywhere(self.family.dimensions(), random);
-            let kept = self.kept(&point);
+            let kept = self.kept(&point)?;
             if self.limits.hold(&kept) {
                 return Some(point);
             }
@@ -100,6 +103,11 @@ impl<F: Family> Problem<'_, F> {
         for (point, too_much) in last_draws {
             let (least, most) = self.family.extremes(&point);
             let target = if too_much { least } else { most };
+            // Where the end of the way violates the limits on the same side, so does all of it.
+            let at_end = self.kept(&target)?;
+            if (if too_much { self.limits.excess(&at_end) } else { self.limits.shortfall(&at_end) }) > 0.0 {
+                continue;
+            }
             let (mut near, mut far) = (0.0, 1.0);
             for _ in 0..HALVINGS {
                 let middle = 0.5 * (near + far);
@@ -107,7 +115,7 @@ impl<F: Family> Problem<'_, F> {
                 for (coordinate, target) in candidate.iter_mut().zip(target) {
                     *coordinate += middle * (target - *coordinate);
                 }
-                let kept = self.kept(&candidate);
+                let kept = self.kept(&candidate)?;
                 if self.limits.hold(&kept) {
                     return Some(candidate);
                 }
@@ -117,12 +125,12 @@ impl<F: Family> Problem<'_, F> {
         None
     }
 
-    /// The point that violates the limits least, and why nothing satisfies them.
-    pub(crate) fn infeasible(&self, scratch: &mut F::Scratch) -> (Evaluated, String) {
+    /// The point that violates the limits least, and why nothing satisfies them. `None` if asked to stop.
+    pub(crate) fn infeasible(&self, scratch: &mut F::Scratch) -> Option<(Evaluated, String)> {
         let mut nearest: Option<(f64, Point, Kept)> = None;
         let mut some_keep_little_enough = false;
         for point in self.family.corners() {
-            let kept = self.kept(&point);
+            let kept = self.kept(&point)?;
             let violation = self.limits.excess(&kept).max(self.limits.shortfall(&kept));
             some_keep_little_enough |= self.limits.excess(&kept) == 0.0;
             if nearest.is_none_or(|(least, ..)| violation < least) {
@@ -142,7 +150,7 @@ impl<F: Family> Problem<'_, F> {
             let (kept_always, remedy) = self.family.least();
             format!("{kept_always}: that alone is {}. {remedy}", self.limits.exceeded(&kept))
         };
-        (self.evaluate(&point, scratch), reason)
+        Some((self.evaluate(&point, scratch)?, reason))
     }
 
     pub(crate) fn front_point(&self, evaluated: &Evaluated) -> FrontPoint {
@@ -163,14 +171,14 @@ pub(crate) trait Landscape: Sync {
     /// Working memory of one thread.
     type Scratch: Default;
 
-    /// Whether a point is within the limits.
+    /// Whether a point is within the limits; false if asked to stop.
     fn allows(&self, point: &Self::Point) -> bool;
 
     /// A random neighbour. `scale` is the typical length of a step, as a share of an axis.
     fn step(&self, from: &Self::Point, scale: f64, random: &mut Random) -> Self::Point;
 
-    /// The score of a point.
-    fn evaluate(&self, point: &Self::Point, scratch: &mut Self::Scratch) -> Evaluated<Self::Point>;
+    /// The score of a point. `None` if asked to stop.
+    fn evaluate(&self, point: &Self::Point, scratch: &mut Self::Scratch) -> Option<Evaluated<Self::Point>>;
 }
 
 /// The same parameters for every key.
@@ -179,17 +187,17 @@ impl<F: Family> Landscape for Problem<'_, F> {
     type Scratch = F::Scratch;
 
     fn allows(&self, point: &Point) -> bool {
-        self.limits.hold(&self.kept(point))
+        self.kept(point).is_some_and(|kept| self.limits.hold(&kept))
     }
 
     fn step(&self, from: &Point, scale: f64, random: &mut Random) -> Point {
         space::step(self.family.dimensions(), from, scale, random)
     }
 
-    fn evaluate(&self, point: &Point, scratch: &mut F::Scratch) -> Evaluated {
-        let mut scores = Vec::new();
-        self.family.expected(point, scratch, &mut scores);
-        Evaluated { point: *point, expected: Expected::mean(&scores), value: self.target.value(&scores) }
+    fn evaluate(&self, point: &Point, scratch: &mut F::Scratch) -> Option<Evaluated> {
+        let scores = self.family.expected(point, scratch, self.stop)?;
+        let (expected, value) = (Expected::mean(&scores), self.target.value(&scores));
+        Some(Evaluated { point: *point, expected, value })
     }
 }
 

@@ -26,7 +26,8 @@ pub fn replay(
 ) -> bool {
     let mut numbers = Numbers::new(workload, draw);
     let ahead_ns = (period.get() as f64 * draw.phase) as u64;
-    for (place, (at_ns, index)) in draw.arrivals(workload).into_iter().enumerate() {
+    let Some(arrivals) = draw.arrivals(workload, stop) else { return false };
+    for (place, (at_ns, index)) in arrivals.into_iter().enumerate() {
         if stop.is_asked_at(place) {
             return false;
         }
@@ -51,7 +52,8 @@ pub(crate) fn replay_baseline(
     mut keep: impl FnMut(usize),
 ) -> bool {
     let mut numbers = Numbers::independent(draw.seed);
-    for (place, (at_ns, index)) in draw.arrivals(workload).into_iter().enumerate() {
+    let Some(arrivals) = draw.arrivals(workload, stop) else { return false };
+    for (place, (at_ns, index)) in arrivals.into_iter().enumerate() {
         if stop.is_asked_at(place) {
             return false;
         }

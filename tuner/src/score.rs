@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 
+use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
 /// The paper's measures of one kept part.
@@ -79,15 +80,26 @@ pub struct Reference {
 impl Reference {
     /// Sums up the whole workload, in the way in which kept parts are, so that "everything" is at distance 0 exactly.
     pub fn new(workload: &Workload) -> Self {
+        Self::unless_stopped(workload, Stop::never()).expect("nobody stops this")
+    }
+
+    /// The same; `None` if asked to stop.
+    pub fn unless_stopped(workload: &Workload, stop: Stop<'_>) -> Option<Self> {
+        let mut pulse = stop.pulse();
         let empty = Self { bytes: 0, otlp_bytes: 0, functions_all: 0, functions: Vec::new() };
         let mut tally = Tally::new(workload, &empty);
-        (0..workload.arrivals().len()).for_each(|arrival| tally.keep(arrival));
-        Self {
+        for arrival in 0..workload.arrivals().len() {
+            tally.keep(arrival);
+            if pulse.stopped_after(1 + workload.calls(arrival).len()) {
+                return None;
+            }
+        }
+        Some(Self {
             bytes: tally.bytes,
             otlp_bytes: tally.otlp_bytes,
             functions_all: workload.function_count() as u64,
             functions: tally.functions.iter().map(FunctionTally::offset_and_sd).collect(),
-        }
+        })
     }
 }
 

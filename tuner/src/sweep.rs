@@ -34,8 +34,9 @@ pub(crate) fn random_search<F: Family>(
                 break;
             }
             let point = space::anywhere(problem.family.dimensions(), &mut random);
-            if problem.limits.hold(&problem.kept(&point)) {
-                archive.add(problem.evaluate(&point, &mut scratch));
+            if problem.allows(&point) {
+                let Some(evaluated) = problem.evaluate(&point, &mut scratch) else { break };
+                archive.add(evaluated);
                 done();
             }
         }
@@ -59,7 +60,7 @@ pub(crate) fn grid_search<F: Family>(
                 return false;
             }
             let point = space::anywhere(problem.family.dimensions(), &mut random);
-            problem.limits.hold(&problem.kept(&point))
+            problem.allows(&point)
         })
         .count();
     let share = within.max(1) as f64 / PROBES as f64;
@@ -73,8 +74,9 @@ pub(crate) fn grid_search<F: Family>(
             if stop.is_asked() {
                 break;
             }
-            if problem.limits.hold(&problem.kept(point)) {
-                archive.add(problem.evaluate(point, &mut scratch));
+            if problem.allows(point) {
+                let Some(evaluated) = problem.evaluate(point, &mut scratch) else { break };
+                archive.add(evaluated);
                 done();
             }
         }

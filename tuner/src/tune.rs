@@ -8,7 +8,6 @@ mod single_keys;
 mod watch;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use astracer_samplers::{Config, ConfigError, PerKey as Keyed, RandomSource};
@@ -57,6 +56,9 @@ const SEARCH_SHARE: f64 = 0.7;
 /// The warning for an exponent below 1.
 const UNBOUNDED: &str = "with an exponent below 1 the number of traces kept per second has no bound: it grows as a power \
                          of the traffic. Put a hard cap behind it where traffic may grow";
+/// The reason of a result without anything found.
+const STOPPED: &str = "the search was stopped before it found anything";
+
 /// The state of a search, for a progress display.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -150,6 +152,11 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// Whether there is no result for want of time, rather than because the limits cannot be met.
+    pub fn found_nothing_in_time(&self) -> bool {
+        self.infeasible.as_deref() == Some(STOPPED)
+    }
+
     /// The sampler that was found.
     ///
     /// # Errors
@@ -201,7 +208,7 @@ pub struct Search {
 pub fn tune(
     workload: &Workload,
     options: &Options,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Tuning {
     let began = Instant::now();
@@ -215,16 +222,19 @@ pub fn tune(
 pub fn search(
     workload: &Workload,
     options: &Options,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Tuning {
     let began = Instant::now();
     let time_max = options.time_max.map(|time| time.mul_f64(SEARCH_SHARE));
-    let run = Run { options, stop: Stop::new(stop, time_max), watch: Watch::new(progress) };
+    let run = Run { options, stop: stop.within(time_max), watch: Watch::new(progress) };
     run.watch.begin(Stage::Summing, 0);
-    let first = options.split.map(|share| workload.split(share).0);
-    let train = first.as_ref().unwrap_or(workload);
     let mut tuning = run.tuning();
+    let first = match options.split.map(|share| workload.split(share, run.stop)) {
+        Some(None) => return run.ended(tuning, began),
+        parts => parts.flatten().map(|(first, _)| first),
+    };
+    let train = first.as_ref().unwrap_or(workload);
     if let Some(target) = run.target(train) {
         tuning.baseline = target.baseline;
         if let Some(common) = run.common(train, &target, options.starts, true) {
@@ -243,9 +253,7 @@ pub fn search(
     {
         tuning.score = measured;
     }
-    tuning.seconds = began.elapsed().as_secs_f64();
-    tuning.interrupted = run.stop.is_interrupted();
-    tuning
+    run.ended(tuning, began)
 }
 
 /// The state that stays the same over one search.
@@ -285,6 +293,12 @@ impl Common {
 }
 
 impl Run<'_> {
+    fn ended(&self, mut tuning: Tuning, began: Instant) -> Tuning {
+        tuning.seconds = began.elapsed().as_secs_f64();
+        tuning.interrupted = self.stop.is_interrupted();
+        tuning
+    }
+
     /// A result without anything found.
     fn tuning(&self) -> Tuning {
         let options = self.options;
@@ -304,7 +318,7 @@ impl Run<'_> {
             value: f64::INFINITY,
             limits: options.limits,
             feasible: false,
-            infeasible: Some("the search was stopped before it found anything".to_owned()),
+            infeasible: Some(STOPPED.to_owned()),
             seed: options.seed,
             random: options.random,
             evaluations: 0,
@@ -347,16 +361,17 @@ impl Run<'_> {
                     _ => Counting::Decaying,
                 };
                 let family = bump(counting)?;
-                self.search(Problem { family, limits, scale, target }, starts, report)
+                self.search(Problem { family, limits, scale, target, stop: self.stop }, starts, report)?
             }
             Tunable::Bucket => {
-                let family = BucketFamily::new(workload, &draws, extras);
-                self.search(Problem { family, limits, scale, target }, starts, report)
+                let family = BucketFamily::new(workload, &draws, extras, self.stop)?;
+                self.search(Problem { family, limits, scale, target, stop: self.stop }, starts, report)?
             }
         })
     }
 
-    fn search<F: Family>(&self, problem: Problem<'_, F>, starts: u32, report: bool) -> Common {
+    /// `None` if stopped before the first score.
+    fn search<F: Family>(&self, problem: Problem<'_, F>, starts: u32, report: bool) -> Option<Common> {
         let archives = self.starts(&problem, starts);
         let evaluations: u64 = archives.iter().flatten().map(|archive| archive.evaluations).sum();
         let compared = if report { self.compare(&problem, evaluations) } else { Vec::new() };
@@ -370,7 +385,7 @@ impl Run<'_> {
         let (found_by, best, infeasible) = match found.min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value)) {
             Some((method, best)) => (method, best, None),
             None => {
-                let (nearest, reason) = problem.infeasible(&mut F::Scratch::default());
+                let (nearest, reason) = problem.infeasible(&mut F::Scratch::default())?;
                 (ANNEALING, nearest, Some(reason))
             }
         };
@@ -380,7 +395,7 @@ impl Run<'_> {
             best: archive.best.as_ref().map(|best| problem.front_point(best)),
             convergence: archive.convergence.clone(),
         };
-        Common {
+        Some(Common {
             parameters: problem.family.parameters(&best.point),
             expected: best.expected,
             value: best.value,
@@ -390,7 +405,7 @@ impl Run<'_> {
             compared: compared.iter().map(|(method, archive)| search(method, archive)).collect(),
             front: all.by_objective.points().map(|point| problem.front_point(point)).collect(),
             front_call_trees: all.by_call_trees.points().map(|point| problem.front_point(point)).collect(),
-        }
+        })
     }
 
     /// Anneals common parameters. `None` for each start that found nothing within the limits.

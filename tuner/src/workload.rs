@@ -10,10 +10,12 @@ use astracer_model::{TraceId, UnixNanos};
 use astracer_recording::intern::{Interner, Symbol};
 use astracer_recording::recording::{Recording, TraceView};
 use astracer_recording::shape::{Scratch, Shapes};
+use astracer_recording::stop::Pulse;
 
 use crate::buckets::{LatencyCell, bucket};
 use crate::key::{Grouping, Keys};
 use crate::statistics::MeanSd;
+use crate::stop::Stop;
 
 /// Nanoseconds in a millisecond: durations are scored in milliseconds.
 const NS_PER_MS: f64 = 1e6;
@@ -105,7 +107,13 @@ impl Workload {
     /// Reduces a recording to a workload whose traces are told apart by `grouping`. The recording must have been made
     /// with the grouping's attributes as labels.
     pub fn new(recording: &Recording, grouping: &Grouping) -> Self {
-        let functions = functions(recording);
+        Self::unless_stopped(recording, grouping, Stop::never()).expect("nobody stops this")
+    }
+
+    /// The same; `None` if asked to stop.
+    pub fn unless_stopped(recording: &Recording, grouping: &Grouping, stop: Stop<'_>) -> Option<Self> {
+        let mut pulse = stop.pulse();
+        let functions = functions(recording, &mut pulse)?;
         let (mut shapes, mut scratch) = (Shapes::default(), Scratch::default());
         let mut call_trees: Vec<Option<u32>> = Vec::new();
         let mut call_tree_count = 0;
@@ -115,13 +123,13 @@ impl Workload {
         let mut slot: Vec<u32> = vec![u32::MAX; functions.len()];
         let (mut cells, mut cell_slot) = (Cells::default(), Vec::new());
         let mut latencies: Vec<Latencies> = Vec::with_capacity(recording.trace_count());
-        let kinds = PathKinds::of(recording, Method::default(), || false).unwrap_or_default();
+        let kinds = PathKinds::of(recording, Method::default(), || stop.is_asked())?;
         let mut path_kinds = vec![0; kinds.count()];
         let start = recording.traces().next().map_or(UnixNanos(0), |trace| trace.root().start());
 
         for (trace, &path_kind) in recording.traces().zip(kinds.of_traces()) {
             path_kinds[path_kind as usize] += 1;
-            let shape = shapes.of_trace(trace, &mut scratch);
+            let shape = shapes.of_trace(trace, &mut scratch, &mut pulse)?;
             call_trees.resize(call_trees.len().max(shapes.len()), None);
             let call_tree = *call_trees[shape.0 as usize].get_or_insert_with(|| {
                 call_tree_count += 1;
@@ -169,6 +177,9 @@ impl Workload {
                     latencies.push(Latencies { cell, count: 0 });
                 }
                 latencies[*place as usize].count += 1;
+                if pulse.stopped() {
+                    return None;
+                }
             }
             for entry in &calls[first_call..] {
                 slot[entry.function as usize] = u32::MAX;
@@ -181,7 +192,7 @@ impl Workload {
         let trace_ids = recording.traces().map(TraceView::id).collect();
         calls.shrink_to_fit();
         latencies.shrink_to_fit();
-        Self {
+        Some(Self {
             functions,
             keys: Arc::new(keys.finish()),
             call_trees: call_tree_count,
@@ -192,7 +203,7 @@ impl Workload {
             calls,
             latency_cells: cells.cells,
             latencies,
-        }
+        })
     }
 
     /// The functions, in the full trace. A function without calls (its spans were duplicates) is not of it.
@@ -278,13 +289,17 @@ impl Cells {
     }
 }
 
-/// Counts, means and deviations of each function's durations in the full trace, by symbol of its name.
-fn functions(recording: &Recording) -> Vec<Function> {
+/// Counts, means and deviations of each function's durations in the full trace, by symbol of its name. `None` if asked to
+/// stop.
+fn functions(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<Vec<Function>> {
     let mut sums = vec![(0u64, 0u128); recording.names().len()];
     for span in recording.traces().flat_map(TraceView::spans) {
         let (count, sum) = &mut sums[span.name_symbol().index()];
         *count += 1;
         *sum += u128::from(span.duration_ns());
+        if pulse.stopped() {
+            return None;
+        }
     }
     let mean =
         |&(count, sum): &(u64, u128)| if count == 0 { 0.0 } else { sum as f64 / count as f64 / NS_PER_MS };
@@ -294,9 +309,12 @@ fn functions(recording: &Recording) -> Vec<Function> {
         let function = span.name_symbol().index();
         squares[function] += (span.duration_ns() as f64 / NS_PER_MS - means[function]).powi(2);
         max_ns[function] = span.duration_ns().max(max_ns[function]);
+        if pulse.stopped() {
+            return None;
+        }
     }
     let names = recording.names().names();
-    names
+    let functions = names
         .enumerate()
         .map(|(function, name)| Function {
             name: name.into(),
@@ -307,5 +325,6 @@ fn functions(recording: &Recording) -> Vec<Function> {
             },
             max_ns: max_ns[function],
         })
-        .collect()
+        .collect();
+    Some(functions)
 }

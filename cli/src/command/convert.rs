@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_model::Format;
 use astracer_recording::convert::{Converted, Converter};
 use astracer_recording::source;
+use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -76,7 +76,7 @@ struct LossCount {
     spans: u64,
 }
 
-pub(crate) fn run(args: &Convert, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     let output = Outputs::new([&args.input]).recording("OUT", &args.output)?;
     let target = output.open()?;
     let progress = load::reading_progress(std::slice::from_ref(&args.input));
@@ -84,11 +84,11 @@ pub(crate) fn run(args: &Convert, stop: &AtomicBool) -> Result<(), Failure> {
         .ok_or_else(|| Failure::Job(format!("{} is not written", args.to)))?;
     let mut converter = converter
         .examples(load::EXAMPLES)
-        .stop_when(|| stop.load(Ordering::Relaxed))
+        .stop_when(|| stop.is_asked())
         .progress_to(|bytes| progress.inc(bytes));
     let summary = source::read(&args.input, &args.reading.options(), &mut converter)
         .map_err(|error| Failure::Job(error.to_string()))?;
-    if stop.load(Ordering::Relaxed) {
+    if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
     let converted = converter.finish().map_err(|error| output.failure(&error))?;

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_analysis::{
     Analyser, By, Comparison, Lanes, Method, PathKinds, Profile, Profiler, Retiming, Rule, Skew, Speedup,
@@ -13,6 +12,7 @@ use astracer_analysis::{
 use astracer_model::TraceId;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Keep, Recording, TraceView};
+use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde::Serialize;
 
@@ -174,7 +174,7 @@ struct Found {
     lanes: Option<Lanes>,
 }
 
-pub(crate) fn run(args: &CriticalPath, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     once(args.source.paths.iter().chain(&args.compare))?;
     let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.compare));
     let mut file =
@@ -298,7 +298,7 @@ fn analyse(
     recording: &Recording,
     segments_file: Option<&Output>,
     by_path: bool,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
 ) -> Result<Found, Failure> {
     let traces = selected(args, recording)?;
     let mut profiler = profiler(args, recording);
@@ -310,7 +310,7 @@ fn analyse(
     let open = segments_file.map(Output::open).transpose()?;
     let mut writer = open.as_ref().map(|open| open.writer().map(BufWriter::new)).transpose()?;
     for trace in traces {
-        if stop.load(Ordering::Relaxed) {
+        if stop.is_asked() {
             return Err(Failure::Interrupted);
         }
         let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
@@ -362,7 +362,7 @@ fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol,
 }
 
 /// The other recording's profile.
-fn compared(args: &CriticalPath, other: &Path, stop: &AtomicBool) -> Result<(Input, Profile), Failure> {
+fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input, Profile), Failure> {
     let source = Source { paths: vec![other.to_owned()], ..args.source.clone() };
     let Loaded { recording, input } = load::load_keeping(&source, keep(args), stop)?;
     let mut profiler = profiler(args, &recording);
@@ -371,7 +371,7 @@ fn compared(args: &CriticalPath, other: &Path, stop: &AtomicBool) -> Result<(Inp
     for trace in
         recording.traces().filter(|trace| root.is_none_or(|root| root == Some(trace.root().name_symbol())))
     {
-        if stop.load(Ordering::Relaxed) {
+        if stop.is_asked() {
             return Err(Failure::Interrupted);
         }
         let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };

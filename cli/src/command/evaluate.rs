@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use astracer_baselines::{self as baselines, BaselineSpec};
@@ -119,7 +118,7 @@ struct Report<'a> {
     evaluation: Evaluation,
 }
 
-pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let (asked, random) = asked(args)?;
     let kept = match (&args.kept, &asked[..]) {
         (Some(file), [sampler]) => Some((Outputs::new(&args.source.paths).file("--kept", file)?, sampler)),
@@ -134,12 +133,12 @@ pub(crate) fn run(args: &Evaluate, stop: &AtomicBool) -> Result<(), Failure> {
     let ours = samplers(&asked)?;
     let baselines = baselines(args)?;
     let loaded = load::load(&args.source, &args.key.attributes(), stop)?;
-    let workload = load::workload(&args.source, &loaded.recording, &args.key);
+    let workload = load::workload(&args.source, &loaded.recording, &args.key, stop)?;
     // The workload holds all that replays need.
     let load::Loaded { input, recording } = loaded;
     drop(recording);
 
-    let evaluator = Evaluator::new(&workload);
+    let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
     let mut samplers: Vec<Candidate> = ours.into_iter().map(Candidate::from).collect();
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     let baselines: Vec<BaselineSpec> = match args.quicken {
@@ -180,7 +179,7 @@ fn at_equal_size(
     baselines: &[BaselineSpec],
     (args, asked, random): (&Evaluate, &[Config], RandomSource),
     evaluator: &Evaluator<'_>,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
 ) -> Result<Vec<EqualSize>, Failure> {
     let size = match (args.size, asked) {
         (Some(size), _) => size,
@@ -196,7 +195,6 @@ fn at_equal_size(
     let draws: Vec<Draw> = (1..=SIZE_SEEDS).map(|seed| draw(args, random, seed)).collect();
     let mut met = Vec::with_capacity(baselines.len());
     for baseline in baselines {
-        let stop = Stop::new(stop, None);
         let found = equal_size::at_equal_size(evaluator.workload(), baseline, size, &draws, stop);
         met.push(found.ok_or(Failure::Interrupted)?);
         progress.inc(1);

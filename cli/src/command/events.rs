@@ -1,12 +1,12 @@
 //! `astracer events`: one execution's event graph.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 use astracer_analysis::drawing::Drawing;
 use astracer_analysis::{Rule, segments};
 use astracer_model::TraceId;
 use astracer_recording::recording::Keep;
+use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 
 use crate::failure::Failure;
@@ -65,7 +65,7 @@ fn rule(text: &str) -> Result<Rule, String> {
     rule.ok_or_else(|| format!("'{}' is not a rule for events: use last or events", escaped(text)))
 }
 
-pub(crate) fn run(args: &Events, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     let mut outputs = Outputs::new(&args.source.paths);
     let html = args.html.as_ref().map(|path| outputs.file("--html", path)).transpose()?;
     let labels = ["host.name", "hostname", "xtrace.process", "thread.id"].map(str::to_owned).to_vec();

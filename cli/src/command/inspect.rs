@@ -1,10 +1,9 @@
 //! `astracer inspect`: what a recording holds.
 
 use std::fmt::Write as _;
-use std::sync::atomic::AtomicBool;
 
-use astracer_tuner::Inspection;
 use astracer_tuner::inspect::Column;
+use astracer_tuner::{Inspection, Stop};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -48,9 +47,9 @@ struct Report<'a> {
     inspection: Inspection,
 }
 
-pub(crate) fn run(args: &Inspect, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
     let loaded = load::load(&args.source, &[], stop)?;
-    let mut inspection = Inspection::new(&loaded.recording);
+    let mut inspection = Inspection::new(&loaded.recording, stop).ok_or(Failure::Interrupted)?;
     inspection.sort(args.sort);
     let functions = inspection.functions.len() as u64;
     if args.top > 0 {

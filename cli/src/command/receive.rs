@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use astracer_exporters::{FileCompression, Files, WhenFull};
 use astracer_receiver::{Event, Limits, Received, Receiver, Refusal};
+use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -90,7 +90,7 @@ struct Refused {
     requests: u64,
 }
 
-pub(crate) fn run(args: &Receive, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
     let files = Files::builder(&args.out)
         .with_rotate_bytes(args.rotate)
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Receive, stop: &AtomicBool) -> Result<(), Failure> {
     }
     output::note(&format!("writing to {}; Ctrl-C ends", output::shown(&args.out)));
     let display = load::spinner();
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.is_asked() {
         display.suspend(|| receiver.events().iter().for_each(report_event));
         let received = receiver.received();
         let bytes = output::bytes(receiver.total_bytes());

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use astracer_exporters::Destination;
 use astracer_recording::convert::{Converted, Converter};
 use astracer_recording::source;
+use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -100,7 +100,7 @@ struct LossCount {
     spans: u64,
 }
 
-pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     arguments::once(&args.paths)?;
     let options = args.reading.options();
     let mut resume = args.resume.as_ref().map(|file| Resume::open(file, args)).transpose()?;
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
     let mut converter = Converter::to_writer(args.to.format(), Box::new(writer))
         .batch_spans(usize::from(args.batch))
         .examples(load::EXAMPLES)
-        .stop_when(|| stop.load(Ordering::Relaxed))
+        .stop_when(|| stop.is_asked())
         .progress_to(|bytes| progress.inc(bytes));
     let mut files = Vec::new();
     for path in &args.paths {
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Send, stop: &AtomicBool) -> Result<(), Failure> {
     progress.finish_and_clear();
     let sent = sent.get();
     let converted = finished.map_err(|error| stopped_short(args, sent, &error.to_string()))?;
-    if stop.load(Ordering::Relaxed) {
+    if stop.is_asked() {
         output::note(&so_far(args, sent));
         return Err(Failure::Interrupted);
     }

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use astracer_exporters::spool::{Folder, Report, SegmentReport, verify};
 use astracer_exporters::{Destination as _, Spooled};
+use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ struct Place {
     description: &'static str,
 }
 
-pub(crate) fn run(args: &Spool, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &Spool, stop: Stop<'_>) -> Result<(), Failure> {
     match &args.action {
         Action::Inspect(look) => inspect(look).map(drop),
         Action::Verify(look) => {
@@ -188,7 +188,7 @@ impl Found {
 /// Interval between checks for a request to stop.
 const TICK: Duration = Duration::from_millis(100);
 
-fn drain(args: &Drain, stop: &AtomicBool) -> Result<(), Failure> {
+fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     // A folder that is not there would be made.
     Folder::open(&args.folder).map_err(|error| failed(&args.folder, &error))?;
     let destination = args.to.connect()?;
@@ -198,7 +198,7 @@ fn drain(args: &Drain, stop: &AtomicBool) -> Result<(), Failure> {
     let (mut pending, mut last_progress) = (spooled.pending(), Instant::now());
     let gave_up = loop {
         let left = spooled.drain(TICK);
-        if left == 0 || stop.load(Ordering::Relaxed) {
+        if left == 0 || stop.is_asked() {
             break None;
         }
         if left < pending {

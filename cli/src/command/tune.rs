@@ -4,7 +4,6 @@ mod table;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
@@ -16,7 +15,7 @@ use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
 use astracer_tuner::tune::{Options, PerKeyUse, Progress, Stage, check, search, validate};
-use astracer_tuner::{Grouping, Limits, Objective, Tunable, Tuning, Workload};
+use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -190,8 +189,10 @@ struct Report<'a> {
     report: Option<&'a Path>,
 }
 
-pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     refuse_contradictions(args)?;
+    let mut options = options(args);
+    options.check().map_err(|error| Failure::Usage(error.to_string()))?;
     once(args.source.paths.iter().chain(&args.validate))?;
     let files = Files::plan(args)?;
     for path in &args.validate {
@@ -199,13 +200,13 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
     }
     let labels = labels(args);
     let load::Loaded { input, recording } = load::load(&args.source, &labels, stop)?;
-    let workload = load::workload(&args.source, &recording, &args.key);
-    let began = Instant::now();
     // Each phase has the time that those before it left.
-    let mut options = options(args);
+    let began = Instant::now();
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
+    let workload = load::workload(&args.source, &recording, &args.key, stop)?;
     let bar = load::progress("tuning", 0);
-    let keys = (!args.one_key).then(|| try_keys(args, &recording, &workload, &options, stop, &bar));
+    let keys =
+        (!args.one_key).then(|| try_keys(args, &recording, &workload, &options, stop.within(left()), &bar));
     // The workload holds all that tuning needs.
     drop(recording);
 
@@ -225,8 +226,20 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
     if tuning.feasible {
         options.time_max = left();
         check(&mut tuning, &workload, &options, stop, &|progress| show(&bar, "", progress));
-        options.time_max = left();
-        late = validate_all(args, &options, &mut tuning, &mut validated, stop).err();
+        options.time_max = None;
+        let validations = validate_all(args, &options, &mut tuning, &mut validated, stop.within(left()));
+        late = match validations {
+            // Not by the user: what was found before stands, and the exit code says that all is well.
+            Err(Failure::Interrupted) if !stop.is_asked() => {
+                tuning.warnings.push(format!(
+                    "--time was over before all was validated: {} of {}",
+                    validated.len(),
+                    args.validate.len()
+                ));
+                None
+            }
+            validations => validations.err(),
+        };
         let with_warnings = parameters(args, &input, &tuning)?;
         if file.as_ref() != Some(&with_warnings) {
             late = late.or(files.out.write(&with_warnings).err());
@@ -239,7 +252,7 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
         bar.set_message("comparing with baselines");
         bar.set_position(0);
         bar.set_length(Curves::steps(baselines.len()));
-        let curves = curves(&workload, &tuning, &options, &baselines, stop, &|| bar.inc(1));
+        let curves = curves(&workload, &tuning, &options, &baselines, stop.within(left()), &|| bar.inc(1));
         let page = Page {
             title: &input.paths().join(" "),
             workload: &workload,
@@ -271,13 +284,16 @@ pub(crate) fn run(args: &Tune, stop: &AtomicBool) -> Result<(), Failure> {
         output::print(&table::render(&report))?;
     }
     match (&tuning.infeasible, late) {
+        (Some(_), None) if tuning.found_nothing_in_time() => Err(Failure::Job(
+            "nothing was found before --time was over; give it more, or use keys that are fewer".to_owned(),
+        )),
         (Some(reason), late) => {
             let late = late.as_ref().and_then(Failure::text).map(|text| format!("\n{text}"));
             let late = late.unwrap_or_default();
             Err(Failure::Job(format!("no parameters meet the limits: {reason}{late}")))
         }
         (None, Some(failure)) => Err(failure),
-        (None, None) if tuning.interrupted || stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
+        (None, None) if tuning.interrupted || stop.is_asked() => Err(Failure::Interrupted),
         (None, None) => Ok(()),
     }
 }
@@ -360,38 +376,40 @@ fn try_keys(
     recording: &Recording,
     workload: &Workload,
     options: &Options,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     bar: &ProgressBar,
 ) -> KeyChoice {
     // Named as people write them on the command line, where the template is an option of its own.
     let groupings = Grouping::candidates(recording, Template::default());
     let candidates = groupings.into_iter().map(|grouping| {
         let own = if grouping == args.key {
-            Cow::Borrowed(workload)
+            Some(Cow::Borrowed(workload))
         } else {
-            Cow::Owned(load::workload(&args.source, recording, &grouping))
+            load::workload(&args.source, recording, &grouping, stop).ok().map(Cow::Owned)
         };
-        (grouping, own)
+        own.map(|own| (grouping, own))
     });
-    choose_key(candidates, options, stop, &|progress| show(bar, "trying keys: ", progress))
+    choose_key(candidates.map_while(|candidate| candidate), options, stop, &|progress| {
+        show(bar, "trying keys: ", progress)
+    })
 }
 
-/// Looks at the parameters on each recording of `--validate`, until one fails or the user wants no more.
+/// Looks at the parameters on each recording of `--validate`, until one fails or it is asked to stop.
 fn validate_all(
     args: &Tune,
     options: &Options,
     tuning: &mut Tuning,
     validated: &mut Vec<HeldOut>,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
 ) -> Result<(), Failure> {
     for path in &args.validate {
         let source = Source { paths: vec![path.clone()], ..args.source.clone() };
         let other = load::load(&source, &args.key.attributes(), stop)?;
-        let other = load::workload(&args.source, &other.recording, &args.key);
-        if let Some(held_out) = validate(tuning, &path.to_string_lossy(), &other, options, stop) {
-            tuning.warnings.extend(held_out.warnings(options.limits.size_max));
-            validated.push(held_out);
-        }
+        let other = load::workload(&args.source, &other.recording, &args.key, stop)?;
+        let held_out = validate(tuning, &path.to_string_lossy(), &other, options, stop);
+        let held_out = held_out.ok_or(Failure::Interrupted)?;
+        tuning.warnings.extend(held_out.warnings(options.limits.size_max));
+        validated.push(held_out);
     }
     Ok(())
 }

@@ -3,12 +3,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
 
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source;
 use astracer_tuner::tune::{Options, tune};
-use astracer_tuner::{Grouping, Workload};
+use astracer_tuner::{Grouping, Stop, Workload};
 
 #[track_caller]
 fn run(program: &str, options: &[&str]) -> String {
@@ -90,7 +89,7 @@ fn what_was_recorded_is_tuned_and_obeyed() {
 
     let workload = Workload::new(&all, &Grouping::default());
     let options = Options { starts: 2, iterations: 300, ..Options::default() };
-    let tuning = tune(&workload, &options, &AtomicBool::new(false), &|_| ());
+    let tuning = tune(&workload, &options, Stop::never(), &|_| ());
     let file = tuning.file("the shop", &Grouping::default()).expect("feasible");
     let parameters = folder.path().join("astracer.toml");
     std::fs::write(&parameters, file.to_string()).expect("a writable folder");

@@ -265,7 +265,9 @@ fn spans_of_every_kind() {
 
 /// A request with one span that has these members.
 fn request(members: &str) -> String {
-    format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"spanId":"01",{members}}}]}}]}}]}}"#)
+    format!(
+        r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"spanId":"0000000000000001",{members}}}]}}]}}]}}"#
+    )
 }
 
 #[track_caller]
@@ -312,7 +314,7 @@ fn what_other_recorders_wrote() {
 
 #[test]
 fn old_versions_and_query_apis() {
-    let spans = r#"{"instrumentationLibrary":{"name":"l"},"spans":[{"spanId":"01"}]}"#;
+    let spans = r#"{"instrumentationLibrary":{"name":"l"},"spans":[{"spanId":"0000000000000001"}]}"#;
     let resource = r#"{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"s"}}]}"#;
     let unit = format!(r#"{resource},"instrumentationLibrarySpans":[{spans}]}}"#);
     for request in [
@@ -374,11 +376,23 @@ fn request_of_two() -> String {
     write(&[1, 2].map(|id| Span { span_id: SpanId(id), ..Span::default() })).trim_end().to_owned()
 }
 
+const NO_TRACE_ID: &str = "bad record: not a trace id: OTLP's have 32 hexadecimal digits";
+const NO_SPAN_ID: &str = "bad record: not a span id: OTLP's have 16 hexadecimal digits";
+
 #[test]
 fn bad_spans_are_named_with_their_place() {
     for (member, at, problem) in [
-        (r#""traceId":"xyz""#, r#""xyz""#, "bad record: not an id"),
-        (r#""spanId":"""#, r#"{"spanId":"01""#, "bad record: a span without an id"),
+        (r#""traceId":"xyz""#, r#""xyz""#, NO_TRACE_ID),
+        (r#""traceId":"abc""#, r#""abc""#, NO_TRACE_ID),
+        // A 64-bit id, an id with a digit too many, and one of 16 bytes with another letter.
+        (r#""traceId":"5b8efff798038103""#, r#""5b8ef"#, NO_TRACE_ID),
+        (r#""traceId":"5b8efff798038103d269b633813fc60c0""#, r#""5b8ef"#, NO_TRACE_ID),
+        (r#""traceId":"5b8efff798038103d269b633813fc60g""#, r#""5b8ef"#, NO_TRACE_ID),
+        (r#""traceId":"7uGbfsPBsXQ=""#, r#""7uG"#, NO_TRACE_ID),
+        (r#""spanId":"abc""#, r#""abc""#, NO_SPAN_ID),
+        (r#""parentSpanId":"5b8efff79803810""#, r#""5b8ef"#, NO_SPAN_ID),
+        (r#""links":[{"spanId":"5b8efff7980381030"}]"#, r#""5b8ef"#, NO_SPAN_ID),
+        (r#""spanId":"""#, r#"{"spanId":"0000000000000001""#, "bad record: a span without an id"),
         (r#""name":7"#, "7", "bad record: expected a string"),
         (r#""kind":"SPAN_KIND_OTHER""#, r#""SPAN_KIND_OTHER""#, "bad record: unknown name"),
         (r#""startTimeUnixNano":-1"#, "-1", "bad record: expected a number that is not negative"),
@@ -419,7 +433,7 @@ fn nesting_is_bounded() {
 
 #[test]
 fn a_bad_resource_is_reported_and_its_spans_come() {
-    let request = r#"{"resourceSpans":[{"resource":{"attributes":7},"scopeSpans":[{"scope":{"name":[]},"spans":[{"spanId":"01"}]}]}]}"#;
+    let request = r#"{"resourceSpans":[{"resource":{"attributes":7},"scopeSpans":[{"scope":{"name":[]},"spans":[{"spanId":"0000000000000001"}]}]}]}"#;
     let kept = read(request);
     assert_eq!(
         kept.problems,
@@ -536,8 +550,15 @@ fn a_resource_over_the_limit_gives_the_spans_before_the_limit() {
 fn a_mark_is_only_what_the_writer_writes() {
     let mark = r#"[{"key":"astracer.parent","value":{"boolValue":true}}]"#;
     let more = r#"[{"key":"astracer.parent","value":{"boolValue":true}},{"key":"a","value":{"intValue":1}}]"#;
+    let link = |trace: u8, span: u8, attributes: &str| {
+        format!(r#"{{"traceId":"{trace:032x}","spanId":"{span:016x}","attributes":{attributes}}}"#)
+    };
     let span = one(&format!(
-        r#""links":[{{"traceId":"0a","spanId":"02","attributes":{mark}}},{{"traceId":"0b","spanId":"03","attributes":{mark}}},{{"traceId":"0a","spanId":"04","attributes":{more}}}],"traceId":"0a""#
+        r#""links":[{},{},{}],"traceId":"{:032x}""#,
+        link(0xa, 2, mark),
+        link(0xb, 3, mark),
+        link(0xa, 4, more),
+        0xa
     ));
     assert_eq!(span.parents[..], [SpanId(2)]);
     assert_eq!(span.links.len(), 2);

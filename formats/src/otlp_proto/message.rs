@@ -242,20 +242,21 @@ impl Depth {
 }
 
 fn trace_id(field: &Field<'_>) -> Result<TraceId, Fault> {
-    id(field).map(|bytes| TraceId(bytes.map_or(0, u128::from_be_bytes)))
+    id(field, "not a trace id: OTLP's have 16 bytes")
+        .map(|bytes| TraceId(bytes.map_or(0, u128::from_be_bytes)))
 }
 
 fn span_id(field: &Field<'_>) -> Result<SpanId, Fault> {
-    id(field).map(|bytes| SpanId(bytes.map_or(0, u64::from_be_bytes)))
+    id(field, "not a span id: OTLP's have 8 bytes").map(|bytes| SpanId(bytes.map_or(0, u64::from_be_bytes)))
 }
 
 /// The bytes of an id; an empty field is no id.
-fn id<const N: usize>(field: &Field<'_>) -> Result<Option<[u8; N]>, Fault> {
+fn id<const N: usize>(field: &Field<'_>, wrong: &'static str) -> Result<Option<[u8; N]>, Fault> {
     let Bytes { bytes, at, .. } = field.whole()?;
     match bytes.try_into() {
         Ok(id) => Ok(Some(id)),
         Err(_) if bytes.is_empty() => Ok(None),
-        Err(_) => Err(Fault { at, why: Why::Bad("not an id") }),
+        Err(_) => Err(Fault { at, why: Why::Bad(wrong) }),
     }
 }
 

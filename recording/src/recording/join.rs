@@ -10,14 +10,14 @@ use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
 use super::intake::Intake;
-use super::pulse::Pulse;
 use super::{NO_TIME, NONE, Recording, TraceRow};
+use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Problem, ProblemKind};
 use astracer_model::span::SpanKind;
 
 pub(super) fn join(mut intake: Intake<'_>) -> Recording {
-    let mut pulse = Pulse::new(intake.stop.take());
+    let mut pulse = Pulse::of(intake.stop.take());
     give_trace_ids(&mut intake, &mut pulse);
     let Intake { mut recording, trace_ids, .. } = intake;
     if pulse.stopped() {

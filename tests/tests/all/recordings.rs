@@ -2,13 +2,13 @@
 //! numbers were published with the recordings.
 
 use astracer_recording::recording::Recording;
-use astracer_tuner::{Candidate, Draw, Evaluator, Grouping, Inspection, Workload};
+use astracer_tuner::{Candidate, Draw, Evaluator, Grouping, Inspection, Stop, Workload};
 
 /// (traces, spans, roots, functions, the most frequent root and its share in percent).
 #[track_caller]
 fn check(path: &str, expected: (u64, u64, usize, usize, &str, f64)) -> Recording {
     let recording = crate::read(path);
-    let inspection = Inspection::new(&recording);
+    let inspection = Inspection::new(&recording, Stop::never()).expect("not stopped");
     let first = &inspection.roots[0];
     let share = (first.share * 10_000.0).round() / 100.0;
     let found = (

@@ -1,7 +1,6 @@
 //! Baselines over a workload: their draws, their seeds, their sizes.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use astracer_baselines::all;
 use astracer_model::problem::Place;
@@ -41,14 +40,12 @@ fn workload(traces: u64) -> Workload {
 
 fn sized(workload: &Workload, spec: &BaselineSpec, wanted: f64, seeds: u64) -> EqualSize {
     let draws: Vec<Draw> = (1..=seeds).map(Draw::recorded).collect();
-    let flag = AtomicBool::new(false);
-    at_equal_size(workload, spec, wanted, &draws, Stop::new(&flag, None)).expect("not stopped")
+    at_equal_size(workload, spec, wanted, &draws, Stop::never()).expect("not stopped")
 }
 
 fn replay(workload: &Workload, spec: &BaselineSpec, seed: u64, mut keep: impl FnMut(usize)) {
-    let flag = AtomicBool::new(false);
     let draw = Draw::recorded(seed);
-    Candidate::from(spec.clone()).replay(workload, &draw, Stop::new(&flag, None), |index, _| keep(index));
+    Candidate::from(spec.clone()).replay(workload, &draw, Stop::never(), |index, _| keep(index));
 }
 
 /// Powers of two, as our ratio's threshold is rounded to few digits.
@@ -58,9 +55,8 @@ fn ours_and_theirs_keep_the_same_traces() {
     for text in ["ratio:0.5", "ratio:0.0625", "ratio:1", "every:1", "every:7"] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         let config: Config = text.parse().expect(text);
-        let flag = AtomicBool::new(false);
         let draw = Draw { stratified: false, ..Draw::recorded(3) };
-        Candidate::from(config).replay(&workload, &draw, Stop::new(&flag, None), |index, _| ours.push(index));
+        Candidate::from(config).replay(&workload, &draw, Stop::never(), |index, _| ours.push(index));
         replay(&workload, &text.parse().expect(text), 3, |index| theirs.push(index));
         assert_eq!(theirs, ours, "{text}");
     }

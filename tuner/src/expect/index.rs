@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
 
+use astracer_recording::stop::Pulse;
 use serde::Serialize;
 
 use crate::workload::Workload;
@@ -31,15 +32,17 @@ const COUNT_MAX: f64 = 4e9;
 
 /// For each arrival, the number of calls of its key before it, as the sampler counts: x in bump's formula.
 ///
-/// `length_ns` is the window, or the half-life. Windows are ahead by `phase`, a share of the window.
+/// `length_ns` is the window, or the half-life. Windows are ahead by `phase`, a share of the window. `None` if asked to
+/// stop.
 pub(crate) fn counts_before(
     workload: &Workload,
     counting: Counting,
     length_ns: NonZeroU64,
     phase: f64,
-) -> Vec<f64> {
-    let arrivals = workload.arrivals().iter();
-    match counting {
+    pulse: &mut Pulse<'_>,
+) -> Option<Vec<f64>> {
+    let arrivals = workload.arrivals().iter().take_while(|_| !pulse.stopped());
+    let counts: Vec<f64> = match counting {
         Counting::Tumbling => {
             let ahead_ns = (length_ns.get() as f64 * phase) as u64;
             let mut records = vec![(u64::MAX, 0u32); workload.keys().len()];
@@ -66,7 +69,8 @@ pub(crate) fn counts_before(
             };
             arrivals.map(count).collect()
         }
-    }
+    };
+    (counts.len() == workload.arrivals().len()).then_some(counts)
 }
 
 /// Counts put together into bins that bump's formula can hardly tell apart.
@@ -164,7 +168,8 @@ mod tests {
         for (counting, phase) in
             [(Counting::Decaying, 0.0), (Counting::Tumbling, 0.0), (Counting::Tumbling, 0.4)]
         {
-            let counts = counts_before(&workload, counting, length, phase);
+            let counts = counts_before(&workload, counting, length, phase, &mut Pulse::never());
+            let counts = counts.expect("not stopped");
             for (index, arrival) in workload.arrivals().iter().enumerate() {
                 let earlier = workload.arrivals()[..index].iter().filter(|other| other.key == arrival.key);
                 let window = |at_ns: u64| (at_ns + (3e9 * phase) as u64) / 3_000_000_000;

@@ -9,7 +9,10 @@
 
 use std::num::NonZeroU64;
 
+use astracer_recording::stop::Pulse;
+
 use super::Extras;
+use super::by_key::ByKey;
 use super::index::{Bins, Counting, counts_before};
 use super::pivots::Pivots;
 use crate::stop::Stop;
@@ -117,8 +120,8 @@ pub(crate) struct KeyTable<'t> {
 
 impl Table {
     /// `None` if asked to stop.
-    pub(crate) fn new(
-        workload: &Workload,
+    pub(super) fn new(
+        (workload, by_key): (&Workload, &ByKey),
         pivots: &Pivots,
         counts: (Counting, NonZeroU64, f64),
         extras: Extras,
@@ -126,17 +129,17 @@ impl Table {
     ) -> Option<Self> {
         let (counting, length_ns, phase) = counts;
         let bins = Bins::of(counting);
-        let counts = counts_before(workload, counting, length_ns, phase);
-        let mut of_key: Vec<(u32, u32, u32)> = (0..)
-            .zip(workload.arrivals().iter().zip(&counts))
-            .map(|(index, (arrival, &count))| (arrival.key, bins.bin(count) as u32, index))
-            .collect();
-        of_key.sort_unstable();
+        let mut pulse = stop.pulse();
+        let counts = counts_before(workload, counting, length_ns, phase, &mut pulse)?;
         let mut builder = Builder::new(workload, pivots, extras);
-        let mut same_key = of_key.chunk_by(|a, b| a.0 == b.0).peekable();
-        for key in 0..workload.keys().len() as u32 {
-            let arrivals = same_key.next_if(|arrivals| arrivals[0].0 == key).unwrap_or(&[]);
-            builder.key(arrivals, stop)?;
+        let mut binned = Vec::new();
+        for arrivals in by_key.arrivals() {
+            binned.clear();
+            binned.extend(arrivals.iter().map(|&index| (bins.bin(counts[index as usize]) as u32, index)));
+            if !pulse.sort_by_key(&mut binned, |&(bin, _)| bin) {
+                return None;
+            }
+            builder.key(&binned, &mut pulse)?;
         }
         builder.table.keys.push(builder.table.firsts());
         Some(builder.table)
@@ -175,6 +178,15 @@ impl Table {
 }
 
 impl<'t> KeyTable<'t> {
+    /// The number of cells that a score visits, at most.
+    pub(crate) fn cells(self) -> usize {
+        let range = |from: u32, to: u32| (to - from) as usize;
+        range(self.from.functions, self.to.functions)
+            + range(self.from.trees, self.to.trees)
+            + range(self.from.latencies, self.to.latencies)
+            + range(self.from.pivots, self.to.pivots)
+    }
+
     /// The sizes of the key's bins.
     pub(crate) fn sizes(self) -> &'t [SizeCell] {
         &self.table.sizes[self.from.sizes as usize..self.to.sizes as usize]
@@ -252,8 +264,6 @@ struct Builder<'w> {
     latencies: Option<Gathered<LatencyBin>>,
     /// `None` if they are not wanted.
     paths: Option<Gathered<TreeCell>>,
-    /// Arrivals so far, to ask for stop now and then.
-    arrivals: usize,
     table: Table,
 }
 
@@ -266,18 +276,16 @@ impl<'w> Builder<'w> {
             trees: Gathered::new(workload.call_trees() as usize),
             latencies: extras.latencies.then(|| Gathered::new(workload.latency_cells().len())),
             paths: extras.paths.then(|| Gathered::new(workload.path_kinds().len())),
-            arrivals: 0,
             table: Table::default(),
         }
     }
 
-    /// Adds the next key, with its arrivals ascending by bin.
-    fn key(&mut self, arrivals: &[(u32, u32, u32)], stop: Stop<'_>) -> Option<()> {
+    /// Adds the next key, with its arrivals ascending by bin. `None` if asked to stop.
+    fn key(&mut self, arrivals: &[(u32, u32)], pulse: &mut Pulse<'_>) -> Option<()> {
         self.table.keys.push(self.table.firsts());
         let first_size = self.table.sizes.len();
-        for &(_, bin, index) in arrivals {
-            self.arrivals += 1;
-            if stop.is_asked_at(self.arrivals) {
+        for &(bin, index) in arrivals {
+            if pulse.stopped_after(1 + self.workload.calls(index as usize).len()) {
                 return None;
             }
             let arrival = &self.workload.arrivals()[index as usize];

@@ -1,7 +1,5 @@
 //! Expectations against the plain sums, and against the means of replays.
 
-use std::sync::atomic::AtomicBool;
-
 use astracer_samplers::Config;
 use rayon::prelude::*;
 
@@ -24,10 +22,6 @@ const POINTS: [(f64, f64, f64); 6] = [
     (0.0, 0.1, 4.0),
 ];
 
-fn stop(flag: &AtomicBool) -> Stop<'_> {
-    Stop::new(flag, None)
-}
-
 fn expectation(workload: &Workload, counting: Counting, length_s: f64) -> Expectation {
     let design = Design {
         counting,
@@ -36,13 +30,18 @@ fn expectation(workload: &Workload, counting: Counting, length_s: f64) -> Expect
         extras: Extras::ALL,
         stratified: false,
     };
-    Expectation::new(workload, &design, stop(&AtomicBool::new(false))).expect("not stopped")
+    Expectation::new(workload, &design, Stop::never()).expect("not stopped")
 }
 
 /// The score of bump with the same parameters for each key, and what was summed up for it.
 fn bump(expectation: &Expectation, counting: Counting, lambda: f64, minimum: f64) -> (Expected, Scratch) {
     let (curve, mut scratch) = (Curve::new(counting, lambda, 2.0), Scratch::default());
-    (expectation.expected(0, |_| KeyLaw::Bump(&curve, minimum), &mut scratch), scratch)
+    (
+        expectation
+            .expected(0, |_| KeyLaw::Bump(&curve, minimum), &mut scratch, Stop::never())
+            .expect("not stopped"),
+        scratch,
+    )
 }
 
 /// The probability that bump keeps each arrival, by its formula.
@@ -54,7 +53,8 @@ fn probabilities(
     length_s: f64,
 ) -> Vec<f64> {
     let length = NonZeroU64::new((length_s * 1e9) as u64).expect("a length");
-    let counts = super::index::counts_before(workload, counting, length, 0.0);
+    let counts = super::index::counts_before(workload, counting, length, 0.0, &mut Pulse::never());
+    let counts = counts.expect("not stopped");
     let probability =
         |x: &f64| if *x == 0.0 { 1.0 } else { (1.0 - (-lambda * lambda / (x * x)).exp()).max(minimum) };
     counts.iter().map(probability).collect()
@@ -85,7 +85,8 @@ fn sizes_and_findings_are_exact() {
             close("bytes", found.bytes, sum(|arrival| arrival.bytes as f64), 0.01);
             close("OTLP bytes", found.otlp_bytes, sum(|arrival| arrival.otlp_bytes as f64), 0.01);
             let curve = Curve::new(counting, lambda, 2.0);
-            let (share, traces) = expectation.kept(0, |_| KeyLaw::Bump(&curve, minimum));
+            let (share, traces) =
+                expectation.kept(0, |_| KeyLaw::Bump(&curve, minimum), Stop::never()).expect("not stopped");
             close("share", share, found.tfcr, 1e-12);
             close("traces of the size", traces * workload.arrivals().len() as f64, found.traces, 1e-12);
 
@@ -194,9 +195,8 @@ fn replays_agree() {
                     let mut tally = Tally::new(&workload, &reference);
                     let mut histograms = LatencyTally::new(&workload);
                     let mut paths = PathTally::new(&workload);
-                    let flag = AtomicBool::new(false);
                     let draw = Draw { stratified: false, ..Draw::recorded(seed) };
-                    config.replay(&workload, &draw, stop(&flag), |arrival, weight| {
+                    config.replay(&workload, &draw, Stop::never(), |arrival, weight| {
                         tally.keep(arrival);
                         histograms.keep(arrival, weight.unwrap_or(1.0));
                         paths.keep(arrival, weight.unwrap_or(1.0));
@@ -243,7 +243,6 @@ fn replays_agree() {
 #[test]
 fn replays_with_stratified_randomness_agree() {
     let workload = synthetic(3000, 2);
-    let flag = AtomicBool::new(false);
     // A key with one trace is kept for certain: its error would be that of a single number, spread or not.
     let config: Config = r#"bump:lambda=0,min=0.1,count=none;"once":min=1"#.parse().expect("a sampler");
     let sampler = Candidate::from(config);
@@ -251,10 +250,10 @@ fn replays_with_stratified_randomness_agree() {
     let law = |key: usize| KeyLaw::Constant(if key == once { 1.0 } else { 0.1 });
     let score = |stratified: bool| {
         let draws: Vec<Draw> = (1..=200).map(|seed| Draw { stratified, ..Draw::recorded(seed) }).collect();
-        let replayed = Replayed::new(&workload, &sampler, &draws, stop(&flag), &|| ()).expect("not stopped");
+        let replayed = Replayed::new(&workload, &sampler, &draws, Stop::never(), &|| ()).expect("not stopped");
         let design = Design::uncounted(Extras::ALL, stratified);
-        let expectation = Expectation::new(&workload, &design, stop(&flag)).expect("not stopped");
-        let found = expectation.expected(0, law, &mut Scratch::default());
+        let expectation = Expectation::new(&workload, &design, Stop::never()).expect("not stopped");
+        let found = expectation.expected(0, law, &mut Scratch::default(), Stop::never()).expect("not stopped");
         (replayed, found)
     };
     let ((independent, plain), (spread, fixed)) = (score(false), score(true));
@@ -292,10 +291,10 @@ fn families_are_those_of_roots() {
 fn an_equal_share_is_a_share_of_everything() {
     let workload = synthetic(3000, 3);
     let expectation = expectation(&workload, Counting::Tumbling, 1.0);
-    let tenth = expectation.ratio(0.1, &mut Scratch::default());
+    let tenth = expectation.ratio(0.1, &mut Scratch::default(), Stop::never()).expect("not stopped");
     close("traces", tenth.traces, 300.0, 1e-9);
     close("size", tenth.tfcr, 0.1, 1e-9);
-    let all = expectation.ratio(1.0, &mut Scratch::default());
+    let all = expectation.ratio(1.0, &mut Scratch::default(), Stop::never()).expect("not stopped");
     close("functions", all.functions, all.functions_all, 1e-9);
     close("call trees", all.call_trees, all.call_trees_all, 1e-9);
     assert!(all.ss_ms < 1e-3, "{}", all.ss_ms);

@@ -9,6 +9,7 @@ use crate::latency::LatencyTally;
 use crate::paths::PathTally;
 use crate::score::{Reference, Tally};
 use crate::space::{Axis, Parameters, Point};
+use crate::stop::Stop;
 use crate::workload::Workload;
 
 /// A bucket fills within this time, seconds: half a year. Much longer ones the sampler refuses.
@@ -33,18 +34,28 @@ impl<'w> BucketFamily<'w> {
     /// From a single token to the most calls of any key; from a tenth of a token in the whole recording to as many
     /// tokens as there are calls, were they all in a tenth of it. Draws differ in the order of arrivals only: a bucket
     /// has no windows, and no randomness.
-    pub(crate) fn new(workload: &'w Workload, draws: &[Draw], extras: Extras) -> Self {
+    ///
+    /// `None` if asked to stop.
+    pub(crate) fn new(
+        workload: &'w Workload,
+        draws: &[Draw],
+        extras: Extras,
+        stop: Stop<'_>,
+    ) -> Option<Self> {
         let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(0.1);
         let calls = most_calls(workload).max(1.0);
         let slowest = (0.1 / seconds).max(calls / FILL_SECONDS_MAX);
-        Self {
+        Some(Self {
             workload,
-            reference: Reference::new(workload),
+            reference: Reference::unless_stopped(workload, stop)?,
             extras,
-            replays: draws.iter().map(|draw| BucketReplay::new(workload, draw)).collect(),
+            replays: draws
+                .iter()
+                .map(|draw| BucketReplay::new(workload, draw, stop))
+                .collect::<Option<_>>()?,
             capacity: Axis::new(1.0, calls),
             rate: Axis::new(slowest, 10.0 * calls / seconds),
-        }
+        })
     }
 
     /// A coordinate is never out of its bounds, which the sampler allows.
@@ -53,12 +64,12 @@ impl<'w> BucketFamily<'w> {
     }
 
     /// The measures of what is kept on one draw, with the measures that are wanted beside. A bucket states no
-    /// weights: each trace counts once.
-    fn score(&self, replay: &BucketReplay, bucket: &TokenBucket) -> Expected {
+    /// weights: each trace counts once. `None` if asked to stop.
+    fn score(&self, replay: &BucketReplay, bucket: &TokenBucket, stop: Stop<'_>) -> Option<Expected> {
         let mut tally = Tally::new(self.workload, &self.reference);
         let mut histograms = self.extras.latencies.then(|| LatencyTally::new(self.workload));
         let mut paths = self.extras.paths.then(|| PathTally::new(self.workload));
-        replay.kept(bucket, |arrival| {
+        let keep = |arrival: &KeyedArrival| {
             tally.keep(arrival.index as usize);
             if let Some(histograms) = &mut histograms {
                 histograms.keep(arrival.index as usize, 1.0);
@@ -66,16 +77,17 @@ impl<'w> BucketFamily<'w> {
             if let Some(paths) = &mut paths {
                 paths.keep(arrival.index as usize, 1.0);
             }
-        });
+        };
+        replay.kept(bucket, stop, keep)?;
         let latency = histograms.map(|histograms| histograms.distance());
-        Expected::certain(&tally.score(), latency, paths.map(|paths| paths.score()))
+        Some(Expected::certain(&tally.score(), latency, paths.map(|paths| paths.score())))
     }
 }
 
 impl BucketFamily<'_> {
-    /// The scores of one bucket, one for each draw.
-    pub(crate) fn scores_of(&self, bucket: &TokenBucket) -> Vec<Expected> {
-        self.replays.iter().map(|replay| self.score(replay, bucket)).collect()
+    /// The scores of one bucket, one for each draw. `None` if asked to stop.
+    pub(crate) fn scores_of(&self, bucket: &TokenBucket, stop: Stop<'_>) -> Option<Vec<Expected>> {
+        self.replays.iter().map(|replay| self.score(replay, bucket, stop)).collect()
     }
 }
 
@@ -90,23 +102,22 @@ impl Family for BucketFamily<'_> {
         Parameters::Bucket { capacity: self.capacity.at(point[CAPACITY]), rate: self.rate.at(point[RATE]) }
     }
 
-    fn kept(&self, point: &Point) -> (f64, f64) {
+    fn kept(&self, point: &Point, stop: Stop<'_>) -> Option<(f64, f64)> {
         let bucket = self.bucket(point);
         let (mut bytes, mut traces) = (0, 0u64);
         for replay in &self.replays {
-            replay.kept(&bucket, |arrival| {
+            replay.kept(&bucket, stop, |arrival| {
                 bytes += arrival.bytes;
                 traces += 1;
-            });
+            })?;
         }
         let share = |kept: u64, all: u64| kept as f64 / (all * self.replays.len() as u64).max(1) as f64;
         let all = self.workload.arrivals().iter().map(|arrival| arrival.bytes).sum();
-        (share(bytes, all), share(traces, self.workload.arrivals().len() as u64))
+        Some((share(bytes, all), share(traces, self.workload.arrivals().len() as u64)))
     }
 
-    fn expected(&self, point: &Point, (): &mut (), scores: &mut Vec<Expected>) {
-        let bucket = self.bucket(point);
-        scores.extend(self.replays.iter().map(|replay| self.score(replay, &bucket)));
+    fn expected(&self, point: &Point, (): &mut (), stop: Stop<'_>) -> Option<Vec<Expected>> {
+        self.scores_of(&self.bucket(point), stop)
     }
 
     fn extremes(&self, _: &Point) -> (Point, Point) {
@@ -144,9 +155,10 @@ struct KeyedArrival {
 }
 
 impl BucketReplay {
-    fn new(workload: &Workload, draw: &Draw) -> Self {
+    /// `None` if asked to stop.
+    fn new(workload: &Workload, draw: &Draw, stop: Stop<'_>) -> Option<Self> {
         let mut by_key: Vec<(u32, KeyedArrival)> = draw
-            .arrivals(workload)
+            .arrivals(workload, stop)?
             .into_iter()
             .map(|(at_ns, index)| {
                 let arrival = &workload.arrivals()[index as usize];
@@ -154,16 +166,19 @@ impl BucketReplay {
             })
             .collect();
         // Stable: by time within a key.
-        by_key.sort_by_key(|&(key, _)| key);
+        if !stop.pulse().sort_by_key(&mut by_key, |&(key, _)| key) {
+            return None;
+        }
         let ends = by_key.chunk_by(|a, b| a.0 == b.0).scan(0, |end, arrivals| {
             *end += arrivals.len();
             Some(*end)
         });
-        Self { ends: ends.collect(), arrivals: by_key.iter().map(|&(_, arrival)| arrival).collect() }
+        Some(Self { ends: ends.collect(), arrivals: by_key.iter().map(|&(_, arrival)| arrival).collect() })
     }
 
-    /// The sampler's own arithmetic (see [`TokenBucket`]), without its table.
-    fn kept(&self, bucket: &TokenBucket, mut keep: impl FnMut(&KeyedArrival)) {
+    /// The sampler's own arithmetic (see [`TokenBucket`]), without its table. `None` if asked to stop.
+    fn kept(&self, bucket: &TokenBucket, stop: Stop<'_>, mut keep: impl FnMut(&KeyedArrival)) -> Option<()> {
+        let mut pulse = stop.pulse();
         let token_ns = (1e9 / bucket.rate()).ceil();
         let fill_ns = (bucket.capacity() * token_ns).floor() as u64;
         let token_ns = token_ns as u64;
@@ -173,6 +188,9 @@ impl BucketReplay {
             // When the bucket will be full again, and the arrival at hand.
             let (mut full_at, mut place) = (0, 0);
             while let Some(arrival) = arrivals.get(place) {
+                if pulse.stopped() {
+                    return None;
+                }
                 let next = arrival.at_ns.max(full_at).saturating_add(token_ns);
                 if next <= arrival.at_ns.saturating_add(fill_ns) {
                     full_at = next;
@@ -185,6 +203,7 @@ impl BucketReplay {
             }
             first = end;
         }
+        Some(())
     }
 }
 
@@ -200,13 +219,10 @@ fn until(arrivals: &[KeyedArrival], at_ns: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use astracer_samplers::Config;
 
     use super::*;
     use crate::candidate::Candidate;
-    use crate::stop::Stop;
     use crate::testing::synthetic;
 
     /// The same traces as the sampler itself keeps.
@@ -218,16 +234,16 @@ mod tests {
         {
             let bucket = TokenBucket::new(capacity, rate).expect("a bucket");
             let draw = Draw::recorded(1);
-            let family = BucketFamily::new(&workload, &[draw], Extras::ALL);
+            let family = BucketFamily::new(&workload, &[draw], Extras::ALL, Stop::never()).expect("not stopped");
             let mut kept = Vec::new();
-            family.replays[0].kept(&bucket, |arrival| kept.push(arrival.index as usize));
+            let push = |arrival: &KeyedArrival| kept.push(arrival.index as usize);
+            family.replays[0].kept(&bucket, Stop::never(), push).expect("not stopped");
             kept.sort_unstable();
             let mut expected = Vec::new();
             let sampler = Candidate::from(Config::from(bucket.clone()));
-            let flag = AtomicBool::new(false);
-            sampler.replay(&workload, &draw, Stop::new(&flag, None), |index, _| expected.push(index));
+            sampler.replay(&workload, &draw, Stop::never(), |index, _| expected.push(index));
             assert_eq!(kept, expected, "capacity {capacity}, rate {rate}");
-            let score = family.score(&family.replays[0], &bucket);
+            let score = family.score(&family.replays[0], &bucket, Stop::never()).expect("not stopped");
             assert_eq!(score.traces, kept.len() as f64);
             let mut histograms = LatencyTally::new(&workload);
             kept.iter().for_each(|&arrival| histograms.keep(arrival, 1.0));

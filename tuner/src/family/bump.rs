@@ -77,7 +77,7 @@ impl BumpFamily {
             if draw.jitter_ms == 0.0 {
                 Expectation::new(workload, &design, stop)
             } else {
-                Expectation::new(&workload.arranged(&draw.arrivals(workload)), &design, stop)
+                Expectation::new(&workload.arranged(&draw.arrivals(workload, stop)?, stop)?, &design, stop)
             }
         };
         // The longest windows have the most bins.
@@ -139,24 +139,21 @@ impl Family for BumpFamily {
         }
     }
 
-    fn kept(&self, point: &Point) -> (f64, f64) {
+    fn kept(&self, point: &Point, stop: Stop<'_>) -> Option<(f64, f64)> {
         let (length, curve, min) = (self.length(point), self.curve(point), self.min.at(point[MIN]));
         let mut sums = (0.0, 0.0);
         for expectation in &self.expectations {
-            let (bytes, traces) = expectation.kept(length, |_| KeyLaw::Bump(&curve, min));
+            let (bytes, traces) = expectation.kept(length, |_| KeyLaw::Bump(&curve, min), stop)?;
             sums = (sums.0 + bytes, sums.1 + traces);
         }
         let draws = self.expectations.len() as f64;
-        (sums.0 / draws, sums.1 / draws)
+        Some((sums.0 / draws, sums.1 / draws))
     }
 
-    fn expected(&self, point: &Point, scratch: &mut Scratch, scores: &mut Vec<Expected>) {
+    fn expected(&self, point: &Point, scratch: &mut Scratch, stop: Stop<'_>) -> Option<Vec<Expected>> {
         let (length, curve, min) = (self.length(point), self.curve(point), self.min.at(point[MIN]));
-        scores.extend(
-            self.expectations
-                .iter()
-                .map(|expectation| expectation.expected(length, |_| KeyLaw::Bump(&curve, min), scratch)),
-        );
+        let law = |_| KeyLaw::Bump(&curve, min);
+        self.expectations.iter().map(|expectation| expectation.expected(length, law, scratch, stop)).collect()
     }
 
     fn extremes(&self, like: &Point) -> (Point, Point) {

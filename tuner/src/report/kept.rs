@@ -1,7 +1,5 @@
 //! One replay of the sampler that was found: which traces it keeps, and what each stands for.
 
-use std::sync::atomic::AtomicBool;
-
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::stop::Stop;
@@ -24,13 +22,12 @@ impl Kept {
     pub(super) fn new(workload: &Workload, tuning: &Tuning) -> Self {
         let mut kept = Self { traces: Vec::new(), weighted: true };
         if let Ok(config) = tuning.config() {
-            let never = AtomicBool::new(false);
             let keep = |arrival: usize, weight: Option<f64>| {
                 kept.weighted &= weight.is_some();
                 kept.traces.push((arrival, weight.unwrap_or(1.0)));
             };
             let draw = Draw::recorded(SEED);
-            Candidate::from(config).replay(workload, &draw, Stop::new(&never, None), keep);
+            Candidate::from(config).replay(workload, &draw, Stop::never(), keep);
             kept.traces.sort_unstable_by_key(|&(arrival, _)| arrival);
         }
         kept

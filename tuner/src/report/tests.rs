@@ -1,10 +1,9 @@
 //! Rows against sums by hand; the page against what a browser and a reader need of it.
 
-use std::sync::atomic::AtomicBool;
-
 use super::kept::Kept;
 use super::{Report, functions, roots, trees};
 use crate::curves::curves;
+use crate::stop::Stop;
 use crate::testing::synthetic;
 use crate::tune::{Options, tune};
 use astracer_baselines as baselines;
@@ -78,10 +77,10 @@ fn one_kept_is_itself() {
 #[test]
 fn the_page_stands_alone_and_escapes_names() {
     let workload = synthetic(600, 3);
-    let stop = AtomicBool::new(false);
-    let tuning = tune(&workload, &options(), &stop, &|_| ());
+    let tuning = tune(&workload, &options(), Stop::never(), &|_| ());
     let baselines: Vec<_> = baselines::all().into_iter().take(3).collect();
-    let curves = curves(&workload, &tuning, &options(), &baselines, &stop, &|| ()).expect("not stopped");
+    let curves =
+        curves(&workload, &tuning, &options(), &baselines, Stop::never(), &|| ()).expect("not stopped");
     let report = Report {
         title: "<b>a & b</b>",
         workload: &workload,
@@ -117,7 +116,7 @@ fn the_page_stands_alone_and_escapes_names() {
 fn an_infeasible_tuning_says_so() {
     let workload = synthetic(600, 3);
     let limits = crate::Limits { size_min: 0.0, size_max: 1e-6, ..crate::Limits::default() };
-    let tuning = tune(&workload, &Options { limits, ..options() }, &AtomicBool::new(false), &|_| ());
+    let tuning = tune(&workload, &Options { limits, ..options() }, Stop::never(), &|_| ());
     let report = Report {
         title: "x",
         workload: &workload,

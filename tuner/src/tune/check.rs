@@ -1,7 +1,5 @@
 //! Replays a result: on draws that its search did not see, on the rest of the time, on other recordings.
 
-use std::sync::atomic::AtomicBool;
-
 use astracer_samplers::{Config, Probability, Ratio};
 
 use super::watch::Watch;
@@ -21,15 +19,21 @@ pub fn check(
     tuning: &mut Tuning,
     workload: &Workload,
     options: &Options,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
 ) {
     let Ok(found) = tuning.config() else { return };
     if !tuning.feasible {
         return;
     }
-    let run = Run { options, stop: Stop::new(stop, options.time_max), watch: Watch::new(progress) };
-    let parts = options.split.map(|share| workload.split(share));
+    let run = Run { options, stop: stop.within(options.time_max), watch: Watch::new(progress) };
+    let parts = match options.split.map(|share| workload.split(share, run.stop)) {
+        Some(None) => {
+            tuning.interrupted |= run.stop.is_interrupted();
+            return;
+        }
+        parts => parts.flatten(),
+    };
     let train = parts.as_ref().map_or(workload, |(first, _)| first);
     if options.replays > 0 {
         run.check(train, &found, tuning);
@@ -48,9 +52,9 @@ pub fn validate(
     name: &str,
     other: &Workload,
     options: &Options,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
 ) -> Option<HeldOut> {
-    let run = Run { options, stop: Stop::new(stop, options.time_max), watch: Watch::new(&|_| ()) };
+    let run = Run { options, stop: stop.within(options.time_max), watch: Watch::new(&|_| ()) };
     run.held_out(tuning, name, other)
 }
 

@@ -34,8 +34,8 @@ pub(super) fn measure(
             (Counting::Decaying, half_life_s, Curve::new(Counting::Decaying, lambda, exponent), min)
         }
         Parameters::Bucket { .. } => {
-            let family = BucketFamily::new(workload, &draws, Extras::ALL);
-            return Some(Expected::mean(&family.scores_of(&common.bucket().ok()?)));
+            let family = BucketFamily::new(workload, &draws, Extras::ALL, stop)?;
+            return Some(Expected::mean(&family.scores_of(&common.bucket().ok()?, stop)?));
         }
         Parameters::Constant { .. } => return None,
     };
@@ -70,9 +70,9 @@ pub(super) fn measure(
         let expectation = if draw.jitter_ms == 0.0 {
             Expectation::new(workload, &design, stop)?
         } else {
-            Expectation::new(&workload.arranged(&draw.arrivals(workload)), &design, stop)?
+            Expectation::new(&workload.arranged(&draw.arrivals(workload, stop)?, stop)?, &design, stop)?
         };
-        Some(expectation.expected(0, law, &mut scratch))
+        expectation.expected(0, law, &mut scratch, stop)
     };
     let scores: Option<Vec<Expected>> = draws.iter().map(score).collect();
     Some(Expected::mean(&scores?))

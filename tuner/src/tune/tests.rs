@@ -1,6 +1,6 @@
 //! The whole way, on small workloads.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::objective::Objective;
@@ -20,7 +20,7 @@ fn quick(sampler: Tunable) -> Options {
 }
 
 fn run(workload: &Workload, options: &Options) -> Tuning {
-    tune(workload, options, &AtomicBool::new(false), &|_| {})
+    tune(workload, options, Stop::never(), &|_| {})
 }
 
 /// The part of a result that must not depend on time or threads.
@@ -117,7 +117,7 @@ fn stopping_returns_the_best_so_far() {
             stop.store(true, Ordering::Relaxed);
         }
     };
-    let tuning = tune(&workload, &quick(Tunable::Bump), &stop, &stop_soon);
+    let tuning = tune(&workload, &quick(Tunable::Bump), Stop::when_set(&stop), &stop_soon);
     assert!(tuning.interrupted && tuning.feasible);
     assert!(tuning.evaluations >= 4 && tuning.evaluations < 120, "{}", tuning.evaluations);
     assert!(tuning.compared.iter().all(|search| search.evaluations == 0));
@@ -212,12 +212,12 @@ fn a_split_is_tuned_on_its_first_part_and_looked_at_on_the_rest() {
     let options = Options { split: Some(0.6), replays: 5, compare: false, ..quick(Tunable::Bump) };
     let tuning = run(&workload, &options);
     let held_out = tuning.held_out.as_ref().expect("a split has a rest");
-    let (first, rest) = workload.split(0.6);
+    let (first, rest) = workload.split(0.6, Stop::never()).expect("not stopped");
     assert_eq!(held_out.traces, rest.arrivals().len() as u64);
     let alone = run(&first, &Options { split: None, ..options.clone() });
     assert_eq!(tuning.parameters, alone.parameters);
     // The same as validating on the rest by hand.
-    let again = validate(&alone, "the rest of the time", &rest, &options, &AtomicBool::new(false));
+    let again = validate(&alone, "the rest of the time", &rest, &options, Stop::never());
     assert_eq!(again.as_ref(), Some(held_out));
     assert!(held_out.tuned_there.is_some());
 }

@@ -4,28 +4,32 @@ use std::ops::Range;
 
 use super::{Function, Workload};
 use crate::statistics::MeanSd;
+use crate::stop::Stop;
 
 impl Workload {
     /// The arrivals with these indices as a workload of their own: its functions have the means of these traces, its
-    /// clock begins with the first of them. Keys and functions keep their numbers.
-    pub fn part(&self, range: Range<usize>) -> Self {
+    /// clock begins with the first of them. Keys and functions keep their numbers. `None` if asked to stop.
+    pub fn part(&self, range: Range<usize>, stop: Stop<'_>) -> Option<Self> {
         let end = range.end.min(self.arrivals.len());
         let range = range.start.min(end)..end;
         let at_ns = self.arrivals.get(range.start).map_or(0, |first| first.at_ns);
         let order: Vec<(u64, u32)> =
             range.map(|index| (self.arrivals[index].at_ns.saturating_sub(at_ns), index as u32)).collect();
-        let mut part = self.arranged(&order);
+        let mut part = self.arranged(&order, stop)?;
         part.start = astracer_model::UnixNanos(self.start.0.saturating_add(at_ns));
-        part
+        Some(part)
     }
 
-    /// Some arrivals, in this order and at these times (ns; ascending), as a workload of their own.
-    pub(crate) fn arranged(&self, order: &[(u64, u32)]) -> Self {
+    /// Some arrivals, in this order and at these times (ns; ascending), as a workload of their own. `None` if asked to
+    /// stop.
+    pub(crate) fn arranged(&self, order: &[(u64, u32)], stop: Stop<'_>) -> Option<Self> {
+        let mut pulse = stop.pulse();
         let mut call_trees = vec![None; self.call_trees as usize];
         let mut call_tree_count = 0;
         let mut path_kinds = vec![0; self.path_kinds.len()];
         let (mut calls, mut latencies) = (Vec::new(), Vec::new());
-        let arrival = |&(at_ns, index): &(u64, u32)| {
+        let mut arrivals = Vec::with_capacity(order.len());
+        for &(at_ns, index) in order {
             let index = index as usize;
             let mut arrival = self.arrivals[index];
             arrival.at_ns = at_ns;
@@ -37,13 +41,18 @@ impl Workload {
                 call_tree_count += 1;
                 call_tree_count - 1
             });
-            arrival
-        };
-        let arrivals: Vec<_> = order.iter().map(arrival).collect();
+            arrivals.push(arrival);
+            if pulse.stopped_after(1 + self.calls(index).len()) {
+                return None;
+            }
+        }
         let mut latency_cells = self.latency_cells.clone();
         latency_cells.iter_mut().for_each(|cell| cell.count = 0);
         for calls in &latencies {
             latency_cells[calls.cell as usize].count += u64::from(calls.count);
+            if pulse.stopped() {
+                return None;
+            }
         }
 
         let mut max_ns = vec![0; self.functions.len()];
@@ -54,6 +63,9 @@ impl Workload {
             *deviation += entry.deviation;
             *squared += entry.deviation_squared;
             max_ns[entry.function as usize] = entry.max_ns.max(max_ns[entry.function as usize]);
+            if pulse.stopped() {
+                return None;
+            }
         }
         let shift = |&(count, deviation, _): &(u64, f64, f64)| {
             if count == 0 { 0.0 } else { deviation / count as f64 }
@@ -64,6 +76,9 @@ impl Workload {
             entry.deviation_squared =
                 (entry.deviation_squared - 2.0 * shift * entry.deviation + count * shift * shift).max(0.0);
             entry.deviation -= count * shift;
+            if pulse.stopped() {
+                return None;
+            }
         }
         let rows = self.functions.iter().zip(&sums).zip(&shifts).zip(max_ns);
         let functions = rows.map(|(((whole, sum), shift), max_ns)| {
@@ -76,7 +91,7 @@ impl Workload {
             };
             Function { name: whole.name.clone(), count: sum.0, duration_ms, max_ns }
         });
-        Self {
+        Some(Self {
             functions: functions.collect(),
             keys: self.keys.clone(),
             call_trees: call_tree_count,
@@ -87,15 +102,15 @@ impl Workload {
             calls,
             latency_cells,
             latencies,
-        }
+        })
     }
 
-    /// The arrivals before and from this share of the time from the first to the last.
-    pub fn split(&self, share: f64) -> (Self, Self) {
+    /// The arrivals before and from this share of the time from the first to the last. `None` if asked to stop.
+    pub fn split(&self, share: f64, stop: Stop<'_>) -> Option<(Self, Self)> {
         let last = self.arrivals.last().map_or(0, |last| last.at_ns);
         let at_ns = (last as f64 * share.clamp(0.0, 1.0)) as u64;
         let middle = self.arrivals.partition_point(|arrival| arrival.at_ns < at_ns);
-        (self.part(0..middle), self.part(middle..self.arrivals.len()))
+        Some((self.part(0..middle, stop)?, self.part(middle..self.arrivals.len(), stop)?))
     }
 }
 
@@ -104,6 +119,7 @@ mod tests {
     use crate::Workload;
     use crate::latency::LatencyTally;
     use crate::score::{Reference, Tally};
+    use crate::stop::Stop;
     use crate::testing::synthetic;
 
     #[track_caller]
@@ -116,7 +132,7 @@ mod tests {
     fn a_part_has_the_means_of_its_traces() {
         let whole = synthetic(1000, 3);
         let range = 300..650;
-        let part = whole.part(range.clone());
+        let part = whole.part(range.clone(), Stop::never()).expect("not stopped");
         for (function, of_part) in part.functions().iter().enumerate() {
             let of_whole = &whole.functions()[function];
             let (mut count, mut sum) = (0.0, 0.0);
@@ -163,15 +179,16 @@ mod tests {
     fn a_split_loses_nothing() {
         let whole = synthetic(500, 4);
         for share in [0.0, 0.3, 0.5, 1.0] {
-            let (first, rest) = whole.split(share);
+            let (first, rest) = whole.split(share, Stop::never()).expect("not stopped");
             assert_eq!(first.arrivals().len() + rest.arrivals().len(), 500);
             assert!(rest.arrivals().first().is_none_or(|first| first.at_ns == 0));
         }
-        let all: Workload = whole.part(0..usize::MAX);
+        let all: Workload = whole.part(0..usize::MAX, Stop::never()).expect("not stopped");
         for (of_all, of_whole) in all.functions().iter().zip(whole.functions()) {
             close(of_all.duration_ms.mean, of_whole.duration_ms.mean);
             close(of_all.duration_ms.sd, of_whole.duration_ms.sd);
         }
-        assert_eq!(whole.part(700..800).arrivals().len(), 0);
+        let behind = whole.part(700..800, Stop::never()).expect("not stopped");
+        assert_eq!(behind.arrivals().len(), 0);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_model::sink::Record;
 use astracer_model::{Problem, Sink, Span};
 use astracer_recording::source::{self, Options};
+use astracer_tuner::Stop;
 
 use crate::failure::Failure;
 
@@ -15,7 +15,7 @@ pub(super) fn to_end_at(
     paths: &[PathBuf],
     options: &Options,
     now_ns: u64,
-    stop: &AtomicBool,
+    stop: Stop<'_>,
 ) -> Result<i64, Failure> {
     if paths.iter().any(|path| path.as_os_str() == "-") {
         let reason = "--shift-to-now reads the recording twice, which standard input does not allow";
@@ -31,7 +31,7 @@ pub(super) fn to_end_at(
 
 struct Latest<'s> {
     ns: Option<u64>,
-    stop: &'s AtomicBool,
+    stop: Stop<'s>,
 }
 
 impl Sink for Latest<'_> {
@@ -44,6 +44,6 @@ impl Sink for Latest<'_> {
     fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
 
     fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_asked()
     }
 }

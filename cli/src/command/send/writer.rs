@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use astracer_exporters::{Attempt, Delivery, Destination, Outcome};
 use astracer_formats::TraceWriter;
 use astracer_model::{Span, UnixNanos};
+use astracer_tuner::Stop;
 
 use super::resume::Resume;
 
@@ -36,7 +36,7 @@ pub(super) struct Writer<'w> {
     pub(super) skip: u64,
     pub(super) rate: Option<f64>,
     pub(super) began: Instant,
-    pub(super) stop: &'w AtomicBool,
+    pub(super) stop: Stop<'w>,
     pub(super) resume: Option<Resume>,
     pub(super) sent: Rc<Cell<Sent>>,
     /// The last message beside an acceptance.
@@ -81,7 +81,7 @@ impl TraceWriter for Writer<'_> {
     fn finish(&mut self) -> io::Result<()> {
         match &mut self.resume {
             // An interrupted run is not finished: its resume file stays.
-            Some(resume) if !self.stop.load(Ordering::Relaxed) => resume.remove(),
+            Some(resume) if !self.stop.is_asked() => resume.remove(),
             _ => Ok(()),
         }
     }
@@ -101,7 +101,7 @@ impl Writer<'_> {
         loop {
             match done.recv_timeout(WAIT_STEP) {
                 Ok(attempt) => return Ok(Some(attempt)),
-                Err(RecvTimeoutError::Timeout) if self.stop.load(Ordering::Relaxed) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if self.stop.is_asked() => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the exporter panicked")),
             }
@@ -129,7 +129,7 @@ impl Writer<'_> {
     /// Waits; false if the user wants no more.
     fn wait_until(&self, due: Instant) -> bool {
         loop {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.is_asked() {
                 return false;
             }
             let left = due.saturating_duration_since(Instant::now());

@@ -8,36 +8,44 @@ use super::{Cursor, Fault};
 use astracer_model::ids::{SpanId, TraceId};
 
 impl Cursor<'_> {
-    /// Reads a trace id: hexadecimal, or base64 as protobuf's own JSON writes bytes. Empty and `null` are
-    /// [`TraceId::ZERO`].
+    /// Reads an OTLP trace id: 32 hexadecimal digits, or base64 as protobuf's own JSON writes bytes. Empty and `null`
+    /// are [`TraceId::ZERO`].
     pub(crate) fn trace_id(&mut self) -> Result<TraceId, Fault> {
-        self.id(TraceId::from_hex, |bytes| {
-            <[u8; 16]>::try_from(bytes).ok().map(u128::from_be_bytes).map(TraceId)
-        })
+        let wrong = "not a trace id: OTLP's have 32 hexadecimal digits";
+        let bytes = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).ok().map(u128::from_be_bytes).map(TraceId);
+        self.id(32, TraceId::from_hex, bytes, wrong)
     }
 
-    /// Reads a span id: hexadecimal, or base64 as protobuf's own JSON writes bytes. Empty and `null` are
-    /// [`SpanId::ZERO`].
+    /// Reads an OTLP span id: 16 hexadecimal digits, or base64 as protobuf's own JSON writes bytes. Empty and `null`
+    /// are [`SpanId::ZERO`].
     pub(crate) fn span_id(&mut self) -> Result<SpanId, Fault> {
-        self.id(SpanId::from_hex, |bytes| <[u8; 8]>::try_from(bytes).ok().map(u64::from_be_bytes).map(SpanId))
+        let wrong = "not a span id: OTLP's have 16 hexadecimal digits";
+        let bytes = |bytes: &[u8]| <[u8; 8]>::try_from(bytes).ok().map(u64::from_be_bytes).map(SpanId);
+        self.id(16, SpanId::from_hex, bytes, wrong)
     }
 
+    /// An id of another length was cut or made by other rules: taken as it is, it would join spans that do not belong
+    /// together.
     fn id<T: Default>(
         &mut self,
+        digits: usize,
         hex: impl FnOnce(&str) -> Option<T>,
         bytes: impl FnOnce(&[u8]) -> Option<T>,
+        wrong: &'static str,
     ) -> Result<T, Fault> {
         self.peek();
         let start = self.at;
         let text = self.text_or_null()?;
         let id = if text.is_empty() {
             Some(T::default())
+        } else if text.len() == digits {
+            hex(&text)
         } else if text.ends_with('=') {
             decode_base64(&text).and_then(|decoded| bytes(&decoded))
         } else {
-            hex(&text)
+            None
         };
-        id.map_or_else(|| self.fault_at(start, "not an id"), Ok)
+        id.map_or_else(|| self.fault_at(start, wrong), Ok)
     }
 
     /// Reads base64 bytes; `null` is empty.

@@ -1,0 +1,161 @@
+//! Asks during long work whether to stop, and sorts in steps between which that is asked.
+//!
+//! A loop over a recording takes a [`Pulse`] and counts its units of work on it. The caller decides when to stop: a flag,
+//! a deadline, or a test that counts.
+
+/// Units of work between two questions. A unit takes less than a microsecond, so a question comes every few
+/// milliseconds.
+const STRIDE: u32 = 4096;
+/// Values that are sorted at once: a few milliseconds of work.
+const SORTED_AT_ONCE: usize = 1 << 14;
+
+/// Counts work and asks at every 4,096th unit of it whether to stop.
+#[derive(Default)]
+pub struct Pulse<'c> {
+    stop: Option<Box<dyn Fn() -> bool + 'c>>,
+    work: u32,
+    stopped: bool,
+}
+
+impl std::fmt::Debug for Pulse<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pulse")
+            .field("work", &self.work)
+            .field("stopped", &self.stopped)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'c> Pulse<'c> {
+    /// Ends the work soon after `stop` returned true.
+    pub fn new(stop: impl Fn() -> bool + 'c) -> Self {
+        Self::of(Some(Box::new(stop)))
+    }
+
+    /// Never stops if there is nothing to ask.
+    pub(crate) fn of(stop: Option<Box<dyn Fn() -> bool + 'c>>) -> Self {
+        Self { stop, ..Self::default() }
+    }
+
+    /// For work that nobody stops.
+    pub fn never() -> Self {
+        Self::default()
+    }
+
+    /// Counts one unit of work. Returns true once the work is to stop.
+    #[inline]
+    pub fn stopped(&mut self) -> bool {
+        self.stopped_after(1)
+    }
+
+    /// Counts several units of work. Returns true once the work is to stop.
+    #[inline]
+    pub fn stopped_after(&mut self, units: usize) -> bool {
+        self.work = self.work.saturating_add(u32::try_from(units).unwrap_or(u32::MAX));
+        if self.work >= STRIDE {
+            self.ask();
+        }
+        self.stopped
+    }
+
+    #[cold]
+    fn ask(&mut self) {
+        self.work = 0;
+        self.stopped |= self.stop.as_ref().is_some_and(|stop| stop());
+    }
+
+    /// Sorts by a key; equal keys keep their order. Returns false if the work is to stop: the values are then in any
+    /// order, but all there.
+    ///
+    /// The standard library's sort cannot be stopped, and takes seconds for millions of values. So parts are sorted by
+    /// it, and merged step by step; the copy takes as much memory as the values.
+    pub fn sort_by_key<T: Copy, K: Ord>(&mut self, values: &mut Vec<T>, key: impl Fn(&T) -> K) -> bool {
+        for part in values.chunks_mut(SORTED_AT_ONCE) {
+            part.sort_by_key(&key);
+            if self.stopped_after(part.len()) {
+                return false;
+            }
+        }
+        let mut merged: Vec<T> = Vec::new();
+        let mut run = SORTED_AT_ONCE;
+        while run < values.len() {
+            merged.clear();
+            merged.reserve_exact(values.len());
+            for pair in values.chunks(2 * run) {
+                let (mut left, mut right) = pair.split_at(run.min(pair.len()));
+                while let (Some(first), Some(second)) = (left.first(), right.first()) {
+                    // The left run came first.
+                    if key(second) < key(first) {
+                        merged.push(*second);
+                        right = &right[1..];
+                    } else {
+                        merged.push(*first);
+                        left = &left[1..];
+                    }
+                    if self.stopped() {
+                        return false;
+                    }
+                }
+                merged.extend_from_slice(left);
+                merged.extend_from_slice(right);
+                if self.stopped_after(left.len() + right.len()) {
+                    return false;
+                }
+            }
+            std::mem::swap(values, &mut merged);
+            run *= 2;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn the_question_comes_at_every_stride_and_its_answer_stays() {
+        let asked = Cell::new(0);
+        let mut pulse = Pulse::new(|| {
+            asked.set(asked.get() + 1);
+            asked.get() == 2
+        });
+        let first = (1..20_000).find(|_| pulse.stopped());
+        assert_eq!((first, asked.get()), (Some(2 * STRIDE), 2));
+        assert!(pulse.stopped(), "what was stopped stays so");
+        assert!(!Pulse::never().stopped_after(usize::MAX));
+    }
+
+    /// Against the standard library's stable sort, at lengths around those of parts and of merged runs.
+    #[test]
+    fn sorting_in_steps_is_sorting() {
+        for len in
+            [0, 1, 2, SORTED_AT_ONCE, SORTED_AT_ONCE + 1, 2 * SORTED_AT_ONCE + 1, 5 * SORTED_AT_ONCE + 7]
+        {
+            let value = |at: usize| ((at * 7919 % 1000) as u32, at);
+            let mut values: Vec<(u32, usize)> = (0..len).map(value).collect();
+            let mut expected = values.clone();
+            expected.sort_by_key(|&(key, _)| key);
+            assert!(Pulse::never().sort_by_key(&mut values, |&(key, _)| key));
+            assert_eq!(values, expected, "{len}");
+        }
+    }
+
+    #[test]
+    fn sorting_stops_soon_and_loses_nothing() {
+        for asked_max in [0, 1, 7, 30] {
+            let asked = Cell::new(0);
+            let mut pulse = Pulse::new(|| {
+                asked.set(asked.get() + 1);
+                asked.get() > asked_max
+            });
+            let mut values: Vec<usize> = (0..5 * SORTED_AT_ONCE).rev().collect();
+            assert!(!pulse.sort_by_key(&mut values, |&value| value));
+            assert_eq!(asked.get(), asked_max + 1);
+            values.sort_unstable();
+            assert!(values.into_iter().eq(0..5 * SORTED_AT_ONCE));
+        }
+    }
+}
