@@ -1,34 +1,41 @@
 //! Signals: Ctrl-C, what ends services (SIGTERM), and the end of the terminal (SIGHUP) ask the work to stop at its next
-//! step. Ctrl-C or SIGTERM behind one of them ends the process at once.
+//! step. Ctrl-C or SIGTERM behind one of them ends the process at once, but for its unfinished files.
 
 use std::ffi::c_int;
 use std::io;
+use std::process;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
-use crate::output;
+use crate::{output, partial};
 
 /// A flag that these signals set.
 pub(crate) fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
-    let end_at_once = |signal| {
-        // Before the flag is set by the same signal: the first one does not find it.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop)).map(drop)
-    };
-    let ask = |signal| flag::register(signal, Arc::clone(&stop)).map(drop);
-    let caught: io::Result<()> = [SIGINT, SIGTERM]
-        .into_iter()
-        .try_for_each(|signal| end_at_once(signal).and_then(|()| ask(signal)))
-        // Both the kernel and the shell may tell of the terminal's end.
-        .and_then(|()| hang_up().map_or(Ok(()), ask));
     // A signal that is not caught still ends the process, without its report.
-    if let Err(error) = caught {
+    if let Err(error) = listen(Arc::clone(&stop)) {
         output::note(&format!("astracer: warning: can't catch signals: {error}"));
     }
     stop
+}
+
+/// Takes signals on a thread of its own, where files may be removed, which a handler must not do.
+fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up()))?;
+    let take = move || {
+        for signal in signals.forever() {
+            // Both the kernel and the shell may tell of the terminal's end, so that ends nothing at once.
+            if stop.swap(true, Ordering::Relaxed) && [SIGINT, SIGTERM].contains(&signal) {
+                partial::remove_all();
+                process::exit(128 + signal);
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(take).map(drop)
 }
 
 /// SIGHUP, unless it is ignored: then `nohup` started this process, for it to outlive the terminal. Only Linux tells that

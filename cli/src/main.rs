@@ -14,7 +14,10 @@ mod interrupt;
 mod load;
 mod output;
 mod outputs;
+mod partial;
 mod source;
+#[cfg(test)]
+mod stopping;
 mod target;
 mod values;
 

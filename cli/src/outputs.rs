@@ -9,11 +9,10 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
 use crate::failure::Failure;
 use crate::load;
 use crate::output::shown;
+use crate::partial::Partial;
 
 /// The inputs of a command and its outputs so far.
 pub(crate) struct Outputs {
@@ -154,7 +153,7 @@ impl Output {
     /// Begins to write. What is not [completed](Open::complete) leaves no trace.
     pub(crate) fn open(&self) -> Result<Open<'_>, Failure> {
         let temporary = match &self.place {
-            Place::File(target) => Some(temporary_beside(target).map_err(|error| self.failure(&error))?),
+            Place::File(target) => Some(Partial::beside(target).map_err(|error| self.failure(&error))?),
             Place::Special | Place::StandardOutput => None,
         };
         Ok(Open { output: self, temporary })
@@ -177,14 +176,14 @@ impl Output {
 pub(crate) struct Open<'o> {
     output: &'o Output,
     /// Removes itself unless it gets the target's name. None for what is no ordinary file.
-    temporary: Option<NamedTempFile>,
+    temporary: Option<Partial>,
 }
 
 impl Open<'_> {
     /// Where to write.
     pub(crate) fn writer(&self) -> Result<Box<dyn Write>, Failure> {
         let opened = match (&self.temporary, &self.output.place) {
-            (Some(temporary), _) => temporary.as_file().try_clone(),
+            (Some(temporary), _) => temporary.file().try_clone(),
             (None, Place::StandardOutput) => return Ok(Box::new(io::stdout().lock())),
             (None, _) => OpenOptions::new().write(true).open(&self.output.given),
         };
@@ -199,11 +198,11 @@ impl Open<'_> {
         let complete = || {
             if let Ok(before) = fs::metadata(target) {
                 // As if the old file had been written: its readers may still read it. Not all file systems have that.
-                let _ = temporary.as_file().set_permissions(before.permissions());
+                let _ = temporary.file().set_permissions(before.permissions());
             }
             // Some file systems tell only here that they are full.
-            temporary.as_file().sync_all()?;
-            temporary.persist(target).map(drop).map_err(|error| error.error)
+            temporary.file().sync_all()?;
+            temporary.persist(target)
         };
         complete().map_err(|error| self.output.failure(&error))
     }
@@ -235,20 +234,7 @@ fn writable(target: &Path, metadata: Option<&Metadata>) -> io::Result<()> {
         // A file that is protected from writing is not replaced either.
         OpenOptions::new().append(true).open(target)?;
     }
-    temporary_beside(target)?.close()
-}
-
-/// A hidden file in the target's folder, so that it can be renamed and that no reader takes it for a recording.
-fn temporary_beside(target: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".astracer-").suffix(".partial");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        // As for any other new file, which the umask restricts; without it nobody else could read the file.
-        builder.permissions(fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(target.parent().unwrap_or_else(|| Path::new(".")))
+    Partial::beside(target)?.close()
 }
 
 /// Tells files apart whatever their names: by device and inode, where there are such.

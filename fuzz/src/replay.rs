@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,6 +20,9 @@ use crate::mutation::{Mutation, any_mutation};
 
 /// Inputs are cut to this length.
 const INPUT_BYTES_MAX: usize = 64 << 10;
+/// One input may take so much processor time: a hundred times what the slowest takes, and less than 64 KiB take where each
+/// byte meets each other. Not instructions, which not every machine counts; other processes do not count either.
+const WORK_MAX: Duration = Duration::from_secs(4);
 
 /// Settings of a replay.
 #[derive(Clone, Debug)]
@@ -69,7 +73,10 @@ pub fn replay(name: &str, target: fn(&[u8]), seeds: &Path, options: &Options) ->
     let running = RefCell::new(File::create(running).expect("a scratch folder"));
     let run = |input: &[u8]| {
         note(&mut running.borrow_mut(), input).expect("space in the scratch folder");
+        let before = worked();
         target(input);
+        let work = worked().saturating_sub(before);
+        assert!(work <= WORK_MAX, "{} bytes took {work:?} of processor time", input.len());
     };
     let failure = |message: String, origin: String, input: &[u8]| {
         let file = options.scratch.join(format!("fuzz-{name}-failed"));
@@ -138,6 +145,12 @@ fn load(folder: &Path) -> Vec<(String, Vec<u8>)> {
     assert!(!seeds.is_empty(), "{} holds no seeds", folder.display());
     seeds.sort();
     seeds
+}
+
+/// The processor time of this thread; always 0 where the kernel does not tell it.
+fn worked() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
 /// Writes the input that the target is about to get. The file stays open: creating it for each input takes longer than

@@ -18,13 +18,15 @@ use crate::workload::Workload;
 const BLOCKS: usize = 16;
 /// Recordings that are drawn.
 const RESAMPLES: usize = 200;
+/// With more functions there is no bootstrap: each drawn recording sums over all of them.
+const FUNCTIONS_MAX: usize = 10_000;
 const STREAM: u64 = 3;
 
 /// Count, deviation and squared deviation of a function.
 type Sums = [f64; 3];
 
-/// The distribution of dist/entropy of one replay over drawn recordings. `None` if asked to stop, or without two
-/// blocks that hold traces.
+/// The distribution of dist/entropy of one replay over drawn recordings. `None` if asked to stop, without two blocks that
+/// hold traces, or with more than [`FUNCTIONS_MAX`] functions.
 pub(crate) fn bootstrap(
     workload: &Workload,
     sampler: &Candidate,
@@ -33,6 +35,10 @@ pub(crate) fn bootstrap(
 ) -> Option<Distribution> {
     let block = blocks::of(workload, BLOCKS);
     let functions = workload.functions().len();
+    if functions > FUNCTIONS_MAX {
+        return None;
+    }
+    let mut pulse = stop.pulse();
     let mut all = vec![vec![[0.0; 3]; functions]; BLOCKS];
     let mut kept = all.clone();
     let add = |sums: &mut [Vec<Sums>], arrival: usize| {
@@ -42,17 +48,28 @@ pub(crate) fn bootstrap(
             sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
     };
-    (0..workload.arrivals().len()).for_each(|arrival| add(&mut all, arrival));
+    for arrival in 0..workload.arrivals().len() {
+        add(&mut all, arrival);
+        if pulse.stopped_after(1 + workload.calls(arrival).len()) {
+            return None;
+        }
+    }
     sampler.replay(workload, draw, stop, |arrival, _| add(&mut kept, arrival)).then_some(())?;
     let means: Vec<f64> = workload.functions().iter().map(|function| function.duration_ms.mean).collect();
     let full: Vec<usize> = (0..BLOCKS).filter(|&block| all[block].iter().any(|sums| sums[0] > 0.0)).collect();
     let mut random = Random::new(draw.seed, STREAM);
     let resample = |_| {
+        if pulse.stopped_after(BLOCKS * functions) {
+            return None;
+        }
         let chosen: Vec<usize> =
             full.iter().map(|_| full[random.below(full.len() as u32) as usize]).collect();
-        dist_over_entropy(&total(&all, &chosen), &total(&kept, &chosen), &means)
+        Some(dist_over_entropy(&total(&all, &chosen), &total(&kept, &chosen), &means))
     };
-    (full.len() > 1).then(|| Distribution::of((0..RESAMPLES).map(resample).collect()))
+    if full.len() < 2 {
+        return None;
+    }
+    (0..RESAMPLES).map(resample).collect::<Option<Vec<f64>>>().map(Distribution::of)
 }
 
 fn total(blocks: &[Vec<Sums>], chosen: &[usize]) -> Vec<Sums> {

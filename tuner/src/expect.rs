@@ -176,8 +176,8 @@ impl Design {
 #[derive(Debug)]
 pub struct Expectation {
     functions: Vec<Function>,
-    /// The number of families that functions are of.
-    families: usize,
+    /// The number of functions in each family.
+    families: Vec<u32>,
     call_trees: usize,
     /// Of the whole.
     size: Size,
@@ -231,8 +231,13 @@ impl Expectation {
             size.iter_mut().zip(trace).for_each(|(sum, value)| *sum += value);
         }
         let functions = functions((workload, &by_key), stop)?;
+        let mut families = Vec::new();
+        for function in &functions {
+            families.resize(families.len().max(function.family + 1), 0);
+            families[function.family] += 1;
+        }
         Some(Self {
-            families: functions.iter().map(|function| function.family + 1).max().unwrap_or(0),
+            families,
             functions,
             call_trees: workload.call_trees() as usize,
             size,
@@ -313,10 +318,10 @@ impl Expectation {
 
     /// `None` if asked to stop.
     fn score(&self, scratch: &mut Scratch, pulse: &mut Pulse<'_>) -> Option<Expected> {
-        scratch.families.fill(Spread::ZERO);
         let mut counts = Entropy::default();
         let (mut found, mut count_error, mut latency) = (0.0, 0.0, 0.0);
         let divergences = self.divergences(&scratch.latencies);
+        let mut sum = Sum::default();
         let kept_pivots = scratch.pivots.chunks_exact(PIVOTS);
         for ((index, function), (sums, kept)) in
             self.functions.iter().enumerate().zip(scratch.functions.iter().zip(kept_pivots))
@@ -326,7 +331,12 @@ impl Expectation {
             }
             let pivots = self.pivots.of(index);
             distances(function.duration_ms, sums, pivots, kept, &mut scratch.components);
-            scratch.families[function.family].add_rising_together(&Spread::of(&mut scratch.components));
+            if self.families[function.family] == 1 {
+                // Most of 100,000 root names are alone in their families, and levels are needed of a few.
+                sum.add(Moments::of(&scratch.components), || Source::Function(index));
+            } else {
+                scratch.families[function.family].add_rising_together(&Spread::of(&mut scratch.components));
+            }
             let (mut expected, mut missing) = (sums.expected[0], sums.missing());
             let mut variance = sums.estimate_variance.max(0.0);
             for (calls, &p) in pivots.iter().zip(kept).filter(|(calls, _)| calls.count > 0) {
@@ -345,7 +355,24 @@ impl Expectation {
                 return None;
             }
         }
-        let (ss_ms, square) = root_of_sum(&scratch.families, &mut scratch.components, pulse)?;
+        for (family, spread) in
+            scratch.families.iter().enumerate().filter(|(_, spread)| **spread != Spread::ZERO)
+        {
+            sum.add(spread.moments(), || Source::Family(family));
+            if pulse.stopped() {
+                return None;
+            }
+        }
+        let ss_ms = sum.mean_of_root(|source, memory| match source {
+            Source::Family(family) => scratch.families[family],
+            Source::Function(index) => {
+                let kept = &scratch.pivots[index * PIVOTS..][..PIVOTS];
+                let (function, sums) = (&self.functions[index], &scratch.functions[index]);
+                distances(function.duration_ms, sums, self.pivots.of(index), kept, memory);
+                Spread::of(memory)
+            }
+        });
+        let square = sum.all.mean;
         let [traces, spans, bytes, otlp_bytes] = scratch.size;
         let functions_all = self.functions.iter().filter(|function| function.count > 0.0).count() as f64;
         let entropy_bits = counts.bits();
@@ -400,33 +427,54 @@ impl Expectation {
     }
 }
 
-/// The mean of the root of the sum of all families, which are independent of each other, and the mean of the sum. Those
-/// that spread most are added level by level, the others by mean and variance. `None` if asked to stop.
-fn root_of_sum(
-    families: &[Spread],
-    memory: &mut Vec<(f64, Moments)>,
-    pulse: &mut Pulse<'_>,
-) -> Option<(f64, f64)> {
-    let mut widest: Vec<(Moments, &Spread)> = Vec::with_capacity(FAMILIES_BY_LEVEL + 1);
-    let (mut rest, mut mean) = (Moments::default(), 0.0);
-    for family in families {
-        let moments = family.moments();
-        mean += moments.mean;
-        let place = widest.partition_point(|(wider, _)| wider.variance >= moments.variance);
-        widest.insert(place, (moments, family));
-        if widest.len() > FAMILIES_BY_LEVEL
-            && let Some((narrowest, _)) = widest.pop()
-        {
-            rest.mean += narrowest.mean;
-            rest.variance += narrowest.variance;
+/// The sum of all families, which are independent of each other.
+#[derive(Default)]
+struct Sum {
+    all: Moments,
+    /// Those that spread most, the widest first.
+    widest: Vec<(Moments, Source)>,
+    /// All others.
+    rest: Moments,
+}
+
+/// Where the levels of a family are.
+#[derive(Clone, Copy)]
+enum Source {
+    Family(usize),
+    /// The only one of its family.
+    Function(usize),
+}
+
+impl Sum {
+    fn add(&mut self, family: Moments, source: impl FnOnce() -> Source) {
+        self.all = self.all.plus(family);
+        let is_wide = |(narrowest, _): &(Moments, Source)| narrowest.variance < family.variance;
+        if self.widest.len() == FAMILIES_BY_LEVEL && !self.widest.last().is_some_and(is_wide) {
+            self.rest = self.rest.plus(family);
+            return;
         }
-        if pulse.stopped() {
-            return None;
+        let place = self.widest.partition_point(|(wider, _)| wider.variance >= family.variance);
+        self.widest.insert(place, (family, source()));
+        if self.widest.len() > FAMILIES_BY_LEVEL
+            && let Some((narrowest, _)) = self.widest.pop()
+        {
+            self.rest = self.rest.plus(narrowest);
         }
     }
-    let sum = widest.into_iter().map(|(_, family)| *family);
-    let sum = sum.reduce(|sum, family| sum.plus_independent(&family, memory));
-    Some((sum.unwrap_or(Spread::ZERO).mean_of_root(rest), mean))
+
+    /// Those that spread most are added level by level, the others by mean and variance.
+    fn mean_of_root(&self, spread: impl Fn(Source, &mut Vec<(f64, Moments)>) -> Spread) -> f64 {
+        let mut memory = Vec::new();
+        let mut sum: Option<Spread> = None;
+        for &(_, source) in &self.widest {
+            let family = spread(source, &mut memory);
+            sum = Some(match sum {
+                Some(sum) => sum.plus_independent(&family, &mut memory),
+                None => family,
+            });
+        }
+        sum.unwrap_or(Spread::ZERO).mean_of_root(self.rest)
+    }
 }
 
 /// The functions, each in the family of the key that most of its traces have. `None` if asked to stop.
@@ -498,7 +546,9 @@ impl Scratch {
         zero(&mut self.functions, of.functions.len(), Sums::default());
         zero(&mut self.pivots, of.pivots.len(), 0.0);
         zero(&mut self.trees, of.call_trees, 0.0);
-        zero(&mut self.families, of.families, Spread::ZERO);
+        // Those of one function need no levels unless they spread most.
+        let shared = of.families.iter().rposition(|&functions| functions > 1).map_or(0, |last| last + 1);
+        zero(&mut self.families, shared, Spread::ZERO);
         zero(&mut self.latencies, of.latency_cells.len(), 0.0);
         self.paths.clear(of.path_kinds.len());
     }

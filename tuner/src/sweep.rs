@@ -55,14 +55,15 @@ pub(crate) fn grid_search<F: Family>(
 ) -> Archive {
     let mut random = Random::new(seed, 0);
     let within = (0..PROBES)
+        .take_while(|_| !stop.is_asked())
         .filter(|_| {
-            if stop.is_asked() {
-                return false;
-            }
             let point = space::anywhere(problem.family.dimensions(), &mut random);
             problem.allows(&point)
         })
         .count();
+    if stop.is_asked() {
+        return Archive::default();
+    }
     let share = within.max(1) as f64 / PROBES as f64;
     let points = (evaluations as f64 / share).min(GRID_MAX);
     let steps = points.powf(1.0 / problem.family.dimensions() as f64).round() as usize;

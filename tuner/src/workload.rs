@@ -328,3 +328,34 @@ fn functions(recording: &Recording, pulse: &mut Pulse<'_>) -> Option<Vec<Functio
         .collect();
     Some(functions)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::Inspection;
+    use crate::testing::synthetic_recording;
+
+    /// A question comes at least for every 4,096 spans and traces, whatever is summed up; each yes is the last one.
+    #[test]
+    fn summing_up_a_recording_stops_at_any_question() {
+        let recording = synthetic_recording(9_000, 1);
+        let asked = |stop_at: u32, sum_up: &dyn Fn(Stop<'_>) -> bool| {
+            let count = AtomicU32::new(0);
+            let is_done = sum_up(Stop::when(&|| count.fetch_add(1, Ordering::Relaxed) + 1 >= stop_at));
+            assert_eq!(is_done, stop_at > count.load(Ordering::Relaxed));
+            count.into_inner()
+        };
+        let tree = |stop: Stop<'_>| Workload::unless_stopped(&recording, &Grouping::Tree, stop).is_some();
+        let inspection = |stop: Stop<'_>| Inspection::new(&recording, stop).is_some();
+        for sum_up in [&tree as &dyn Fn(Stop<'_>) -> bool, &inspection] {
+            let all = asked(u32::MAX, sum_up);
+            // Each span is passed three times and more.
+            assert!(all as usize >= 3 * recording.span_count() / 4096, "{all}");
+            for stop_at in 1..=all {
+                assert_eq!(asked(stop_at, sum_up), stop_at);
+            }
+        }
+    }
+}

@@ -5,16 +5,14 @@
 //! Counts depend on the compiler, so they are compared only for the compiler that they were recorded with.
 //! `ASTRACER_RECORD=1 cargo xtask instructions` records them again.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde::Deserialize;
-
-use crate::cargo;
+use crate::program;
 use crate::step::Outcome;
 
 const FILE: &str = "benches/results/instructions.txt";
-const BUILD: &str = "bench -p astracer-sdk --bench instructions --no-run --locked --message-format json";
+const BUILD: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
 
 /// Largest accepted difference of a count, in percent: enough for another version of the C library's allocator, and less
 /// than one more lock or allocation.
@@ -40,7 +38,7 @@ const CASES: [(&str, u64); 13] = [
 ];
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    if let Err(missing) = valgrind() {
+    if let Err(missing) = program::valgrind() {
         return Outcome::Skipped(missing);
     }
     Outcome::of(compiler().and_then(|compiler| compare(root, &compiler)))
@@ -60,7 +58,7 @@ fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {
         }
         Some(recorded)
     };
-    let program = build(root)?;
+    let program = program::build(root, BUILD)?;
     let counts: Vec<(&str, u64)> = CASES
         .iter()
         .map(|&(name, spans)| Ok((name, count(&program, name, spans)?)))
@@ -129,15 +127,6 @@ impl Recorded {
     }
 }
 
-fn valgrind() -> Result<(), String> {
-    let asked =
-        Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    match asked {
-        Ok(status) if status.success() => Ok(()),
-        _ => Err("valgrind is not installed".to_owned()),
-    }
-}
-
 /// The compiler's version, and what it compiles for.
 fn compiler() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -146,23 +135,6 @@ fn compiler() -> Result<String, String> {
     let text = String::from_utf8_lossy(&output.stdout);
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim();
     Ok(format!("rustc {} {}", value("release:"), value("host:")))
-}
-
-#[derive(Deserialize)]
-struct Message {
-    executable: Option<PathBuf>,
-}
-
-fn build(root: &Path) -> Result<PathBuf, String> {
-    println!("$ cargo {BUILD}");
-    let output = cargo::command(root, BUILD)
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("cannot start cargo: {error}"))?;
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let executable = |line: &str| serde_json::from_str::<Message>(line).ok()?.executable;
-    let built = messages.lines().rev().find_map(executable);
-    built.filter(|_| output.status.success()).ok_or_else(|| "the program was not built".to_owned())
 }
 
 /// The instructions of a span, on the thread that makes it.

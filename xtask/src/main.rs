@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod bounds;
 mod cargo;
 mod doc;
 mod e2e;
@@ -19,6 +20,7 @@ mod metadata;
 mod minimal;
 mod msrv;
 mod package;
+mod program;
 mod repo;
 mod run;
 mod semver;

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use crate::{
-    cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, semver, soak, tidy,
+    bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, semver,
+    soak, tidy,
 };
 
 /// Settings for all steps of a run.
@@ -30,6 +31,7 @@ pub(crate) enum Step {
     Loom,
     FuzzCheck,
     Instructions,
+    Bounds,
     E2e,
     Programs,
     Test,
@@ -61,7 +63,7 @@ impl Outcome {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 16] = [
+    pub(crate) const ALL: [Step; 17] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
@@ -75,6 +77,7 @@ impl Step {
         Step::Loom,
         Step::FuzzCheck,
         Step::Instructions,
+        Step::Bounds,
         Step::E2e,
         Step::Programs,
         Step::Test,
@@ -99,6 +102,7 @@ impl Step {
             Step::Loom => "loom",
             Step::FuzzCheck => "fuzz-check",
             Step::Instructions => "instructions",
+            Step::Bounds => "bounds",
             Step::E2e => "e2e",
             Step::Programs => "programs",
             Step::Test => "test",
@@ -129,6 +133,9 @@ impl Step {
             Step::Instructions => {
                 "the layer's instructions for a span are those recorded (only where valgrind is installed)"
             }
+            Step::Bounds => {
+                "whole commands grow at most linearly with their input (only where valgrind is installed)"
+            }
             Step::E2e => "traces sent to real servers (Zipkin, Jaeger, Collector) and read back",
             Step::Programs => "100,000 random programs, on which the SDK and its reference agree",
             Step::Test => "all tests and doc tests; fuzz targets run on their seeds and on mutations of them",
@@ -153,6 +160,7 @@ impl Step {
             Step::Loom => loom::run(root),
             Step::FuzzCheck => fuzz::check(root),
             Step::Instructions => instructions::run(root),
+            Step::Bounds => bounds::run(root),
             Step::E2e => e2e::run(root, options),
             Step::Programs => soak::programs(root),
             Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),

@@ -14,7 +14,7 @@ use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
-use astracer_tuner::tune::{Options, PerKeyUse, Progress, Stage, check, search, validate};
+use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, check, search, validate};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
@@ -205,13 +205,20 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
     let workload = load::workload(&args.source, &recording, &args.key, stop)?;
     let bar = load::progress("tuning", 0);
-    let keys =
-        (!args.one_key).then(|| try_keys(args, &recording, &workload, &options, stop.within(left()), &bar));
+    let too_many = workload.keys().len() > KEYS_TRIED_MAX;
+    let keys = (!args.one_key && !too_many)
+        .then(|| try_keys(args, &recording, &workload, &options, stop.within(left()), &bar));
     // The workload holds all that tuning needs.
     drop(recording);
 
     options.time_max = left();
     let mut tuning = search(&workload, &options, stop, &|progress| show(&bar, "", progress));
+    if too_many && !args.one_key {
+        tuning.warnings.push(format!(
+            "other keys: not tried, {} keys are too many already; fold ids out of names",
+            workload.keys().len()
+        ));
+    }
     if tuning.interrupted && tuning.evaluations == 0 {
         bar.finish_and_clear();
         return Err(Failure::Interrupted);

@@ -51,6 +51,10 @@ const CONVERT: &[&str] = &["convert", INPUT, "new.json"];
 const SEND: &[&str] = &["send", INPUT, "--to", "otlp://127.0.0.1:1"];
 const RECEIVE: &[&str] = &["receive", "--out", "received", "--otlp", "127.0.0.1:0"];
 
+const DRAIN: &[&str] = &["spool", "drain", "nowhere", "--to", "otlp://127.0.0.1:1"];
+/// A spool's folder, which none of the values is.
+const FOLDER: Codes = [1, 2, 1, 1, 1, 2, 1, 1, 1, 1];
+
 const PATHS: &[&str] = &["critical-path", INPUT];
 /// A name that no root has.
 const TEXT: Codes = [1, 2, 1, 1, 1, 1, 1, 1, 1, 1];
@@ -161,6 +165,11 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (RECEIVE, "--rotate", REFUSED),
     (RECEIVE, "--total-max", REFUSED),
     (RECEIVE, "--message-max", REFUSED),
+    (&["spool", "inspect"], "", FOLDER),
+    (&["spool", "verify"], "", FOLDER),
+    (&["spool", "drain", "--to", "otlp://127.0.0.1:1"], "", FOLDER),
+    (&["spool", "drain", "nowhere"], "--to", REFUSED),
+    (DRAIN, "--wait", [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
 ];
 
 /// Options without a value.
@@ -220,27 +229,40 @@ fn every_option_has_an_answer_to_every_value() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Compares the table with what the commands say that they take.
+/// The commands below a command, each with all its words.
+fn commands(words: &[&str]) -> Vec<Vec<String>> {
+    let help = success(&run(&[words, &["--help"]].concat()));
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // Longer descriptions go on below, further to the right.
+    let lines = lines.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    let names = lines.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
+    let below = |name: &str| words.iter().chain([&name]).map(|word| (*word).to_owned()).collect();
+    names.filter(|&name| name != "help").map(below).collect()
+}
+
+/// Compares the table with what the commands say that they take: a new option without a row fails here.
 #[test]
 fn the_table_has_every_option_of_every_command() {
-    let help = success(&run(&["--help"]));
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    // Longer descriptions go on below, further to the right.
-    let commands = commands.take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
-    let commands =
-        commands.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
     let mut missing = BTreeSet::new();
-    for command in commands.filter(|&command| command != "help") {
-        let help = success(&run(&[command, "--help"]));
+    let mut commands = commands(&[]);
+    while let Some(command) = commands.pop() {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let below = self::commands(&words);
+        if !below.is_empty() {
+            commands.extend(below);
+            continue;
+        }
+        let help = success(&run(&[&words[..], &["--help"]].concat()));
         let options = help.lines().filter_map(|line| {
             let line = line.trim_start();
             let long = line.split_whitespace().find(|word| word.starts_with("--"));
             long.filter(|_| line.starts_with('-'))
         });
         for option in options.map(|option| option.trim_end_matches([',', '.'])) {
-            let known = TABLE.iter().any(|(before, known, _)| before[0] == command && *known == option);
-            if !known && !FLAGS.contains(&option) {
-                missing.insert(format!("{command} {option}"));
+            let known =
+                |(before, known, _): &(&[&str], &str, Codes)| before.starts_with(&words) && *known == option;
+            if !TABLE.iter().any(known) && !FLAGS.contains(&option) {
+                missing.insert(format!("{} {option}", words.join(" ")));
             }
         }
     }

@@ -236,3 +236,41 @@ fn a_conversion_to_the_file_that_it_reads_does_not_grow_without_end() {
     failure(&output, 2, &["the standard output is the file that is read"]);
     assert_eq!(fs::read_to_string(&recording).expect("it is there"), TWO_TRACES);
 }
+
+/// The second Ctrl-C ends a command that does not answer the first, here since its input has not come yet. Its unfinished
+/// file goes with it.
+#[cfg(unix)]
+#[test]
+fn the_second_interruption_leaves_no_partial_file() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    let folder = Folder::new("twice-interrupted");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["convert", "-", &folder.join("out.jsonl")])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let until = |what: &str, is_so: &mut dyn FnMut() -> bool| {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let partial = || folder.names().iter().any(|name| name.ends_with(".partial"));
+    until("no partial file", &mut || partial());
+    let interrupt = || {
+        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(killed.expect("kill is there").success());
+        // Two signals at once are one.
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    interrupt();
+    assert!(partial(), "the first one only asks");
+    interrupt();
+    until("still running", &mut || child.try_wait().expect("a child").is_some());
+    assert_eq!(child.wait().expect("a child").code(), Some(130));
+    assert_eq!(folder.names(), [""; 0]);
+}

@@ -71,3 +71,19 @@ fn the_same_seed_finds_the_same() {
     assert_eq!(first.origin, second.origin);
     assert_eq!(std::fs::read(first.file).unwrap(), std::fs::read(second.file).unwrap());
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_input_that_takes_too_long_is_found() {
+    // Each byte with each other, some thousand times.
+    fn slow(data: &[u8]) {
+        if data.len() == 35 {
+            let mut sum = 0u64;
+            while std::hint::black_box(sum) < 2_000_000_000 {
+                sum += 1;
+            }
+        }
+    }
+    let failure = find("slow", slow, &[SEED]).unwrap_err();
+    assert!(failure.message.contains("35 bytes took") && failure.message.contains("of processor time"));
+}

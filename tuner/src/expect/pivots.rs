@@ -4,8 +4,6 @@
 //! three calls is three traces. Kept or not, such a trace moves the sample by more than any formula of first order
 //! allows for. So each function's weightiest traces are set apart, and every combination of keeping them is counted.
 
-use std::collections::HashMap;
-
 use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 
@@ -18,10 +16,10 @@ pub(crate) const PIVOTS: usize = 4;
 pub(crate) struct Pivots {
     /// `PIVOTS` for each function; unused ones have no calls.
     calls: Vec<Calls>,
-    /// From (arrival, function) to the place in `calls`.
-    places: HashMap<(u32, u32), u32>,
-    /// By arrival, whether it is in `places`.
-    marked: Vec<bool>,
+    /// Where each arrival's places begin in `places`, and where the last one's end.
+    first: Vec<u32>,
+    /// Functions, each with its place in `calls`.
+    places: Vec<(u32, u32)>,
 }
 
 impl Pivots {
@@ -58,20 +56,33 @@ impl Pivots {
                 }
             }
         }
-        let mut marked = vec![false; workload.arrivals().len()];
-        let mut places = HashMap::new();
-        for (place, (&arrival, calls)) in arrivals.iter().zip(&calls).enumerate() {
-            if let Some(mark) = marked.get_mut(arrival as usize) {
-                *mark = true;
-                places.insert((arrival, calls.function), place as u32);
+        // A counting sort by arrival.
+        let mut first = vec![0u32; workload.arrivals().len() + 1];
+        let places_of = |arrival: u32| Some(arrival as usize).filter(|&at| at < workload.arrivals().len());
+        for at in arrivals.iter().filter_map(|&arrival| places_of(arrival)) {
+            first[at + 1] += 1;
+        }
+        for at in 1..first.len() {
+            first[at] += first[at - 1];
+        }
+        let mut next = first.clone();
+        let mut places = vec![(0, 0); first[workload.arrivals().len()] as usize];
+        for (place, (&arrival, calls)) in (0u32..).zip(arrivals.iter().zip(&calls)) {
+            if let Some(at) = places_of(arrival) {
+                places[next[at] as usize] = (calls.function, place);
+                next[at] += 1;
             }
         }
-        Some(Self { calls, places, marked })
+        Some(Self { calls, first, places })
     }
 
     /// Where the calls of this function in this arrival are set apart, if they are.
     pub(crate) fn place(&self, arrival: u32, function: u32) -> Option<u32> {
-        if self.marked[arrival as usize] { self.places.get(&(arrival, function)).copied() } else { None }
+        let range = self.first[arrival as usize] as usize..self.first[arrival as usize + 1] as usize;
+        // Ascending by function.
+        let places = &self.places[range];
+        let at = places.binary_search_by_key(&function, |&(own, _)| own).ok()?;
+        Some(places[at].1)
     }
 
     /// The number of places.

@@ -90,8 +90,21 @@ impl Spread {
 
 impl Moments {
     /// Of the sum with an independent number.
-    fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self { mean: self.mean + other.mean, variance: self.variance + other.variance }
+    }
+
+    /// Of a number that has these moments with these probabilities: those of [`Spread::of`], which keeps both.
+    pub(crate) fn of(components: &[(f64, Self)]) -> Self {
+        let all: f64 = components.iter().map(|(probability, _)| probability).sum();
+        if all == 0.0 {
+            return Self::default();
+        }
+        let average = |of: &dyn Fn(&Self) -> f64| {
+            components.iter().map(|(probability, moments)| probability * of(moments)).sum::<f64>() / all
+        };
+        let mean = average(&|moments| moments.mean);
+        Self { mean, variance: average(&|moments| moments.variance + (moments.mean - mean).powi(2)) }
     }
 }
 
@@ -136,6 +149,9 @@ mod tests {
         let spread = Spread::of(&mut components);
         close(spread.moments().mean, mean);
         close(spread.moments().variance, second - mean * mean);
+        close(Moments::of(&components).mean, mean);
+        close(Moments::of(&components).variance, second - mean * mean);
+        assert_eq!(Moments::of(&[]), Moments::default());
         assert_eq!(Spread::of(&mut []), Spread::ZERO);
     }
 

@@ -11,6 +11,11 @@ use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
+/// Arrivals and functions that all replays of a sampler go through: larger workloads are replayed less often, but at least
+/// [`REPLAYS_MIN`] times, since chance matters less there and a replay takes longer.
+const REPLAYED_MAX: usize = 3_000_000;
+const REPLAYS_MIN: u64 = 6;
+
 /// A replayed mean farther than this from the expectation, as a share of it, is a surprise.
 const SURPRISE: f64 = 0.15;
 
@@ -60,7 +65,9 @@ pub fn validate(
 
 impl Run<'_> {
     fn check(&self, train: &Workload, found: &Config, tuning: &mut Tuning) {
-        let replays = self.options.replays;
+        let size = train.arrivals().len() + train.functions().len();
+        let affordable = (REPLAYED_MAX / size.max(1)) as u64;
+        let replays = self.options.replays.min(affordable.max(REPLAYS_MIN));
         let draws = Draw::unseen(replays as usize, self.options.seed, self.options.random);
         self.watch.begin(Stage::Replaying, 2 * replays);
         let replay = |config: &Config| {

@@ -15,8 +15,12 @@ use crate::workload::Workload;
 
 /// Draws of phase and jitter, for which the expectation is computed.
 const DRAWS: usize = 8;
+/// Arrivals, functions and keys over which all draws together sum: larger workloads are measured on fewer draws, two at
+/// least, since chance matters less there.
+const MEASURED_MAX: usize = 800_000;
 
-/// The score of parameters, latencies and paths included: mean over the phases and jitters that a search sees, on all of the time.
+/// The score of parameters, latencies and paths included: mean over the phases and jitters that a search sees, on all of
+/// the time.
 /// `None` if asked to stop.
 pub(super) fn measure(
     workload: &Workload,
@@ -25,7 +29,8 @@ pub(super) fn measure(
     random: RandomSource,
     stop: Stop<'_>,
 ) -> Option<Expected> {
-    let draws = Draw::seen(DRAWS, 0, random);
+    let size = workload.arrivals().len() + workload.functions().len() + workload.keys().len();
+    let draws = Draw::seen((MEASURED_MAX / size.max(1)).clamp(2, DRAWS), 0, random);
     let (counting, length_s, curve, min) = match *common {
         Parameters::Bump { lambda, min, window_s } => {
             (Counting::Tumbling, window_s, Curve::new(Counting::Tumbling, lambda, 2.0), min)

@@ -123,6 +123,41 @@ fn stopping_returns_the_best_so_far() {
     assert!(tuning.compared.iter().all(|search| search.evaluations == 0));
 }
 
+/// Whichever question is the first that is answered with yes, in whichever phase: the search ends soon, and what it
+/// returns can be used.
+#[test]
+fn every_phase_stops_soon() {
+    use std::sync::atomic::AtomicU64;
+    let workload = synthetic(400, 6);
+    let options = Options {
+        per_key: PerKeyUse::Always,
+        per_key_iterations: 12,
+        iterations: 12,
+        replays: 2,
+        split: Some(0.7),
+        ..quick(Tunable::Bump)
+    };
+    let counted = |stop_at: u64| {
+        let count = AtomicU64::new(0);
+        let wish = || count.fetch_add(1, Ordering::Relaxed) + 1 >= stop_at;
+        let tuning = tune(&workload, &options, Stop::when(&wish), &|_| {});
+        (tuning, count.into_inner())
+    };
+    let (whole, all) = counted(u64::MAX);
+    assert!(whole.feasible && whole.held_out.is_some() && !whole.per_root.is_empty() && all > 100, "{all}");
+    let mut found = 0;
+    for number in 1..=40 {
+        let stop_at = (all * number / 41).max(1);
+        let (tuning, asked) = counted(stop_at);
+        assert!(asked <= stop_at + 100, "stopped at {stop_at} of {all}, asked {asked} times");
+        assert!(tuning.interrupted, "stopped at {stop_at} of {all}");
+        assert!(!tuning.feasible || tuning.config().is_ok());
+        assert_eq!(tuning.found_nothing_in_time(), tuning.value.is_infinite());
+        found += u32::from(tuning.feasible);
+    }
+    assert!(found > 10 && found < 40, "{found} of 40 had found something");
+}
+
 #[test]
 fn an_empty_workload_has_no_parameters() {
     let tuning = run(&synthetic(0, 1), &quick(Tunable::Bump));

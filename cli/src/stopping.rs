@@ -1,0 +1,343 @@
+//! Every command ends soon after it is asked to, wherever it is, and leaves nothing half done.
+//!
+//! The wish to stop is a function here, which counts how often each thread asks and how much it worked since it asked the
+//! last time. Work is measured in processor time, so that other processes do not matter.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use astracer_samplers::parameters::Parameters;
+use astracer_tuner::Stop;
+use clap::Parser as _;
+
+use crate::command::Args;
+use crate::failure::Failure;
+
+/// The longest work between two questions. Tests are built without optimisation, so a release does several times more in
+/// this time.
+const BETWEEN_MAX: Duration = Duration::from_millis(50);
+/// Questions at which each command is stopped, spread evenly.
+const STOPS: u64 = 6;
+
+/// A recording, and room for what is written.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    /// Traces of four spans below a root and next to each other, with as many root names as `roots`.
+    fn new(traces: u64, roots: u64) -> Self {
+        let folder = Self(tempfile::tempdir().expect("a temporary folder"));
+        for (name, offset) in [("w.jsonl", 0), ("other.jsonl", 3)] {
+            let mut text = String::new();
+            for trace in 1..=traces {
+                // As many calls of a root as fall to it by a power of its number.
+                let share = (trace * 7919 % traces) as f64 / traces as f64;
+                let (root, at) = ((share.powi(3) * roots as f64) as u64, 1_000 + 3 * trace + offset);
+                let id = |span: u64| format!("{trace:016x}{:016x}", 4 * trace + span);
+                for span in 0..4 {
+                    let end = at + 2 + (trace * 31 + span * 17) % 200;
+                    let parents = if span == 0 { String::new() } else { format!("\"{}\"", id(span / 3)) };
+                    // Letters, since digits would be folded.
+                    let name: String = match span {
+                        0 => format!("GET /{}", letters(root)),
+                        _ => format!("call {}", letters((root + span) % 9)),
+                    };
+                    let _ = writeln!(
+                        text,
+                        r#"{{"a":"{}","b":{at},"e":{end},"d":"{name}","r":"s","p":[{parents}]}}"#,
+                        id(span)
+                    );
+                }
+            }
+            fs::write(folder.join(name), text).expect("a writable folder");
+        }
+        folder
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a command whose file names are of this folder.
+    fn run(&self, args: &[&str], stop: Stop<'_>) -> Result<(), Failure> {
+        let place = |arg: &&str| match arg.strip_prefix('@') {
+            Some(name) => self.join(name).to_str().expect("UTF-8").to_owned(),
+            None => (*arg).to_owned(),
+        };
+        let args = std::iter::once("astracer".to_owned()).chain(args.iter().map(place));
+        Args::try_parse_from(args).unwrap_or_else(|error| panic!("{error}")).run(stop)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).expect("a folder").flatten();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+fn letters(mut number: u64) -> String {
+    let mut text = String::new();
+    loop {
+        text.push(char::from(b'g' + (number % 20) as u8));
+        number /= 20;
+        if number == 0 {
+            return text;
+        }
+    }
+}
+
+/// Commands that read recordings, with the files that they write.
+type Commands = &'static [(&'static [&'static str], &'static [&'static str])];
+
+/// Commands that are measured, on a recording of many names.
+const MEASURED: Commands = &[
+    (&["inspect", "@w.jsonl", "--top", "3"], &[]),
+    (
+        &["evaluate", "@w.jsonl", "--sampler", "bump:lambda=3,min=0.01", "--seeds", "1", "--kept", "@ids"],
+        &["ids"],
+    ),
+    (
+        &[
+            "tune",
+            "@w.jsonl",
+            "--size-max",
+            "60%",
+            "--starts",
+            "1",
+            "--iterations",
+            "4",
+            "--per-key",
+            "never",
+            "--one-key",
+            "--split",
+            "60%",
+            "--out",
+            "@out.toml",
+        ],
+        &["out.toml"],
+    ),
+    (
+        &[
+            "tune",
+            "@w.jsonl",
+            "--sampler",
+            "bucket",
+            "--size-max",
+            "60%",
+            "--starts",
+            "1",
+            "--iterations",
+            "4",
+            "--one-key",
+            "--out",
+            "@out.toml",
+        ],
+        &["out.toml"],
+    ),
+    (
+        &[
+            "critical-path",
+            "@w.jsonl",
+            "--top",
+            "3",
+            "--compare",
+            "@other.jsonl",
+            "--segments",
+            "@segments",
+            "--folded",
+            "@folded",
+            "--html",
+            "@page.html",
+        ],
+        &["segments", "folded", "page.html"],
+    ),
+    (&["events", "@w.jsonl", "--trace", "2", "--html", "@page.html"], &["page.html"]),
+    (&["convert", "@w.jsonl", "@out.jsonl"], &["out.jsonl"]),
+    (&["convert", "@w.jsonl", "@out.json", "--to", "jaeger-json"], &["out.json"]),
+    (&["send", "@w.jsonl", "--to", "otlp://127.0.0.1:1", "--shift-to-now", "--resume", "@note"], &[]),
+];
+
+/// Longer commands, which are stopped in each of their phases, on a small recording. The tuner's own tests stop the search
+/// over single keys.
+const LONG: Commands = &[
+    (
+        &[
+            "evaluate",
+            "@w.jsonl",
+            "--sampler",
+            "ratio:0.1",
+            "--seeds",
+            "1",
+            "--baselines",
+            "dynsampler-ema",
+            "xray",
+        ],
+        &[],
+    ),
+    (
+        &[
+            "tune",
+            "@w.jsonl",
+            "--size-max",
+            "60%",
+            "--starts",
+            "2",
+            "--iterations",
+            "8",
+            "--per-key",
+            "never",
+            "--out",
+            "@out.toml",
+        ],
+        &["out.toml"],
+    ),
+    (
+        &[
+            "tune",
+            "@w.jsonl",
+            "--size-max",
+            "60%",
+            "--starts",
+            "1",
+            "--iterations",
+            "4",
+            "--per-key",
+            "never",
+            "--one-key",
+            "--compare",
+            "--split",
+            "60%",
+            "--validate",
+            "@other.jsonl",
+            "--out",
+            "@out.toml",
+            "--report",
+            "@page.html",
+        ],
+        &["out.toml", "page.html"],
+    ),
+];
+
+/// The processor time of this thread.
+fn worked() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
+}
+
+thread_local! {
+    static ASKED_AT: Cell<Option<Duration>> = const { Cell::new(None) };
+}
+
+/// Counts questions, and the longest work between two of one thread.
+#[derive(Default)]
+struct Questions {
+    count: AtomicU64,
+    longest_ns: AtomicU64,
+    /// 0 for never.
+    stop_at: u64,
+}
+
+impl Questions {
+    fn ask(&self) -> bool {
+        let now = worked();
+        if let Some(before) = ASKED_AT.replace(Some(now)) {
+            self.longest_ns.fetch_max(now.saturating_sub(before).as_nanos() as u64, Ordering::Relaxed);
+        }
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        self.stop_at > 0 && count >= self.stop_at
+    }
+
+    fn longest(&self) -> Duration {
+        Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed))
+    }
+}
+
+/// Runs a command; returns how it ended and the questions it asked. Threads of the pool are asked for their times first,
+/// so that work of an earlier command does not count.
+fn counted(folder: &Folder, args: &[&str], stop_at: u64) -> (Result<(), Failure>, Questions) {
+    let questions = Questions { stop_at, ..Questions::default() };
+    rayon::broadcast(|_| ASKED_AT.set(None));
+    ASKED_AT.set(Some(worked()));
+    let result = folder.run(args, Stop::when(&|| questions.ask()));
+    (result, questions)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn every_command_asks_at_least_every_50_ms_of_work() {
+    let folder = Folder::new(5_000, 2_000);
+    for (args, _) in MEASURED {
+        let (result, questions) = counted(&folder, args, 0);
+        // Nothing listens where spans are sent.
+        assert!(result.is_ok() || args[0] == "send", "{args:?}: {result:?}");
+        let (longest, count) = (questions.longest(), questions.count.load(Ordering::Relaxed));
+        assert!(count >= 5, "{args:?} asked {count} times only");
+        // The end is work too: what was found is printed and let go of.
+        questions.ask();
+        let longest = longest.max(questions.longest());
+        assert!(longest <= BETWEEN_MAX, "{args:?}: {longest:?} of work between two of {count} questions");
+    }
+}
+
+#[test]
+fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
+    let folder = Folder::new(400, 8);
+    for (args, files) in MEASURED.iter().chain(LONG) {
+        let (_, questions) = counted(&folder, args, 0);
+        let count = questions.count.load(Ordering::Relaxed);
+        let complete: Vec<Vec<u8>> = files.iter().map(|file| content(&folder.join(file))).collect();
+        for number in 1..=STOPS {
+            files.iter().for_each(|file| fs::remove_file(folder.join(file)).unwrap_or_default());
+            let stop_at = (count * number / (STOPS + 1)).max(1);
+            let (result, questions) = counted(&folder, args, stop_at);
+            let place = format!("{args:?}, stopped at {stop_at} of {count}");
+            assert!(matches!(result, Err(Failure::Interrupted)), "{place}: {result:?}");
+            // Some parts ask once more each before they end. Readers ask for each span, up to the end of a unit.
+            let asked = questions.count.load(Ordering::Relaxed);
+            assert!(asked <= stop_at + 200, "{place}: {asked} questions");
+            for (file, complete) in files.iter().zip(&complete) {
+                let found = content(&folder.join(file));
+                match *file {
+                    // The best that was found, and a page about it.
+                    "out.toml" if !found.is_empty() => {
+                        let text = String::from_utf8(found).expect("UTF-8");
+                        assert!(text.parse::<Parameters>().is_ok(), "{place}: {text}");
+                    }
+                    "page.html" if !found.is_empty() => {
+                        assert!(found.ends_with(b"</html>") || found.ends_with(b"</html>\n"), "{place}");
+                    }
+                    _ => assert!(found.is_empty() || found == *complete, "{place}: half of {file}"),
+                }
+            }
+            let names = folder.names();
+            assert!(!names.iter().any(|name| name.contains("partial")), "{place}: {names:?}");
+        }
+    }
+}
+
+/// Empty if it is not there.
+fn content(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_default()
+}
+
+/// A time that is up ends the search and the checks, whatever the phase, but not with the code of a signal; what was found
+/// is written.
+#[test]
+fn a_time_that_is_up_is_no_interruption() {
+    let folder = Folder::new(400, 8);
+    let args = ["tune", "@w.jsonl", "--size-max", "60%", "--per-key", "never", "--out", "@out.toml"];
+    let result = folder.run(&[&args[..], &["--time", "1ms"]].concat(), Stop::never());
+    let Err(Failure::Job(text)) = result else { panic!("{result:?}") };
+    assert!(text.contains("before --time was over"), "{text}");
+    assert!(!folder.join("out.toml").exists());
+    let slow = ["--starts", "4", "--iterations", "1000000", "--time", "2s"];
+    let result = folder.run(&[&args[..], &slow].concat(), Stop::never());
+    assert!(result.is_ok(), "{result:?}");
+    let text = fs::read_to_string(folder.join("out.toml")).expect("written");
+    assert!(text.parse::<Parameters>().is_ok(), "{text}");
+}

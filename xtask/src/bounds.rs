@@ -1,0 +1,229 @@
+//! The bounds step: whole commands take instructions and memory that grow at most linearly with each thing that a
+//! recording can have many of.
+//!
+//! Each case is measured at n, 4n and 16n. The first difference is of 3n more things, the second of 12n more: for a linear
+//! command it is four times as large, for a quadratic one sixteen times. Differences rather than sums, so that a start that
+//! costs more than the work hides nothing. Sorting is allowed for, and the steps in which vectors grow.
+//!
+//! Instructions are counted by cachegrind on one thread, so a busy machine changes nothing; memory is the peak that the
+//! kernel tells. It needs valgrind and does not install it.
+
+mod input;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::program;
+use crate::step::Outcome;
+
+use input::Many;
+
+const BUILD: &str = "build -p astracer-cli --locked";
+/// The largest quotient of the second difference by the first.
+const RATIO_MAX: f64 = 4.6;
+/// Memory below this is the program's own, whatever it reads: bytes that the second difference may be off by.
+const SLACK_BYTES: f64 = 3e6;
+const SIZES: [usize; 3] = [1, 4, 16];
+
+/// A command, and how many things it gets at the smallest size.
+struct Case {
+    many: Many,
+    /// For `SIZES[0]`.
+    few: usize,
+    command: Of,
+}
+
+/// Commands; `@` stands for the folder of the input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Of {
+    Inspect,
+    Evaluate,
+    Tune,
+    CriticalPath,
+    Events,
+    Convert,
+    Parameters,
+}
+
+impl Of {
+    fn args(self) -> &'static [&'static str] {
+        match self {
+            Of::Inspect => &["inspect", "@in", "--json"],
+            Of::Evaluate => &[
+                "evaluate",
+                "@in",
+                "--seeds",
+                "1",
+                "--sampler",
+                "bump:lambda=3,min=0.01",
+                "--sampler",
+                "bucket:capacity=2,rate=1",
+                "--json",
+            ],
+            Of::Tune => &[
+                "tune",
+                "@in",
+                "--size-max",
+                "100%",
+                "--starts",
+                "1",
+                "--iterations",
+                "4",
+                "--per-key",
+                "never",
+                "--out",
+                "@out.toml",
+                "--json",
+            ],
+            Of::CriticalPath => &["critical-path", "@in", "--segments", "@out", "--json", "--top", "0"],
+            Of::Events => &["events", "@in", "--trace", "1", "--json"],
+            Of::Convert => &["convert", "@in", "@out", "--to", "jaeger-json"],
+            Of::Parameters => {
+                &["evaluate", "@in", "--seeds", "1", "--parameters", "@parameters.toml", "--json"]
+            }
+        }
+    }
+}
+
+/// Every thing with the commands that look at it. Sizes are such that a count takes seconds.
+fn cases() -> Vec<Case> {
+    use Of::{Convert, CriticalPath, Evaluate, Events, Inspect, Parameters, Tune};
+    let commands: [(Many, usize, &[Of]); 10] = [
+        (Many::Traces, 150, &[Inspect, Evaluate, Tune, CriticalPath, Convert]),
+        (Many::Spans, 300, &[Inspect, Evaluate, CriticalPath, Convert]),
+        (Many::Names, 200, &[Inspect, Evaluate, Tune, CriticalPath]),
+        (Many::Roots, 100, &[Inspect, Evaluate, Tune, CriticalPath]),
+        (Many::Children, 300, &[Inspect, Tune, CriticalPath, Events, Convert]),
+        (Many::Depth, 300, &[Inspect, Tune, CriticalPath, Events]),
+        (Many::Parents, 300, &[Inspect, CriticalPath, Events, Convert]),
+        (Many::Problems, 300, &[Inspect, Convert]),
+        (Many::Members, 60, &[Inspect, Convert]),
+        (Many::Keys, 60, &[Parameters]),
+    ];
+    let case = |(many, few, of): (Many, usize, &[Of])| {
+        of.iter().map(|&command| Case { many, few, command }).collect::<Vec<_>>()
+    };
+    commands.into_iter().flat_map(case).collect()
+}
+
+pub(crate) fn run(root: &Path) -> Outcome {
+    if let Err(missing) = program::valgrind() {
+        return Outcome::Skipped(missing);
+    }
+    Outcome::of(measure(root))
+}
+
+fn measure(root: &Path) -> Result<Outcome, String> {
+    let program = program::build(root, BUILD)?;
+    let folder = root.join("target/bounds");
+    let mut passed = true;
+    println!("{:<10} {:<14} {:>22} {:>22}", "many", "command", "instructions", "peak MB");
+    for Case { many, few, command } in cases() {
+        let mut instructions = Vec::new();
+        let mut peaks = Vec::new();
+        for times in SIZES {
+            input::write(&folder, many, few * times)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
+            let place = folder.to_str().ok_or("the folder's name is not UTF-8")?;
+            let args: Vec<String> =
+                command.args().iter().map(|arg| arg.replacen('@', &format!("{place}/"), 1)).collect();
+            instructions.push(count(&program, &args)?);
+            peaks.push(peak_bytes(&program, &args)?);
+        }
+        let (work, memory) = (ratio(&instructions, 0.0), ratio(&peaks, SLACK_BYTES));
+        let within = work <= RATIO_MAX && memory <= RATIO_MAX;
+        passed &= within;
+        println!(
+            "{:<10} {:<14} {:>15.2e} {work:>6.2} {:>15.1} {memory:>6.2}{}",
+            format!("{many:?}"),
+            format!("{command:?}"),
+            instructions[2],
+            peaks[2] / 1e6,
+            if within { "" } else { "  more than linear" }
+        );
+    }
+    if !passed {
+        println!("\nAt 16 times as many things, more than {RATIO_MAX} times the increase from one to four.");
+    }
+    Ok(passed.into())
+}
+
+/// The increase from 4n to 16n by that from n to 4n. Increases up to `slack` are none.
+fn ratio(found: &[f64], slack: f64) -> f64 {
+    let [first, second, third] = found else { return f64::INFINITY };
+    (third - second - slack).max(0.0) / (second - first).max(1.0)
+}
+
+/// The instructions of one run.
+fn count(program: &Path, args: &[String]) -> Result<f64, String> {
+    let output = Command::new("valgrind")
+        .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
+        .arg(program)
+        .args(args)
+        .env("RAYON_NUM_THREADS", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start valgrind: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let total =
+        text.lines().find_map(|line| line.split_once("refs:")?.1.trim().replace(',', "").parse().ok());
+    match total {
+        Some(total) if output.status.success() => Ok(total),
+        _ => Err(format!("{args:?}: nothing was counted\n{text}")),
+    }
+}
+
+/// The largest memory that one run held. It is asked for every millisecond: nothing tells a parent without unsafe code
+/// or another program; the peak of these commands is not in their last millisecond.
+fn peak_bytes(program: &Path, args: &[String]) -> Result<f64, String> {
+    let mut child = Command::new(program)
+        .args(args)
+        .env("RAYON_NUM_THREADS", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    let mut peak = 0.0f64;
+    loop {
+        peak = peak.max(high_water(&child).unwrap_or(0.0));
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(Some(status)) if status.success() => return Ok(peak),
+            _ => return Err(format!("{args:?} failed")),
+        }
+    }
+}
+
+fn high_water(child: &Child) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let kilobytes =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))?;
+    Some(kilobytes.trim().parse::<f64>().ok()? * 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_linear_command_has_a_ratio_of_four_whatever_its_start() {
+        let of = |cost: fn(f64) -> f64| ratio(&[1.0, 4.0, 16.0].map(|n| 1e9 + cost(1e6 * n)), 0.0);
+        assert_eq!(of(|n| 5.0 * n), 4.0);
+        assert_eq!(of(|n| n * n / 1e3), 16.0);
+        assert!(of(|n| n.sqrt()) < RATIO_MAX);
+        // Beside a hundred instructions for each thing, one for each pair of a thousand things shows.
+        assert!(of(|n| 100.0 * n + n * n / 1e4) > RATIO_MAX);
+        assert_eq!(ratio(&[5e6, 5e6, 7e6], 3e6), 0.0);
+    }
+
+    #[test]
+    fn every_thing_is_measured() {
+        for many in Many::ALL {
+            assert!(cases().iter().any(|case| case.many == many), "{many:?}");
+        }
+    }
+}

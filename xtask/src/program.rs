@@ -1,0 +1,45 @@
+//! Builds a program to measure it, and counts its instructions with valgrind.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use crate::cargo;
+
+/// Checks that valgrind is installed.
+///
+/// # Errors
+///
+/// A sentence that names it, if it is missing.
+pub(crate) fn valgrind() -> Result<(), String> {
+    let asked =
+        Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match asked {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("valgrind is not installed".to_owned()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+}
+
+/// Runs `cargo LINE` with `--message-format json` and returns the last program that it built.
+///
+/// # Errors
+///
+/// If nothing was built.
+pub(crate) fn build(root: &Path, line: &str) -> Result<PathBuf, String> {
+    println!("$ cargo {line}");
+    let output = cargo::command(root, line)
+        .args(["--message-format", "json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let executable = |line: &str| serde_json::from_str::<Message>(line).ok()?.executable;
+    let built = messages.lines().rev().find_map(executable);
+    built.filter(|_| output.status.success()).ok_or_else(|| "the program was not built".to_owned())
+}
