@@ -74,7 +74,8 @@ impl Run<'_> {
             Replayed::new(train, &config.clone().into(), &draws, self.stop, &|| self.watch.evaluated(None))
         };
         let Some(replayed) = replay(found) else {
-            tuning.warnings.push("not checked by replay: the time was up".to_owned());
+            let why = if self.stop.is_interrupted() { "interrupted" } else { "the time was up" };
+            tuning.warnings.push(format!("not checked by replay: {why}"));
             return;
         };
         tuning.warnings.extend(surprise(tuning.score.dist_over_entropy, &replayed));
