@@ -234,7 +234,8 @@ mod tests {
         {
             let bucket = TokenBucket::new(capacity, rate).expect("a bucket");
             let draw = Draw::recorded(1);
-            let family = BucketFamily::new(&workload, &[draw], Extras::ALL, Stop::never()).expect("not stopped");
+            let family =
+                BucketFamily::new(&workload, &[draw], Extras::ALL, Stop::never()).expect("not stopped");
             let mut kept = Vec::new();
             let push = |arrival: &KeyedArrival| kept.push(arrival.index as usize);
             family.replays[0].kept(&bucket, Stop::never(), push).expect("not stopped");

@@ -20,8 +20,7 @@ const DRAWS: usize = 8;
 const MEASURED_MAX: usize = 800_000;
 
 /// The score of parameters, latencies and paths included: mean over the phases and jitters that a search sees, on all of
-/// the time.
-/// `None` if asked to stop.
+/// the time. `None` if asked to stop.
 pub(super) fn measure(
     workload: &Workload,
     common: &Parameters,
