@@ -31,6 +31,7 @@ mod moments;
 mod paths;
 mod pivots;
 mod spread;
+mod sum;
 mod table;
 
 use std::num::NonZeroU64;
@@ -54,10 +55,9 @@ use moments::{Moments, Sums, distances};
 use paths::PathSums;
 use pivots::{PIVOTS, Pivots};
 use spread::Spread;
+use sum::{Source, Sum};
 use table::{KeyTable, Size, Table};
 
-/// Families of functions that are added level by level; each more costs some 10 us a candidate.
-const FAMILIES_BY_LEVEL: usize = 3;
 /// Units of work (see [`Pulse`]) that a function's distance takes.
 const FUNCTION_WORK: usize = 4;
 
@@ -372,7 +372,7 @@ impl Expectation {
                 Spread::of(memory)
             }
         });
-        let square = sum.all.mean;
+        let square = sum.mean();
         let [traces, spans, bytes, otlp_bytes] = scratch.size;
         let functions_all = self.functions.iter().filter(|function| function.count > 0.0).count() as f64;
         let entropy_bits = counts.bits();
@@ -424,56 +424,6 @@ impl Expectation {
             }
         }
         Some(divergences)
-    }
-}
-
-/// The sum of all families, which are independent of each other.
-#[derive(Default)]
-struct Sum {
-    all: Moments,
-    /// Those that spread most, the widest first.
-    widest: Vec<(Moments, Source)>,
-    /// All others.
-    rest: Moments,
-}
-
-/// Where the levels of a family are.
-#[derive(Clone, Copy)]
-enum Source {
-    Family(usize),
-    /// The only one of its family.
-    Function(usize),
-}
-
-impl Sum {
-    fn add(&mut self, family: Moments, source: impl FnOnce() -> Source) {
-        self.all = self.all.plus(family);
-        let is_wide = |(narrowest, _): &(Moments, Source)| narrowest.variance < family.variance;
-        if self.widest.len() == FAMILIES_BY_LEVEL && !self.widest.last().is_some_and(is_wide) {
-            self.rest = self.rest.plus(family);
-            return;
-        }
-        let place = self.widest.partition_point(|(wider, _)| wider.variance >= family.variance);
-        self.widest.insert(place, (family, source()));
-        if self.widest.len() > FAMILIES_BY_LEVEL
-            && let Some((narrowest, _)) = self.widest.pop()
-        {
-            self.rest = self.rest.plus(narrowest);
-        }
-    }
-
-    /// Those that spread most are added level by level, the others by mean and variance.
-    fn mean_of_root(&self, spread: impl Fn(Source, &mut Vec<(f64, Moments)>) -> Spread) -> f64 {
-        let mut memory = Vec::new();
-        let mut sum: Option<Spread> = None;
-        for &(_, source) in &self.widest {
-            let family = spread(source, &mut memory);
-            sum = Some(match sum {
-                Some(sum) => sum.plus_independent(&family, &mut memory),
-                None => family,
-            });
-        }
-        sum.unwrap_or(Spread::ZERO).mean_of_root(self.rest)
     }
 }
 

@@ -477,15 +477,12 @@ fn check_span(second: &[u8], at: usize, problem: &str) {
 #[test]
 fn bad_spans_are_named_with_their_place() {
     check_span(&[], 0, "bad record: a span without an id");
-    check_span(&[0x0a, 3, 1, 2, 3], 2, "bad record: not a trace id: OTLP's have 16 bytes");
     check_span(&[0x0a, 8, 1, 2, 3, 4, 5, 6, 7, 8], 2, "bad record: not a trace id: OTLP's have 16 bytes");
-    check_span(&[0x12, 3, 1, 2, 3], 2, "bad record: not a span id: OTLP's have 8 bytes");
-    check_span(&[0x22, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9], 2, "bad record: not a span id: OTLP's have 8 bytes");
+    check_span(&[0x22, 3, 1, 2, 3], 2, "bad record: not a span id: OTLP's have 8 bytes");
     check_span(&[0x0a, 200, 1, 2], 0, "bad record: a field that is longer than its message");
     check_span(&[0x30, 1, 0x2a, 2, 0xc3, 0x28], 4, "bad record: invalid UTF-8");
     check_span(&[0x28, 1], 0, "bad record: a field of another type");
     check_span(&[0x30, 1, 0x03], 2, "bad record: not a field");
-    check_span(&[0x02, 0], 0, "bad record: not a field");
     check_span(&[0x39, 1, 2], 3, "bad record: the message ends inside a field");
     check_span(&[0x30, 0x80], 2, "bad record: the message ends inside a field");
     check_span(&[[0x30].as_slice(), &[0xff; 11]].concat(), 1, "bad record: not a number");

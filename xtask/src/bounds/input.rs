@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What an input has many of.
+/// The thing that an input has many of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Many {
     /// Traces of a root and a child.
