@@ -150,9 +150,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for path in std::iter::once(first).chain(others) {
         let other = read(path)?;
         let sampler = config.clone().into();
-        let replayed =
-            Replayed::new(&other, &sampler, &draws(options.random), Stop::never(), &|| ())
-                .ok_or("stopped")?;
+        let replayed = Replayed::new(&other, &sampler, &draws(options.random), Stop::never(), &|| ())
+            .ok_or("stopped")?;
         let found = replayed.dist_over_entropy;
         println!(
             "  on {path}: {:.2} (mean {:.2?}, runs {:.1?}) at {:.4} of the bytes, {:.1} trees; by weights {:.2?}; {:.3?}",

@@ -410,8 +410,7 @@ mod tests {
     #[test]
     fn tables_keep_what_a_replay_keeps() {
         let workload = synthetic(3000, 3);
-        let flag = std::sync::atomic::AtomicBool::new(false);
-        let stop = Stop::new(&flag, None);
+        let stop = Stop::never();
         let common = Parameters::Decaying { lambda: 2.0, min: 0.07, half_life_s: 0.5, exponent: 1.3 };
         let others = DecayingCurve::of(&common, 1.0).expect("decaying");
         let sizes = sizes(&workload);
@@ -472,7 +471,6 @@ mod tests {
     #[test]
     fn sizes_are_exact_means() {
         let workload = synthetic(2000, 1);
-        let flag = std::sync::atomic::AtomicBool::new(false);
         let common = Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_s: 1.0, exponent: 2.0 };
         let target = Target { objective: Objective::paper(), risk: None, baseline: Expected::default() };
         let problem = (Limits::default(), &target);
@@ -483,7 +481,7 @@ mod tests {
             problem,
             (Some(3.0), Extras::default()),
             &draws,
-            Stop::new(&flag, None),
+            Stop::never(),
         )
         .expect("three keys");
         let sizes = sizes(&workload);

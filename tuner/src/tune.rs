@@ -17,6 +17,7 @@ use serde::Serialize;
 pub use check::{check, validate};
 pub use file::NoParameters;
 pub use options::{Options, OptionsError, PerKeyUse};
+pub use single_keys::KEYS_TRIED_MAX;
 
 use crate::anneal::{Schedule, anneal};
 use crate::draw::Draw;

@@ -250,10 +250,12 @@ fn replays_with_stratified_randomness_agree() {
     let law = |key: usize| KeyLaw::Constant(if key == once { 1.0 } else { 0.1 });
     let score = |stratified: bool| {
         let draws: Vec<Draw> = (1..=200).map(|seed| Draw { stratified, ..Draw::recorded(seed) }).collect();
-        let replayed = Replayed::new(&workload, &sampler, &draws, Stop::never(), &|| ()).expect("not stopped");
+        let replayed =
+            Replayed::new(&workload, &sampler, &draws, Stop::never(), &|| ()).expect("not stopped");
         let design = Design::uncounted(Extras::ALL, stratified);
         let expectation = Expectation::new(&workload, &design, Stop::never()).expect("not stopped");
-        let found = expectation.expected(0, law, &mut Scratch::default(), Stop::never()).expect("not stopped");
+        let found =
+            expectation.expected(0, law, &mut Scratch::default(), Stop::never()).expect("not stopped");
         (replayed, found)
     };
     let ((independent, plain), (spread, fixed)) = (score(false), score(true));

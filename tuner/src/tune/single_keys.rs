@@ -25,8 +25,9 @@ const PER_KEY_STREAM: u64 = 1 << 34;
 /// Draws that probabilities of single keys are scored on. These are runs of chance, so there are more of them than of
 /// draws for common parameters, whose scores are means over chance already.
 const DRAWS_PER_KEY: usize = 48;
-/// With more keys a probability for each is not tried: most of them hardly occur.
-const KEYS_TRIED_MAX: usize = 10_000;
+/// With more keys a probability for each is not tried, nor other keys, which are as many or more: most of them hardly
+/// occur.
+pub const KEYS_TRIED_MAX: usize = 10_000;
 /// Replays on each side when single keys are tried.
 const TRIAL_REPLAYS: usize = 24;
 /// Probabilities of single keys are used although common parameters have a value up to this much better: their figure
@@ -37,7 +38,7 @@ const TRIAL_STARTS: u32 = 1;
 impl Run<'_> {
     /// Searches for a probability for each key, beside common parameters for keys that come later.
     fn single_keys<'t>(
-        &self,
+        &'t self,
         workload: &Workload,
         common: &Parameters,
         target: &'t Target,
@@ -116,8 +117,8 @@ impl Run<'_> {
 
     /// Both tuned on every other block and replayed on the blocks between, and the other way round.
     fn try_single_keys(&self, train: &Workload) -> Option<PerKeyTrial> {
-        let half = |remainder: usize| blocks::select(train, |block| block % 2 == remainder);
-        let (even, odd) = (half(0), half(1));
+        let half = |remainder: usize| blocks::select(train, |block| block % 2 == remainder, self.stop);
+        let (even, odd) = (half(0)?, half(1)?);
         let there = self.try_single_keys_on(&even, &odd)?;
         let back = self.try_single_keys_on(&odd, &even)?;
         // A sample of half the size is farther from the whole by the root of 2.
