@@ -168,6 +168,33 @@ fn spans_of_two_subscribers_with_one_id_keep_their_own_contexts() {
     assert_ne!(after, inside);
 }
 
+/// A dropped span is entered where its own context is current already, because someone has attached it; then that context is
+/// detached while the thread is inside. To attach another one each time would cost each dropped span 150 instructions.
+#[test]
+fn a_dropped_span_relies_on_its_context_where_that_is_current() {
+    fn is_current_after(dispatch: &Dispatch, context_of: fn(&tracing::Span) -> Context) -> bool {
+        with_default(dispatch, || {
+            let span = info_span!("dropped");
+            let _outer = span.clone().entered();
+            let own = context_of(&span);
+            let ids = own.span().span_context().clone();
+            let _other = Context::new().attach();
+            let by_hand = own.attach();
+            let _inner = span.clone().entered();
+            drop(by_hand);
+            Context::current().span().span_context().trace_id() == ids.trace_id()
+        })
+    }
+    let dropping = world(|builder| builder.with_sampler("never".parse().unwrap()));
+    assert!(!is_current_after(&dropping.dispatch, astracer_sdk::OpenTelemetrySpanExt::context));
+    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
+        .with_sampler(opentelemetry_sdk::trace::Sampler::AlwaysOff)
+        .build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("stock"));
+    let stock = Dispatch::new(Registry::default().with(layer));
+    assert!(is_current_after(&stock, tracing_opentelemetry::OpenTelemetrySpanExt::context));
+}
+
 /// The ids that we make are random, and callees may rely on it.
 #[test]
 fn traces_that_begin_here_say_that_their_ids_are_random() {
@@ -290,6 +317,12 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         "each takes its own context along",
         "the first takes the other's along",
         spans_of_two_subscribers_with_one_id_keep_their_own_contexts,
+    ),
+    (
+        "a dropped span that is entered where its own context was attached by hand, above another one, once that is detached",
+        "relies on that context: the other one is current",
+        "its own is current",
+        a_dropped_span_relies_on_its_context_where_that_is_current,
     ),
     (
         "the flag `random` of a trace that begins here (W3C Trace Context level 2)",

@@ -101,7 +101,8 @@ impl Future for Request {
 #[derive(Default)]
 struct Local {
     entered: Vec<(EnteredSpan, usize)>,
-    attached: Vec<ContextGuard>,
+    /// With the ids of the span in the context.
+    attached: Vec<(ContextGuard, SpanContext)>,
 }
 
 impl Driver {
@@ -253,6 +254,13 @@ impl Places {
 }
 
 impl Local {
+    /// Whether a dropped span may rely on a context that was attached by hand, above another one: the one difference between
+    /// layer and reference that a program could show (`differences.rs`).
+    fn is_relied_on(&self, at: usize) -> bool {
+        let ids = &self.attached[at].1;
+        at > 0 && !self.entered.is_empty() && ids.is_valid() && !ids.is_sampled()
+    }
+
     /// Whether the thread is inside of the span, and has entered another one after it.
     fn is_around(&self, span: &Span, subscriber: usize) -> bool {
         let mut inside = self.entered.iter().rev().filter(|(_, owner)| *owner == subscriber);
@@ -333,9 +341,15 @@ impl Local {
                 });
                 drop(std::mem::replace(&mut places.contexts.lock().unwrap()[to], context));
             }
-            Op::Attach(cx) => self.attached.push(places.context(cx).attach()),
+            Op::Attach(cx) => {
+                let context = places.context(cx);
+                let ids = context.span().span_context().clone();
+                self.attached.push((context.attach(), ids));
+            }
             Op::Detach(nth) => {
-                if let Some(at) = self.attached.len().checked_sub(nth + 1) {
+                if let Some(at) = self.attached.len().checked_sub(nth + 1)
+                    && !self.is_relied_on(at)
+                {
                     drop(self.attached.remove(at));
                 }
             }
