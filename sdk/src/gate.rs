@@ -53,7 +53,8 @@ use crate::table::{Beginning, Entry, Table};
 ///   forbids it; else the gate stays open.
 /// - A filter on the gate itself, `gate(..).with_filter(..)`, makes dropped spans visible: `tracing_subscriber` then no
 ///   longer asks the layer, only the filter, which spans exist. A filter that is a layer of its own does not.
-/// - Spans that the stock layer is not told of take room in a table of 16 MiB. When it is full, the stock layer is told.
+/// - Spans that the stock layer is not told of take room in a table of 16 MiB. When it is full, they take more, in the
+///   registry's extensions.
 pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
     Gate { inner: layer, spans, number: stack::next_owner(), unseen: Table::new(Budget::new(TABLE_BYTES)) }
 }
@@ -74,10 +75,37 @@ const TABLE_BYTES: usize = 16 << 20;
 /// In the extensions of a span that is not recorded: its context, for spans that name it as their parent.
 struct Unrecorded(Context);
 
+/// In the extensions of a span that the layer was not told of and for which the table has no room: the context of the dropped
+/// span above.
+struct Untold(Context);
+
 impl<L> Gate<L> {
     #[inline]
     fn unseen(&self, id: &Id) -> Option<&Entry> {
         self.unseen.find(id.into_u64())
+    }
+
+    /// The context of the dropped span above a span that the layer was not told of.
+    #[inline]
+    fn unseen_context<S>(&self, id: &Id, cx: &LayerContext<'_, S>) -> Option<Context>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        match self.unseen(id) {
+            Some(entry) => entry.extra().context.clone(),
+            None if self.unseen.has_refused() => {
+                cx.span(id)?.extensions().get::<Untold>().map(|untold| untold.0.clone())
+            }
+            None => None,
+        }
+    }
+
+    #[inline]
+    fn is_unseen<S>(&self, id: &Id, cx: &LayerContext<'_, S>) -> bool
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        self.unseen(id).is_some() || self.unseen.has_refused() && self.unseen_context(id, cx).is_some()
     }
 
     /// The context of the dropped span above a new one.
@@ -91,8 +119,8 @@ impl<L> Gate<L> {
             return (inside.context == current().0).then(Context::current);
         }
         let parent = attributes.parent()?;
-        if let Some(entry) = self.unseen(parent) {
-            return entry.extra().context.clone();
+        if let Some(above) = self.unseen_context(parent, cx) {
+            return Some(above);
         }
         let span = cx.span(parent)?;
         let extensions = span.extensions();
@@ -191,32 +219,34 @@ where
         // The processes that a client's span calls have to know that the trace is dropped, and a server's span may be given a
         // parent. But an explicit parent that the layer was not told of is none to it: it would begin a trace.
         let above = if faces_outward(attributes.metadata()) {
-            attributes.parent().and_then(|parent| self.unseen(parent)?.extra().context.clone())
+            attributes.parent().and_then(|parent| self.unseen_context(parent, &cx))
         } else {
             self.dropped_above(attributes, &cx)
         };
-        // If there is no room to remember that the layer was not told, it is told.
-        let entry = above.and_then(|above| Some((above, self.unseen.take(id.into_u64())?)));
-        match entry {
-            Some((above, entry)) => {
+        let Some(above) = above else { return self.inner.on_new_span(attributes, id, cx) };
+        match self.unseen.take(id.into_u64()) {
+            Some(entry) => {
                 let span_id = above.span().span_context().span_id();
                 entry.begin(&Beginning::below_dropped(attributes.metadata(), span_id));
                 entry.extra().context = Some(above);
             }
-            None => self.inner.on_new_span(attributes, id, cx),
+            // The layer would take it for the root of a new trace.
+            None => {
+                cx.span(id).map(|span| span.extensions_mut().replace(Untold(above)));
+            }
         }
     }
 
     fn on_enter(&self, id: &Id, cx: LayerContext<'_, S>) {
-        let Some(entry) = self.unseen(id) else { return self.enter(id, cx) };
+        let Some(above) = self.unseen_context(id, &cx) else { return self.enter(id, cx) };
         // Always, also where that context is current already: whoever attached it, the service or the layer, may detach it
         // while the thread is inside this span.
-        let guard = entry.extra().context.clone().map(Context::attach);
+        let guard = Some(above.attach());
         self.push(id, Inside { entry: 0, is_dropped: true, is_lost: false, context: current().0 }, guard);
     }
 
     fn on_exit(&self, id: &Id, cx: LayerContext<'_, S>) {
-        if self.unseen(id).is_some() {
+        if self.is_unseen(id, &cx) {
             let entered = stack::pop_alone(self.number, id.into_u64());
             // Values of contexts are the user's, and so is the code that runs when they are dropped.
             drop(entered.map(|entered| ManuallyDrop::into_inner(entered.guard)));
@@ -227,20 +257,20 @@ where
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, cx: LayerContext<'_, S>) {
-        if self.unseen(id).is_none() {
+        if !self.is_unseen(id, &cx) {
             self.inner.on_record(id, values, cx);
         }
     }
 
     fn on_follows_from(&self, id: &Id, follows: &Id, cx: LayerContext<'_, S>) {
-        if self.unseen(id).is_none() {
+        if !self.is_unseen(id, &cx) {
             self.inner.on_follows_from(id, follows, cx);
         }
     }
 
     fn on_event(&self, event: &Event<'_>, cx: LayerContext<'_, S>) {
         let dropped = match event.parent() {
-            Some(parent) => self.unseen(parent).is_some(),
+            Some(parent) => self.is_unseen(parent, &cx),
             None => event.is_contextual() && stack::is_dropped(self.number),
         };
         if !dropped {
@@ -255,6 +285,10 @@ where
                 entry.free();
                 // Values of contexts are the user's, and so is the code that runs when they are dropped.
                 drop(extra);
+            }
+            None if self.is_unseen(&id, &cx) => {
+                let untold = cx.span(&id).and_then(|span| span.extensions_mut().remove::<Untold>());
+                drop(untold);
             }
             None => self.inner.on_close(id, cx),
         }

@@ -334,3 +334,26 @@ fn a_client_s_span_with_an_explicit_dropped_parent_begins_no_trace() {
         assert_eq!(draw(&spans), "", "{presence:?}");
     }
 }
+
+/// More open spans than the gate's table has room for: they stay in the dropped trace, and begin none of their own.
+#[test]
+fn spans_beyond_the_gate_s_table_stay_dropped() {
+    let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
+    let spans = gated.run(|| {
+        let dropped = info_span!("dropped");
+        let trace_id = dropped.in_scope(|| current().trace_id());
+        let open: Vec<_> = (0..100_000).map(|_| info_span!(parent: &dropped, "child")).collect();
+        for child in open.iter().rev().take(3) {
+            child.in_scope(|| {
+                assert_eq!((current().trace_id(), current().is_sampled()), (trace_id, false));
+                info!("an event");
+                info_span!("inside").in_scope(|| ());
+            });
+            info_span!(parent: child, "below").in_scope(|| ());
+            info_span!(parent: child, "client", otel.kind = "client").in_scope(|| ());
+        }
+        assert!(!current().is_valid());
+    });
+    assert_eq!(draw(&spans), "");
+    assert_eq!(gated.inner.take(), ["dropped"]);
+}
