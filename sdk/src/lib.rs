@@ -54,6 +54,7 @@
 //!   calls it works as it is. Pulls in tracing-opentelemetry; one call costs about as much as making a stock span.
 //! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around requests of axum, tonic and
 //!   hyper.
+//! - `endpoint`: [`Handle::serve`], a local page with live counts.
 //! - `metrics`: [`Handle::register_metrics`] makes counts known as OpenTelemetry metrics.
 //! - `parameters` (default): reads the tuner's parameters files.
 
@@ -67,6 +68,8 @@ mod clock;
 mod config;
 mod core;
 mod decider;
+#[cfg(feature = "endpoint")]
+mod endpoint;
 mod export;
 mod gate;
 mod handle;
@@ -108,6 +111,8 @@ pub use builder::{Astracer, BuildError, Builder};
 pub use clock::{Clock, ManualClock};
 pub use config::{Fault, OnFault};
 pub use decider::ParentDecision;
+#[cfg(feature = "endpoint")]
+pub use endpoint::Endpoint;
 pub use export::{CountingExporter, Exported};
 pub use gate::{Gate, gate};
 pub use handle::{ExportError, Handle, ShutdownGuard};

@@ -26,6 +26,8 @@ mod delivery;
 mod differences;
 #[cfg(feature = "enabled")]
 mod document;
+#[cfg(all(feature = "enabled", feature = "endpoint"))]
+mod endpoint;
 #[cfg(feature = "enabled")]
 mod flushing;
 #[cfg(feature = "enabled")]

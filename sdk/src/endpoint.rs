@@ -1,0 +1,173 @@
+//! A local HTTP endpoint for people: counts as JSON, one page that draws them, and answers to "why".
+//!
+//! Off unless [`Handle::serve`] is called, on a loopback address only, and read-only unless a token is set. It serves one
+//! connection at a time, each for at most two seconds and eight kilobytes, and computes its counts at most ten times a
+//! second, whatever it is asked. Its thread makes no spans.
+
+mod http;
+mod json;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use astracer_samplers::Override;
+use opentelemetry::{Context, TraceId};
+
+use self::http::{Answer, Request};
+use crate::handle::Handle;
+
+/// The age after which counts are computed anew.
+const FRESH: Duration = Duration::from_millis(100);
+/// The time for which an override may be set here.
+const OVERRIDE_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+const PAGE: &str = include_str!("endpoint/page.html");
+const SCRIPT: &str = include_str!("endpoint/page.js");
+const STYLE: &str = include_str!("endpoint/page.css");
+
+/// The endpoint; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Endpoint {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        // Wakes the thread, which waits for a connection.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Handle {
+    /// Serves the local endpoint on a loopback address: `/` is a page with live tables, `/stats` its data as JSON,
+    /// `/why/TRACE_ID` the decision about a trace (see [`Builder::with_explanations`](crate::Builder::with_explanations)).
+    ///
+    /// With a token, requests with `authorization: Bearer TOKEN` may set overrides: `POST
+    /// /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep, and end them with `seconds=0`.
+    /// Requests that name another host than this one are refused, so that no foreign page in a browser gets an answer.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not a loopback address, the token is empty, or it cannot be listened on.
+    pub fn serve(&self, address: SocketAddr, token: Option<String>) -> io::Result<Endpoint> {
+        if !address.ip().is_loopback() {
+            let message = format!("{address} is no loopback address: the endpoint is for this machine only");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        if token.as_deref() == Some("") {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the token is empty"));
+        }
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let server = Server { handle: self.clone(), token, stats: None, is_over: Arc::clone(&is_over) };
+        let thread = std::thread::Builder::new().name("astracer-http".to_owned());
+        let thread = Some(thread.spawn(move || server.run(&listener))?);
+        Ok(Endpoint { address, is_over, thread })
+    }
+}
+
+struct Server {
+    handle: Handle,
+    token: Option<String>,
+    /// The last counts, and when they were computed.
+    stats: Option<(Instant, String)>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Server {
+    fn run(mut self, listener: &TcpListener) {
+        let _suppressed = Context::enter_telemetry_suppressed_scope();
+        while !self.is_over.load(Ordering::Acquire) {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    // A client that goes away costs nobody anything.
+                    let _ = http::serve(stream, |request| self.answer(request));
+                }
+                // Out of descriptors, say: others need the processor more.
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn answer(&mut self, request: &Request<'_>) -> Answer {
+        if !request.is_for_this_machine() {
+            return Answer::error(403, "this endpoint answers requests for localhost only");
+        }
+        match (request.method, request.path) {
+            ("GET", "/") => Answer::new("text/html; charset=utf-8", PAGE),
+            ("GET", "/page.js") => Answer::new("text/javascript; charset=utf-8", SCRIPT),
+            ("GET", "/page.css") => Answer::new("text/css; charset=utf-8", STYLE),
+            ("GET", "/stats") => Answer::new("application/json", self.stats()),
+            ("GET", path) if path.starts_with("/why/") => self.why(&path["/why/".len()..]),
+            ("POST", "/override") => self.set_override(request),
+            ("GET" | "POST", _) => Answer::error(404, "there are /, /stats, /why/TRACE_ID and /override"),
+            _ => Answer::error(405, "use GET, or POST for /override"),
+        }
+    }
+
+    fn stats(&mut self) -> &str {
+        if self.stats.as_ref().is_none_or(|(at, _)| at.elapsed() >= FRESH) {
+            self.stats = Some((Instant::now(), json::stats(&self.handle)));
+        }
+        self.stats.as_ref().map_or("", |(_, stats)| stats)
+    }
+
+    fn why(&self, trace_id: &str) -> Answer {
+        match TraceId::from_hex(trace_id) {
+            Err(_) => Answer::error(400, "a trace id has 32 hexadecimal digits"),
+            Ok(trace_id) => match self.handle.why(trace_id) {
+                Some(explanation) => Answer::new("application/json", json::why(&explanation)),
+                None => Answer::error(404, "this trace is not among the last decisions that are remembered"),
+            },
+        }
+    }
+
+    fn set_override(&self, request: &Request<'_>) -> Answer {
+        let Some(token) = &self.token else {
+            return Answer::error(403, "this endpoint is read-only: no token was set");
+        };
+        if !request.bearer().is_some_and(|given| same(given.as_bytes(), token.as_bytes())) {
+            return Answer::error(401, "the token is missing or wrong");
+        }
+        let (Some(key), Some(seconds)) = (request.parameter("key"), request.parameter("seconds")) else {
+            return Answer::error(400, "an override needs key and seconds");
+        };
+        let share = request.parameter("keep").unwrap_or_else(|| "1".to_owned());
+        let share = share.parse().ok().and_then(astracer_samplers::Probability::new);
+        let (Ok(seconds), Some(share)) = (seconds.parse::<u32>(), share) else {
+            return Answer::error(400, "seconds is a whole number, keep a share from 0 to 1");
+        };
+        let time = Duration::from_secs(u64::from(seconds)).min(OVERRIDE_MAX);
+        if time.is_zero() {
+            self.handle.end_override(&key);
+            return Answer::new("application/json", "{}");
+        }
+        match self.handle.override_key(&key, Override::Ratio(share), time) {
+            Ok(()) => Answer::new("application/json", "{}"),
+            Err(error) => Answer::error(409, &error.to_string()),
+        }
+    }
+}
+
+/// Compares in a time that depends on the lengths alone.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}

@@ -1,0 +1,176 @@
+//! As much of HTTP/1.1 as the endpoint needs: one request and one answer a connection, both bounded.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// The longest head of a request.
+const HEAD_MAX: usize = 8 << 10;
+/// The longest time for a request and its answer.
+const TIME_MAX: Duration = Duration::from_secs(2);
+
+/// A request. Bodies are not read.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    query: &'a str,
+    headers: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a head without its last, empty line. `None` if it is not one.
+    pub(super) fn parse(head: &'a str) -> Option<Self> {
+        let mut lines = head.split("\r\n");
+        let mut first = lines.next()?.split(' ');
+        let (method, target, version) = (first.next()?, first.next()?, first.next()?);
+        if !version.starts_with("HTTP/1.") || !target.starts_with('/') || first.next().is_some() {
+            return None;
+        }
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let header = |line: &'a str| {
+            let (name, value) = line.split_once(':')?;
+            Some((name, value.trim()))
+        };
+        let headers = lines.filter(|line| !line.is_empty()).map(header).collect::<Option<Vec<_>>>()?;
+        Some(Request { method, path, query, headers })
+    }
+
+    fn header(&self, name: &str) -> Option<&'a str> {
+        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    }
+
+    /// Whether the request names this machine as its host. A page of another site that has its name resolve to a loopback
+    /// address still sends its own name.
+    pub(super) fn is_for_this_machine(&self) -> bool {
+        let Some(host) = self.header("host") else { return false };
+        let name = match host.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
+            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+        };
+        name.eq_ignore_ascii_case("localhost")
+            || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
+    pub(super) fn bearer(&self) -> Option<&'a str> {
+        self.header("authorization")?.strip_prefix("Bearer ")
+    }
+
+    /// A parameter of the query, decoded. `None` if it is missing or not UTF-8.
+    pub(super) fn parameter(&self, name: &str) -> Option<String> {
+        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.into_iter().find(|(known, _)| *known == name).and_then(|(_, value)| decode(value))
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                (digit()? * 16 + digit()?) as u8
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    status: u16,
+    content_type: &'static str,
+    body: String,
+}
+
+impl Answer {
+    pub(super) fn new(content_type: &'static str, body: impl Into<String>) -> Self {
+        Answer { status: 200, content_type, body: body.into() }
+    }
+
+    pub(super) fn error(status: u16, message: &str) -> Self {
+        Answer { status, content_type: "text/plain; charset=utf-8", body: format!("{message}\n") }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self.status {
+            200 => "OK",
+            400 => "Bad Request",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            408 => "Request Timeout",
+            409 => "Conflict",
+            _ => "Request Header Fields Too Large",
+        }
+    }
+
+    fn head(&self) -> String {
+        format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: {}\r\ncontent-length: {}\r\nconnection: close\r\ncache-control: no-store\r\n\
+             x-content-type-options: nosniff\r\ncontent-security-policy: default-src 'none'; script-src 'self'; \
+             style-src 'self'; connect-src 'self'; frame-ancestors 'none'\r\n\r\n",
+            self.status,
+            self.reason(),
+            self.content_type,
+            self.body.len()
+        )
+    }
+}
+
+/// Reads one request, and writes its answer.
+pub(super) fn serve(mut stream: TcpStream, answer: impl FnOnce(&Request<'_>) -> Answer) -> io::Result<()> {
+    let deadline = Instant::now() + TIME_MAX;
+    let answer = match read_head(&mut stream, deadline) {
+        Ok(head) => match Request::parse(&head) {
+            Some(request) => answer(&request),
+            None => Answer::error(400, "this is no HTTP/1.1 request"),
+        },
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Answer::error(431, "the request is too long")
+        }
+        Err(_) => Answer::error(408, "the request did not come in time"),
+    };
+    write(&mut stream, answer.head().as_bytes(), deadline)?;
+    write(&mut stream, answer.body.as_bytes(), deadline)
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Up to the empty line, without it.
+fn read_head(stream: &mut TcpStream, deadline: Instant) -> io::Result<String> {
+    let (mut head, mut part) = (Vec::new(), [0; 1024]);
+    loop {
+        if let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+            head.truncate(end);
+            return String::from_utf8(head).map_err(|_| io::ErrorKind::InvalidData.into());
+        }
+        if head.len() > HEAD_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut part)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => head.extend_from_slice(&part[..length]),
+        }
+    }
+}
+
+fn write(stream: &mut TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(bytes)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            length => bytes = &bytes[length..],
+        }
+    }
+    Ok(())
+}

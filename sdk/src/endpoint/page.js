@@ -1,0 +1,89 @@
+// Fetches /stats each second and draws it. All texts are set as text: keys are the service's, and may hold anything.
+"use strict";
+const POINTS = 60;
+const rates = new Map();
+let before = null;
+
+const find = (id) => document.getElementById(id);
+const cell = (row, text) => { row.insertCell().textContent = text; };
+const whole = (value) => value.toLocaleString("en");
+const short = (value) => (value === null ? "" : Number(value.toPrecision(3)).toString());
+
+function spark(points) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "0 0 120 20");
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+  const most = Math.max(1, ...points);
+  const x = (at) => ((at + POINTS - points.length) * 120) / (POINTS - 1);
+  line.setAttribute("points", points.map((rate, at) => `${x(at).toFixed(1)},${(19 - (18 * rate) / most).toFixed(1)}`).join(" "));
+  svg.append(line);
+  return svg;
+}
+
+function draw(stats, now) {
+  const rows = [
+    ["sampler", stats.sampler],
+    ["cap", stats.cap ?? "none"],
+    ["cap's credit", stats.cap_level === null ? "" : `${(100 * stats.cap_level).toFixed(0)} %`],
+    ["roots kept / dropped", `${whole(stats.roots_kept)} / ${whole(stats.roots_dropped)}`],
+    ["kept / dropped by parents", `${whole(stats.parents_kept)} / ${whole(stats.parents_dropped)}`],
+    ["spans exported / lost", `${whole(stats.spans_exported)} / ${whole(stats.spans_lost)}`],
+    ["spans open / waiting", `${whole(stats.spans_open)} / ${whole(stats.spans_waiting)}`],
+    ["overrides", Object.entries(stats.overrides).map(([key, left]) => `${key} (${left} s)`).join(", ")],
+    ["parameters file", stats.parameters_fault ?? ""],
+    ["last error", stats.last_error ?? ""],
+  ];
+  if (stats.dry_run !== null) {
+    const dry = stats.dry_run;
+    rows.push(["dry run", `${dry.sampler}: would keep ${whole(dry.kept)}, really kept ${whole(dry.kept_really)} of ${whole(dry.seen)}`]);
+  }
+  const process = document.createElement("tbody");
+  for (const [name, value] of rows.filter(([, value]) => value !== "")) {
+    const row = process.insertRow();
+    cell(row, name);
+    cell(row, value);
+    if (name === "parameters file" || name === "last error") row.className = "fault";
+  }
+  find("process").tBodies[0].replaceWith(process);
+
+  const seconds = before === null ? 0 : (now - before.now) / 1000;
+  const keys = document.createElement("tbody");
+  const known = new Map();
+  for (const key of stats.keys) {
+    const name = key.key ?? "(keys without a record)";
+    known.set(name, key.seen);
+    const points = rates.get(name) ?? [];
+    const last = before?.known.get(name);
+    if (seconds > 0 && last !== undefined) points.push(Math.max(0, key.seen - last) / seconds);
+    if (points.length > POINTS) points.shift();
+    rates.set(name, points);
+    const row = keys.insertRow();
+    cell(row, name);
+    cell(row, points.length === 0 ? "" : short(points[points.length - 1]));
+    row.insertCell().append(spark(points));
+    for (const count of [key.seen, key.kept, key.sampler, key.cap, key.cap_empty, key.override]) cell(row, whole(count));
+    cell(row, short(key.probability));
+    cell(row, short(key.tokens));
+  }
+  for (const name of rates.keys()) if (!known.has(name)) rates.delete(name);
+  find("keys").tBodies[0].replaceWith(keys);
+  const more = stats.keys_all - stats.keys.length;
+  find("state").textContent = more > 0 ? `live; ${whole(more)} keys with fewer roots are not listed` : "live";
+  before = { now, known };
+}
+
+async function tick() {
+  try {
+    draw(await (await fetch("/stats")).json(), performance.now());
+  } catch (error) {
+    find("state").textContent = `no answer: ${error.message}`;
+  }
+  setTimeout(tick, 1000);
+}
+
+find("ask").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const answer = await fetch(`/why/${encodeURIComponent(find("trace").value.trim())}`);
+  find("answer").textContent = answer.ok ? (await answer.json()).words : await answer.text();
+});
+tick();

@@ -1,0 +1,125 @@
+//! The local endpoint: its answers, its refusals, and its bounds.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+
+use astracer_sdk::Endpoint;
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt as _;
+use tracing::info_span;
+
+use crate::support::{World, world};
+
+fn any_port() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// The bytes of a request, and the answer's status and body.
+fn send(endpoint: &Endpoint, request: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(endpoint.address()).unwrap();
+    // The endpoint may have answered, and closed, before all is sent.
+    let _ = stream.write_all(request);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    (head.get(9..12).unwrap_or("0").parse().unwrap(), body.to_owned())
+}
+
+fn ask(endpoint: &Endpoint, line: &str, headers: &str) -> (u16, String) {
+    send(endpoint, format!("{line} HTTP/1.1\r\nHost: localhost:1\r\n{headers}\r\n").as_bytes())
+}
+
+fn root(world: &World, name: &str) -> String {
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let _root = info_span!("root", otel.name = name).entered();
+        Context::current().span().span_context().trace_id().to_string()
+    })
+}
+
+fn explained() -> World {
+    world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()).with_explanations(100))
+}
+
+#[test]
+fn counts_and_decisions_are_served() {
+    let world = explained();
+    let endpoint = world.handle.serve(any_port(), None).unwrap();
+    let traces: Vec<String> = (0..5).map(|_| root(&world, "say \"hi\"\n<b>")).collect();
+    let (status, body) = ask(&endpoint, "GET /stats", "");
+    assert_eq!(status, 200);
+    assert!(body.contains("\"sampler\":\"bucket:capacity=2,rate=1\",\"cap\":null"), "{body}");
+    assert!(body.contains("\"roots_kept\":2,\"roots_dropped\":3"), "{body}");
+    let key = "{\"key\":\"say \\\"hi\\\"\\u000a<b>\",\"seen\":5,\"kept\":2,\"sampler\":3,\"cap\":0,";
+    assert!(body.contains(key), "{body}");
+    let (status, body) = ask(&endpoint, &format!("GET /why/{}", traces[4]), "");
+    assert_eq!(status, 200);
+    assert!(body.contains("\"keep\":false") && body.contains("\"reason\":\"token_bucket\""), "{body}");
+    assert_eq!(ask(&endpoint, "GET /why/00000000000000000000000000000001", "").0, 404);
+    assert_eq!(ask(&endpoint, "GET /why/xyz", "").0, 400);
+    for path in ["/", "/page.js", "/page.css"] {
+        let (status, body) = ask(&endpoint, &format!("GET {path}"), "");
+        assert!(status == 200 && !body.contains("//cdn") && !body.contains("https:"), "{path}");
+    }
+}
+
+#[test]
+fn what_is_not_for_it_is_refused() {
+    let world = explained();
+    let endpoint = world.handle.serve(any_port(), Some("secret".to_owned())).unwrap();
+    for (request, status) in [
+        (&b"GET /stats HTTP/1.1\r\nHost: evil.example\r\n\r\n"[..], 403),
+        (b"GET /stats HTTP/1.1\r\nHost: 127.0.0.1.evil.example:80\r\n\r\n", 403),
+        (b"GET /stats HTTP/1.1\r\n\r\n", 403),
+        (b"GET /stats HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 200),
+        (b"GET /stats HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", 200),
+        (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"DELETE /stats HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"GET stats HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"\x16\x03\x01\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n", 431),
+        (b"GET /", 408),
+        (&[b'a'; 20_000], 431),
+    ] {
+        assert_eq!(send(&endpoint, request).0, status, "{}", String::from_utf8_lossy(request));
+    }
+    let set = "POST /override?key=GET+%2Fcheckout&seconds=600&keep=0.5";
+    assert_eq!(ask(&endpoint, set, "").0, 401);
+    assert_eq!(ask(&endpoint, set, "Authorization: Bearer secrex\r\n").0, 401);
+    assert!(world.handle.overrides().is_empty());
+    let token = "Authorization: Bearer secret\r\n";
+    assert_eq!(ask(&endpoint, set, token).0, 200);
+    assert!(world.handle.overrides().contains_key("GET /checkout"));
+    assert_eq!(ask(&endpoint, "POST /override?key=a&seconds=9&keep=1.5", token).0, 400);
+    assert_eq!(ask(&endpoint, "POST /override?key=%ff&seconds=9", token).0, 400);
+    assert_eq!(ask(&endpoint, "POST /override?key=GET+%2Fcheckout&seconds=0", token).0, 200);
+    assert!(world.handle.overrides().is_empty());
+    let read_only = world.handle.serve(any_port(), None).unwrap();
+    assert_eq!(ask(&read_only, set, token).0, 403);
+    assert!(world.handle.serve("0.0.0.0:0".parse().unwrap(), None).is_err());
+    assert!(world.handle.serve(any_port(), Some(String::new())).is_err());
+}
+
+/// A thousand fetches beside a service at work: all are answered, and nothing of it is traced.
+#[test]
+fn a_page_that_is_fetched_all_the_time_disturbs_nobody() {
+    let world = explained();
+    let endpoint = world.handle.serve(any_port(), None).unwrap();
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| (0..1_000).for_each(|n| drop(root(&world, &format!("key {}", n % 7)))));
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    assert_eq!(ask(&endpoint, "GET /stats", "").0, 200);
+                }
+            });
+        }
+        work.join().unwrap();
+    });
+    let stats = world.handle.stats();
+    assert_eq!(stats.roots_kept + stats.roots_dropped, 1_000);
+    let address = endpoint.address();
+    drop(endpoint);
+    assert!(TcpStream::connect(address).is_err(), "it ends with its guard");
+}
