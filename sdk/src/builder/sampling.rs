@@ -23,8 +23,8 @@ impl Builder {
     }
 
     /// Sends a heartbeat this often, and at shutdown: spans named `astracer.heartbeat` with an event for each key, which says
-    /// how many roots of it there were and how many were kept since the process began. `astracer inspect --weights`
-    /// compares them with the weights of what was kept. At least a second; none by default.
+    /// how many roots of it there were and how many were kept since the process began: exact totals beside the
+    /// weights of what was kept. At least a second; none by default.
     pub fn with_heartbeat(mut self, every: Duration) -> Self {
         self.chores.heartbeat = Some(every.max(Duration::from_secs(1)));
         self
