@@ -150,7 +150,7 @@ fn words(reason: Reason) -> &'static str {
         Reason::Ratio => "the sampler keeps a fixed share",
         Reason::EveryNth => "the sampler keeps the first of each n calls",
         Reason::Bump => "bump keeps the fewer the more calls of the key there were",
-        Reason::BumpMinimum => "the key had so many calls that bump's least probability held",
+        Reason::BumpMinimum => "the key's calls had brought bump down to its least probability",
         Reason::TokenBucket => "the key's bucket decided by its tokens",
         Reason::Overflow => "the table of keys was full, and keys without a record share one",
         Reason::Cap => "the cap on kept traces was half used up and raised the threshold",
