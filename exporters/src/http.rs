@@ -161,6 +161,10 @@ impl Client {
             ureq::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionRefused => {
                 of(ErrorKind::NothingListens).retryable(None)
             }
+            // The resolver's error has no type of its own.
+            ureq::Error::Io(io) if io.to_string().contains("failed to lookup address") => {
+                of(ErrorKind::UnknownHost).retryable(None)
+            }
             ureq::Error::Io(io) if io.kind() == io::ErrorKind::TimedOut => {
                 of(ErrorKind::TimedOut).retryable(None)
             }

@@ -106,7 +106,7 @@ pub use exporter::Exporter;
 #[cfg(feature = "file")]
 pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenFull};
 #[cfg(feature = "_otlp")]
-pub use otlp::{Otlp, OtlpBuilder, Protocol, UnknownProtocol};
+pub use otlp::{Otlp, OtlpBuilder, Protocol, UnknownProtocol, wire};
 #[cfg(feature = "_send")]
 pub use retry::Retry;
 #[cfg(feature = "spool")]

@@ -20,10 +20,19 @@ use crate::error::ExportError;
 use crate::http::Client;
 use crate::requests::Requests;
 
+#[cfg(feature = "otlp-grpc")]
+mod codec;
 mod config;
 #[cfg(feature = "otlp-grpc")]
 mod grpc;
 mod response;
+
+/// Parts of the protocol that servers need too.
+pub mod wire {
+    #[cfg(feature = "otlp-grpc")]
+    pub use super::codec::Encoded;
+    pub use super::response::{ExportResponse, PartialSuccess};
+}
 
 pub use config::{OtlpBuilder, Protocol, UnknownProtocol};
 

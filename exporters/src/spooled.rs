@@ -137,12 +137,12 @@ impl Spooled {
 
     /// Returns the spans that wait in the spool.
     pub fn pending(&self) -> u64 {
-        self.shared.lock().spool.counts().pending
+        self.shared.lock().counts().pending
     }
 
     /// Returns the spool's own counts.
     pub fn spool_counts(&self) -> SpoolCounts {
-        self.shared.lock().spool.counts()
+        self.shared.lock().counts()
     }
 
     /// Appends an encoded request of `spans` spans to the spool. The formats are OTLP's, JSON (also in lines) and protobuf.
@@ -159,7 +159,7 @@ impl Spooled {
         let begun = Instant::now();
         let mut state = self.shared.lock();
         loop {
-            let pending = state.spool.counts().pending;
+            let pending = state.counts().pending;
             let left = timeout.saturating_sub(begun.elapsed());
             if pending == 0 || left.is_zero() {
                 return pending;
@@ -180,7 +180,7 @@ impl Destination for Spooled {
 
     /// Syncs the spool. [`Spooled::drain`] waits for the destination.
     fn flush(&self) -> Result<(), ExportError> {
-        let synced = self.shared.lock().spool.sync();
+        let synced = self.shared.lock().sync();
         synced.map_err(|error| ExportError::file(&*self.shared.target, &error))?;
         self.shared.destination.flush()
     }
@@ -196,7 +196,7 @@ impl Destination for Spooled {
         let mut state = shared.lock();
         state.is_closed = true;
         shared.changed.notify_all();
-        while state.spool.counts().pending > 0 && !state.is_waiting {
+        while state.counts().pending > 0 && !state.is_waiting {
             let left = timeout.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 break;
@@ -205,7 +205,7 @@ impl Destination for Spooled {
         }
         state.is_ended = true;
         shared.changed.notify_all();
-        let synced = state.spool.sync();
+        let synced = state.sync();
         drop(state);
         let ended = shared.destination.shut_down(timeout.saturating_sub(begun.elapsed()));
         synced.map_err(|error| ExportError::file(&*shared.target, &error)).and(ended)
@@ -216,6 +216,9 @@ impl Drop for Spooled {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         (state.is_closed, state.is_ended) = (true, true);
+        // A request may be under way for as long as its timeout. The folder is not held for it: the record is sent again.
+        state.seen = state.counts();
+        state.spool = None;
         self.shared.changed.notify_all();
     }
 }
@@ -240,7 +243,8 @@ impl fmt::Debug for Shared {
 }
 
 struct State {
-    spool: Spool,
+    /// `None` after the drop of [`Spooled`], while a request is still under way: the folder is free then.
+    spool: Option<Spool>,
     /// The spool's counts up to which its losses are in the counter.
     seen: SpoolCounts,
     /// No more spans are taken.
@@ -251,6 +255,22 @@ struct State {
     is_waiting: bool,
     /// Failed reads in a row.
     read_failures: u32,
+}
+
+impl State {
+    fn counts(&self) -> SpoolCounts {
+        self.spool.as_ref().map_or(self.seen, Spool::counts)
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.spool.as_mut().map_or(Ok(()), Spool::sync)
+    }
+
+    fn settle(&mut self, record: &Record, outcome: Outcome<'_>) {
+        if let Some(spool) = &mut self.spool {
+            spool.settle(record, outcome);
+        }
+    }
 }
 
 /// The drain thread's next step.
@@ -285,7 +305,7 @@ impl Shared {
         let (spool, _) = Spool::open(disk, builder.settings)?;
         let state = State {
             seen: spool.counts(),
-            spool,
+            spool: Some(spool),
             is_closed: false,
             is_ended: false,
             is_waiting: false,
@@ -316,7 +336,7 @@ impl Shared {
     fn deliver(&self, spans: &[Span<'_>]) -> Delivered {
         let (is_closed, pending) = {
             let state = self.lock();
-            (state.is_closed, state.spool.counts().pending)
+            (state.is_closed, state.counts().pending)
         };
         if is_closed {
             self.counter.lose(ErrorKind::ShutDown, spans.len() as u64);
@@ -351,7 +371,12 @@ impl Shared {
         let now = self.now_ns();
         let mut state = self.lock();
         let count = u32::try_from(spans).unwrap_or(u32::MAX);
-        let appended = state.spool.append(kind, now, count, request);
+        let Some(spool) = &mut state.spool else {
+            drop(state);
+            self.counter.lose(ErrorKind::ShutDown, spans);
+            return Err(ExportError::new(ErrorKind::ShutDown, &*self.target, ""));
+        };
+        let appended = spool.append(kind, now, count, request);
         self.note_losses(&mut state);
         drop(state);
         match appended {
@@ -369,7 +394,7 @@ impl Shared {
 
     /// Adds the spool's own losses to the counter.
     fn note_losses(&self, state: &mut State) {
-        let (now, seen) = (state.spool.counts(), state.seen);
+        let (now, seen) = (state.counts(), state.seen);
         self.counter.lose(ErrorKind::Expired, now.expired - seen.expired);
         self.counter.lose(ErrorKind::Damaged, now.damaged - seen.damaged);
         self.counter.lose(ErrorKind::Full, now.dropped - seen.dropped);
@@ -394,7 +419,7 @@ impl Shared {
                 None => {}
                 // A record may have come since the step looked.
                 Some(None) => {
-                    let idle = |state: &mut State| state.spool.counts().pending == 0 && !state.is_ended;
+                    let idle = |state: &mut State| state.counts().pending == 0 && !state.is_ended;
                     drop(self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner));
                 }
                 Some(Some(time)) => {
@@ -413,14 +438,13 @@ impl Shared {
     fn step(&self) -> Next {
         let now = self.now_ns();
         let mut state = self.lock();
-        let peeked = state.spool.peek(now);
-        if peeked.is_ok() {
-            state.read_failures = 0;
-        } else {
-            state.read_failures += 1;
-            if state.read_failures >= READ_FAILURES_MAX {
-                state.spool.skip_segment();
-            }
+        let Some(spool) = &mut state.spool else { return Next::Idle };
+        let peeked = spool.peek(now);
+        state.read_failures = if peeked.is_ok() { 0 } else { state.read_failures + 1 };
+        if state.read_failures >= READ_FAILURES_MAX
+            && let Some(spool) = &mut state.spool
+        {
+            spool.skip_segment();
         }
         self.note_losses(&mut state);
         drop(state);
@@ -433,7 +457,7 @@ impl Shared {
         if spans.len() != record.spans as usize {
             let reason = format!("{} of {} spans can be decoded", spans.len(), record.spans);
             self.counter.lose(ErrorKind::Damaged, u64::from(record.spans - record.settled));
-            self.lock().spool.settle(&record, Outcome::Rejected(&reason));
+            self.lock().settle(&record, Outcome::Rejected(&reason));
             return Next::Go;
         }
         let rest = &spans[record.settled as usize..];
@@ -443,15 +467,15 @@ impl Shared {
         let mut state = self.lock();
         let next = match &reason {
             _ if settled < record.spans => {
-                state.spool.settle(&record, Outcome::Partly(settled));
+                state.settle(&record, Outcome::Partly(settled));
                 Next::Wait(if attempt.retry_in.is_zero() { PAUSE } else { attempt.retry_in })
             }
             Some(reason) => {
-                state.spool.settle(&record, Outcome::Rejected(reason));
+                state.settle(&record, Outcome::Rejected(reason));
                 Next::Go
             }
             None => {
-                state.spool.settle(&record, Outcome::Delivered);
+                state.settle(&record, Outcome::Delivered);
                 Next::Go
             }
         };

@@ -18,6 +18,12 @@ pub(crate) struct Bytes<'s> {
     _units: Option<SemaphorePermit<'s>>,
 }
 
+impl<'s> Bytes<'s> {
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Option<SemaphorePermit<'s>>) {
+        (self.bytes, self._units)
+    }
+}
+
 /// Time to wait for memory that other bodies hold.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -1,23 +1,28 @@
-//! OTLP over gRPC: one unary method, whose one message stands in a frame behind a flag and its length.
+//! OTLP over gRPC: one unary method, framed by tonic behind the receiver's own limits.
 
+use std::future::{Ready, ready};
+use std::time::Duration;
+
+use astracer_exporters::wire::Encoded;
 use astracer_model::Format;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::CONTENT_TYPE;
 use hyper::{Request, Response};
+use prost::Message as _;
+use tonic::codec::CompressionEncoding;
+use tonic::server::{Grpc, UnaryService};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
-use crate::answer::{Body, Refused, export_response, whole};
+use crate::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response};
 use crate::body;
 use crate::counts::Refusal;
 use crate::http::text;
-use crate::record::{Partial, Recorded, record};
+use crate::record::record;
 use crate::server::Shared;
 
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
-const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// A flag for compression and the length of the message.
 const FRAME_HEAD_BYTES: usize = 1 + 4;
@@ -28,87 +33,80 @@ pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
 }
 
 pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
-    let recorded = if request.uri().path() == METHOD {
-        take(shared, request).await
-    } else {
-        let message = format!("only traces are received here, not {}", request.uri().path());
-        Err(Refused::new(Refusal::WrongPath, message))
-    };
-    match recorded {
-        Ok(partial) => success(&partial),
+    match take(shared, request).await {
+        Ok(response) => response,
         Err(refused) => {
             shared.counts.refused(refused.reason);
-            failure(&refused)
+            boxed(status(&refused).into_http::<tonic::body::Body>())
         }
     }
 }
 
-async fn take(shared: &Shared, request: Request<Incoming>) -> Recorded {
-    let encoding = text(request.headers(), &ENCODING).to_owned();
+async fn take(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+    if request.uri().path() != METHOD {
+        let message = format!("only traces are received here, not {}", request.uri().path());
+        return Err(Refused::new(Refusal::WrongPath, message));
+    }
     let bytes_max = shared.limits.message_bytes;
-    let frame = body::read(shared, request.into_body(), bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
-    let bad = |message| Refused::new(Refusal::Bad, message);
-    let Some((&[flag, ref length @ ..], message)) = frame.bytes.split_first_chunk::<FRAME_HEAD_BYTES>()
-    else {
-        return Err(bad("a request holds one message"));
-    };
-    if message.len() as u64 != u64::from(u32::from_be_bytes(*length)) {
-        return Err(bad("a request holds one message, as long as it says"));
+    let (head, incoming) = request.into_parts();
+    let read = body::read(shared, incoming, bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
+    let (bytes, _units) = read.into_parts();
+    let mut grpc = Grpc::new(Encoded).max_decoding_message_size(bytes_max);
+    for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate, CompressionEncoding::Zstd] {
+        grpc = grpc.accept_compressed(encoding);
     }
-    let encoding = match flag {
-        0 => "",
-        1 if encoding.is_empty() => return Err(bad("compressed, but grpc-encoding does not say how")),
-        1 => &encoding,
-        _ => return Err(bad("a message's flag is 0 or 1")),
-    };
-    let message = body::decompress(message, encoding, bytes_max)?;
-    record(shared, &message, Format::OtlpProto)
-}
-
-fn success(partial: &Partial) -> Response<Body> {
-    let message = export_response(partial.rejected, &partial.message);
-    let mut frame = vec![0];
-    // The text in it is one problem's, far from 4 GiB.
-    frame.extend_from_slice(&(message.len() as u32).to_be_bytes());
-    frame.extend_from_slice(&message);
-    let mut trailers = HeaderMap::new();
-    trailers.insert(STATUS, HeaderValue::from_static("0"));
-    let body = Full::new(Bytes::from(frame)).with_trailers(std::future::ready(Some(Ok(trailers))));
-    with(Body::new(body))
-}
-
-/// The head alone tells of a failure.
-fn failure(refused: &Refused) -> Response<Body> {
-    let status = match refused.reason {
-        Refusal::Bad => "3",
-        Refusal::Incomplete => "4",
-        Refusal::TooLarge => "8",
-        Refusal::Unsupported | Refusal::WrongPath => "12",
-        Refusal::NoRoom => "14",
-    };
-    let mut response = with(whole(""));
-    let headers = response.headers_mut();
-    headers.insert(STATUS, HeaderValue::from_static(status));
-    if let Ok(message) = HeaderValue::try_from(percent_encoded(&refused.message)) {
-        headers.insert(MESSAGE, message);
+    let mut is_asked = false;
+    let service = Service { shared, is_asked: &mut is_asked };
+    let response = grpc.unary(service, Request::from_parts(head, Full::new(Bytes::from(bytes)))).await;
+    if !is_asked {
+        // The frame or its compression was not to tonic's liking: the answer is tonic's.
+        let code = Status::from_header_map(response.headers()).map_or(Code::Internal, |status| status.code());
+        shared.counts.refused(match code {
+            Code::OutOfRange | Code::ResourceExhausted => Refusal::TooLarge,
+            Code::Unimplemented => Refusal::Unsupported,
+            _ => Refusal::Bad,
+        });
     }
-    response
+    Ok(boxed(response))
 }
 
-fn with(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip,deflate,zstd,identity"));
-    response
+/// The method of the service.
+struct Service<'s> {
+    shared: &'s Shared,
+    is_asked: &'s mut bool,
 }
 
-/// Encodes a message for a header by gRPC's rule: printable ASCII as it is, but for the percent sign.
-fn percent_encoded(text: &str) -> String {
-    let encoded = text.bytes().map(|byte| match byte {
-        b'%' => "%25".to_owned(),
-        b' '..=b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    });
-    encoded.collect()
+impl UnaryService<Bytes> for Service<'_> {
+    type Response = Bytes;
+    type Future = Ready<Result<tonic::Response<Bytes>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+        *self.is_asked = true;
+        ready(match record(self.shared, request.get_ref(), Format::OtlpProto) {
+            Ok(partial) => Ok(tonic::Response::new(export_response(&partial).encode_to_vec().into())),
+            Err(refused) => {
+                self.shared.counts.refused(refused.reason);
+                Err(status(&refused))
+            }
+        })
+    }
+}
+
+fn status(refused: &Refused) -> Status {
+    let message = &*refused.message;
+    match refused.reason {
+        Refusal::Bad => Status::invalid_argument(message),
+        Refusal::Incomplete => Status::deadline_exceeded(message),
+        // Without details that ask for a retry, a sender gives the request up.
+        Refusal::TooLarge => Status::resource_exhausted(message),
+        Refusal::Unsupported | Refusal::WrongPath => Status::unimplemented(message),
+        Refusal::NoRoom => {
+            let after = ErrorDetails::with_retry_info(Some(Duration::from_secs(RETRY_AFTER_SECONDS)));
+            Status::with_error_details(Code::Unavailable, message, after)
+        }
+    }
+}
+
+fn boxed(response: Response<tonic::body::Body>) -> Response<Body> {
+    response.map(|body| body.map_err(Into::into).boxed_unsync())
 }

@@ -2,14 +2,16 @@
 
 use astracer_model::Format;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
+use prost::Message as _;
+use tonic_types::pb::Status;
 
-use crate::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response, number_and_text, whole};
-use crate::body;
+use crate::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response, whole};
 use crate::counts::Refusal;
 use crate::record::{Partial, Recorded, record};
 use crate::server::Shared;
+use crate::{body, cors};
 
 const PATH: &str = "/v1/traces";
 
@@ -39,6 +41,21 @@ impl Form {
 }
 
 pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+    let origin = cors::allowed(&shared.origins, request.headers());
+    if let Some(origin) = &origin
+        && request.method() == Method::OPTIONS
+        && request.uri().path() == PATH
+    {
+        return cors::preflight(origin, request.headers());
+    }
+    let mut response = answer_to_any(shared, request).await;
+    if let Some(origin) = origin {
+        cors::allow(response.headers_mut(), origin);
+    }
+    response
+}
+
+async fn answer_to_any(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     let form = Form::of(request.headers());
     let recorded = if request.uri().path() != PATH {
         let message = format!(
@@ -49,7 +66,7 @@ pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Respo
     } else if request.method() != Method::POST {
         shared.counts.refused(Refusal::WrongPath);
         let mut response = with(StatusCode::METHOD_NOT_ALLOWED, Form::Json, whole("{}"));
-        response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("POST"));
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     } else {
         take(shared, form, request).await
@@ -81,14 +98,11 @@ async fn take(shared: &Shared, form: Option<Form>, request: Request<Incoming>) -
     record(shared, &bytes, format)
 }
 
-fn success(form: Form, Partial { rejected, message }: &Partial) -> Response<Body> {
+fn success(form: Form, partial: &Partial) -> Response<Body> {
+    let response = export_response(partial);
     let body = match form {
-        Form::Protobuf => export_response(*rejected, message),
-        Form::Json if *rejected == 0 => b"{}".to_vec(),
-        Form::Json => {
-            let partial = serde_json::json!({"rejectedSpans": rejected.to_string(), "errorMessage": message});
-            serde_json::json!({ "partialSuccess": partial }).to_string().into_bytes()
-        }
+        Form::Protobuf => response.encode_to_vec(),
+        Form::Json => response.to_json().into_bytes(),
     };
     with(StatusCode::OK, form, whole(body))
 }
@@ -104,13 +118,14 @@ fn failure(form: Form, refused: &Refused) -> Response<Body> {
         Refusal::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, 14),
     };
     let body = match form {
-        Form::Protobuf => number_and_text(code, &refused.message),
+        Form::Protobuf => {
+            Status { code, message: refused.message.clone(), ..Status::default() }.encode_to_vec()
+        }
         Form::Json => serde_json::json!({"code": code, "message": refused.message}).to_string().into_bytes(),
     };
     let mut response = with(status, form, whole(body));
     if refused.reason == Refusal::NoRoom {
-        let after = hyper::header::HeaderValue::from_static(RETRY_AFTER_SECONDS);
-        response.headers_mut().insert(RETRY_AFTER, after);
+        response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
     }
     response
 }
@@ -118,7 +133,7 @@ fn failure(form: Form, refused: &Refused) -> Response<Body> {
 fn with(status: StatusCode, form: Form, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let content_type = hyper::header::HeaderValue::from_static(form.content_type());
+    let content_type = HeaderValue::from_static(form.content_type());
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }

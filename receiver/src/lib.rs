@@ -4,8 +4,8 @@
 //! gzip and zstd. So 4317 and 4318 are a matter of what senders expect.
 //!
 //! ```text
-//! connection -> http (HTTP's answers) -+-> body (limits, decompression) -> record (text of spans) -> Files
-//!               grpc (gRPC's answers) -+
+//! connection -> http (HTTP's answers) -+-> body (limits, decompression) -> record (text of spans) -+-> Files
+//!               grpc (tonic's framing) +                                                           +-> Spooled
 //! ```
 //!
 //! A request is answered when its lines are written: what was answered with success is in a file. Spans are not decoded
@@ -26,23 +26,26 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use astracer_exporters::{Destination as _, ExportError, Files};
+use astracer_exporters::{Counts as Forwarded, Destination as _, ExportError};
 use tokio::sync::watch;
 
 mod answer;
 mod body;
 mod connections;
+mod cors;
 mod counts;
 mod events;
 mod grpc;
 mod http;
 mod limits;
 mod record;
+mod recording;
 mod server;
 
 pub use counts::{Received, Refusal};
 pub use events::Event;
 pub use limits::Limits;
+pub use recording::Recording;
 
 /// Error of [`Receiver::start`].
 #[derive(Debug)]
@@ -102,14 +105,19 @@ fn lock(folder: &Path) -> io::Result<Option<File>> {
 }
 
 impl Receiver {
-    /// Listens on each address (port 0 is any free one) and writes to `files`.
+    /// Listens on each address (port 0 is any free one) and records to files, and to a spool if there is one.
     ///
     /// # Errors
     ///
     /// If an address can't be listened on, the folder can't be written, or another receiver writes to it.
-    pub fn start(addresses: &[SocketAddr], limits: Limits, files: Files) -> Result<Self, StartError> {
+    pub fn start(
+        addresses: &[SocketAddr],
+        limits: Limits,
+        recording: impl Into<Recording>,
+    ) -> Result<Self, StartError> {
         let failed = |error| StartError { address: None, error };
-        let lock = lock(&files.folder()).map_err(failed)?;
+        let recording = recording.into();
+        let lock = lock(&recording.files.folder()).map_err(failed)?;
         let mut listeners = Vec::new();
         for &address in addresses {
             let listen = || {
@@ -122,7 +130,7 @@ impl Receiver {
         let addresses: Result<Vec<_>, _> = listeners.iter().map(std::net::TcpListener::local_addr).collect();
         let addresses = addresses.map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let shared = Arc::new(server::Shared::new(limits, files));
+        let shared = Arc::new(server::Shared::new(limits, recording));
         let (stop, stopped) = watch::channel(false);
         let run = {
             let shared = Arc::clone(&shared);
@@ -158,6 +166,17 @@ impl Receiver {
         self.shared.files.spans_removed()
     }
 
+    /// Returns the counts of spans that were passed on, and the number that wait in the spool; `None` for a receiver that does
+    /// not forward.
+    pub fn forwarded(&self) -> Option<(Forwarded, u64)> {
+        self.shared.forward.as_ref().map(|spool| (spool.counter().read(), spool.pending()))
+    }
+
+    /// Passes on what waits in the spool, for `timeout` at most; returns the spans that still wait. They stay on disk.
+    pub fn drain(&self, timeout: Duration) -> u64 {
+        self.shared.forward.as_ref().map_or(0, |spool| spool.drain(timeout))
+    }
+
     /// Takes no new connections and requests, answers those that are under way (for some seconds at most), and completes
     /// the last file.
     ///
@@ -166,7 +185,8 @@ impl Receiver {
     /// If the last file can't be completed.
     pub fn stop(mut self) -> Result<Received, ExportError> {
         self.end();
-        self.shared.files.shut_down(Duration::ZERO)?;
+        let spooled = self.shared.forward.as_ref().map_or(Ok(()), |spool| spool.shut_down(Duration::ZERO));
+        self.shared.files.shut_down(Duration::ZERO).and(spooled)?;
         Ok(self.shared.counts.read())
     }
 

@@ -35,6 +35,7 @@ pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded 
         return Err(Refused::new(Refusal::Bad, lines.message));
     }
     if lines.spans > 0 {
+        pass_on(shared, bytes, format, &lines)?;
         shared.files.write_lines(&lines.text, lines.spans).map_err(|error| {
             let what = if error.kind() == ErrorKind::Full {
                 "the recording is full"
@@ -48,6 +49,21 @@ pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded 
     }
     shared.counts.recorded(lines.spans, lines.rejected);
     Ok(Partial { rejected: lines.rejected, message: lines.message })
+}
+
+/// Appends the request to the spool of a receiver that forwards. It comes first: if the files then fail, the sender tries
+/// again, and the spans are forwarded at least once.
+fn pass_on(shared: &Shared, bytes: &[u8], format: Format, lines: &Lines) -> Result<(), Refused> {
+    let Some(spool) = &shared.forward else { return Ok(()) };
+    // Of a request with bad parts, only the good ones are passed on.
+    let appended = match lines.rejected {
+        0 => spool.append(format, lines.spans, bytes),
+        _ => spool.append(Format::OtlpJson, lines.spans, &lines.text),
+    };
+    appended.map_err(|error| {
+        shared.events.refused(&error.to_string());
+        Refused::new(Refusal::NoRoom, "the spool is full or can't be written")
+    })
 }
 
 /// The text of a request's spans.

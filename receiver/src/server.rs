@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use crate::connections::{Connection, Connections};
 use crate::counts::Counts;
 use crate::events::Events;
-use crate::{Limits, grpc, http};
-use astracer_exporters::Files;
+use crate::{Limits, Recording, grpc, http};
+use astracer_exporters::{Files, Spooled};
 
 /// Time for requests under way to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -32,6 +32,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) files: Files,
+    pub(crate) forward: Option<Spooled>,
+    /// Origins of web pages that may send traces.
+    pub(crate) origins: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) events: Events,
     /// The name that problems carry as their file.
@@ -45,11 +48,14 @@ pub(crate) struct Shared {
 pub(crate) const BODY_UNIT: usize = 16 << 10;
 
 impl Shared {
-    pub(crate) fn new(limits: Limits, files: Files) -> Self {
+    pub(crate) fn new(limits: Limits, recording: Recording) -> Self {
+        let Recording { files, forward, origins } = recording;
         let units = (limits.body_bytes.max(limits.message_bytes) / BODY_UNIT + 2).min(Semaphore::MAX_PERMITS);
         Self {
             limits,
             files,
+            forward,
+            origins,
             counts: Counts::default(),
             events: Events::default(),
             file: "request".into(),

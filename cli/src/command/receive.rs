@@ -5,13 +5,14 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use astracer_exporters::{FileCompression, Files, WhenFull};
-use astracer_receiver::{Event, Limits, Received, Receiver, Refusal};
+use astracer_exporters::{FileCompression, Files, Spooled, WhenFull};
+use astracer_receiver::{Event, Limits, Received, Receiver, Recording, Refusal};
 use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::target::Target;
 use crate::values::size;
 use crate::{load, output};
 
@@ -19,10 +20,11 @@ const EXAMPLES: &str = "\
 Examples:
   astracer receive --out traces/                    gRPC and HTTP, on 4317 and on 4318
   astracer receive --out traces/ --otlp 0.0.0.0:4318 --total-max 50GB --zstd
+  astracer receive --out traces/ --forward otlp://collector:4317      before a backend
   astracer tune traces/                             afterwards
 
-Each address takes gRPC and HTTP, protobuf and JSON, plain, gzip and zstd. Ctrl-C ends it and
-prints a summary. Senders are told to wait when the files have reached --total-max.";
+Each address takes gRPC and HTTP, protobuf and JSON, plain, gzip, deflate and zstd. Ctrl-C ends
+it and prints a summary. Senders are told to wait when the files have reached --total-max.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]
@@ -38,6 +40,11 @@ pub(crate) struct Receive {
     /// Begin a new file at this size: bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size, help_heading = "Limits")]
     pub(crate) rotate: u64,
+
+    /// Begin a new file when this many seconds have passed since the last one began.
+    #[arg(long, value_name = "SECONDS", help_heading = "Limits")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rotate_age: Option<u32>,
 
     /// Take no more when all files together have this size.
     #[arg(long, value_name = "SIZE", default_value = "10GB", value_parser = size, help_heading = "Limits")]
@@ -62,6 +69,18 @@ pub(crate) struct Receive {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) arrival_timeout: u32,
 
+    /// Also pass the spans on to this server: otlp://HOST:PORT (gRPC), otlp+http://HOST:PORT or zipkin://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    pub(crate) forward: Option<Target>,
+
+    /// The spool of spans that wait for that server; the folder of --out with .spool behind it by default.
+    #[arg(long, value_name = "DIR", requires = "forward")]
+    pub(crate) spool: Option<PathBuf>,
+
+    /// Let web pages of this origin send traces, such as https://shop.example, or * for any; may be given several times.
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) cors: Vec<String>,
+
     /// Compress the files with zstd.
     #[arg(long)]
     pub(crate) zstd: bool,
@@ -70,6 +89,10 @@ pub(crate) struct Receive {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// The time at the end for spans that still wait in the spool. The rest is sent by the next call, or by
+/// `astracer spool drain`.
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The interval at which the display is renewed and signals are noticed.
 const TICK: Duration = Duration::from_millis(100);
@@ -82,6 +105,18 @@ struct Report {
     rejected: u64,
     refused: Vec<Refused>,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded: Option<Forwarded>,
+}
+
+/// Spans passed on to another server.
+#[derive(Serialize)]
+struct Forwarded {
+    accepted: u64,
+    rejected: u64,
+    lost: u64,
+    /// Spans in the spool.
+    waiting: u64,
 }
 
 #[derive(Serialize)]
@@ -92,20 +127,29 @@ struct Refused {
 
 pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
-    let files = Files::builder(&args.out)
+    let mut files = Files::builder(&args.out);
+    if let Some(seconds) = args.rotate_age {
+        files = files.with_rotate_age(Duration::from_secs(seconds.into()));
+    }
+    let files = files
         .with_rotate_bytes(args.rotate)
         .with_total_bytes_max(args.total_max)
         .with_when_full(WhenFull::Refuse)
         .with_compression(compression)
         .open()
         .map_err(|error| Failure::Job(error.to_string()))?;
+    let mut recording = Recording::from(files).with_origins(args.cors.clone());
+    if let Some(target) = &args.forward {
+        let spool = Spooled::builder(args.spool_folder()).open(target.connect()?);
+        recording = recording.with_forward(spool.map_err(|error| Failure::Job(error.to_string()))?);
+    }
     let message_max = usize::try_from(args.message_max).unwrap_or(usize::MAX);
     let limits = Limits::default()
         .with_message_bytes(message_max)
         .with_connections(args.connections as usize)
         .with_idle_timeout(Duration::from_secs(args.idle_timeout.into()))
         .with_arrival_timeout(Duration::from_secs(args.arrival_timeout.into()));
-    let receiver = Receiver::start(&args.otlp, limits, files).map_err(|error| {
+    let receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
         let option = if error.address().is_some() {
             "another address with --otlp"
         } else {
@@ -117,6 +161,9 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         output::note(&format!("listening on {address} for OTLP (gRPC and HTTP)"));
     }
     output::note(&format!("writing to {}; Ctrl-C ends", output::shown(&args.out)));
+    if let Some(target) = &args.forward {
+        output::note(&format!("passing on to {target} through {}", output::shown(&args.spool_folder())));
+    }
     let display = load::spinner();
     while !stop.is_asked() {
         display.suspend(|| receiver.events().iter().for_each(report_event));
@@ -127,9 +174,16 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     }
     display.finish_and_clear();
     receiver.events().iter().for_each(report_event);
+    receiver.drain(FORWARD_TIMEOUT);
+    let forwarded = receiver.forwarded().map(|(counts, waiting)| Forwarded {
+        accepted: counts.sent,
+        rejected: counts.rejected,
+        lost: counts.lost.total(),
+        waiting,
+    });
     let (bytes, removed) = (receiver.total_bytes(), receiver.spans_removed());
     let received = receiver.stop().map_err(|error| Failure::Job(error.to_string()))?;
-    let report = Report::new(args, &received, bytes);
+    let report = Report::new(args, &received, bytes, forwarded);
     if args.json {
         output::print_json(&report)?
     } else {
@@ -142,6 +196,16 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+impl Receive {
+    fn spool_folder(&self) -> PathBuf {
+        self.spool.clone().unwrap_or_else(|| {
+            let mut name = self.out.components().as_path().as_os_str().to_owned();
+            name.push(".spool");
+            name.into()
+        })
+    }
 }
 
 /// Tells the operator that the receiver refuses requests, or takes them again.
@@ -167,7 +231,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 impl Report {
-    fn new(args: &Receive, received: &Received, bytes: u64) -> Self {
+    fn new(args: &Receive, received: &Received, bytes: u64, forwarded: Option<Forwarded>) -> Self {
         let refused = Refusal::ALL
             .iter()
             .map(|&reason| Refused { reason: reason.slug(), requests: received.refused(reason) });
@@ -178,6 +242,7 @@ impl Report {
             rejected: received.rejected,
             refused: refused.filter(|refused| refused.requests > 0).collect(),
             bytes,
+            forwarded,
         }
     }
 
@@ -193,6 +258,13 @@ impl Report {
         );
         if self.rejected > 0 {
             let _ = writeln!(text, "could not be read: {}", output::plural(self.rejected, "span"));
+        }
+        if let Some(Forwarded { accepted, rejected, lost, waiting }) = &self.forwarded {
+            let _ = writeln!(
+                text,
+                "passed on: {}; {rejected} rejected, {lost} lost, {waiting} wait in the spool",
+                output::plural(*accepted, "span")
+            );
         }
         for Refused { reason, requests } in &self.refused {
             let _ = writeln!(text, "refused ({reason}): {}", output::plural(*requests, "request"));

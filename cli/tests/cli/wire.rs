@@ -272,3 +272,47 @@ fn servers_that_are_not_there_are_named_with_what_to_do() {
         &["nothing listens", "0 spans accepted so far"],
     );
 }
+
+/// A receiver that stands before a backend: what it passes on survives the backend's absence and its own end.
+#[cfg(unix)]
+#[test]
+fn a_receiver_passes_spans_on_through_its_spool() {
+    let recording = Scratch::new("forward.json", TWO_TRACES);
+    let backend = Receiver::start("backend", &[]);
+    let url = format!("otlp://{}", backend.address);
+    let first = Receiver::start("forwarding", &["--forward", &url, "--rotate-age", "3600"]);
+    success(&run(&["send", recording.path(), "--to", &format!("otlp+http://{}", first.address)]));
+    let (report, folder) = first.stop();
+    assert_eq!(report["forwarded"]["accepted"].as_u64(), Some(3), "{report}");
+    assert_eq!(report["forwarded"]["waiting"].as_u64(), Some(0), "{report}");
+    let spool = Folder(folder.0.with_extension("spool"));
+    let (_, _backend) = backend.stop();
+
+    // Nothing listens there any more: the next spans wait on disk, and `spool drain` sends them elsewhere.
+    let second = Receiver::start("forwarding", &["--forward", &url]);
+    success(&run(&["send", recording.path(), "--to", &format!("otlp://{}", second.address)]));
+    let (report, _folder) = second.stop();
+    assert_eq!(report["forwarded"]["waiting"].as_u64(), Some(3), "{report}");
+    let backend = Receiver::start("backend again", &[]);
+    let url = format!("otlp+http://{}", backend.address);
+    let drained = success(&run(&["spool", "drain", spool.0.to_str().expect("UTF-8"), "--to", &url]));
+    assert!(drained.contains("3 spans accepted"), "{drained}");
+    let (received, _folder) = backend.stop();
+    assert_eq!(received["spans"], 3);
+}
+
+/// Issue: a name instead of an address was refused.
+#[test]
+fn an_address_may_be_a_name() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = taken.local_addr().expect("an address").port();
+    let folder = Folder(std::env::temp_dir().join(format!("astracer-cli-{}-name", std::process::id())));
+    let out = folder.0.to_str().expect("UTF-8");
+    let address = format!("localhost:{port}");
+    // The name is understood: the port is taken.
+    failure(
+        &run(&["receive", "--otlp", &address, "--out", out]),
+        1,
+        &[&format!("can't listen on 127.0.0.1:{port}")],
+    );
+}

@@ -10,16 +10,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use bytes::{Buf as _, BufMut as _, Bytes};
+use bytes::Bytes;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderName, HeaderValue};
 use tokio::sync::mpsc as jobs;
-use tonic::codec::{BufferSettings, Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
+use super::codec::Encoded;
 use super::config::OtlpBuilder;
 use crate::compression::Compression;
 use crate::config::ConfigError;
@@ -238,48 +239,5 @@ fn causes_have_no_address(source: &(dyn Error + 'static)) -> bool {
 
 fn says_too_large(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
-    message.contains("too large") || message.contains("larger than max")
-}
-
-/// Messages that are encoded already.
-#[derive(Clone, Copy, Debug)]
-struct Encoded;
-
-impl Codec for Encoded {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for Encoded {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.reserve(message.len());
-        out.put(message);
-        Ok(())
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(8 << 10, 32 << 10)
-    }
-}
-
-impl Decoder for Encoded {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(message.copy_to_bytes(message.remaining())))
-    }
+    ["too large", "larger than", "size limit"].iter().any(|phrase| message.contains(phrase))
 }

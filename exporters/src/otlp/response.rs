@@ -6,24 +6,39 @@ use crate::destination::Delivery;
 
 /// `ExportTraceServiceResponse` of OTLP.
 #[derive(Clone, PartialEq, Message)]
-struct Response {
+pub struct ExportResponse {
+    /// Unset if everything was accepted without a remark.
     #[prost(message, optional, tag = "1")]
-    partial_success: Option<PartialSuccess>,
+    pub partial_success: Option<PartialSuccess>,
 }
 
 /// `ExportTracePartialSuccess` of OTLP.
 #[derive(Clone, PartialEq, Message)]
-struct PartialSuccess {
+pub struct PartialSuccess {
+    /// Spans of the request that were not accepted.
     #[prost(int64, tag = "1")]
-    rejected_spans: i64,
+    pub rejected_spans: i64,
+    /// The reason, or a warning if no span was rejected.
     #[prost(string, tag = "2")]
-    error_message: String,
+    pub error_message: String,
+}
+
+impl ExportResponse {
+    /// Returns the JSON form.
+    pub fn to_json(&self) -> String {
+        let Some(PartialSuccess { rejected_spans, error_message }) = &self.partial_success else {
+            return "{}".to_owned();
+        };
+        let partial =
+            serde_json::json!({ "rejectedSpans": rejected_spans.to_string(), "errorMessage": error_message });
+        serde_json::json!({ "partialSuccess": partial }).to_string()
+    }
 }
 
 /// Returns the outcome of `spans` spans by a response in protobuf. One that cannot be read rejects nothing: the status
 /// already says that the spans were taken.
 pub(super) fn of_proto(body: &[u8], spans: usize) -> Delivery {
-    let partial = Response::decode(body).ok().and_then(|response| response.partial_success);
+    let partial = ExportResponse::decode(body).ok().and_then(|response| response.partial_success);
     delivery(partial.unwrap_or_default(), spans)
 }
 

@@ -128,7 +128,7 @@ impl World {
         let destination = Scripted::default();
         let builder = change(Spooled::builder("spool").with_clock(Arc::new(clock.clone())));
         let shared = Shared::open(disk.clone(), builder, Box::new(destination.clone())).unwrap();
-        let found = shared.lock().spool.counts().found;
+        let found = shared.lock().counts().found;
         World { shared, destination, disk, clock, made: 0, found }
     }
 
@@ -153,7 +153,7 @@ impl World {
     }
 
     fn pending(&self) -> u64 {
-        self.shared.lock().spool.counts().pending
+        self.shared.lock().counts().pending
     }
 
     /// made = arrived + rejected + counted lost + spooled.

@@ -1,6 +1,7 @@
 //! The exporters from outside.
 
 mod errors;
+mod faults;
 mod files;
 mod otlp_grpc;
 mod otlp_http;

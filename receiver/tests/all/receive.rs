@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer_exporters::{Compression, Destination, Files, Otlp, Protocol, WhenFull};
+use astracer_exporters::{Compression, Destination, ErrorKind, Files, Otlp, Protocol, Retry, WhenFull};
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
-use astracer_receiver::{Event, Limits, Receiver, Refusal};
+use astracer_receiver::{Event, Limits, Receiver, Recording, Refusal};
 use astracer_recording::source::{self, Options};
 
 use crate::sample;
@@ -327,4 +327,75 @@ fn a_folder_has_one_receiver() {
     assert!(error.contains("another receiver writes to this folder"), "{error}");
     first.stop().expect("files are completed");
     start().expect("it is free again");
+}
+
+/// A request over HTTP/1.1 by hand; returns the head of the answer.
+fn ask(address: SocketAddr, method: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "{method} /v1/traces HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n")
+        .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.to_ascii_lowercase()
+}
+
+/// Issue: browsers' preflights got 405.
+#[test]
+fn web_pages_of_allowed_origins_may_send() {
+    let preflight = "access-control-request-method: POST\r\naccess-control-request-headers: content-type\r\n";
+    let page = |origin: &str| format!("origin: {origin}\r\n");
+    for (origins, origin, is_allowed) in [
+        (&["https://shop.example"][..], "https://shop.example", true),
+        (&["https://shop.example"], "https://shop.example.evil", false),
+        (&["*"], "http://localhost:3000", true),
+        (&[], "https://shop.example", false),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = Files::builder(folder.path()).open().expect("a writable folder");
+        let origins: Vec<String> = origins.iter().map(|&origin| origin.to_owned()).collect();
+        let recording = Recording::from(files).with_origins(origins);
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let receiver = Receiver::start(&[any], Limits::default(), recording).expect("a free port");
+        let address = receiver.addresses()[0];
+        let answer = ask(address, "OPTIONS", &format!("{}{preflight}", page(origin)));
+        let allows = format!("access-control-allow-origin: {origin}\r\n");
+        assert_eq!(answer.starts_with("http/1.1 204") && answer.contains(&allows), is_allowed, "{answer}");
+        assert_eq!(answer.contains("access-control-allow-headers: content-type"), is_allowed, "{answer}");
+        let body = proto(&spans(1));
+        let headers = format!("{PROTOBUF}{}", page(origin));
+        let (status, answer) = post(address, "/v1/traces", &headers, &body);
+        assert_eq!((status, answer.contains(&allows)), (200, is_allowed), "{answer}");
+    }
+}
+
+/// Refusals over gRPC, by an ordinary client.
+#[test]
+fn refusals_over_grpc_have_their_codes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default().with_message_bytes(10_000), 1_000);
+    let url = format!("http://{}", receiver.addresses()[0]);
+    let otlp = |compression| {
+        Otlp::builder()
+            .with_endpoint(&*url)
+            .with_protocol(Protocol::Grpc)
+            .with_compression(compression)
+            .with_retry(Retry::NEVER)
+            .build()
+            .expect("good settings")
+    };
+    // 100,000 bytes of one letter are a few hundred with gzip.
+    let large = Span { name: "x".repeat(100_000).into(), ..spans(1).remove(0) };
+    for compression in [Compression::None, Compression::Gzip] {
+        let error = otlp(compression).send(&[large.clone()]).expect_err("it is too large");
+        assert_eq!((error.kind(), error.may_retry()), (ErrorKind::TooLarge, false), "{error}");
+    }
+    let attempt = otlp(Compression::None).try_send(&spans(20), Duration::MAX);
+    let error = attempt.outcome.error.expect("the files are full");
+    assert_eq!(
+        (error.kind(), error.retry_after()),
+        (ErrorKind::Unavailable, Some(Duration::from_secs(30))),
+        "{error}"
+    );
+    let received = receiver.stop().expect("files are completed");
+    assert_eq!((received.refused(Refusal::TooLarge), received.refused(Refusal::NoRoom)), (2, 1));
 }

@@ -1,0 +1,330 @@
+//! Faults of the network and of the far end, over real sockets. Delays are scaled down by configuration: an outage of a
+//! minute at the defaults is one of 200 ms here.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use astracer_exporters::spool::Settings;
+use astracer_exporters::{Destination, ErrorKind, Otlp, Protocol, Retry, Spooled};
+use astracer_model::{Span, SpanId, TraceId};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use prost::Message as _;
+
+use super::wire::numbers;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+/// Reaction of the server to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Takes,
+    /// The listener is closed, and connections are reset.
+    Stopped,
+    /// 503, or 429, with `Retry-After` in seconds if any.
+    Busy(u16, Option<u64>),
+    /// No answer.
+    Hangs,
+    /// An answer in single bytes, 5 ms apart.
+    Slow,
+    /// The connection is reset before the answer.
+    Resets,
+    /// An answer of another protocol.
+    Garbage,
+    /// The server takes the request, and closes its half before the answer.
+    HalfClosed,
+}
+
+/// A server of HTTP/1.1 that keeps the numbers of the spans it took.
+#[derive(Clone)]
+struct Moody {
+    address: SocketAddr,
+    mood: Arc<Mutex<Mood>>,
+    taken: Arc<Mutex<Vec<u64>>>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Moody {
+    fn start(mood: Mood) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = Moody {
+            address,
+            mood: Arc::new(Mutex::new(mood)),
+            taken: Arc::default(),
+            requests: Arc::default(),
+        };
+        let own = server.clone();
+        thread::spawn(move || own.accept(listener));
+        server
+    }
+
+    fn set(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    fn mood(&self) -> Mood {
+        *self.mood.lock().unwrap()
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The numbers of the spans that were taken, each once, and how many came again.
+    fn taken(&self) -> (Vec<u64>, usize) {
+        let mut taken = self.taken.lock().unwrap().clone();
+        let all = taken.len();
+        taken.sort_unstable();
+        taken.dedup();
+        let again = all - taken.len();
+        (taken, again)
+    }
+
+    fn accept(&self, listener: TcpListener) {
+        listener.set_nonblocking(true).unwrap();
+        let mut listener = Some(listener);
+        loop {
+            if self.mood() == Mood::Stopped {
+                listener = None;
+            } else if listener.is_none() {
+                let again = TcpListener::bind(self.address).unwrap();
+                again.set_nonblocking(true).unwrap();
+                listener = Some(again);
+            }
+            match listener.as_ref().map(TcpListener::accept) {
+                Some(Ok((stream, _))) => {
+                    stream.set_nonblocking(false).unwrap();
+                    let own = self.clone();
+                    thread::spawn(move || own.serve(stream));
+                }
+                _ => thread::sleep(MS(1)),
+            }
+        }
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> Option<()> {
+        // So that a stopped server ends its connections.
+        stream.set_read_timeout(Some(MS(5))).ok()?;
+        let (mut bytes, mut part) = (Vec::new(), [0; 16 << 10]);
+        loop {
+            let (head, length) = loop {
+                if self.mood() == Mood::Stopped {
+                    return None;
+                }
+                match stream.read(&mut part) {
+                    Ok(0) => return None,
+                    Ok(read) => bytes.extend_from_slice(&part[..read]),
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+                    Err(_) => return None,
+                }
+                let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
+                let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+                let length =
+                    head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+                let length: usize = length?;
+                if bytes.len() >= end + 4 + length {
+                    break (end + 4, length);
+                }
+            };
+            let body: Vec<u8> = bytes.drain(..head + length).skip(head).collect();
+            self.requests.fetch_add(1, Ordering::SeqCst);
+            let mood = self.mood();
+            if matches!(mood, Mood::Takes | Mood::Slow | Mood::HalfClosed) {
+                let request = ExportTraceServiceRequest::decode(&body[..]).unwrap();
+                self.taken.lock().unwrap().extend(numbers(&request));
+            }
+            match mood {
+                Mood::Takes => stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?,
+                Mood::Slow => {
+                    for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n" {
+                        stream.write_all(&[*byte]).ok()?;
+                        thread::sleep(MS(5));
+                    }
+                }
+                Mood::Busy(status, after) => {
+                    let after = after.map_or(String::new(), |after| format!("retry-after: {after}\r\n"));
+                    write!(stream, "HTTP/1.1 {status} X\r\n{after}content-length: 0\r\n\r\n").ok()?;
+                }
+                Mood::Hangs => {
+                    while self.mood() == Mood::Hangs {
+                        thread::sleep(MS(1));
+                    }
+                    return None;
+                }
+                Mood::Garbage => {
+                    stream.write_all(b"\x16\x03\x01\0 220 mail.example.org ESMTP\r\n\r\n").ok()?;
+                    return None;
+                }
+                Mood::HalfClosed => {
+                    stream.shutdown(Shutdown::Write).ok()?;
+                    return None;
+                }
+                Mood::Resets | Mood::Stopped => return None,
+            }
+        }
+    }
+}
+
+fn spans(numbers: impl Iterator<Item = u64>) -> Vec<Span<'static>> {
+    let span =
+        |id| Span { trace_id: TraceId(7), span_id: SpanId(id), name: "work".into(), ..Span::default() };
+    numbers.map(span).collect()
+}
+
+fn otlp(server: &Moody) -> Otlp {
+    let retry = Retry::default().with_initial_delay(MS(5)).with_max_delay(MS(40)).with_max_age(MS(20_000));
+    let builder = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(server.url());
+    builder.with_timeout(MS(100)).with_retry(retry).build().unwrap()
+}
+
+/// Faults that pass, without and with a spool: every span arrives, and nothing is counted as lost. Spans may come again
+/// where the answer to a request was lost.
+#[test]
+fn faults_that_pass_cost_no_span() {
+    for (mood, comes_again) in [
+        (Mood::Stopped, false),
+        (Mood::Busy(503, None), false),
+        (Mood::Busy(429, None), false),
+        (Mood::Busy(429, Some(0)), false),
+        (Mood::Busy(503, Some(1)), false),
+        (Mood::Hangs, false),
+        (Mood::Slow, true),
+        (Mood::Resets, false),
+        (Mood::HalfClosed, true),
+    ] {
+        for has_spool in [false, true] {
+            let server = Moody::start(Mood::Takes);
+            let folder = tempfile::tempdir().unwrap();
+            let destination: Box<dyn Destination> = if has_spool {
+                let spooled = Spooled::builder(folder.path()).with_direct_timeout(MS(20));
+                Box::new(spooled.open(otlp(&server)).unwrap())
+            } else {
+                Box::new(otlp(&server))
+            };
+            let passes = {
+                let server = server.clone();
+                thread::spawn(move || {
+                    thread::sleep(MS(20));
+                    server.set(mood);
+                    thread::sleep(MS(200));
+                    server.set(Mood::Takes);
+                })
+            };
+            let begun = Instant::now();
+            let mut made = 0;
+            // Traffic before, during and after the fault.
+            while begun.elapsed() < MS(300) || !passes.is_finished() {
+                let outcome = destination.deliver(&spans(made + 1..=made + 10));
+                assert_eq!(
+                    (outcome.delivery.accepted, outcome.lost.total()),
+                    (10, 0),
+                    "{mood:?} {outcome:?}"
+                );
+                made += 10;
+                thread::sleep(MS(5));
+            }
+            passes.join().unwrap();
+            destination.shut_down(Duration::from_secs(20)).unwrap();
+            drop(destination);
+            if has_spool {
+                // Spans that were left at the shutdown are the next process's.
+                let next = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+                assert_eq!(next.drain(Duration::from_secs(20)), 0, "{mood:?}");
+            }
+            let (taken, again) = server.taken();
+            assert_eq!(taken, Vec::from_iter(1..=made), "{mood:?}, spool {has_spool}");
+            assert!(comes_again || has_spool || again == 0, "{mood:?}: {again} spans came again");
+        }
+    }
+}
+
+/// A server that asks for silence gets it, from all batches together.
+#[test]
+fn a_server_that_asks_for_silence_gets_it() {
+    let server = Moody::start(Mood::Busy(503, Some(1)));
+    let otlp = otlp(&server);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for batch in 0..4 {
+            let otlp = &otlp;
+            scope.spawn(move || otlp.send(&spans(batch * 10 + 1..=batch * 10 + 10)).unwrap());
+        }
+        thread::sleep(MS(500));
+        // Four were under way when the first answer came, at most.
+        let requests = server.requests.load(Ordering::SeqCst);
+        assert!(requests <= 4, "{requests}");
+        server.set(Mood::Takes);
+    });
+    assert!(begun.elapsed() >= MS(1_000));
+    assert_eq!(server.taken().0, Vec::from_iter(1..=40));
+}
+
+/// Garbage is not a failure that passes: it is counted, and a spool keeps it as dead letters.
+#[test]
+fn an_answer_of_garbage_is_a_loss_that_is_counted() {
+    let server = Moody::start(Mood::Garbage);
+    let outcome = otlp(&server).deliver(&spans(1..=10));
+    assert_eq!(outcome.delivery.accepted + outcome.lost.total(), 10, "{outcome:?}");
+    assert_eq!(outcome.lost.of(outcome.error.unwrap().kind()), 10);
+}
+
+/// A name that cannot be resolved may be known later: spans wait.
+#[test]
+fn a_name_that_is_gone_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere =
+        Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint("http://gone.invalid:4318");
+    let spooled = Spooled::builder(folder.path()).open(nowhere.build().unwrap()).unwrap();
+    assert_eq!(spooled.deliver(&spans(1..=10)).delivery.accepted, 10);
+    assert_eq!(spooled.pending(), 10);
+    let waiting = spooled.counter().read().waiting.unwrap();
+    assert_eq!(waiting.kind(), ErrorKind::UnknownHost, "{waiting}");
+    spooled.shut_down(Duration::ZERO).unwrap();
+    drop(spooled);
+    // The server is back, on another port.
+    let server = Moody::start(Mood::Takes);
+    let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+    assert_eq!(spooled.drain(Duration::from_secs(20)), 0);
+    assert_eq!(server.taken(), (Vec::from_iter(1..=10), 0));
+}
+
+#[test]
+fn two_processes_do_not_share_a_spool() {
+    let (server, folder) = (Moody::start(Mood::Takes), tempfile::tempdir().unwrap());
+    let _first = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+    let error = Spooled::builder(folder.path()).open(otlp(&server)).unwrap_err();
+    assert!(error.detail().contains("another process uses this folder"), "{error}");
+}
+
+/// A spool that is full, on a disk or by its own limit, refuses; the service goes on, and every span is counted.
+#[test]
+fn a_spool_without_space_counts_what_it_cannot_take() {
+    let (server, folder) = (Moody::start(Mood::Stopped), tempfile::tempdir().unwrap());
+    let settings = Settings::default().with_max_bytes(2_000);
+    let spooled = Spooled::builder(folder.path()).with_settings(settings).open(otlp(&server)).unwrap();
+    let mut lost = 0;
+    for batch in 0..50 {
+        let outcome = spooled.deliver(&spans(batch * 10 + 1..=batch * 10 + 10));
+        assert_eq!(outcome.delivery.accepted + outcome.lost.of(ErrorKind::Full), 10, "{outcome:?}");
+        lost += outcome.lost.total();
+    }
+    assert!(lost > 0 && spooled.pending() > 0 && lost + spooled.pending() == 500);
+    server.set(Mood::Takes);
+    assert_eq!(spooled.drain(Duration::from_secs(20)), 0);
+    assert_eq!(server.taken().0.len() as u64 + lost, 500);
+}
+
+/// A folder that somebody removed or made unreadable while it was in use.
+#[test]
+fn a_spool_whose_folder_is_removed_counts_what_it_cannot_take() {
+    let (server, folder) = (Moody::start(Mood::Stopped), tempfile::tempdir().unwrap());
+    let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+    assert_eq!(spooled.deliver(&spans(1..=10)).delivery.accepted, 10);
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    let outcome = spooled.deliver(&spans(11..=20));
+    assert_eq!((outcome.delivery.accepted, outcome.lost.of(ErrorKind::File)), (0, 10), "{outcome:?}");
+}
