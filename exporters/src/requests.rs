@@ -123,7 +123,8 @@ impl Requests {
                 return self.send_some(call, first) && self.send_some(call, second);
             }
         }
-        if call.deadline.is_none() && error.may_retry() {
+        // Spans that a shutdown keeps from being sent are the caller's too: a spool keeps them for the next process.
+        if call.deadline.is_none() && (error.may_retry() || error.kind() == ErrorKind::ShutDown) {
             call.outcome.error = Some(error);
             return false;
         }

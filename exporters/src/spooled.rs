@@ -438,6 +438,9 @@ impl Shared {
     fn step(&self) -> Next {
         let now = self.now_ns();
         let mut state = self.lock();
+        if state.is_ended {
+            return Next::Idle;
+        }
         let Some(spool) = &mut state.spool else { return Next::Idle };
         let peeked = spool.peek(now);
         state.read_failures = if peeked.is_ok() { 0 } else { state.read_failures + 1 };

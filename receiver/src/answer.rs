@@ -8,7 +8,6 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 
 use crate::counts::Refusal;
-use crate::record::Partial;
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
@@ -23,6 +22,13 @@ impl Refused {
     pub(crate) fn new(reason: Refusal, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
+}
+
+/// The part of a recorded request that could not be read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Partial {
+    pub(crate) rejected: u64,
+    pub(crate) message: String,
 }
 
 /// Senders are asked to wait for this time when there is no room.

@@ -7,9 +7,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use prost::Message as _;
 use tonic_types::pb::Status;
 
-use crate::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response, whole};
+use crate::answer::{Body, Partial, RETRY_AFTER_SECONDS, Refused, export_response, whole};
 use crate::counts::Refusal;
-use crate::record::{Partial, Recorded, record};
+use crate::record::{Recorded, record};
 use crate::server::Shared;
 use crate::{body, cors};
 

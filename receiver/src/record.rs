@@ -7,7 +7,7 @@ use astracer_formats::otlp_json::Request;
 use astracer_model::sink::Record;
 use astracer_model::{Format, Problem, Sink, Span};
 
-use crate::answer::Refused;
+use crate::answer::{Partial, Refused};
 use crate::counts::Refusal;
 use crate::server::Shared;
 use astracer_exporters::ErrorKind;
@@ -17,13 +17,6 @@ const SPANS_PER_LINE_MAX: usize = 1 << 12;
 
 /// The outcome of a request: recorded, at least in part, or refused.
 pub(crate) type Recorded = Result<Partial, Refused>;
-
-/// The part of a recorded request that could not be read.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Partial {
-    pub(crate) rejected: u64,
-    pub(crate) message: String,
-}
 
 /// Writes the spans of a request to the files, and counts them.
 pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded {

@@ -165,6 +165,11 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (RECEIVE, "--rotate", REFUSED),
     (RECEIVE, "--total-max", REFUSED),
     (RECEIVE, "--message-max", REFUSED),
+    (RECEIVE, "--rotate-age", REFUSED),
+    (RECEIVE, "--forward", REFUSED),
+    // Without --forward.
+    (RECEIVE, "--spool", REFUSED),
+    (RECEIVE, "--cors", [SKIP, 2, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP]),
     (&["spool", "inspect"], "", FOLDER),
     (&["spool", "verify"], "", FOLDER),
     (&["spool", "drain", "--to", "otlp://127.0.0.1:1"], "", FOLDER),

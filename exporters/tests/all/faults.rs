@@ -20,7 +20,7 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// Reaction of the server to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
+pub(crate) enum Mood {
     Takes,
     /// The listener is closed, and connections are reset.
     Stopped,
@@ -40,7 +40,7 @@ enum Mood {
 
 /// A server of HTTP/1.1 that keeps the numbers of the spans it took.
 #[derive(Clone)]
-struct Moody {
+pub(crate) struct Moody {
     address: SocketAddr,
     mood: Arc<Mutex<Mood>>,
     taken: Arc<Mutex<Vec<u64>>>,
@@ -48,7 +48,7 @@ struct Moody {
 }
 
 impl Moody {
-    fn start(mood: Mood) -> Self {
+    pub(crate) fn start(mood: Mood) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let server = Moody {
@@ -62,7 +62,7 @@ impl Moody {
         server
     }
 
-    fn set(&self, mood: Mood) {
+    pub(crate) fn set(&self, mood: Mood) {
         *self.mood.lock().unwrap() = mood;
     }
 
@@ -70,12 +70,12 @@ impl Moody {
         *self.mood.lock().unwrap()
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// The numbers of the spans that were taken, each once, and how many came again.
-    fn taken(&self) -> (Vec<u64>, usize) {
+    pub(crate) fn taken(&self) -> (Vec<u64>, usize) {
         let mut taken = self.taken.lock().unwrap().clone();
         let all = taken.len();
         taken.sort_unstable();
@@ -169,13 +169,13 @@ impl Moody {
     }
 }
 
-fn spans(numbers: impl Iterator<Item = u64>) -> Vec<Span<'static>> {
+pub(crate) fn spans(numbers: impl Iterator<Item = u64>) -> Vec<Span<'static>> {
     let span =
         |id| Span { trace_id: TraceId(7), span_id: SpanId(id), name: "work".into(), ..Span::default() };
     numbers.map(span).collect()
 }
 
-fn otlp(server: &Moody) -> Otlp {
+pub(crate) fn otlp(server: &Moody) -> Otlp {
     let retry = Retry::default().with_initial_delay(MS(5)).with_max_delay(MS(40)).with_max_age(MS(20_000));
     let builder = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(server.url());
     builder.with_timeout(MS(100)).with_retry(retry).build().unwrap()
@@ -290,6 +290,25 @@ fn a_name_that_is_gone_is_waited_for() {
     let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
     assert_eq!(spooled.drain(Duration::from_secs(20)), 0);
     assert_eq!(server.taken(), (Vec::from_iter(1..=10), 0));
+}
+
+/// A shutdown during an outage leaves everything in the spool: nothing is counted as lost, nothing becomes a dead letter.
+#[test]
+fn a_shutdown_during_an_outage_leaves_the_spans_to_the_next_process() {
+    let (server, folder) = (Moody::start(Mood::Stopped), tempfile::tempdir().unwrap());
+    for round in 0..10 {
+        let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+        let outcome = spooled.deliver(&spans(round * 10 + 1..=round * 10 + 10));
+        assert_eq!(outcome.delivery.accepted, 10);
+        thread::sleep(MS(2 * round));
+        spooled.shut_down(MS(1)).unwrap();
+        thread::sleep(MS(5));
+        assert_eq!((spooled.pending(), spooled.counter().read().lost.total()), (10 * round + 10, 0));
+    }
+    server.set(Mood::Takes);
+    let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+    assert_eq!(spooled.drain(Duration::from_secs(20)), 0);
+    assert_eq!(server.taken().0, Vec::from_iter(1..=100));
 }
 
 #[test]

@@ -1,0 +1,159 @@
+//! A service that is killed at random moments, and disks that are full or cannot be written: everything that was
+//! acknowledged as durable arrives.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use astracer_exporters::spool::{Settings, Sync};
+use astracer_exporters::{Destination, ErrorKind, Otlp, Protocol, Retry, SpoolMode, Spooled};
+
+use super::faults::{Mood, Moody, otlp, spans};
+
+const ROUNDS: usize = 50;
+const FOLDER: &str = "ASTRACER_TEST_FOLDER";
+const URL: &str = "ASTRACER_TEST_URL";
+const FIRST: &str = "ASTRACER_TEST_FIRST";
+
+/// Sends spans through a durable spool, and says which batches were acknowledged, until it is killed.
+#[test]
+#[ignore = "the child of `a_service_that_is_killed_loses_nothing_acknowledged`"]
+fn child() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let retry = Retry::default().with_initial_delay(Duration::from_millis(5));
+    let otlp =
+        Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(std::env::var(URL).unwrap());
+    let otlp = otlp.with_retry(retry).build().unwrap();
+    let spooled = Spooled::builder(folder).with_mode(SpoolMode::Durable).open(otlp).unwrap();
+    let mut next: u64 = std::env::var(FIRST).unwrap().parse().unwrap();
+    loop {
+        assert_eq!(spooled.deliver(&spans(next..next + 10)).delivery.accepted, 10);
+        println!("\nacknowledged {next}");
+        next += 10;
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(unix)]
+#[test]
+fn a_service_that_is_killed_loses_nothing_acknowledged() {
+    let seed = 19;
+    println!("seed {seed}");
+    let mut state = seed;
+    let (server, folder) = (Moody::start(Mood::Takes), tempfile::tempdir().unwrap());
+    let (mut acknowledged, mut first) = (BTreeSet::new(), 1);
+    for round in 0..ROUNDS {
+        // The server is away in every third round.
+        server.set(if round % 3 == 2 { Mood::Stopped } else { Mood::Takes });
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "killed::child", "--nocapture"])
+            .env(FOLDER, folder.path())
+            .env(URL, server.url())
+            .env(FIRST, first.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = random(&mut state) as usize % 40 + 4;
+        let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut note = |line: String| {
+            if let Some(number) = line.strip_prefix("acknowledged ").and_then(|rest| rest.parse::<u64>().ok())
+            {
+                acknowledged.extend(number..number + 10);
+                first = first.max(number + 10);
+            }
+        };
+        out.by_ref().take(lines).for_each(|line| note(line.unwrap()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Lines that it wrote before it died.
+        out.map_while(Result::ok).for_each(&mut note);
+        // A batch that was in the spool and not yet acknowledged has the next numbers.
+        first += 10;
+    }
+    server.set(Mood::Takes);
+    let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+    assert_eq!(spooled.drain(Duration::from_secs(30)), 0);
+    assert_eq!(spooled.counter().read().lost.total(), 0);
+    let taken = BTreeSet::from_iter(server.taken().0);
+    let missing: Vec<_> = acknowledged.difference(&taken).collect();
+    assert!(missing.is_empty() && acknowledged.len() > 1_000, "{missing:?} of {}", acknowledged.len());
+}
+
+/// A file system that is removed at the end of a test.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    fn tmpfs(path: &'a Path, options: &str) -> Option<Self> {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
+        let is_mounted = mounted.is_ok_and(|output| output.status.success());
+        if !is_mounted {
+            println!("SKIPPED: mounting a small disk needs root and the right to mount");
+        }
+        is_mounted.then_some(Mount(path))
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let status = Command::new("mount").args(["-o", &options]).arg(self.0).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+/// A disk of 256 kB: what does not fit is counted, the rest arrives, and there is space again afterwards.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_costs_only_what_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_mount) = Mount::tmpfs(folder.path(), "size=256k") else { return };
+    let server = Moody::start(Mood::Stopped);
+    let settings = Settings::default().with_segment_bytes(32 << 10).with_sync(Sync::Append);
+    let spooled = Spooled::builder(folder.path()).with_settings(settings).open(otlp(&server)).unwrap();
+    let (mut accepted, mut lost) = (0, 0);
+    for batch in 0..40 {
+        let outcome = spooled.deliver(&spans(batch * 500 + 1..=batch * 500 + 500));
+        accepted += outcome.delivery.accepted;
+        lost += outcome.lost.of(ErrorKind::File);
+    }
+    assert!(accepted > 0 && lost > 0 && accepted + lost == 20_000, "{accepted} accepted, {lost} lost");
+    server.set(Mood::Takes);
+    assert_eq!(spooled.drain(Duration::from_secs(30)), 0);
+    assert_eq!(server.taken().0.len() as u64, accepted);
+    server.set(Mood::Stopped);
+    let outcome = spooled.deliver(&spans(30_001..=30_500));
+    assert_eq!(outcome.delivery.accepted, 500, "{outcome:?}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_becomes_read_only_costs_only_what_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mount) = Mount::tmpfs(folder.path(), "size=4m") else { return };
+    let server = Moody::start(Mood::Stopped);
+    let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+    assert_eq!(spooled.deliver(&spans(1..=10)).delivery.accepted, 10);
+    drop(spooled);
+    mount.remount("ro");
+    let error = Spooled::builder(folder.path()).open(otlp(&server)).unwrap_err();
+    assert!(error.detail().to_lowercase().contains("read-only"), "{error}");
+    mount.remount("rw");
+    let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+    server.set(Mood::Takes);
+    assert_eq!(spooled.drain(Duration::from_secs(30)), 0);
+    assert_eq!(server.taken().0, Vec::from_iter(1..=10));
+}
