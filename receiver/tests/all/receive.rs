@@ -386,7 +386,7 @@ fn refusals_over_grpc_have_their_codes() {
     // 100,000 bytes of one letter are a few hundred with gzip.
     let large = Span { name: "x".repeat(100_000).into(), ..spans(1).remove(0) };
     for compression in [Compression::None, Compression::Gzip] {
-        let error = otlp(compression).send(&[large.clone()]).expect_err("it is too large");
+        let error = otlp(compression).send(std::slice::from_ref(&large)).expect_err("it is too large");
         assert_eq!((error.kind(), error.may_retry()), (ErrorKind::TooLarge, false), "{error}");
     }
     let attempt = otlp(Compression::None).try_send(&spans(20), Duration::MAX);
