@@ -93,6 +93,7 @@ fn a_service_that_is_killed_loses_nothing_acknowledged() {
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
+    #[allow(clippy::print_stdout, reason = "a test that is skipped says so")]
     fn tmpfs(path: &'a Path, options: &str) -> Option<Self> {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).output();
         let is_mounted = mounted.is_ok_and(|output| output.status.success());
