@@ -255,10 +255,11 @@ impl Places {
 
 impl Local {
     /// Whether a dropped span may rely on a context that was attached by hand, above another one: the one difference between
-    /// layer and reference that a program could show (`differences.rs`).
-    fn is_relied_on(&self, at: usize) -> bool {
+    /// layer and reference that a program could show (`differences.rs`). Where spans are lost, the ids of the two differ, so
+    /// that they say nothing.
+    fn is_relied_on(&self, at: usize, is_cramped: bool) -> bool {
         let ids = &self.attached[at].1;
-        at > 0 && !self.entered.is_empty() && ids.is_valid() && !ids.is_sampled()
+        at > 0 && !self.entered.is_empty() && (is_cramped || ids.is_valid() && !ids.is_sampled())
     }
 
     /// Whether the thread is inside of the span, and has entered another one after it.
@@ -348,7 +349,7 @@ impl Local {
             }
             Op::Detach(nth) => {
                 if let Some(at) = self.attached.len().checked_sub(nth + 1)
-                    && !self.is_relied_on(at)
+                    && !self.is_relied_on(at, world.is_cramped)
                 {
                     drop(self.attached.remove(at));
                 }

@@ -87,6 +87,8 @@ pub(crate) struct World {
     pub(crate) subject: Subject,
     /// Spans have contexts.
     pub(crate) has_contexts: bool,
+    /// There is too little room.
+    pub(crate) is_cramped: bool,
     propagator: TextMapCompositePropagator,
     steps: AtomicU64,
 }
@@ -143,6 +145,7 @@ impl World {
             dispatches,
             subject,
             has_contexts: setup.context != ContextMode::Off,
+            is_cramped: setup.room.is_some(),
             propagator,
             steps: AtomicU64::new(0),
         }
@@ -170,6 +173,7 @@ impl World {
             dispatches,
             subject,
             has_contexts: setup.context != ContextMode::Off,
+            is_cramped: setup.room.is_some(),
             propagator,
             steps: AtomicU64::new(0),
         }
@@ -190,6 +194,7 @@ impl World {
             dispatches,
             subject: Subject::Reference { book },
             has_contexts: setup.context != ContextMode::Off,
+            is_cramped: setup.room.is_some(),
             propagator,
             steps: AtomicU64::new(0),
         }
