@@ -33,7 +33,8 @@ pub(crate) fn serve() {
 
 /// A request with gzip, of spans as services make them: five attributes, and names of a few kinds.
 fn request(first: u64) -> Vec<u8> {
-    let text = |key: &'static str, value: String| Attribute { key: key.into(), value: Value::String(value.into()) };
+    let text =
+        |key: &'static str, value: String| Attribute { key: key.into(), value: Value::String(value.into()) };
     let resource = std::sync::Arc::new(Resource::service("shop"));
     let spans: Vec<Span<'_>> = (first..first + BATCH)
         .map(|number| Span {

@@ -59,7 +59,8 @@ const THREADS: u32 = 2;
 const SPANS_PER_TRACE: u32 = 10;
 
 fn trace(number: u64) {
-    let root = info_span!("GET /orders/{id}", number, http.request.method = "GET", tenant = "a-tenant").entered();
+    let root =
+        info_span!("GET /orders/{id}", number, http.request.method = "GET", tenant = "a-tenant").entered();
     for part in 1..SPANS_PER_TRACE {
         info_span!("SELECT orders", part, db.system = "postgresql", rows = 17).in_scope(|| ());
     }
@@ -103,7 +104,8 @@ fn start(world: World, url: &str, folder: &std::path::Path) -> Running {
             .expect("an exporter");
         let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("bench"));
-        tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer)).expect("the first");
+        tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer))
+            .expect("the first");
         return Running::Stock(provider);
     }
     let otlp = || Otlp::builder().with_endpoint(url).build().expect("good settings");
@@ -111,7 +113,9 @@ fn start(world: World, url: &str, folder: &std::path::Path) -> Running {
     let builder = builder.with_queue_bytes_max(QUEUE_BYTES);
     let (builder, spooled) = match world {
         World::InFlight => (ours(builder.with_exports_in_flight(4), otlp()), None),
-        World::Block => (ours(builder.with_when_full(WhenFull::Block(Duration::from_secs(60))), otlp()), None),
+        World::Block => {
+            (ours(builder.with_when_full(WhenFull::Block(Duration::from_secs(60))), otlp()), None)
+        }
         World::Spool => {
             let settings = spool::Settings::default().with_max_bytes(8 << 30);
             let spooled = Spooled::builder(folder).with_settings(settings).open(otlp()).expect("a spool");
@@ -188,7 +192,8 @@ pub(crate) fn run(world: &str, url: &str, rate: &str, seconds: &str) {
             }
             let ended = handle.shutdown(Duration::from_secs(60)).err();
             let stats = handle.stats();
-            let errors = flushed.into_iter().chain(ended).map(|error| format!("; {error}")).collect::<String>();
+            let errors =
+                flushed.into_iter().chain(ended).map(|error| format!("; {error}")).collect::<String>();
             (Some(stats.spans_lost.total()), format!("{}{errors}", stats.spans_lost))
         }
     };
