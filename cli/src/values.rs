@@ -10,6 +10,8 @@ use astracer_samplers::RandomSource;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
+/// With a quarter of a day, as messages count it.
+const YEAR: Duration = Duration::from_secs(31_557_600);
 
 /// The lengths that a sampler's window can have.
 pub(crate) fn window(text: &str) -> Result<Duration, String> {
@@ -18,7 +20,7 @@ pub(crate) fn window(text: &str) -> Result<Duration, String> {
 
 /// The longest time that work may take.
 pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
-    duration(text, MILLISECOND..=DAY * 365)
+    duration(text, MILLISECOND..=YEAR)
 }
 
 /// Reads "10", "0.5", "500ms", "2s", "5m", "1h": a number of seconds, or a number with a unit.

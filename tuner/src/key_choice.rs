@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::key::Grouping;
 use crate::stop::Stop;
-use crate::tune::{Options, Progress, Tuning, search};
+use crate::tune::{KEYS_TRIED_MAX, Options, Progress, Tuning, search};
 use crate::workload::Workload;
 
 /// A more complicated key must be better by this share to be advised.
@@ -67,8 +67,12 @@ pub fn choose_key<'w>(
         time_max: options.time_max.map(|time| time.mul_f64(TIME_SHARE)),
         ..options.search_only()
     };
-    // A key that there was no time for has no row: it may well meet the limits.
+    // A key that there was no time for has no row: it may well meet the limits. Nor has one with thousands of
+    // values: most of them hardly occur, and 100,000 call trees would take a gigabyte.
     let look = |(rule, workload): (Grouping, Cow<'w, Workload>)| {
+        if workload.keys().len() > KEYS_TRIED_MAX {
+            return None;
+        }
         let tuning = search(&workload, &quick, stop, progress);
         (!tuning.found_nothing_in_time()).then(|| KeyRow::new(&rule, &workload, &tuning))
     };

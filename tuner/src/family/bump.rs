@@ -23,7 +23,9 @@ const TABLES_BYTES_MAX: usize = 160 << 20;
 /// Fewer draws than this are never used.
 const DRAWS_MIN: usize = 2;
 /// The least number of lengths that are used, if there are that many.
-const LENGTHS_MIN: usize = 4;
+const LENGTHS_MIN: usize = 3;
+/// Draws are left out before there are fewer lengths than this.
+const LENGTHS_WANTED: usize = 4;
 /// The paper's exponent, for windows.
 const EXPONENT: f64 = 2.0;
 /// Exponents of decaying counts.
@@ -84,7 +86,7 @@ impl BumpFamily {
         let longest = lengths_ns.last().copied().into_iter().collect::<Vec<_>>();
         let largest = expectation(draws.first()?, &longest)?.bytes().max(1);
         let affordable = TABLES_BYTES_MAX / largest;
-        let draws = &draws[..draws.len().min((affordable / LENGTHS_MIN).max(DRAWS_MIN))];
+        let draws = &draws[..draws.len().min((affordable / LENGTHS_WANTED).max(DRAWS_MIN))];
         if lengths.is_none() {
             let step = lengths_ns.len().div_ceil((affordable / draws.len()).max(LENGTHS_MIN));
             lengths_ns = lengths_ns.into_iter().rev().step_by(step).collect();
