@@ -24,6 +24,7 @@
 //!
 //! - [`Bump`] keeps a key's call with probability max(1 - exp(-(lambda / x)^exponent), minimum), for x calls of the key
 //!   before it, in the window or with a weight that decays; [`TokenBucket`] keeps it while the key's bucket holds a token; [`Ratio`] keeps a fixed share.
+//! - [`Budget`] scales the probabilities of all keys toward a number of bytes per second.
 //! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that keys are few.
 //! - [`Stratified`] spreads the randomness of a key's traces evenly, which makes counts by weight more exact.
 //! - [`tracestate`] carries threshold and randomness from process to process.
@@ -33,6 +34,7 @@
     allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start threads")
 )]
 
+mod budget;
 mod bump;
 mod cap;
 mod config;
@@ -60,6 +62,7 @@ mod threshold;
 mod token_bucket;
 pub mod tracestate;
 
+pub use budget::Budget;
 pub use bump::{Bump, Count};
 pub use cap::{Allowance, Cap, Meter};
 pub use config::Config;

@@ -1,5 +1,8 @@
 //! The table of sampler quality: each sampler replayed on several draws, and scored.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
 use astracer_model::TraceId;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -7,6 +10,7 @@ use serde::Serialize;
 use crate::candidate::Candidate;
 use crate::counts::{Estimates, estimates};
 use crate::draw::Draw;
+use crate::expect::{Design, Expectation, Extras, Scratch};
 use crate::held_out::CountErrors;
 use crate::key::Grouping;
 use crate::paths::{PathScore, PathTally};
@@ -74,6 +78,19 @@ pub struct Row {
     pub paths: PathScore,
 }
 
+/// The traces of one key in one interval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CountRow {
+    /// The interval's start, ns from the first arrival.
+    pub start_ns: u64,
+    /// The key.
+    pub key: String,
+    /// Traces that began.
+    pub seen: u64,
+    /// Those of them that were kept.
+    pub kept: u64,
+}
+
 /// One sampler over all draws.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
@@ -87,6 +104,10 @@ pub struct Summary {
     pub sd: Averages,
     /// Errors of counts that are estimated by weights. `None` where decisions have no weights.
     pub counts: Option<CountErrors>,
+    /// SS from weighted means and deviations, ms: mean over the seeds. `None` where decisions have no weights.
+    pub ss_by_weights_ms: Option<f64>,
+    /// SS of an equal share that keeps as many bytes, ms, in expectation: weights are of use where theirs is smaller.
+    pub ss_of_equal_share_ms: f64,
 }
 
 /// The numbers of a [`Score`] as averages.
@@ -121,7 +142,7 @@ pub struct Averages {
 }
 
 impl Summary {
-    fn new(rows: &[Row], counts: Option<CountErrors>) -> Option<Self> {
+    fn new(rows: &[Row], estimates: Option<&[&Estimates]>, equal_share: impl Fn(f64) -> f64) -> Option<Self> {
         let column = |number: fn(&Score) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.score)));
         let of_paths = |number: fn(&PathScore) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.paths)));
         let columns = [
@@ -144,7 +165,10 @@ impl Summary {
             seeds: rows.len() as u64,
             mean: Averages::new(columns.map(|column| column.mean)),
             sd: Averages::new(columns.map(|column| column.sd)),
-            counts,
+            counts: estimates.map(CountErrors::of),
+            ss_by_weights_ms: estimates
+                .map(|runs| runs.iter().map(|run| run.ss_ms).sum::<f64>() / runs.len().max(1) as f64),
+            ss_of_equal_share_ms: equal_share(columns[4].mean),
         })
     }
 }
@@ -236,6 +260,9 @@ impl<'w> Evaluator<'w> {
         };
         let runs: Vec<((Score, PathScore), Option<Estimates>)> =
             jobs.par_iter().map(row).collect::<Option<_>>()?;
+        let stratified = draws.first().is_some_and(|draw| draw.stratified);
+        let design = Design::uncounted(Extras::default(), stratified);
+        let expectation = Expectation::new(self.workload, &design, stop)?;
         let mut evaluation =
             Evaluation { workload: self.summary(key), rows: Vec::new(), summary: Vec::new() };
         for (sampler, runs) in samplers.iter().zip(runs.chunks(draws.len().max(1))) {
@@ -249,8 +276,8 @@ impl<'w> Evaluator<'w> {
             let rows: Vec<Row> = runs.iter().zip(draws).map(row).collect();
             let estimates: Option<Vec<&Estimates>> =
                 runs.iter().map(|(_, estimates)| estimates.as_ref()).collect();
-            let counts = estimates.map(|estimates| CountErrors::of(&estimates));
-            evaluation.summary.extend(Summary::new(&rows, counts));
+            let equal = |share: f64| expectation.ratio(share.clamp(0.0, 1.0), &mut Scratch::default()).ss_ms;
+            evaluation.summary.extend(Summary::new(&rows, estimates.as_deref(), equal));
             evaluation.rows.extend(rows);
         }
         Some(evaluation)
@@ -261,6 +288,30 @@ impl<'w> Evaluator<'w> {
         let mut kept = Vec::new();
         sampler.replay(self.workload, draw, Stop::never(), |arrival, _| kept.push(arrival));
         kept.into_iter().map(|arrival| self.workload.trace_id(arrival)).collect()
+    }
+
+    /// The exact numbers of traces seen and kept by key and interval (ns, from the first arrival on), on one draw; ascending by
+    /// interval, then by key. Intervals without a call of a key have no row.
+    pub fn counts(&self, sampler: &Candidate, draw: &Draw, interval_ns: NonZeroU64) -> Vec<CountRow> {
+        let arrivals = self.workload.arrivals();
+        let mut intervals = vec![0; arrivals.len()];
+        let mut rows = BTreeMap::<(u64, u32), (u64, u64)>::new();
+        for (at_ns, index) in draw.arrivals(self.workload) {
+            let (index, interval) = (index as usize, at_ns / interval_ns);
+            intervals[index] = interval;
+            rows.entry((interval, arrivals[index].key)).or_default().0 += 1;
+        }
+        sampler.replay(self.workload, draw, Stop::never(), |index, _| {
+            rows.entry((intervals[index], arrivals[index].key)).or_default().1 += 1;
+        });
+        let names: Vec<&str> = self.workload.keys().names().collect();
+        let row = |((interval, key), (seen, kept)): ((u64, u32), (u64, u64))| CountRow {
+            start_ns: interval.saturating_mul(interval_ns.get()),
+            key: names[key as usize].to_owned(),
+            seen,
+            kept,
+        };
+        rows.into_iter().map(row).collect()
     }
 
     fn summary(&self, key: &Grouping) -> WorkloadSummary {
@@ -277,5 +328,37 @@ impl<'w> Evaluator<'w> {
             key: key.to_string(),
             keys: self.workload.keys().len() as u64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use astracer_samplers::Config;
+
+    use super::*;
+    use crate::testing::synthetic;
+
+    /// By hand from the arrivals and the ids kept; a calibrated count of a key is its number seen.
+    #[test]
+    fn counts_are_those_of_arrivals_and_of_what_is_kept() {
+        let workload = synthetic(1000, 3);
+        let evaluator = Evaluator::new(&workload);
+        let config: Config = "bump:lambda=1,min=0.1,window=1s".parse().expect("a sampler");
+        let (sampler, draw) = (Candidate::from(config), Draw::recorded(4));
+        let interval_ns = NonZeroU64::new(10_000_000_000).expect("not zero");
+        let rows = evaluator.counts(&sampler, &draw, interval_ns);
+        let kept = evaluator.kept(&sampler, &draw);
+        assert_eq!(rows.iter().map(|row| row.seen).sum::<u64>(), 1000);
+        assert_eq!(rows.iter().map(|row| row.kept).sum::<u64>(), kept.len() as u64);
+        assert!(rows.is_sorted_by_key(|row| row.start_ns) && rows.iter().all(|row| row.kept <= row.seen));
+        let third =
+            rows.iter().find(|row| row.start_ns == 20_000_000_000 && row.key == "quiet").expect("a row");
+        let here = |index: &usize| {
+            let arrival = &workload.arrivals()[*index];
+            workload.key(arrival) == "quiet" && (20..30).contains(&(arrival.at_ns / 1_000_000_000))
+        };
+        let all: Vec<usize> = (0..1000).filter(here).collect();
+        let kept = all.iter().filter(|&&index| kept.contains(&workload.trace_id(index))).count();
+        assert_eq!((third.seen, third.kept), (all.len() as u64, kept as u64));
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use astracer_model::TraceId;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::{Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
-use astracer_tuner::evaluate::{Summary, WorkloadSummary};
+use astracer_tuner::evaluate::{CountRow, Summary, WorkloadSummary};
 use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -95,6 +96,15 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "FILE")]
     pub(crate) kept: Option<PathBuf>,
 
+    /// Write the exact numbers of traces seen and kept with the first seed to FILE, by key and interval, as JSON lines; needs
+    /// exactly one --sampler. docs/metrics.md has the format, and how counts are calibrated by it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) counts: Option<PathBuf>,
+
+    /// The length of an interval of --counts: seconds, or with ms, s, m, h.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_limit, requires = "counts")]
+    pub(crate) interval: Duration,
+
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
@@ -120,16 +130,20 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let (asked, random) = asked(args)?;
-    let kept = match (&args.kept, &asked[..]) {
-        (Some(file), [sampler]) => Some((Outputs::new(&args.source.paths).file("--kept", file)?, sampler)),
-        (Some(_), samplers) => {
-            let number = samplers.len();
-            return Err(Failure::Usage(format!(
-                "--kept needs exactly one --sampler or --parameters whose traces to name, not {number}"
-            )));
-        }
-        (None, _) => None,
+    let lone = |option: &str| match &asked[..] {
+        [sampler] => Ok(sampler),
+        samplers => Err(Failure::Usage(format!(
+            "{option} needs exactly one --sampler or --parameters whose traces to look at, not {}",
+            samplers.len()
+        ))),
     };
+    let mut outputs = Outputs::new(&args.source.paths);
+    let mut output = |option: &str, path: &Option<PathBuf>| match path {
+        Some(path) => Ok(Some((outputs.file(option, path)?, lone(option)?))),
+        None => Ok(None),
+    };
+    let kept = output("--kept", &args.kept)?;
+    let counts = output("--counts", &args.counts)?;
     let ours = samplers(&asked)?;
     let baselines = baselines(args)?;
     let loaded = load::load(&args.source, &args.key.attributes(), stop)?;
@@ -154,6 +168,14 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     if let Some((file, sampler)) = kept {
         write_ids(&file, &evaluator.kept(&sampler.clone().into(), &draw(args, random, 1)))?;
+    }
+    if let Some((file, sampler)) = counts {
+        let interval_ns = u64::try_from(args.interval.as_nanos()).ok().and_then(NonZeroU64::new);
+        let interval_ns = interval_ns.unwrap_or(NonZeroU64::MAX);
+        let rows = evaluator.counts(&sampler.clone().into(), &draw(args, random, 1), interval_ns);
+        let line = |row: &CountRow| serde_json::to_string(row).map(|line| line + "\n");
+        let lines = rows.iter().map(line).collect::<Result<String, _>>();
+        file.write(&lines.map_err(|error| Failure::Job(format!("--counts: {error}")))?)?;
     }
     if args.json {
         return output::print_json(&Report { input: &input, evaluation });
@@ -312,6 +334,21 @@ fn render(evaluation: &Evaluation) -> String {
                 output::measure(counts.functions),
                 output::measure(counts.functions_calibrated),
                 output::measure(counts.roots),
+            );
+        }
+        let share = summary.ss_of_equal_share_ms;
+        if let Some(by_weights) = summary.ss_by_weights_ms.filter(|&by_weights| by_weights > 0.0) {
+            let worse = if by_weights > share {
+                "; worse than that: weights from very small probabilities are noise"
+            } else {
+                ""
+            };
+            let _ = writeln!(
+                text,
+                "SS by weights: {}: {} ms; an equal share of the same size {} ms{worse}",
+                summary.sampler,
+                output::measure(by_weights),
+                output::measure(share),
             );
         }
     }

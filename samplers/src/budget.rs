@@ -1,0 +1,178 @@
+//! A budget of bytes: one factor on all probabilities, moved toward a target interval by interval.
+//!
+//! Probabilities that a tuner found fit the traffic of the recording. On a slower or a busier day the bytes kept are others; the
+//! factor brings them back. It changes at most twofold an interval, so that one odd interval cannot drop or flood everything,
+//! and no key's probability falls below its floor: a rare key stays visible, and the target is missed instead.
+//!
+//! Like everything here it has no clock. A caller measures the bytes exported in an interval, asks for the factor, and gives
+//! the scaled config to the sampler ([`Sampler::reconfigured`](crate::Sampler::reconfigured)).
+
+use crate::bump::Bump;
+use crate::config_error::ConfigError;
+use crate::per_key::PerKey;
+use crate::probability::Probability;
+
+/// The factor changes by at most this in an interval, up or down.
+const STEP_MAX: f64 = 2.0;
+/// The factor stays within this of 1, either way. Beyond, all probabilities are 1 or at their floors, and a factor that went on
+/// would take as long to come back.
+const FACTOR_MAX: f64 = 1024.0;
+
+/// A controller of one factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    bytes_per_second: f64,
+    factor: f64,
+}
+
+impl Budget {
+    /// A budget that begins with a factor of 1.
+    ///
+    /// # Errors
+    ///
+    /// If the target is not above 0 and finite.
+    pub fn new(bytes_per_second: f64) -> Result<Self, ConfigError> {
+        if !bytes_per_second.is_finite() || bytes_per_second <= 0.0 {
+            return Err(ConfigError::out_of_range(
+                format!("budget={bytes_per_second}"),
+                "a budget is a number of bytes per second above 0; write for example 50000",
+            ));
+        }
+        Ok(Budget { bytes_per_second, factor: 1.0 })
+    }
+
+    /// The factor on all probabilities.
+    pub fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// Takes note of an interval of this many seconds in which these bytes were kept; returns the factor for the next one.
+    /// An interval without a length changes nothing.
+    pub fn after(&mut self, kept_bytes: f64, seconds: f64) -> f64 {
+        if seconds > 0.0 && kept_bytes >= 0.0 {
+            // Without a byte kept the quotient is infinite, and the step the largest.
+            let step = (self.bytes_per_second * seconds / kept_bytes).clamp(1.0 / STEP_MAX, STEP_MAX);
+            self.factor = (self.factor * step).clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
+        }
+        self.factor
+    }
+
+    /// A probability times the factor: at most 1, and not below the floor, unless it was below it before.
+    pub fn scaled(&self, probability: Probability, floor: Probability) -> Probability {
+        let least = floor.get().min(probability.get());
+        let scaled = (probability.get() * self.factor).clamp(least, 1.0);
+        Probability::new(scaled).unwrap_or(probability)
+    }
+
+    /// The parameters with all least (or constant) probabilities scaled. `floors`: by key, and for all other keys.
+    #[must_use]
+    pub fn config(&self, tuned: &PerKey<Bump>, floors: &PerKey<Probability>) -> PerKey<Bump> {
+        let scaled =
+            |bump: &Bump, floor: &Probability| bump.clone().with_minimum(self.scaled(bump.minimum(), *floor));
+        let default = scaled(tuned.default(), floors.default());
+        tuned.overrides().fold(PerKey::new(default), |config, (key, bump)| {
+            config.with_override(key, scaled(bump, floors.of(key)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Limits, Nanos, Randomness, Request, Sampler};
+
+    const INTERVAL_S: u64 = 300;
+    const INTERVALS: u64 = 24 * 3600 / INTERVAL_S;
+
+    /// Numbers of SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ z >> 31
+        }
+    }
+
+    /// A day of three keys whose traffic grows tenfold at noon: the bytes of an interval come within 25 % of the budget in at
+    /// most five intervals of a step, and stay there; the rare key is never below its floor.
+    #[test]
+    fn a_day_with_a_tenfold_step_keeps_its_budget() {
+        let text = r#"bump:lambda=0,min=0.1,count=none;"rare":min=0.5;"hot":min=0.02"#;
+        let Config::Bump(tuned) = text.parse::<Config>().unwrap() else { panic!("{text}") };
+        let floor = |p: f64| Probability::new(p).unwrap();
+        let floors = PerKey::new(floor(0.001)).with_override("rare", floor(0.4));
+        // Calls in an interval before noon, and bytes of each.
+        let keys = [("hot", 3000u64, 500.0), ("other", 400, 2_000.0), ("rare", 10, 1_000.0)];
+        let expected = 3000.0 * 0.02 * 500.0 + 400.0 * 0.1 * 2_000.0 + 10.0 * 0.5 * 1_000.0;
+        let mut budget = Budget::new(expected / INTERVAL_S as f64).unwrap();
+        let (mut random, mut factors) = (Random(5), Vec::new());
+        let (mut settled, mut rare) = (0, (0, 0));
+        for interval in 0..INTERVALS {
+            let config = Config::Bump(budget.config(&tuned, &floors));
+            let sampler = Sampler::with_limits(&config, Limits::single_threaded());
+            let busy = if interval >= INTERVALS / 2 { 10 } else { 1 };
+            let mut kept_bytes = 0.0;
+            for (key, calls, bytes) in keys {
+                for _ in 0..calls * busy {
+                    let now = Nanos::from_secs(interval * INTERVAL_S);
+                    let request = Request::new(key, Randomness::from_low_bits(random.next()), now);
+                    let keep = sampler.decide(&request).keep;
+                    kept_bytes += if keep { bytes } else { 0.0 };
+                    if key == "rare" {
+                        rare = (rare.0 + u64::from(keep), rare.1 + 1);
+                    }
+                }
+            }
+            let before = budget.factor();
+            let after = budget.after(kept_bytes, INTERVAL_S as f64);
+            assert!((0.5..=2.0).contains(&(after / before)), "interval {interval}: {before} to {after}");
+            factors.push(after);
+            // The rare key's floor alone is 3.5 % of the budget after the step.
+            let since_step = interval % (INTERVALS / 2);
+            if since_step >= 5 {
+                let off = (kept_bytes / expected - 1.0).abs();
+                assert!(off < 0.25, "interval {interval}: {off} off the budget");
+                settled += 1;
+            }
+        }
+        assert_eq!(settled, INTERVALS - 10);
+        let (early, late) = (factors[20], factors[INTERVALS as usize - 1]);
+        assert!((0.7..1.4).contains(&early) && (0.04..0.12).contains(&late), "{early} {late}");
+        // 31,680 calls of the rare key at 0.4 at least: four standard errors are 0.011.
+        assert!(rare.0 as f64 / rare.1 as f64 > 0.4 - 0.011, "{rare:?}");
+    }
+
+    #[test]
+    fn the_factor_moves_at_most_twofold_and_stays_within_bounds() {
+        let mut budget = Budget::new(100.0).unwrap();
+        assert_eq!(budget.after(1000.0, 10.0), 1.0);
+        assert_eq!(budget.after(0.0, 10.0), 2.0);
+        assert_eq!(budget.after(1e9, 10.0), 1.0);
+        assert_eq!(budget.after(1250.0, 10.0), 0.8);
+        assert_eq!(budget.after(5.0, 0.0), 0.8, "an interval without a length");
+        assert_eq!(budget.after(f64::NAN, 1.0), 0.8);
+        (0..100).for_each(|_| _ = budget.after(f64::INFINITY, 1.0));
+        assert_eq!(budget.factor(), 1.0 / FACTOR_MAX);
+        (0..100).for_each(|_| _ = budget.after(0.0, 1.0));
+        assert_eq!(budget.factor(), FACTOR_MAX);
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(Budget::new(wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn floors_hold_and_nothing_is_above_one() {
+        let p = |p: f64| Probability::new(p).unwrap();
+        let mut budget = Budget::new(1.0).unwrap();
+        budget.after(10.0, 5.0);
+        assert_eq!(budget.factor(), 0.5);
+        assert_eq!(budget.scaled(p(0.4), p(0.1)), p(0.2));
+        assert_eq!(budget.scaled(p(0.4), p(0.3)), p(0.3));
+        assert_eq!(budget.scaled(p(0.1), p(0.3)), p(0.1), "a floor raises nothing");
+        (0..3).for_each(|_| _ = budget.after(0.0, 1.0));
+        assert_eq!(budget.scaled(p(0.4), p(0.1)), Probability::ONE);
+    }
+}
