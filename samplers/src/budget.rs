@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    /// A day of three keys whose traffic grows tenfold at noon: the bytes of an interval come within 25 % of the budget in at
-    /// most five intervals of a step, and stay there; the rare key is never below its floor.
+    /// A day of three keys whose traffic grows tenfold at noon: from the fifth interval after a step on, the bytes of an interval are
+    /// near the budget, and their mean is within 5 % of it; the rare key is never below its floor.
     #[test]
     fn a_day_with_a_tenfold_step_keeps_its_budget() {
         let text = r#"bump:lambda=0,min=0.1,count=none;"rare":min=0.5;"hot":min=0.02"#;
@@ -109,7 +109,7 @@ mod tests {
         let expected = 3000.0 * 0.02 * 500.0 + 400.0 * 0.1 * 2_000.0 + 10.0 * 0.5 * 1_000.0;
         let mut budget = Budget::new(expected / INTERVAL_S as f64).unwrap();
         let (mut random, mut factors) = (Random(5), Vec::new());
-        let (mut settled, mut rare) = (0, (0, 0));
+        let (mut settled, mut rare) = ((0, 0.0), (0, 0));
         for interval in 0..INTERVALS {
             let config = Config::Bump(budget.config(&tuned, &floors));
             let sampler = Sampler::with_limits(&config, Limits::single_threaded());
@@ -133,14 +133,18 @@ mod tests {
             // The rare key's floor alone is 3.5 % of the budget after the step.
             let since_step = interval % (INTERVALS / 2);
             if since_step >= 5 {
+                // Before noon some 40 traces are four fifths of the bytes: four standard deviations of the interval and of
+                // the one that its factor comes from are 70 %.
                 let off = (kept_bytes / expected - 1.0).abs();
-                assert!(off < 0.25, "interval {interval}: {off} off the budget");
-                settled += 1;
+                assert!(off < 0.7, "interval {interval}: {off} off the budget");
+                settled = (settled.0 + 1, settled.1 + kept_bytes);
             }
         }
-        assert_eq!(settled, INTERVALS - 10);
+        assert_eq!(settled.0, INTERVALS - 10);
+        let mean = settled.1 / settled.0 as f64;
+        assert!((mean / expected - 1.0).abs() < 0.05, "{mean}, should be {expected}");
         let (early, late) = (factors[20], factors[INTERVALS as usize - 1]);
-        assert!((0.7..1.4).contains(&early) && (0.04..0.12).contains(&late), "{early} {late}");
+        assert!((0.5..2.0).contains(&early) && (0.04..0.12).contains(&late), "{early} {late}");
         // 31,680 calls of the rare key at 0.4 at least: four standard errors are 0.011.
         assert!(rare.0 as f64 / rare.1 as f64 > 0.4 - 0.011, "{rare:?}");
     }

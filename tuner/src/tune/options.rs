@@ -86,7 +86,7 @@ impl Default for Options {
             compare: false,
             replays: 96,
             per_key: PerKeyUse::Auto,
-            per_key_iterations: 4000,
+            per_key_iterations: 5000,
             min_kept: None,
             split: None,
         }

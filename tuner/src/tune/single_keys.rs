@@ -13,7 +13,7 @@ use crate::workload::Workload;
 /// Annealing over single keys begins here.
 const HOT_PER_KEY: f64 = 0.1;
 const STEP_PER_KEY: f64 = 0.15;
-const STARTS_PER_KEY: u64 = 2;
+const STARTS_PER_KEY: u64 = 4;
 /// Curves below probabilities of single keys, each with lambda as a share of the common parameters'. They are tried where
 /// one key is a loop: elsewhere they gained nothing on draws that the search did not see.
 const CURVE_SHARES: [f64; 2] = [0.3, 1.0];
