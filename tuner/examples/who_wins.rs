@@ -14,7 +14,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use astracer_recording::recording::{Intake, Keep};
 use astracer_recording::source;
@@ -42,7 +41,6 @@ fn read(path: &str) -> Result<Workload, Box<dyn Error>> {
 
 /// All samplers, tuned on a workload to keep at most this share of the bytes; those that cannot are left out.
 fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box<dyn Error>> {
-    let flag = AtomicBool::new(false);
     let share = Probability::new(size).ok_or("a size is a share")?;
     let mut samplers = vec![("equal share".to_owned(), Candidate::from(Config::from(Ratio::new(share)?)))];
     let ours = [
@@ -55,7 +53,7 @@ fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box
     for (name, sampler, per_key) in ours {
         let limits = Limits { size_min: size / 10.0, size_max: size, ..Limits::default() };
         let options = Options { sampler, per_key, limits, replays: 0, ..Options::default() };
-        let tuning = tune(workload, &options, &flag, &|_| ());
+        let tuning = tune(workload, &options, Stop::never(), &|_| ());
         if tuning.feasible {
             samplers.push((name.to_owned(), Candidate::from(tuning.config()?)));
         }
@@ -66,8 +64,7 @@ fn tuned(workload: &Workload, size: f64) -> Result<Vec<(String, Candidate)>, Box
         // An equal share is there already.
         if !["ratio", "every"].contains(&baseline.kind().name) {
             let baseline = baseline.quickened_for(seconds);
-            let found =
-                at_equal_size(workload, &baseline, size, &draws, Stop::new(&flag, None)).ok_or("stopped")?;
+            let found = at_equal_size(workload, &baseline, size, &draws, Stop::never()).ok_or("stopped")?;
             if (found.tfcr / size - 1.0).abs() < 0.1 {
                 samplers.push((baseline.kind().name.to_owned(), Candidate::from(found.spec)));
             }
@@ -84,12 +81,10 @@ fn judge(
     samplers: &[(String, Candidate)],
     won: &mut BTreeMap<(String, String), u32>,
 ) -> Result<(), Box<dyn Error>> {
-    let flag = AtomicBool::new(false);
     let draws = Draw::unseen(REPLAYS, SEED, RandomSource::Stratified);
     let mut best: Option<(f64, &str)> = None;
     for (sampler, candidate) in samplers {
-        let replayed =
-            Replayed::new(workload, candidate, &draws, Stop::new(&flag, None), &|| ()).ok_or("stopped")?;
+        let replayed = Replayed::new(workload, candidate, &draws, Stop::never(), &|| ()).ok_or("stopped")?;
         let (found, kept) = (replayed.dist_over_entropy, replayed.tfcr.mean);
         let counts = replayed.counts.map_or_else(
             || "- | -".to_owned(),
@@ -142,7 +137,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
         let name = name.split('.').next().unwrap_or_default().to_owned();
         let workload = read(path)?;
-        let (first, later) = workload.split(0.5);
+        let (first, later) = workload.split(0.5, Stop::never()).ok_or("stopped")?;
         for &size in &sizes {
             let samplers = tuned(&workload, size)?;
             judge((&name, "whole", size), &workload, &samplers, &mut won)?;

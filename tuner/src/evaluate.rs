@@ -142,7 +142,11 @@ pub struct Averages {
 }
 
 impl Summary {
-    fn new(rows: &[Row], estimates: Option<&[&Estimates]>, equal_share: impl Fn(f64) -> f64) -> Option<Self> {
+    fn new(
+        rows: &[Row],
+        estimates: Option<&[&Estimates]>,
+        equal_share: impl Fn(f64) -> Option<f64>,
+    ) -> Option<Self> {
         let column = |number: fn(&Score) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.score)));
         let of_paths = |number: fn(&PathScore) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.paths)));
         let columns = [
@@ -168,7 +172,7 @@ impl Summary {
             counts: estimates.map(CountErrors::of),
             ss_by_weights_ms: estimates
                 .map(|runs| runs.iter().map(|run| run.ss_ms).sum::<f64>() / runs.len().max(1) as f64),
-            ss_of_equal_share_ms: equal_share(columns[4].mean),
+            ss_of_equal_share_ms: equal_share(columns[4].mean)?,
         })
     }
 }
@@ -276,7 +280,10 @@ impl<'w> Evaluator<'w> {
             let rows: Vec<Row> = runs.iter().zip(draws).map(row).collect();
             let estimates: Option<Vec<&Estimates>> =
                 runs.iter().map(|(_, estimates)| estimates.as_ref()).collect();
-            let equal = |share: f64| expectation.ratio(share.clamp(0.0, 1.0), &mut Scratch::default()).ss_ms;
+            let equal = |share: f64| {
+                let share = expectation.ratio(share.clamp(0.0, 1.0), &mut Scratch::default(), stop);
+                share.map(|share| share.ss_ms)
+            };
             evaluation.summary.extend(Summary::new(&rows, estimates.as_deref(), equal));
             evaluation.rows.extend(rows);
         }
@@ -296,7 +303,7 @@ impl<'w> Evaluator<'w> {
         let arrivals = self.workload.arrivals();
         let mut intervals = vec![0; arrivals.len()];
         let mut rows = BTreeMap::<(u64, u32), (u64, u64)>::new();
-        for (at_ns, index) in draw.arrivals(self.workload) {
+        for (at_ns, index) in draw.arrivals(self.workload, Stop::never()).unwrap_or_default() {
             let (index, interval) = (index as usize, at_ns / interval_ns);
             intervals[index] = interval;
             rows.entry((interval, arrivals[index].key)).or_default().0 += 1;

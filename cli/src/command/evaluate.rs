@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         ))),
     };
     let mut outputs = Outputs::new(&args.source.paths);
-    let mut output = |option: &str, path: &Option<PathBuf>| match path {
+    let mut output = |option: &'static str, path: &Option<PathBuf>| match path {
         Some(path) => Ok(Some((outputs.file(option, path)?, lone(option)?))),
         None => Ok(None),
     };
