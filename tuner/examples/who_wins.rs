@@ -100,7 +100,7 @@ fn judge(
             found.run_interval[1],
             kept * 1e2,
         );
-        // What is a choice between others takes no part itself.
+        // A choice between others takes no part itself.
         let at_size = found.mean * (kept / size).sqrt();
         if sampler != "tune's choice" && at_size.is_finite() && best.is_none_or(|(least, _)| at_size < least)
         {
