@@ -180,23 +180,23 @@ fn roots(traces: &[(&str, u64)]) -> Profile {
     profile(&intake.finish(), |_| 1.0)
 }
 
-/// By hand. Of five traces here two are of `read`, which took 10 ms there and takes 11 and 13: 0.8 more for each of
-/// five, with a variance of 1 of their mean, so 0.4 of the change's error. One is of `rare`, 9 more for each of five: but
-/// one trace on either side says little, and the error is 0.2 of the root of 5^2 + 50^2.
+/// By hand. Of six traces here three are of `read`, which took 10 ms there and takes 11, 12 and 13: 1 more for each of
+/// six, and the variance of their mean is 2/3 by 2. One is of `rare`, 7.5 more for each of six: but one trace on either
+/// side says little, and the error is a sixth of the root of 5^2 + 50^2.
 #[test]
 fn a_change_is_at_the_mix_here_and_what_is_certain_comes_first() {
     let there = roots(&[("read", 10), ("read", 10), ("read", 10), ("quick", 2), ("rare", 5)]);
-    let here = roots(&[("read", 11), ("read", 13), ("quick", 2), ("quick", 2), ("rare", 50)]);
+    let here = roots(&[("read", 11), ("read", 12), ("read", 13), ("quick", 2), ("quick", 2), ("rare", 50)]);
     let comparison = compare(&there, &here);
     assert_eq!(names(&comparison), ["read", "rare", "quick"]);
     let [read, rare, quick] = &comparison.differences[..] else { panic!("{comparison:?}") };
     let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found} {expected}");
-    near(read.same_roots_ms, 0.8);
-    near(read.error_ms, 0.4);
-    near(rare.same_roots_ms, 9.0);
-    near(rare.error_ms, 0.2 * 2_525f64.sqrt());
+    near(read.same_roots_ms, 1.0);
+    near(read.error_ms, 0.5 * (1.0f64 / 3.0).sqrt());
+    near(rare.same_roots_ms, 7.5);
+    near(rare.error_ms, 2_525f64.sqrt() / 6.0);
     near(quick.same_roots_ms, 0.0);
-    // Two of five instead of three: 4.8 ms of `read` for each of five, where there were 6.
-    near(read.difference_ms, 4.8 - 6.0);
-    near(read.mix_ms, -2.0);
+    // Three of six instead of three of five: 6 ms of `read` for each trace here and there.
+    near(read.difference_ms, 0.0);
+    near(read.mix_ms, -1.0);
 }

@@ -365,11 +365,14 @@ fn the_walk_finds_what_the_definition_says() {
     }
 }
 
-/// The second child begins at the very end of the first, so it waited for it: twice 50 and 50 more.
+/// The second child begins at the very end of the first, so it waited for it: twice 50 and 50 more, also if the parent
+/// takes no time.
 #[test]
 fn a_child_that_begins_at_anothers_end_waited_for_it() {
     let tree = tree(&[node(0, 0, NONE, 0, 100), node(1, 0, 0, 0, 50), node(2, 0, 0, 50, 100)]);
-    assert_eq!(retimed(&tree, |name| if name.0 == 1 { 2.0 } else { 1.0 }), 150.0);
+    for parent in [0.0, 1.0] {
+        assert_eq!(retimed(&tree, |name| [parent, 2.0, 1.0][name.0 as usize]), 150.0);
+    }
 }
 
 #[test]
