@@ -54,8 +54,8 @@
 //!   calls it works as it is. Pulls in tracing-opentelemetry; one call costs about as much as making a stock span.
 //! - `http`: `RemoteParentLayer` and `remote_parent`, which attach the caller's context around requests of axum, tonic and
 //!   hyper.
-//! - `endpoint`: [`Handle::serve`], a local page with live counts.
-//! - `metrics`: [`Handle::register_metrics`] makes counts known as OpenTelemetry metrics.
+//! - `endpoint`: `Handle::serve`, a local page with live counts.
+//! - `metrics`: `Handle::register_metrics` makes counts known as OpenTelemetry metrics.
 //! - `parameters` (default): reads the tuner's parameters files.
 
 mod above;

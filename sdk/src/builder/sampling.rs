@@ -15,7 +15,7 @@ impl Builder {
         self
     }
 
-    /// Remembers at least this number of decisions, for [`Handle::why`]; none by default. Each takes up to 350 bytes, and a
+    /// Remembers at least this number of decisions, for [`Handle::why`](crate::Handle::why); none by default. Each takes up to 350 bytes, and a
     /// decision some 50 ns more.
     pub fn with_explanations(mut self, decisions: usize) -> Self {
         self.explained = decisions;
@@ -40,7 +40,7 @@ impl Builder {
 
     /// As [`with_parameters_file`](Self::with_parameters_file), and looks at the file each second: a new one is taken over
     /// while the service runs, with all counts kept. One that cannot be used is told once, with its line and the reason, in a
-    /// warning and in [`Handle::parameters_fault`]; the last good one holds.
+    /// warning and in `Handle::parameters_fault`; the last good one holds.
     #[cfg(feature = "parameters")]
     pub fn with_watched_parameters_file(mut self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
