@@ -301,7 +301,7 @@ fn tune_writes_the_file_that_a_service_loads_and_says_how_good_it_is() {
     assert!(found.as_f64().expect("a number") < 0.7 * equal.as_f64().expect("a number"), "{found} {equal}");
 
     let table = tune(&[]);
-    for part in ["dist/ent", "on 24 other draws", "random finds", "an equal share of the same size", "wrote "]
+    for part in ["dist/ent", "on 96 other draws", "random finds", "an equal share of the same size", "wrote "]
     {
         assert!(table.contains(part), "{part:?} is not in {table}");
     }

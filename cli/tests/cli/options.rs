@@ -30,6 +30,8 @@ const CONVERTED: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 0];
 
 const INSPECT: &[&str] = &["inspect", INPUT];
 const EVALUATE: &[&str] = &["evaluate", INPUT, "--sampler", "always", "--seeds", "1"];
+const COUNTS: &[&str] =
+    &["evaluate", INPUT, "--sampler", "always", "--seeds", "1", "--counts", "counts.jsonl"];
 const BASELINES: &[&str] = &["evaluate", INPUT, "--seeds", "1", "--baselines", "ratio"];
 const TUNE: &[&str] = &[
     "tune",
@@ -84,6 +86,9 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (BASELINES, "--size", REFUSED),
     (EVALUATE, "--key", REFUSED),
     (EVALUATE, "--kept", FILE),
+    (EVALUATE, "--counts", FILE),
+    (COUNTS, "--interval", REFUSED),
+    (EVALUATE, "--random", REFUSED),
     (&["tune", "--size-max", "100%", "--starts", "1", "--iterations", "10", "--one-key"], "", RECORDING),
     (TUNE, "--format", REFUSED),
     (TUNE, "--expanded-max", REFUSED),
@@ -93,6 +98,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (TUNE, "--sampler", REFUSED),
     (TUNE, "--objective", REFUSED),
     (TUNE, "--risk", REFUSED),
+    (TUNE, "--random", REFUSED),
     (TUNE, "--per-key", REFUSED),
     (TUNE, "--min-kept", [0, 2, 2, 2, 0, 2, 2, 2, 2, 2]),
     (TUNE, "--key", REFUSED),
