@@ -19,6 +19,8 @@ mod outputs;
 mod paths;
 #[path = "cli/spool.rs"]
 mod spool;
+#[path = "cli/weights.rs"]
+mod weights;
 #[path = "cli/wire.rs"]
 mod wire;
 

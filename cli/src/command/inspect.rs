@@ -1,5 +1,7 @@
 //! `astracer inspect`: what a recording holds.
 
+mod weights;
+
 use std::fmt::Write as _;
 
 use astracer_tuner::inspect::Column;
@@ -18,6 +20,7 @@ Examples:
   astracer inspect run.tar.xz --sort p95        slowest functions first
   curl -s 'http://localhost:16686/api/traces?service=a' | astracer inspect -
   astracer inspect spans.json --json | jq .roots
+  astracer inspect kept/ --weights              what the kept roots stand for, beside heartbeats
 
 The columns are explained in docs/metrics.md.";
 
@@ -35,6 +38,10 @@ pub(crate) struct Inspect {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) top: usize,
 
+    /// Sum the weights (ot=th) of the roots by key instead, and compare them with the exact counts of heartbeats.
+    #[arg(long)]
+    pub(crate) weights: bool,
+
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
@@ -48,6 +55,9 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
+    if args.weights {
+        return weights::run(&args.source, args.top, args.json, stop);
+    }
     let loaded = load::load(&args.source, &[], stop)?;
     let mut inspection = Inspection::new(&loaded.recording, stop).ok_or(Failure::Interrupted)?;
     inspection.sort(args.sort);

@@ -1,0 +1,225 @@
+//! `astracer inspect --weights`: what the kept roots stand for, beside the exact counts of heartbeats.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use astracer_model::sink::Record;
+use astracer_model::value::Attribute;
+use astracer_model::{Problem, Sink, Span, Value};
+use astracer_recording::source;
+use astracer_samplers::Template;
+use astracer_samplers::tracestate::OtMember;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::load;
+use crate::output;
+use crate::source::{Source, once};
+
+/// The name of heartbeats' spans, as the SDK sends them.
+const HEARTBEAT: &str = "astracer.heartbeat";
+/// The name of a key that is not known: of keys without a record.
+const OTHERS: &str = "(keys without a record)";
+
+/// Sums over a recording.
+#[derive(Debug, Serialize)]
+struct Weights {
+    /// Problems of the input; what they are, `inspect` without `--weights` says.
+    problems: u64,
+    heartbeats: u64,
+    keys: Vec<Row>,
+}
+
+/// The sums of one key.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Row {
+    key: String,
+    /// Roots in the recording.
+    roots: u64,
+    /// Those among them that have no weight: each is taken for itself alone.
+    unweighed: u64,
+    /// The sum of adjusted counts.
+    estimate: f64,
+    /// The estimate's standard deviation, from the weights themselves: the root of the sum of w (w - 1).
+    deviation: f64,
+    /// The number of roots that the last heartbeat of each process says there were.
+    seen: Option<u64>,
+    /// The difference of the two, in parts of the exact number.
+    off: Option<f64>,
+}
+
+struct Sums<'s> {
+    stop: &'s AtomicBool,
+    template: Template,
+    folded: String,
+    keys: HashMap<String, Row>,
+    /// By process and key: the number of the heartbeat, and its count.
+    beats: HashMap<(String, String), (i64, u64)>,
+    heartbeats: u64,
+    problems: u64,
+}
+
+fn find<'a>(attributes: &'a [Attribute<'_>], name: &str) -> Option<&'a Value<'a>> {
+    attributes.iter().rev().find(|attribute| attribute.key == name).map(|attribute| &attribute.value)
+}
+
+fn int(value: Option<&Value<'_>>) -> Option<i64> {
+    match value {
+        Some(Value::Int(number)) => Some(*number),
+        // Zipkin's tags are texts.
+        Some(Value::String(text)) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+impl Sums<'_> {
+    fn heartbeat(&mut self, span: &Span<'_>) {
+        self.heartbeats += 1;
+        let process = find(&span.attributes, "astracer.process").and_then(Value::as_str).unwrap_or_default();
+        let beat = int(find(&span.attributes, "astracer.beat")).unwrap_or_default();
+        for event in &span.events {
+            let key = find(&event.attributes, "astracer.key").and_then(Value::as_str).unwrap_or(OTHERS);
+            let Some(seen) = int(find(&event.attributes, "astracer.seen")) else { continue };
+            let place = self.beats.entry((process.to_owned(), key.to_owned())).or_default();
+            if beat >= place.0 {
+                *place = (beat, u64::try_from(seen).unwrap_or_default());
+            }
+        }
+    }
+
+    fn root(&mut self, span: &Span<'_>) {
+        let key = match find(&span.attributes, "sampler.key").and_then(Value::as_str) {
+            Some(key) => key,
+            None if self.template.fold(&span.name, &mut self.folded) => &self.folded,
+            None => &span.name,
+        };
+        if !self.keys.contains_key(key) {
+            self.keys.insert(key.to_owned(), Row { key: key.to_owned(), ..Row::default() });
+        }
+        let Some(row) = self.keys.get_mut(key) else { return };
+        row.roots += 1;
+        let threshold = OtMember::of(&span.trace_state).ok().and_then(|member| member.threshold);
+        match threshold {
+            Some(threshold) => {
+                let weight = threshold.adjusted_count();
+                row.estimate += weight;
+                row.deviation += weight * (weight - 1.0);
+            }
+            None => {
+                row.unweighed += 1;
+                row.estimate += 1.0;
+            }
+        }
+    }
+
+    fn finish(mut self) -> Weights {
+        let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+        for ((_, key), (_, count)) in &self.beats {
+            *seen.entry(key.clone()).or_default() += count;
+        }
+        for (key, count) in seen {
+            let row = self.keys.entry(key.clone()).or_insert_with(|| Row { key, ..Row::default() });
+            row.seen = Some(count);
+        }
+        let mut keys: Vec<Row> = self.keys.into_values().collect();
+        for row in &mut keys {
+            row.deviation = row.deviation.sqrt();
+            let seen = row.seen.filter(|seen| *seen > 0);
+            row.off = seen.map(|seen| (row.estimate - seen as f64) / seen as f64);
+        }
+        keys.sort_by(|a, b| b.estimate.total_cmp(&a.estimate).then_with(|| a.key.cmp(&b.key)));
+        Weights { problems: self.problems, heartbeats: self.heartbeats, keys }
+    }
+}
+
+impl Sink for Sums<'_> {
+    fn span(&mut self, span: Span<'_>, _record: Record<'_>) {
+        if span.name == HEARTBEAT {
+            self.heartbeat(&span);
+        } else if span.parents.is_empty() {
+            self.root(&span);
+        }
+    }
+
+    fn problem(&mut self, _problem: Problem) {
+        self.problems += 1;
+    }
+
+    fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: &AtomicBool) -> Result<(), Failure> {
+    once(&args.paths)?;
+    let mut sums = Sums {
+        stop,
+        template: load::template(args),
+        folded: String::new(),
+        keys: HashMap::new(),
+        beats: HashMap::new(),
+        heartbeats: 0,
+        problems: 0,
+    };
+    for path in &args.paths {
+        source::read(path, &args.reading.options(), &mut sums)
+            .map_err(|error| Failure::Job(error.to_string()))?;
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted);
+    }
+    if args.reading.strict && sums.problems > 0 {
+        return Err(Failure::Job(format!(
+            "{}; inspect without --weights names them",
+            output::plural(sums.problems, "problem")
+        )));
+    }
+    let mut weights = sums.finish();
+    if weights.keys.is_empty() {
+        return Err(Failure::Job("there is no root span in this recording".into()));
+    }
+    if top > 0 {
+        weights.keys.truncate(top);
+    }
+    if as_json {
+        return output::print_json(&weights);
+    }
+    output::print(&render(&weights))
+}
+
+fn render(weights: &Weights) -> String {
+    let mut text = output::table(
+        &["key", "roots", "no weight", "estimate", "sd", "seen", "off"],
+        weights.keys.iter().map(|row| {
+            vec![
+                output::named(&row.key).to_owned(),
+                output::count(row.roots),
+                output::count(row.unweighed),
+                format!("{:.0}", row.estimate),
+                format!("{:.0}", row.deviation),
+                row.seen.map(output::count).unwrap_or_default(),
+                row.off.map(|off| format!("{:+.1}%", off * 100.0)).unwrap_or_default(),
+            ]
+        }),
+    );
+    let heartbeats = match weights.heartbeats {
+        0 => "no heartbeat: exact counts are not known".to_owned(),
+        spans => format!("exact counts are from {} of heartbeats", output::plural(spans, "span")),
+    };
+    let _ = writeln!(
+        text,
+        "estimate: the sum of adjusted counts (ot=th); sd: its standard deviation; {heartbeats}"
+    );
+    if weights.problems > 0 {
+        let _ = writeln!(
+            text,
+            "{} in the input; inspect without --weights names them",
+            output::plural(weights.problems, "problem")
+        );
+    }
+    text
+}

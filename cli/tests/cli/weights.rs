@@ -1,0 +1,37 @@
+//! `inspect --weights`.
+
+use std::fs;
+
+use crate::{run, success};
+
+/// Two keys of weights by hand: three roots of 4 and one without a weight, and a heartbeat that says 14 and 7.
+const KEPT: &str = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[
+{"traceId":"00000000000000000000000000000001","spanId":"0000000000000001","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"ot=th:c"},
+{"traceId":"00000000000000000000000000000001","spanId":"0000000000000009","parentSpanId":"0000000000000001","name":"child","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"ot=th:c"},
+{"traceId":"00000000000000000000000000000002","spanId":"0000000000000002","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"ot=th:c"},
+{"traceId":"00000000000000000000000000000003","spanId":"0000000000000003","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"2","traceState":"v=1,ot=th:c;rv:ffffffffffffff"},
+{"traceId":"00000000000000000000000000000004","spanId":"0000000000000004","name":"other","startTimeUnixNano":"1","endTimeUnixNano":"2","attributes":[{"key":"sampler.key","value":{"stringValue":"GET /b"}}]},
+{"traceId":"00000000000000000000000000000005","spanId":"0000000000000005","name":"astracer.heartbeat","startTimeUnixNano":"1","endTimeUnixNano":"1",
+"attributes":[{"key":"astracer.process","value":{"stringValue":"p"}},{"key":"astracer.beat","value":{"intValue":"2"}}],
+"events":[{"timeUnixNano":"1","name":"astracer.key","attributes":[{"key":"astracer.key","value":{"stringValue":"GET /a"}},{"key":"astracer.seen","value":{"intValue":"16"}}]},
+{"timeUnixNano":"1","name":"astracer.key","attributes":[{"key":"astracer.key","value":{"stringValue":"GET /c"}},{"key":"astracer.seen","value":{"intValue":"7"}}]}]},
+{"traceId":"00000000000000000000000000000006","spanId":"0000000000000006","name":"astracer.heartbeat","startTimeUnixNano":"1","endTimeUnixNano":"1",
+"attributes":[{"key":"astracer.process","value":{"stringValue":"p"}},{"key":"astracer.beat","value":{"intValue":"1"}}],
+"events":[{"timeUnixNano":"1","name":"astracer.key","attributes":[{"key":"astracer.key","value":{"stringValue":"GET /a"}},{"key":"astracer.seen","value":{"intValue":"9"}}]}]}
+]}]}]}"#;
+
+#[test]
+fn weights_are_summed_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept.json");
+    fs::write(&path, KEPT).unwrap();
+    let path = path.to_str().unwrap();
+    let text = success(&run(&["inspect", path, "--weights"]));
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    // 12 of 16; the deviation is the root of 3 * 4 * 3.
+    assert!(rows.contains(&vec!["GET", "/a", "3", "0", "12", "6", "16", "-25.0%"]), "{text}");
+    assert!(rows.contains(&vec!["GET", "/b", "1", "1", "1", "0"]), "{text}");
+    assert!(rows.contains(&vec!["GET", "/c", "0", "0", "0", "0", "7", "-100.0%"]), "{text}");
+    let json = success(&run(&["inspect", path, "--weights", "--json", "--top", "1"]));
+    assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");
+}
