@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use astracer_model::sink::Record;
 use astracer_model::value::Attribute;
@@ -11,6 +10,7 @@ use astracer_model::{Problem, Sink, Span, Value};
 use astracer_recording::source;
 use astracer_samplers::Template;
 use astracer_samplers::tracestate::OtMember;
+use astracer_tuner::Stop;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ struct Row {
 }
 
 struct Sums<'s> {
-    stop: &'s AtomicBool,
+    stop: Stop<'s>,
     template: Template,
     folded: String,
     keys: HashMap<String, Row>,
@@ -150,11 +150,11 @@ impl Sink for Sums<'_> {
     fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
 
     fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_asked()
     }
 }
 
-pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: &AtomicBool) -> Result<(), Failure> {
+pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> Result<(), Failure> {
     once(&args.paths)?;
     let mut sums = Sums {
         stop,
@@ -169,7 +169,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: &AtomicBool) -
         source::read(path, &args.reading.options(), &mut sums)
             .map_err(|error| Failure::Job(error.to_string()))?;
     }
-    if stop.load(Ordering::Relaxed) {
+    if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
     if args.reading.strict && sums.problems > 0 {
