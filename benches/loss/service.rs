@@ -194,7 +194,7 @@ pub(crate) fn run(world: &str, url: &str, rate: &str, seconds: &str) {
             let stats = handle.stats();
             let errors =
                 flushed.into_iter().chain(ended).map(|error| format!("; {error}")).collect::<String>();
-            (Some(stats.spans_lost.total()), format!("{}{errors}", stats.spans_lost))
+            (Some(stats.spans_lost.total()), format!("{stats}{errors}"))
         }
     };
     let report = Report {
