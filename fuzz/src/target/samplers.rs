@@ -84,7 +84,10 @@ pub(super) fn check_tracestate(data: &[u8]) {
     let tracestate = String::from_utf8_lossy(data);
     if let Ok(member) = OtMember::parse(&tracestate) {
         let printed = member.to_string();
-        assert_eq!(OtMember::parse(&printed), Ok(member.clone()), "{printed}");
+        // A member of nothing but malformed thresholds is left without a text: a tracestate then has no such member.
+        if !printed.is_empty() {
+            assert_eq!(OtMember::parse(&printed), Ok(member.clone()), "{printed}");
+        }
     }
     let member = match OtMember::of(&tracestate) {
         Ok(member) => member,
