@@ -189,12 +189,10 @@ impl OtlpBuilder {
                 "gzip" => Compression::Gzip,
                 #[cfg(feature = "zstd")]
                 "zstd" => Compression::Zstd,
-                #[cfg(not(all(feature = "gzip", feature = "zstd")))]
-                known @ ("gzip" | "zstd") => {
-                    let reason =
-                        format!("this program was built without the feature `{known}` of astracer-exporters");
-                    return Err(ConfigError::new(&name, reason));
-                }
+                #[cfg(not(feature = "gzip"))]
+                "gzip" => return Err(ConfigError::new(&name, without("gzip"))),
+                #[cfg(not(feature = "zstd"))]
+                "zstd" => return Err(ConfigError::new(&name, without("zstd"))),
                 _ => {
                     let reason = format!("unknown compression `{value}`: use gzip, zstd or none");
                     return Err(ConfigError::new(&name, reason));
@@ -310,6 +308,11 @@ fn header_list(text: &str) -> Result<Vec<(String, String)>, String> {
         Ok((name.trim().to_owned(), value.into_owned()))
     };
     text.split(',').filter(|part| !part.trim().is_empty()).map(header).collect()
+}
+
+#[cfg(not(all(feature = "gzip", feature = "zstd")))]
+fn without(feature: &str) -> String {
+    format!("this program was built without the feature `{feature}` of astracer-exporters")
 }
 
 #[cfg(test)]
