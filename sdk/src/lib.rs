@@ -97,6 +97,8 @@ mod steering;
 mod subscriber;
 mod sync;
 mod table;
+#[cfg(test)]
+mod test_callsite;
 mod thread;
 mod traces;
 mod weight;

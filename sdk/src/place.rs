@@ -12,7 +12,7 @@ use tracing_core::span::{Attributes, Id};
 use crate::core::Core;
 use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
-use crate::table::{Entry, Phase};
+use crate::table::{BASE_CURRENT, Entry, Phase};
 
 /// The place of a new span.
 #[derive(Debug)]
@@ -38,6 +38,23 @@ pub(crate) enum Base {
     Empty,
     /// This one, because the span takes values such as baggage with it wherever it is entered.
     Captured(Context),
+}
+
+impl Base {
+    /// The flag of the span's entry: `BASE_CURRENT` or nothing.
+    #[inline]
+    pub(crate) fn flag(&self) -> u8 {
+        if matches!(self, Base::Current) { BASE_CURRENT } else { 0 }
+    }
+
+    /// The context that the span takes with it.
+    #[inline]
+    pub(crate) fn captured(self) -> Option<Context> {
+        match self {
+            Base::Captured(context) => Some(context),
+            Base::Current | Base::Empty => None,
+        }
+    }
 }
 
 /// The current context, as far as it matters for a new span.

@@ -252,26 +252,13 @@ mod loom_models {
     use loom::sync::Arc as LoomArc;
     use loom::thread;
     use opentelemetry::{SpanId, TraceFlags, TraceId};
-    use tracing_core::callsite::DefaultCallsite;
-    use tracing_core::metadata::Kind;
-    use tracing_core::{Level, Metadata};
 
     use super::*;
     use crate::export::Work;
     use crate::record::Ending;
     use crate::settings::Settings;
     use crate::stats::Counters;
-
-    static METADATA: Metadata<'static> = tracing_core::metadata! {
-        name: "model",
-        target: module_path!(),
-        level: Level::INFO,
-        fields: &[],
-        callsite: &CALLSITE,
-        kind: Kind::SPAN
-    };
-
-    static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+    use crate::test_callsite::METADATA;
 
     /// Slots, and the queue behind them.
     struct Model {

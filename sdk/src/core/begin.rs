@@ -10,7 +10,7 @@ use crate::place::{Base, Placement};
 use crate::record::{Body, Fields};
 use crate::settings::{ContextMode, Start};
 use crate::stats::{Counted, Loss};
-use crate::table::{BASE_CURRENT, Beginning, CONTEXT, Entry, Pending, Phase, ROOT, STATE};
+use crate::table::{Beginning, CONTEXT, Entry, Pending, Phase, ROOT, STATE};
 use crate::thread;
 use crate::traces::TraceRef;
 
@@ -65,11 +65,8 @@ impl Core {
         let metadata = attributes.metadata();
         let began = self.ticks();
         let body = self.body_of_root(attributes);
-        let (base, flags) = match base {
-            Base::Current => (None, ROOT | BASE_CURRENT),
-            Base::Empty => (None, ROOT),
-            Base::Captured(base) => (Some(base), ROOT),
-        };
+        let flags = ROOT | base.flag();
+        let base = base.captured();
         let pending = base.map(|base| {
             let parent = base.span().span_context().clone();
             Box::new(Pending { parent, base, below_dropped })
@@ -143,7 +140,7 @@ impl Core {
             trace_start: parent.trace_start(),
             trace_flags: parent.trace_flags(),
             thread: thread::number(),
-            flags: if matches!(base, Base::Current) { BASE_CURRENT } else { 0 },
+            flags: base.flag(),
         });
         if body.is_some() || parent_flags & STATE != 0 || matches!(base, Base::Captured(_)) {
             self.begin_extra(entry, parent, body, base);

@@ -21,7 +21,7 @@ use crate::place::Base;
 use crate::record::Fields;
 use crate::settings::ContextMode;
 use crate::stats::{Counted, Loss};
-use crate::table::{BASE_CURRENT, Beginning, Entry, Phase, REMOTE_PARENT, ROOT};
+use crate::table::{Beginning, Entry, Phase, REMOTE_PARENT, ROOT};
 use crate::thread;
 
 /// The facts of a local root apart from its fields and the decision.
@@ -47,11 +47,8 @@ impl Core {
         below_dropped: bool,
     ) -> Option<&Entry> {
         let began = self.ticks();
-        let (base, flag) = match base {
-            Base::Current => (None, BASE_CURRENT),
-            Base::Empty => (None, 0),
-            Base::Captured(base) => (Some(base), 0),
-        };
+        let flag = base.flag();
+        let base = base.captured();
         let parent = base.as_ref().map_or(NO_PARENT, |base| base.span().span_context().clone());
         let trace_id = if parent.is_valid() { parent.trace_id() } else { self.shared.ids.new_trace_id() };
         let trace_flags = self.flags_below(&parent);

@@ -7,26 +7,13 @@ use std::time::Duration;
 
 use opentelemetry::trace::TraceState;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
-use tracing_core::callsite::DefaultCallsite;
-use tracing_core::metadata::Kind;
-use tracing_core::{Level, Metadata};
 
 use super::queue::{Queue, Taken, Work};
 use super::ticket::WaitError;
 use crate::record::{Buffer, Ending, Header, Record};
 use crate::settings::{Bounds, Settings, WhenFull};
 use crate::stats::{Counted, Counters, Loss};
-
-static METADATA: Metadata<'static> = tracing_core::metadata! {
-    name: "simulated",
-    target: module_path!(),
-    level: Level::INFO,
-    fields: &[],
-    callsite: &CALLSITE,
-    kind: Kind::SPAN
-};
-
-static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+use crate::test_callsite::METADATA;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 struct Random(u64);

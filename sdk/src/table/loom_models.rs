@@ -4,25 +4,12 @@ use loom::sync::Arc;
 use loom::thread;
 use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
-use tracing_core::callsite::DefaultCallsite;
-use tracing_core::metadata::Kind;
-use tracing_core::{Level, Metadata};
 
 use super::entry::{BODY, Beginning, EXPOSED, Entry, Kept, Pending, Phase};
 use super::handles::{Handles, LetGo};
 use crate::record::Body;
+use crate::test_callsite::METADATA;
 use crate::traces::TraceRef;
-
-static METADATA: Metadata<'static> = tracing_core::metadata! {
-    name: "model",
-    target: module_path!(),
-    level: Level::INFO,
-    fields: &[],
-    callsite: &CALLSITE,
-    kind: Kind::SPAN
-};
-
-static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
 
 fn begin(entry: &Entry, id: u64, phase: Phase) {
     assert!(entry.take(id));

@@ -2,24 +2,11 @@
 
 use loom::thread;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
-use tracing_core::callsite::DefaultCallsite;
-use tracing_core::metadata::Kind;
-use tracing_core::{Level, Metadata};
 
 use super::*;
 use crate::record::Ending;
 use crate::settings::Settings;
-
-static METADATA: Metadata<'static> = tracing_core::metadata! {
-    name: "model",
-    target: module_path!(),
-    level: Level::INFO,
-    fields: &[],
-    callsite: &CALLSITE,
-    kind: Kind::SPAN
-};
-
-static CALLSITE: DefaultCallsite = DefaultCallsite::new(&METADATA);
+use crate::test_callsite::METADATA;
 
 fn queue() -> loom::sync::Arc<Queue> {
     loom::sync::Arc::new(Queue::new(Settings::default().bounds, Arc::default()))
