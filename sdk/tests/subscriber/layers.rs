@@ -1,11 +1,13 @@
 //! The subscriber with other layers, which it takes on as our layer on a registry, and under global filters, alone.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use astracer_sdk::{Astracer, DroppedSpans};
+use opentelemetry::TraceId;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
 use tracing::level_filters::LevelFilter;
 use tracing::span::Id;
 use tracing::subscriber::with_default;
@@ -84,10 +86,18 @@ fn seen(
 ) -> (String, String) {
     tracing::dispatcher::with_default(&subscriber.into(), work);
     astracer.handle.flush(crate::support::TIMEOUT).unwrap();
-    // Traces of different threads are exported in any order.
-    let mut lines: Vec<String> = draw(&collector.spans()).lines().map(str::to_owned).collect();
-    lines.sort();
-    (page.text(), lines.join("\n"))
+    (page.text(), trees(&collector.spans()))
+}
+
+/// The exported trees in the order of their texts: traces of different threads are exported in any order.
+fn trees(spans: &[SpanData]) -> String {
+    let mut traces: HashMap<TraceId, Vec<SpanData>> = HashMap::new();
+    for span in spans {
+        traces.entry(span.span_context.trace_id()).or_default().push(span.clone());
+    }
+    let mut drawn: Vec<String> = traces.values().map(|spans| draw(spans)).collect();
+    drawn.sort();
+    drawn.concat()
 }
 
 /// A stack on the subscriber and the same on a registry with the layer tell the same, in every combination of filters.
@@ -160,7 +170,7 @@ fn a_level_holds_alone_and_with_layers() {
             assert!(!tracing::enabled!(tracing::Level::DEBUG));
             work();
         });
-        draw(&world.exported())
+        trees(&world.exported())
     });
     assert_eq!(drawn[0], drawn[1]);
     assert!(!drawn[0].contains("child") && !page.text().contains("child"));
@@ -187,7 +197,7 @@ fn the_stock_layer_records_over_the_subscriber() {
     let stock =
         tracing_opentelemetry::layer().with_tracer(provider.tracer("stock")).with_context_activation(false);
     with_default(world.astracer.subscriber().with(stock), work);
-    let names = |spans: Vec<opentelemetry_sdk::trace::SpanData>| {
+    let names = |spans: Vec<SpanData>| {
         let mut names: Vec<_> = spans.into_iter().map(|span| span.name).collect();
         names.sort();
         names
