@@ -79,22 +79,11 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_random::Random;
     use crate::{Config, Limits, Nanos, Randomness, Request, Sampler};
 
     const INTERVAL_S: u64 = 300;
     const INTERVALS: u64 = 24 * 3600 / INTERVAL_S;
-
-    /// Numbers of SplitMix64.
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        }
-    }
 
     /// A day of three keys whose traffic grows tenfold at noon: from the fifth interval after a step on, the bytes of an interval are
     /// near the budget, and their mean is within 5 % of it; the rare key is never below its floor.

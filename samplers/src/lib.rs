@@ -58,6 +58,8 @@ mod stratified;
 mod sync;
 mod table;
 mod template;
+#[cfg(test)]
+mod test_random;
 mod threshold;
 mod token_bucket;
 pub mod tracestate;

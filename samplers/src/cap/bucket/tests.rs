@@ -5,28 +5,13 @@ use std::sync::Barrier;
 use proptest::prelude::*;
 
 use super::*;
+use crate::test_random::Random;
 
 const SECOND: u64 = 1_000_000_000;
 
 fn bucket(rate: f64, burst: f64) -> (Bucket, Allowance) {
     let allowance = Allowance::new(rate, burst).unwrap();
     (Bucket::new(allowance), allowance)
-}
-
-/// A small generator: SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn randomness(&mut self) -> Randomness {
-        Randomness::from_low_bits(self.next() >> 8)
-    }
 }
 
 /// The most in any closed interval of this length, given the times in order.
