@@ -6,17 +6,7 @@ use astracer_analysis::graph::{Edge, Graph};
 use astracer_analysis::{Amount, Rule};
 use astracer_recording::intern::Symbol;
 
-/// Marsaglia's xorshift64: the same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
+use crate::random::Random;
 
 /// An execution whose events come one after the other, some at once, each behind up to three earlier ones.
 fn random_graph(seed: u64) -> EventGraph {

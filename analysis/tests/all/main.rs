@@ -8,6 +8,7 @@ mod goldens;
 mod graphs;
 mod hostile;
 mod jaeger;
+mod random;
 mod recordings;
 mod trees;
 mod xtrace;

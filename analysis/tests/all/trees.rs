@@ -9,6 +9,8 @@ use astracer_analysis::{CriticalPath, Rule, Skew, SpanPaths, Tree};
 use astracer_model::SpanKind;
 use astracer_recording::intern::Symbol;
 
+use crate::random::Random;
+
 fn node(name: u32, service: u32, parent: u32, start: u64, end: u64) -> Node {
     let (name, service) = (Symbol(name), Symbol(service));
     Node {
@@ -274,18 +276,6 @@ fn a_span_of_another_clock_that_is_too_long_is_clipped() {
     let found = path(&tree, Rule::Last, Skew::Shift);
     assert_eq!(segments(&tree, &found), [(1, 100, 131), (0, 131, 140)]);
     assert_eq!((found.adjusted.clipped_spans, found.adjusted.clipped_ns), (1, 10));
-}
-
-/// Marsaglia's xorshift64: the same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
 }
 
 /// A tree whose times collide often, and whose children often lie outside of their parents.
