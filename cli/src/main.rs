@@ -12,6 +12,7 @@ mod command;
 mod failure;
 mod interrupt;
 mod load;
+mod losses;
 mod output;
 mod outputs;
 mod partial;

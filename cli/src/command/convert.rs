@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::load::{self, Input};
+use crate::losses::{self, LossCount};
 use crate::output;
 use crate::outputs::Outputs;
 use crate::source::Reading;
@@ -69,13 +70,6 @@ struct Report<'a> {
     losses: Vec<LossCount>,
 }
 
-#[derive(Serialize)]
-struct LossCount {
-    kind: &'static str,
-    describe: &'static str,
-    spans: u64,
-}
-
 pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     let output = Outputs::new([&args.input]).recording("OUT", &args.output)?;
     let target = output.open()?;
@@ -107,17 +101,12 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
 }
 
 fn json(args: &Convert, input: &Input, converted: &Converted) -> Result<String, Failure> {
-    let losses = converted.losses.counts().map(|(loss, spans)| LossCount {
-        kind: loss.slug(),
-        describe: loss.describe(),
-        spans,
-    });
     output::json(&Report {
         input,
         output: args.output.to_string_lossy().into_owned(),
         format: args.to.name(),
         spans: converted.spans,
-        losses: losses.collect(),
+        losses: losses::counts(&converted.losses),
     })
 }
 

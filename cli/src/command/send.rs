@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::load::{self, Input};
+use crate::losses::{self, LossCount};
 use crate::output;
 use crate::source::{self as arguments, Reading};
 use crate::target::Target;
@@ -93,13 +94,6 @@ struct Report<'a> {
     message: String,
 }
 
-#[derive(Serialize)]
-struct LossCount {
-    kind: &'static str,
-    describe: &'static str,
-    spans: u64,
-}
-
 pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     arguments::once(&args.paths)?;
     let options = args.reading.options();
@@ -153,11 +147,6 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     let input = Input::of_conversion(&args.paths, &files, &converted);
     input.check(args.reading.strict, converted.spans == 0)?;
     if args.json {
-        let losses = converted.losses.counts().map(|(loss, spans)| LossCount {
-            kind: loss.slug(),
-            describe: loss.describe(),
-            spans,
-        });
         output::print_json(&Report {
             input: &input,
             to: args.to.to_string(),
@@ -165,7 +154,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
             rejected: sent.rejected,
             resumed_behind: behind,
             shifted_by_ns: shift,
-            losses: losses.collect(),
+            losses: losses::counts(&converted.losses),
             message: message.take(),
         })?;
     } else {
