@@ -1,9 +1,10 @@
 //! The receiving end, in a separate process: it reads requests and accepts them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+use astracer_benches::http;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -64,26 +65,11 @@ fn http() {
 
 /// Answers each request of a connection.
 fn serve(stream: TcpStream) -> Option<()> {
-    let mut stream = BufReader::with_capacity(1 << 18, stream);
+    let mut stream = http::reader(stream);
     let mut body = Vec::new();
     loop {
-        let (mut length, mut line) = (0, String::new());
-        loop {
-            line.clear();
-            if stream.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            match line.trim_end().split_once(':') {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                    length = value.trim().parse().ok()?;
-                }
-                None if line == "\r\n" => break,
-                _ => {}
-            }
-        }
-        body.resize(length, 0);
-        stream.read_exact(&mut body).ok()?;
-        stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+        http::read_body(&mut stream, &mut body)?;
+        stream.get_mut().write_all(http::OK).ok()?;
     }
 }
 

@@ -1,11 +1,12 @@
 //! The backend: takes OTLP over HTTP, counts spans, and goes away and comes back when it is told to.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use astracer_benches::http;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
 
@@ -57,25 +58,10 @@ fn accept(listener: TcpListener, state: &Arc<State>) {
 
 /// Answers each request of a connection, until the sink goes away.
 fn serve(stream: TcpStream, state: &State) -> Option<()> {
-    let mut stream = BufReader::with_capacity(1 << 18, stream);
+    let mut stream = http::reader(stream);
     let mut body = Vec::new();
     loop {
-        let (mut length, mut line) = (0, String::new());
-        loop {
-            line.clear();
-            if stream.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            match line.trim_end().split_once(':') {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                    length = value.trim().parse().ok()?;
-                }
-                None if line == "\r\n" => break,
-                _ => {}
-            }
-        }
-        body.resize(length, 0);
-        stream.read_exact(&mut body).ok()?;
+        http::read_body(&mut stream, &mut body)?;
         if state.is_away.load(Ordering::SeqCst) {
             return None;
         }
@@ -84,6 +70,6 @@ fn serve(stream: TcpStream, state: &State) -> Option<()> {
         let spans: usize = scopes.map(|scope| scope.spans.len()).sum();
         // Counted before the answer: who has the answer may ask for the count at once.
         state.spans.fetch_add(spans as u64, Ordering::SeqCst);
-        stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+        stream.get_mut().write_all(http::OK).ok()?;
     }
 }
