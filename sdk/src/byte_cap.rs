@@ -74,16 +74,13 @@ impl Export for ByteCapped {
             return self.inner.export(batch);
         }
         let all = batch.len();
-        let mut rest = std::mem::take(&mut batch);
-        while let Some(first) = rest.first() {
-            let trace_id = first.span_context.trace_id();
-            let end = rest.iter().position(|span| span.span_context.trace_id() != trace_id);
-            let after = rest.split_off(end.unwrap_or(rest.len()));
-            if self.admits(&cap, &rest) {
-                batch.append(&mut rest);
-            }
-            rest = after;
-        }
+        let of_one_trace =
+            |a: &SpanData, b: &SpanData| a.span_context.trace_id() == b.span_context.trace_id();
+        let traces = batch.chunk_by(of_one_trace);
+        let admitted: Vec<bool> =
+            traces.flat_map(|trace| vec![self.admits(&cap, trace); trace.len()]).collect();
+        let mut admitted = admitted.into_iter();
+        batch.retain(|_| admitted.next().unwrap_or(true));
         let refused = (all - batch.len()) as u64;
         let mut exported = if batch.is_empty() { Exported::default() } else { self.inner.export(batch) };
         exported.lost.capped += refused;
