@@ -340,6 +340,18 @@ impl Sampler {
         Some(self.capped.as_ref()?.all.level(&allowance, now))
     }
 
+    /// Whether this sampler's counts can change by its own calls only: no sampler that it was [reconfigured](Self::reconfigured)
+    /// from, or to, exists any more.
+    pub fn is_alone(&mut self) -> bool {
+        match &mut self.kind {
+            Kind::Bump(table) => table.is_alone(),
+            Kind::AnyBump(table) => table.is_alone(),
+            Kind::TokenBucket(table) => table.is_alone(),
+            Kind::Fixed(table) => table.is_alone(),
+            Kind::Always | Kind::Never | Kind::Ratio(_) | Kind::EveryNth(_) => true,
+        }
+    }
+
     /// The counts by key, of a sampler that decides by key; `None` of others, which remember nothing.
     pub fn snapshot(&self) -> Option<Snapshot> {
         match &self.kind {

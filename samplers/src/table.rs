@@ -159,6 +159,12 @@ impl<L: Policy> Table<L> {
         Some(Table { state, policies: Arc::new(policies), capped: None }.with_cap(capped))
     }
 
+    /// Whether no table that this one was reconfigured from, or to, counts in its state.
+    pub(crate) fn is_alone(&mut self) -> bool {
+        // Unlike the reference count alone, this makes the others' last counts visible.
+        Arc::get_mut(&mut self.state).is_some()
+    }
+
     /// The sampler's own decision: the record's id with it.
     #[inline]
     fn decide_alone(&self, request: &Request<'_>) -> (u32, Decision) {

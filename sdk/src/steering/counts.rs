@@ -86,10 +86,11 @@ impl Carried {
         self.retired.push(sampler);
     }
 
-    /// Carries the counts of samplers on that nobody else knows any more.
+    /// Carries the counts of samplers on in which nobody can count any more. A thread may hold the last reference to the
+    /// rules before these, whose sampler counts in the same table: it is not enough that nobody holds these.
     pub(super) fn fold(&mut self) {
-        for sampler in std::mem::take(&mut self.retired) {
-            if Arc::strong_count(&sampler) == 1 {
+        for mut sampler in std::mem::take(&mut self.retired) {
+            if Arc::get_mut(&mut sampler).is_some_and(Sampler::is_alone) {
                 self.carry(&sampler);
             } else {
                 self.retired.push(sampler);
@@ -145,4 +146,34 @@ pub(super) fn by_key(carried: &Carried, sampler: &Sampler, now: Nanos) -> Vec<Ke
         all.push(others);
     }
     all
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use astracer_samplers::{Cap, Config, Randomness, Request};
+
+    use super::*;
+
+    /// A thread decides by the sampler that it read before two changes: of parameters, then of the kind. The first two
+    /// samplers count in one table, and only the second was retired.
+    #[test]
+    fn a_call_by_the_sampler_before_the_last_is_counted() {
+        let config = |text: &str| text.parse::<Config>().unwrap();
+        let (cap, now) = (Cap::default(), Nanos::ZERO);
+        let read = Sampler::new(&config("bump:lambda=1"));
+        let next = read.reconfigured(&config("bump:lambda=9"), &cap, now).unwrap();
+        let last = next.replaced(&config("bucket:capacity=1,rate=1"), &cap);
+        let decide = || assert!(read.decide(&Request::new("a", Randomness::MIN, now)).threshold.is_some());
+        let mut carried = Carried::default();
+        let seen = |carried: &Carried| by_key(carried, &last, now).iter().map(|key| key.seen).sum::<u64>();
+
+        decide();
+        carried.retire(Arc::new(next));
+        carried.fold();
+        decide();
+        assert_eq!(seen(&carried), 2);
+        drop(read);
+        carried.fold();
+        assert_eq!((seen(&carried), carried.retired.len()), (2, 0));
+    }
 }
