@@ -4,7 +4,7 @@ mod steer;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use astracer_samplers::{Config, Snapshot};
 
@@ -97,9 +97,12 @@ impl Handle {
     /// spans stay in [`Stats::spans_waiting`].
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
+        let began = Instant::now();
         if let Some(housekeeping) = self.housekeeping() {
-            housekeeping.finish(shared, self.exporter.as_deref());
+            // The last heartbeat needs the exporter, which the queue shuts down. Half of the time is the queue's at least.
+            housekeeping.finish(timeout / 2);
         }
+        let timeout = timeout.saturating_sub(began.elapsed());
         let queue = shared.queue();
         let ticket = queue.ticket();
         shared.close();

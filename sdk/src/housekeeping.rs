@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use astracer_samplers::{Nanos, Restored, Sampler};
 use opentelemetry::Context;
+use opentelemetry_sdk::trace::SpanData;
 
 use crate::core::Shared;
 use crate::export::SharedExporter;
@@ -39,138 +40,199 @@ impl Chores {
     }
 }
 
-/// The thread's state, for itself and for the handle.
+/// The thread, as the handle sees it.
+///
+/// Neither lock is held while the exporter or a subscriber is called: both may be the user's code, wait for minutes, or
+/// ask the handle.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
-    state: Mutex<State>,
-    wake: Condvar,
+    /// Held for a piece of work: reading the parameters file, writing the snapshot.
+    work: Mutex<Work>,
+    /// Held for a moment. Taken last.
+    outcome: Mutex<Outcome>,
+    changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct Work {
     chores: Chores,
     #[cfg(feature = "parameters")]
     watch: watch::Watch,
     ticks: u64,
     heart: Heart,
-    /// Spans of heartbeats that the exporter took, and did not.
-    heartbeats: (u64, u64),
-    is_over: bool,
-    faults: Faults,
 }
 
-/// The faults that hold now. Each is told once.
+/// The results of the work so far, and its end.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// Spans of heartbeats that the exporter took, and did not.
+    heartbeats: (u64, u64),
+    faults: Faults,
+    /// The thread is to end.
+    is_over: bool,
+    /// The thread has ended.
+    is_done: bool,
+}
+
+/// The faults that hold now. Each is reported once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) parameters: Option<String>,
     pub(crate) snapshot: Option<String>,
 }
 
+/// The result of a piece of work: a fault, or its end; `None` if nothing changed.
+type Change = Option<Result<(), String>>;
+
 impl Housekeeping {
     pub(crate) fn new(chores: Chores) -> Arc<Self> {
-        let state = State {
+        let work = Work {
             #[cfg(feature = "parameters")]
             watch: watch::Watch::new(chores.watched.as_deref()),
             chores,
             ticks: 0,
             heart: Heart::default(),
-            heartbeats: (0, 0),
-            is_over: false,
-            faults: Faults::default(),
         };
-        Arc::new(Housekeeping { state: Mutex::new(state), wake: Condvar::new() })
+        Arc::new(Housekeeping {
+            work: Mutex::new(work),
+            outcome: Mutex::new(Outcome::default()),
+            changed: Condvar::new(),
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Works until it is told to end, or nobody is left who could be interested.
+    /// Works until it is told to end, or nobody is left who could be interested. Ends with a snapshot and a heartbeat.
     pub(crate) fn run(&self, shared: &Weak<Shared>, exporter: Option<&SharedExporter>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
-        let mut state = self.lock();
-        while !state.is_over {
-            state = self.wake.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+        let _done = Done(self);
+        loop {
+            let is_over = self.sleep();
             let Some(shared) = shared.upgrade() else { return };
-            if !state.is_over {
-                state.tick(&shared, exporter);
+            if is_over {
+                self.save(&shared);
+                self.beat(&shared, exporter);
+                return;
+            }
+            self.look(&shared);
+            let (saves, beats) = lock(&self.work).next_tick();
+            if saves {
+                self.save(&shared);
+            }
+            if beats {
+                self.beat(&shared, exporter);
             }
         }
     }
 
-    /// The last snapshot and the last heartbeat; then the thread ends.
-    pub(crate) fn finish(&self, shared: &Shared, exporter: Option<&SharedExporter>) {
-        let _suppressed = Context::enter_telemetry_suppressed_scope();
-        let mut state = self.lock();
-        if !std::mem::replace(&mut state.is_over, true) {
-            state.save(shared);
-            state.beat(shared, exporter);
-        }
-        self.wake.notify_all();
+    /// Waits for the next tick. Returns true if the thread is to end.
+    fn sleep(&self) -> bool {
+        let outcome = lock(&self.outcome);
+        let woken = self.changed.wait_timeout_while(outcome, TICK, |outcome| !outcome.is_over);
+        woken.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+
+    /// Lets the thread write the last snapshot and export the last heartbeat, and waits until it has ended, at most for
+    /// `timeout`: a heartbeat waits as long as the exporter waits for its destination.
+    pub(crate) fn finish(&self, timeout: Duration) {
+        let mut outcome = lock(&self.outcome);
+        outcome.is_over = true;
+        self.changed.notify_all();
+        drop(self.changed.wait_timeout_while(outcome, timeout, |outcome| !outcome.is_done));
     }
 
     /// Looks at the parameters file now.
-    pub(crate) fn look(&self, shared: &Shared, exporter: Option<&SharedExporter>) {
+    pub(crate) fn look(&self, shared: &Shared) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
-        self.lock().tick(shared, exporter);
+        let change = lock(&self.work).look(shared);
+        self.note(change, |faults| &mut faults.parameters);
+    }
+
+    fn save(&self, shared: &Shared) {
+        let change = lock(&self.work).save(shared);
+        self.note(change, |faults| &mut faults.snapshot);
+    }
+
+    /// Notes the result of a piece of work, and warns of a fault that is new.
+    fn note(&self, change: Change, place: impl FnOnce(&mut Faults) -> &mut Option<String>) {
+        let Some(result) = change else { return };
+        let fault = result.err();
+        let mut outcome = lock(&self.outcome);
+        let known = place(&mut outcome.faults);
+        let is_new = *known != fault;
+        known.clone_from(&fault);
+        drop(outcome);
+        if let Some(fault) = fault.filter(|_| is_new) {
+            tracing::warn!("astracer: {fault}");
+        }
+    }
+
+    fn beat(&self, shared: &Shared, exporter: Option<&SharedExporter>) {
+        let Some(exporter) = exporter else { return };
+        let Some(spans) = lock(&self.work).beat(shared) else { return };
+        let all = spans.len() as u64;
+        let accepted = exporter.export(spans).accepted;
+        let mut outcome = lock(&self.outcome);
+        outcome.heartbeats.0 += accepted;
+        outcome.heartbeats.1 += all - accepted.min(all);
     }
 
     pub(crate) fn heartbeats(&self) -> (u64, u64) {
-        self.lock().heartbeats
+        lock(&self.outcome).heartbeats
     }
 
     pub(crate) fn faults(&self) -> Faults {
-        self.lock().faults.clone()
+        lock(&self.outcome).faults.clone()
     }
 }
 
-impl State {
-    fn tick(&mut self, shared: &Shared, exporter: Option<&SharedExporter>) {
-        #[cfg(feature = "parameters")]
-        if let Some(path) = &self.chores.watched {
-            match self.watch.look(path, |text| shared.steering().set_parameters(shared.decider(), text)) {
-                watch::Seen::Nothing => {}
-                watch::Seen::Taken => self.faults.parameters = None,
-                watch::Seen::Fault(fault) => tell(&mut self.faults.parameters, fault),
-            }
-        }
+/// The thread has ended, when this is dropped: by a panic too.
+struct Done<'a>(&'a Housekeeping);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.outcome).is_done = true;
+        self.0.changed.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Work {
+    /// Counts a tick. Returns whether a snapshot and a heartbeat are due.
+    fn next_tick(&mut self) -> (bool, bool) {
         self.ticks += 1;
-        if self.ticks.is_multiple_of(SNAPSHOT_TICKS) {
-            self.save(shared);
-        }
-        if self.chores.heartbeat.is_some_and(|every| self.ticks.is_multiple_of(every.as_secs())) {
-            self.beat(shared, exporter);
+        let beats = self.chores.heartbeat.is_some_and(|every| self.ticks.is_multiple_of(every.as_secs()));
+        (self.ticks.is_multiple_of(SNAPSHOT_TICKS), beats)
+    }
+
+    #[cfg(feature = "parameters")]
+    fn look(&mut self, shared: &Shared) -> Change {
+        let path = self.chores.watched.as_ref()?;
+        match self.watch.look(path, |text| shared.steering().set_parameters(shared.decider(), text)) {
+            watch::Seen::Nothing => None,
+            watch::Seen::Taken => Some(Ok(())),
+            watch::Seen::Fault(fault) => Some(Err(fault)),
         }
     }
 
-    fn beat(&mut self, shared: &Shared, exporter: Option<&SharedExporter>) {
-        let (Some(_), Some(exporter)) = (self.chores.heartbeat, exporter) else { return };
-        let spans = self.heart.beat(shared.steering().keys(shared.decider()), SystemTime::now());
-        let all = spans.len() as u64;
-        let accepted = exporter.export(spans).accepted;
-        self.heartbeats.0 += accepted;
-        self.heartbeats.1 += all - accepted.min(all);
+    #[cfg(not(feature = "parameters"))]
+    fn look(&mut self, _: &Shared) -> Change {
+        None
     }
 
-    fn save(&mut self, shared: &Shared) {
-        let Some(path) = &self.chores.snapshot else { return };
+    /// The spans of a heartbeat, if they are asked for.
+    fn beat(&mut self, shared: &Shared) -> Option<Vec<SpanData>> {
+        self.chores.heartbeat?;
+        Some(self.heart.beat(shared.steering().keys(shared.decider()), SystemTime::now()))
+    }
+
+    fn save(&mut self, shared: &Shared) -> Change {
+        let path = self.chores.snapshot.as_ref()?;
         let decider = shared.decider();
-        let Some(image) = decider.sampler().image(decider.now(), unix_nanos()) else { return };
-        match file::replace(path, &image) {
-            Ok(()) => self.faults.snapshot = None,
-            Err(error) => {
-                let fault = format!("{}: the snapshot cannot be written: {error}", path.display());
-                tell(&mut self.faults.snapshot, fault);
-            }
-        }
-    }
-}
-
-/// Tells a fault that is new.
-fn tell(known: &mut Option<String>, fault: String) {
-    if known.as_ref() != Some(&fault) {
-        tracing::warn!("astracer: {fault}");
-        *known = Some(fault);
+        let image = decider.sampler().image(decider.now(), unix_nanos())?;
+        let written = file::replace(path, &image);
+        Some(written.map_err(|error| format!("{}: the snapshot cannot be written: {error}", path.display())))
     }
 }
 

@@ -69,7 +69,7 @@ impl Handle {
     /// [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file).
     pub fn look_at_parameters(&self) {
         if let (Some(shared), Some(housekeeping)) = (self.shared(), self.housekeeping()) {
-            housekeeping.look(shared, self.exporter.as_deref());
+            housekeeping.look(shared);
         }
     }
 

@@ -114,3 +114,17 @@ pub(crate) fn a_shutdown_during_an_outage_counts_what_is_left() {
     let stats = world.handle.stats();
     assert_eq!((stats.spans_made, stats.spans_exported, stats.spans_lost.deadline), (10, 0, 10));
 }
+
+/// The last heartbeat waits for the destination as spans do: the deadline holds for it too, and the queue gets its part.
+#[test]
+fn a_shutdown_during_an_outage_does_not_wait_for_the_last_heartbeat() {
+    let hour = Duration::from_secs(3_600);
+    let world = world(|builder| builder.with_heartbeat(hour).with_exporter(Down::default()));
+    tracing::dispatcher::with_default(&world.dispatch, || info_span!("request").in_scope(|| ()));
+    let error = world.handle.shutdown(Duration::from_millis(50)).unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    // A second shutdown waits for both threads, however slow this machine is.
+    let _ = world.handle.shutdown(TIMEOUT);
+    assert_eq!(world.handle.heartbeat_spans(), (0, 1));
+    assert_eq!(world.handle.stats().spans_lost.deadline, 1);
+}

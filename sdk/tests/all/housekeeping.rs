@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use tracing::info_span;
+use astracer_sdk::Handle;
+use tracing::{Event, Subscriber, info_span};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::support::{TIMEOUT, World, world};
 
@@ -84,6 +88,40 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     fs::write(&path, whole).unwrap();
     world.handle.look_at_parameters();
     assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
+}
+
+/// A subscriber that asks the handle when it hears the warning.
+struct Asks(Handle, Arc<Mutex<Vec<Option<String>>>>);
+
+impl<S: Subscriber> Layer<S> for Asks {
+    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+        let (_, _) = (self.0.heartbeat_spans(), self.0.snapshot_fault());
+        self.1.lock().unwrap().push(self.0.parameters_fault());
+    }
+}
+
+#[test]
+fn a_subscriber_may_ask_the_handle_when_it_hears_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    let world = watching(&path);
+    fs::remove_file(&path).unwrap();
+    let heard = Arc::default();
+    let asks = Asks(world.handle.clone(), Arc::clone(&heard));
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(asks), || {
+        (0..3).for_each(|_| world.handle.look_at_parameters());
+    });
+    let heard = heard.lock().unwrap();
+    assert_eq!(*heard, [world.handle.parameters_fault()]);
+    assert!(heard[0].as_ref().unwrap().contains("astracer.toml"));
+}
+
+/// A look by hand is no tick: a heartbeat is not due earlier for it.
+#[test]
+fn a_look_at_the_parameters_exports_nothing() {
+    let world = world(|builder| builder.with_heartbeat(std::time::Duration::from_secs(30)));
+    (0..100).for_each(|_| world.handle.look_at_parameters());
+    assert_eq!(world.handle.heartbeat_spans(), (0, 0));
 }
 
 /// A hundred changes, each looked at, some of them cut: roots are decided all the while, and all are counted.
