@@ -58,10 +58,7 @@ impl Heart {
         if keys.len() > KEYS_MAX {
             let beyond = keys.split_off(KEYS_MAX - 1);
             let mut rest = KeyStats::default();
-            for stats in beyond {
-                rest.seen += stats.seen;
-                rest.kept += stats.kept;
-            }
+            beyond.iter().for_each(|stats| rest.join(stats));
             keys.push(rest);
         }
         let trace_id = RandomIds.new_trace_id();

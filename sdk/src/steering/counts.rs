@@ -49,7 +49,6 @@ impl KeyStats {
     }
 
     /// Adds another key's counts; the state is nobody's then.
-    #[cfg(feature = "metrics")]
     pub(crate) fn join(&mut self, other: &KeyStats) {
         self.seen += other.seen;
         self.kept += other.kept;
@@ -101,13 +100,14 @@ impl Carried {
     fn carry(&mut self, sampler: &Sampler) {
         let Some(snapshot) = sampler.snapshot() else { return };
         let Carried { keys, others, .. } = self;
-        add(&snapshot, keys, others);
+        add(&snapshot, keys, others, CARRIED_MAX);
     }
 }
 
-fn add(snapshot: &Snapshot, keys: &mut BTreeMap<String, KeyStats>, others: &mut KeyStats) {
+/// Adds a table's counts; those of keys that would be more than `keys_max` to `others`.
+fn add(snapshot: &Snapshot, keys: &mut BTreeMap<String, KeyStats>, others: &mut KeyStats, keys_max: usize) {
     for key in &snapshot.keys {
-        if keys.len() >= CARRIED_MAX && !keys.contains_key(&key.key) {
+        if keys.len() >= keys_max && !keys.contains_key(&key.key) {
             others.add(&key.counts);
             continue;
         }
@@ -123,17 +123,11 @@ fn add(snapshot: &Snapshot, keys: &mut BTreeMap<String, KeyStats>, others: &mut 
 pub(super) fn by_key(carried: &Carried, sampler: &Sampler, now: Nanos) -> Vec<KeyStats> {
     let (mut keys, mut others) = (carried.keys.clone(), carried.others.clone());
     for snapshot in carried.retired.iter().filter_map(|retired| retired.snapshot()) {
-        add(&snapshot, &mut keys, &mut others);
+        add(&snapshot, &mut keys, &mut others, CARRIED_MAX);
     }
     if let Some(snapshot) = sampler.snapshot() {
         // The keys of a table are within its limit, however many are carried.
-        for key in &snapshot.keys {
-            let stats = keys.entry(key.key.clone()).or_default();
-            stats.key = Some(key.key.clone());
-            stats.add(&key.counts);
-        }
-        others.add(&snapshot.overflow);
-        others.add(&snapshot.evicted);
+        add(&snapshot, &mut keys, &mut others, usize::MAX);
     }
     for KeyState { key, probability, tokens, .. } in sampler.states(now).unwrap_or_default() {
         if let Some(stats) = keys.get_mut(&key) {
