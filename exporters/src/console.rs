@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use astracer_model::{Span, Status, TraceId};
 
-use crate::counts::Counter;
-use crate::destination::{Delivery, Destination, Outcome};
+use crate::counts::{Counter, Delivery};
+use crate::destination::{Destination, Outcome};
 use crate::error::{ErrorKind, ExportError};
 
 mod text;

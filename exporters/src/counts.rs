@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::destination::Delivery;
+use astracer_model::Span;
+
 use crate::error::{ErrorKind, ExportError};
 
 /// Counts since the start. They are read one by one, so during an export they may differ by the spans under way.
@@ -52,6 +53,40 @@ impl Lost {
     /// Iterates over the reasons with at least one lost span.
     pub fn iter(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
         ErrorKind::ALL.iter().map(|&kind| (kind, self.of(kind))).filter(|&(_, count)| count > 0)
+    }
+}
+
+/// Spans that a destination answered for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// Spans that were accepted.
+    pub accepted: u64,
+    /// Spans that the destination rejected.
+    pub rejected: u64,
+    /// The destination's message: the reason of rejections, or a warning.
+    pub message: String,
+}
+
+impl Delivery {
+    /// Returns a delivery of `accepted` and `rejected` spans without a message.
+    pub fn new(accepted: u64, rejected: u64) -> Self {
+        Delivery { accepted, rejected, message: String::new() }
+    }
+
+    /// Returns the delivery of all these spans.
+    pub fn all(spans: &[Span<'_>]) -> Self {
+        Delivery::new(spans.len() as u64, 0)
+    }
+
+    /// Adds another delivery; its message replaces this one's unless it is empty.
+    #[cfg(feature = "_send")]
+    pub(crate) fn add(&mut self, other: Delivery) {
+        self.accepted += other.accepted;
+        self.rejected += other.rejected;
+        if !other.message.is_empty() {
+            self.message = other.message;
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use astracer_model::Span;
 
-use crate::counts::{Counter, Lost};
+use crate::counts::{Counter, Delivery, Lost};
 use crate::error::ExportError;
 
 /// A destination for spans. Calls block until the spans have arrived or are given up.
@@ -55,40 +55,6 @@ pub trait Destination: Send + Sync + Debug {
     ///
     /// If the shutdown failed or took too long.
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError>;
-}
-
-/// Spans that a destination answered for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Delivery {
-    /// Spans that were accepted.
-    pub accepted: u64,
-    /// Spans that the destination rejected.
-    pub rejected: u64,
-    /// The destination's message: the reason of rejections, or a warning.
-    pub message: String,
-}
-
-impl Delivery {
-    /// Returns a delivery of `accepted` and `rejected` spans without a message.
-    pub fn new(accepted: u64, rejected: u64) -> Self {
-        Delivery { accepted, rejected, message: String::new() }
-    }
-
-    /// Returns the delivery of all these spans.
-    pub fn all(spans: &[Span<'_>]) -> Self {
-        Delivery::new(spans.len() as u64, 0)
-    }
-
-    /// Adds another delivery; its message replaces this one's unless it is empty.
-    #[cfg(feature = "_send")]
-    pub(crate) fn add(&mut self, other: Delivery) {
-        self.accepted += other.accepted;
-        self.rejected += other.rejected;
-        if !other.message.is_empty() {
-            self.message = other.message;
-        }
-    }
 }
 
 /// Outcome of a call: each span is accepted, rejected or lost.

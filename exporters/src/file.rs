@@ -19,8 +19,8 @@ use astracer_formats::otlp_json::write_request;
 use astracer_model::Span;
 
 use crate::clock::{Clock, SystemClock};
-use crate::counts::Counter;
-use crate::destination::{Delivery, Destination, Outcome};
+use crate::counts::{Counter, Delivery};
+use crate::destination::{Destination, Outcome};
 use crate::error::{ErrorKind, ExportError};
 
 mod folder;

@@ -99,8 +99,8 @@ pub use config::ConfigError;
 #[cfg(feature = "console")]
 pub use console::Console;
 pub use convert::{resource, spans};
-pub use counts::{Counter, Counts, Lost};
-pub use destination::{Attempt, Delivery, Destination, Outcome};
+pub use counts::{Counter, Counts, Delivery, Lost};
+pub use destination::{Attempt, Destination, Outcome};
 pub use error::{ErrorKind, ExportError};
 pub use exporter::Exporter;
 #[cfg(feature = "file")]

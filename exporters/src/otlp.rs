@@ -13,8 +13,8 @@ use http::uri::Uri;
 use http::{HeaderName, HeaderValue};
 
 use crate::config::ConfigError;
-use crate::counts::Counter;
-use crate::destination::{Attempt, Delivery, Destination, Outcome};
+use crate::counts::{Counter, Delivery};
+use crate::destination::{Attempt, Destination, Outcome};
 use crate::error::ExportError;
 #[cfg(feature = "otlp-http")]
 use crate::http::Client;

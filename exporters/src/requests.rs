@@ -6,8 +6,8 @@ use std::time::Duration;
 use astracer_model::Span;
 
 use crate::availability::Availability;
-use crate::counts::Counter;
-use crate::destination::{Attempt, Delivery, Outcome};
+use crate::counts::{Counter, Delivery};
+use crate::destination::{Attempt, Outcome};
 use crate::error::{ErrorKind, ExportError};
 use crate::sending::Sending;
 

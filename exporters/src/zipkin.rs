@@ -8,8 +8,8 @@ use astracer_model::Span;
 use http::uri::Uri;
 
 use crate::config::ConfigError;
-use crate::counts::Counter;
-use crate::destination::{Attempt, Delivery, Destination, Outcome};
+use crate::counts::{Counter, Delivery};
+use crate::destination::{Attempt, Destination, Outcome};
 use crate::error::ExportError;
 use crate::http::Client;
 use crate::requests::{Requests, Wire};

@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use crate::destination::Delivery;
+use crate::counts::Delivery;
 
 /// `ExportTraceServiceResponse` of OTLP.
 #[derive(Clone, PartialEq, Message)]

@@ -8,7 +8,7 @@ use astracer_spool::WhenFull;
 use astracer_spool::testing::MemoryDisk;
 
 use super::*;
-use crate::destination::Delivery;
+use crate::counts::Delivery;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 struct Random(u64);
