@@ -16,12 +16,12 @@ use opentelemetry_sdk::trace::{IdGenerator, SpanExporter};
 
 use crate::byte_cap::ByteCapped;
 use crate::clock::Clock;
-use crate::config::{Fault, OnFault};
 use crate::core::{Core, Shared};
 use crate::decider::{Decider, Extras, ParentDecision};
 use crate::export::{
-    Converter, Counting, CountingExporter, Export, Plain, Queue, SharedExporter, Worker, Workers,
+    Converter, Counting, CountingExporter, Export, Plain, Queue, SharedExporter, Upkeep, Worker, Workers,
 };
+use crate::fault::{Fault, OnFault};
 use crate::handle::Handle;
 use crate::housekeeping::{self, Chores, Housekeeping};
 use crate::ids::Ids;
@@ -449,11 +449,12 @@ impl Builder {
             SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone())))
         });
         if let Some(exporter) = exporter.clone() {
+            let upkeep: Arc<dyn Upkeep> = shared.clone();
             let workers = Arc::new(Workers {
                 queue: queue.clone(),
                 counters: counters.clone(),
                 exporter,
-                shared: Arc::downgrade(&shared),
+                upkeep: Arc::downgrade(&upkeep),
                 idle,
                 running: AtomicUsize::new(settings.bounds.in_flight),
             });

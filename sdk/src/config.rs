@@ -2,11 +2,10 @@
 //!
 //! A setting that cannot be used is refused when the service starts, with the variable, or the file and the line. So is a
 //! variable of OpenTelemetry's that is set and has no effect here: a setting that is silently ignored is a wrong setting.
-//! A service that would rather start asks for [`OnFault::UseDefault`]: each fault is then reported, and replaced by the
+//! A service that would rather start asks for [`OnFault::UseDefault`](crate::OnFault::UseDefault): each fault is then reported, and replaced by the
 //! default that the report names.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use astracer_samplers::{Config, Probability, Ratio};
@@ -15,75 +14,9 @@ use opentelemetry_sdk::Resource;
 
 use crate::builder::Builder;
 use crate::decider::ParentDecision;
+use crate::fault::{Fault, Origin};
 use crate::propagation::Propagator;
 use crate::settings::SpanLimits;
-
-/// The treatment of settings that cannot be used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFault {
-    /// Nothing is built.
-    #[default]
-    Refuse,
-    /// The setting is left out and its default holds. [`Builder::faults`] lists these settings for the service to log.
-    UseDefault,
-}
-
-/// A setting that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    origin: Origin,
-    message: String,
-    default: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Origin {
-    Variable(&'static str),
-    File(PathBuf, Option<usize>),
-}
-
-impl Fault {
-    /// The environment variable at fault.
-    pub fn variable(&self) -> Option<&'static str> {
-        match self.origin {
-            Origin::Variable(name) => Some(name),
-            Origin::File(..) => None,
-        }
-    }
-
-    /// The file at fault.
-    pub fn file(&self) -> Option<&Path> {
-        match &self.origin {
-            Origin::File(path, _) => Some(path),
-            Origin::Variable(_) => None,
-        }
-    }
-
-    /// The line at fault in the file, from 1.
-    pub fn line(&self) -> Option<usize> {
-        match self.origin {
-            Origin::File(_, line) => line,
-            Origin::Variable(_) => None,
-        }
-    }
-
-    /// The value that holds instead with [`OnFault::UseDefault`].
-    pub fn default(&self) -> &'static str {
-        self.default
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.origin {
-            Origin::Variable(name) => write!(f, "{name}: {}", self.message),
-            Origin::File(path, Some(line)) => write!(f, "{}:{line}: {}", path.display(), self.message),
-            Origin::File(path, None) => write!(f, "{}: {}", path.display(), self.message),
-        }
-    }
-}
-
-impl std::error::Error for Fault {}
 
 const KEPT: &str = "what was set before it";
 

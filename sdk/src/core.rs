@@ -2,7 +2,7 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | [`place`](crate::place) | Where does a new span belong? |
+//! | `place.rs` | Where does a new span belong? |
 //! | `begin.rs` | A span begins at its place. |
 //! | `decide.rs` | Is a local root's trace kept? |
 //! | `root.rs` | A local root begins that is decided at once. |
@@ -17,6 +17,7 @@ mod context;
 mod decide;
 mod end;
 mod enter;
+mod place;
 mod root;
 
 use std::sync::{Arc, Weak};
@@ -28,10 +29,11 @@ pub(crate) use self::begin::NewId;
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
+pub(crate) use self::place::{Placement, place};
 use crate::budget::Budget;
 use crate::clock::Ticks;
 use crate::decider::Decider;
-use crate::export::Queue;
+use crate::export::{Queue, Upkeep};
 use crate::ids::Ids;
 use crate::record::{Body, Fields};
 use crate::settings::Settings;
@@ -116,13 +118,6 @@ impl Shared {
         }
     }
 
-    /// Passes the ended spans of old traces on.
-    pub(crate) fn expire_traces(&self) {
-        self.steering.forget_expired(&self.decider);
-        let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
-        self.traces.expire(before, &self.queue);
-    }
-
     /// Passes the ended spans of all open traces on.
     pub(crate) fn flush_traces(&self) {
         self.traces.flush(&self.queue);
@@ -137,6 +132,15 @@ impl Shared {
         }
         // Spans that ended in between are lost, and counted.
         self.flush_traces();
+    }
+}
+
+impl Upkeep for Shared {
+    /// Passes the ended spans of old traces on, and removes overrides whose time is over.
+    fn run(&self) {
+        self.steering.forget_expired(&self.decider);
+        let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
+        self.traces.expire(before, &self.queue);
     }
 }
 

@@ -16,4 +16,4 @@ pub(crate) use self::queue::Queue;
 #[cfg(all(test, loom))]
 pub(crate) use self::queue::Work;
 pub(crate) use self::ticket::WaitError;
-pub(crate) use self::worker::{Worker, Workers};
+pub(crate) use self::worker::{Upkeep, Worker, Workers};

@@ -15,8 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::above::{above_lost, mark_lost};
 #[cfg(feature = "bridge")]
 use crate::bridge::Bridge;
-use crate::core::{Core, NewId};
-use crate::place::place;
+use crate::core::{Core, NewId, place};
 use crate::settings::DroppedSpans;
 use crate::stack;
 

@@ -71,6 +71,7 @@ mod decider;
 #[cfg(feature = "endpoint")]
 mod endpoint;
 mod export;
+mod fault;
 mod gate;
 mod handle;
 mod heartbeat;
@@ -82,7 +83,6 @@ mod live;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod otlp_size;
-mod place;
 mod propagation;
 mod record;
 #[cfg(feature = "http")]
@@ -111,11 +111,11 @@ pub use astracer_samplers::{
 
 pub use builder::{Astracer, BuildError, Builder};
 pub use clock::{Clock, ManualClock};
-pub use config::{Fault, OnFault};
 pub use decider::ParentDecision;
 #[cfg(feature = "endpoint")]
 pub use endpoint::Endpoint;
 pub use export::{CountingExporter, Exported};
+pub use fault::{Fault, OnFault};
 pub use gate::{Gate, gate};
 pub use handle::{ExportError, Handle, ShutdownGuard};
 pub use key::{Key, Root};

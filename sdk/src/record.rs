@@ -9,13 +9,16 @@ mod attribute;
 mod batch;
 mod body;
 mod buffer;
+mod event;
 mod fields;
 mod memory;
 mod span;
 
 pub(crate) use self::attribute::Attribute;
-pub(crate) use self::batch::{Batch, MemoryView, TraceView, weight_class};
+pub(crate) use self::batch::{Batch, TraceView, weight_class};
 pub(crate) use self::body::Body;
-pub(crate) use self::buffer::{Buffer, Event, EventName, EventTime, Header};
+pub(crate) use self::buffer::{Buffer, Header};
+pub(crate) use self::event::{Event, EventName, EventTime};
 pub(crate) use self::fields::Fields;
+pub(crate) use self::memory::MemoryView;
 pub(crate) use self::span::{Ending, Record, Status};

@@ -15,9 +15,8 @@ use tracing_subscriber::layer::{Layered, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
 use crate::above::EntrylessId;
-use crate::core::{Core, NewId};
+use crate::core::{Core, NewId, Placement, place};
 use crate::layer::AstracerLayer;
-use crate::place::{Placement, place};
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
 use crate::table::LetGo;

@@ -6,7 +6,7 @@ use tracing_core::Metadata;
 use tracing_core::span::Attributes;
 
 use super::Core;
-use crate::place::{Base, Placement};
+use super::place::{Base, Placement};
 use crate::record::{Body, Fields};
 use crate::settings::{ContextMode, Start};
 use crate::stats::{Counted, Loss};

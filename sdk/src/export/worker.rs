@@ -1,5 +1,6 @@
 //! The exporter's threads: convert records to `SpanData` and hand them to the exporter.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -8,9 +9,14 @@ use opentelemetry::Context;
 use super::convert::Converter;
 use super::exporter::{Exported, SharedExporter, guarded};
 use super::queue::{Queue, Taken, Work};
-use crate::core::Shared;
 use crate::stats::{Counted, Counters, Loss};
 use crate::sync::{AtomicUsize, Ordering};
+
+/// Work on open traces that is due now and then, which the exporter's threads do between batches.
+pub(crate) trait Upkeep: Send + Sync + Debug {
+    /// Does the work that is due. Ours: it does not block, and calls no user code.
+    fn run(&self);
+}
 
 /// State that the exporter's threads share.
 #[derive(Debug)]
@@ -18,9 +24,9 @@ pub(crate) struct Workers {
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) exporter: Arc<SharedExporter>,
-    /// For traces that have become old. Weak: when the last layer and handle are gone, the threads end.
-    pub(crate) shared: Weak<Shared>,
-    /// The time after which a worker looks for old traces, if nothing else wakes it.
+    /// Weak: when the last layer and handle are gone, the threads end.
+    pub(crate) upkeep: Weak<dyn Upkeep>,
+    /// The time after which a worker does the upkeep, if nothing else wakes it.
     pub(crate) idle: Duration,
     /// Threads that have not ended.
     pub(crate) running: AtomicUsize,
@@ -43,8 +49,8 @@ impl Worker {
         let workers = Arc::clone(&self.workers);
         loop {
             let work = workers.queue.next(workers.idle);
-            if let Some(shared) = workers.shared.upgrade() {
-                shared.expire_traces();
+            if let Some(upkeep) = workers.upkeep.upgrade() {
+                upkeep.run();
             }
             match work {
                 Work::Idle => {}

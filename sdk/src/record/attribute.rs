@@ -5,8 +5,7 @@ use std::fmt;
 
 use opentelemetry::{Array, Key, KeyValue, StringValue, Value as OtelValue};
 
-use super::batch::MemoryView;
-use super::memory::{Lengths, Memory, Text, Texts};
+use super::memory::{Lengths, Memory, MemoryView, Text, Texts};
 
 /// An attribute of a span or an event.
 ///
@@ -93,7 +92,7 @@ impl Attribute {
             Value::Text(text) => Value::Text(to.adopt(from, text)),
             Value::Texts(texts) => Value::Texts(to.adopt_all(from, texts)),
             Value::Other(place) => match from.others.get(place as usize) {
-                Some(other) => to.keep(other.clone()),
+                Some(other) => Value::Other(to.keep(other.clone())),
                 None => Value::Other(place),
             },
             value => value,

@@ -4,12 +4,12 @@
 //! other, and the buffer that a trace was recorded in stays in the cache of the thread that writes to it next.
 
 use astracer_samplers::tracestate::OtMember;
-use opentelemetry::KeyValue;
 
 use super::attribute::Attribute;
 use super::body::Body;
-use super::buffer::{Buffer, Event, Header, Link};
-use super::memory::{Text, Texts};
+use super::buffer::{Buffer, Header};
+use super::event::{Event, Link};
+use super::memory::MemoryView;
 use super::span::{Detail, Record};
 use crate::stats::Counted;
 
@@ -75,24 +75,6 @@ impl BufferLengths {
             event_attributes: buffer.event_attributes.len(),
             links: buffer.links.len(),
         }
-    }
-}
-
-/// The memory of one trace in a batch: see [`Memory`](super::memory::Memory).
-#[derive(Debug)]
-pub(crate) struct MemoryView<'a> {
-    text: &'a str,
-    lists: &'a [Text],
-    pub(crate) others: &'a mut [KeyValue],
-}
-
-impl MemoryView<'_> {
-    pub(crate) fn text(&self, text: Text) -> &str {
-        self.text.get(text.start as usize..text.start as usize + text.length as usize).unwrap_or_default()
-    }
-
-    pub(crate) fn texts(&self, texts: Texts) -> &[Text] {
-        self.lists.get(texts.start as usize..texts.start as usize + texts.count as usize).unwrap_or_default()
     }
 }
 

@@ -20,7 +20,7 @@ use opentelemetry::{KeyValue, Value as OtelValue};
 use tracing_core::{Level, Metadata};
 
 use super::attribute::{Attribute, Value, bytes_of};
-use super::buffer::{Event, EventName, EventTime, Link};
+use super::event::{Event, EventName, EventTime, Link};
 use super::fields::{Fields, LogOrigin};
 use super::memory::{Memory, Text};
 use super::span::{Count, Detail, Status};
@@ -300,7 +300,7 @@ impl Body {
 
     fn keep(&mut self, attribute: KeyValue) -> Attribute {
         self.owned += bytes_of(&attribute);
-        Attribute::new("", self.memory.keep(attribute))
+        Attribute::new("", Value::Other(self.memory.keep(attribute)))
     }
 
     pub(crate) fn set_status(&mut self, status: OtelStatus, limits: &SpanLimits) {

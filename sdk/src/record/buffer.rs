@@ -5,16 +5,14 @@
 //! copying.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use opentelemetry::trace::{SpanContext, TraceState};
-use opentelemetry::{KeyValue, TraceFlags, TraceId};
-use tracing_core::Metadata;
+use opentelemetry::trace::TraceState;
+use opentelemetry::{TraceFlags, TraceId};
 
-use super::attribute::{Attribute, bytes_of};
+use super::attribute::Attribute;
 use super::body::Body;
-use super::fields::LogOrigin;
-use super::memory::{Lengths, Memory, Text};
+use super::event::{Event, Link};
+use super::memory::Memory;
 use super::span::{Detail, Record};
 use crate::clock::Ticks;
 
@@ -41,66 +39,6 @@ pub(crate) struct Buffer {
     pub(crate) links: Vec<Link>,
     /// Bytes that links, names of events and values of the OpenTelemetry API own.
     pub(crate) owned: usize,
-}
-
-/// An event of a span.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) name: EventName,
-    pub(crate) time: EventTime,
-    /// The callsite of an event of `tracing`.
-    pub(crate) metadata: Option<&'static Metadata<'static>>,
-    pub(crate) log: LogOrigin,
-    /// The number of attributes held, and the number that a limit cut.
-    pub(crate) count: u32,
-    pub(crate) cut: u32,
-}
-
-impl Event {
-    /// Bytes that it owns.
-    pub(super) fn owned(&self) -> usize {
-        match &self.name {
-            EventName::Owned(name) => name.len(),
-            EventName::Text(_) | EventName::Static(_) => 0,
-        }
-    }
-
-    fn moved(mut self, at: Lengths) -> Self {
-        if let EventName::Text(text) = &mut self.name {
-            *text = at.text(*text);
-        }
-        self.log = self.log.map(|text| at.text(text));
-        self
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum EventName {
-    Text(Text),
-    Static(&'static str),
-    Owned(Box<str>),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum EventTime {
-    Ticks(Ticks),
-    Date(SystemTime),
-}
-
-/// A link of a span.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) to: SpanContext,
-    pub(crate) attributes: Vec<KeyValue>,
-    pub(crate) cut: u32,
-}
-
-impl Link {
-    /// Bytes that it owns.
-    pub(super) fn owned(&self) -> usize {
-        let attributes = self.attributes.iter().map(|own| size_of::<KeyValue>() + bytes_of(own));
-        self.to.trace_state().header().len() + attributes.sum::<usize>()
-    }
 }
 
 impl Buffer {

@@ -2,8 +2,6 @@
 
 use opentelemetry::KeyValue;
 
-use super::attribute::Value;
-
 /// A piece of [`Memory::text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
@@ -127,9 +125,27 @@ impl Memory {
         Texts { start, ..texts }
     }
 
-    /// Keeps an attribute of OpenTelemetry's API.
-    pub(crate) fn keep(&mut self, other: KeyValue) -> Value {
+    /// Keeps an attribute of OpenTelemetry's API. Returns its index in [`Memory::others`].
+    pub(crate) fn keep(&mut self, other: KeyValue) -> u32 {
         self.others.push(other);
-        Value::Other((self.others.len() - 1) as u32)
+        (self.others.len() - 1) as u32
+    }
+}
+
+/// The memory of one trace in a batch: see [`Memory`].
+#[derive(Debug)]
+pub(crate) struct MemoryView<'a> {
+    pub(super) text: &'a str,
+    pub(super) lists: &'a [Text],
+    pub(crate) others: &'a mut [KeyValue],
+}
+
+impl MemoryView<'_> {
+    pub(crate) fn text(&self, text: Text) -> &str {
+        self.text.get(text.start as usize..text.start as usize + text.length as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn texts(&self, texts: Texts) -> &[Text] {
+        self.lists.get(texts.start as usize..texts.start as usize + texts.count as usize).unwrap_or_default()
     }
 }

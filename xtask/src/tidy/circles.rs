@@ -10,29 +10,16 @@ use super::Problem;
 use super::text::find_word;
 use crate::repo::Repo;
 
-/// Circles that are left: the module that holds them, and its children that may be in one (`*`: any).
-const ALLOWED: &[(&str, &[&str])] =
-    &[("exporters/src", &["counts", "destination"]), ("sdk/src", &["*"]), ("sdk/src/record", &["*"])];
-
 /// For each parent module, its children, and for each child the siblings that it names.
 type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 pub(super) fn check(repo: &Repo) -> Vec<Problem> {
-    check_except(repo, ALLOWED)
-}
-
-fn check_except(repo: &Repo, allowed: &[(&str, &[&str])]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (parent, siblings) in arrows(repo) {
         for circle in circles(&siblings) {
             let names: Vec<&str> = circle.iter().map(String::as_str).collect();
-            let is_allowed = allowed.iter().any(|(holder, children)| {
-                *holder == parent && (*children == ["*"] || names.iter().all(|name| children.contains(name)))
-            });
-            if !is_allowed {
-                let message = format!("modules depend on each other in a circle: {}", names.join(", "));
-                problems.push(Problem::file(&parent, message));
-            }
+            let message = format!("modules depend on each other in a circle: {}", names.join(", "));
+            problems.push(Problem::file(&parent, message));
         }
     }
     problems
@@ -166,8 +153,7 @@ mod tests {
             ("x/src/d.rs", "use crate::a::A;"),
         ];
         let expected = ["x/src: modules depend on each other in a circle: a, b, c"];
-        assert_eq!(printed(&check_except(&Repo::of(&files), &[])), expected);
-        assert_eq!(check_except(&Repo::of(&files), &[("x/src", &["a", "b", "c"])]), []);
+        assert_eq!(printed(&check(&Repo::of(&files))), expected);
     }
 
     #[test]
@@ -182,6 +168,6 @@ mod tests {
             ("x/src/c.rs", "use crate::a::A;"),
             ("x/src/a/tests.rs", "use crate::c::C;"),
         ];
-        assert_eq!(check_except(&Repo::of(&files), &[]), []);
+        assert_eq!(check(&Repo::of(&files)), []);
     }
 }

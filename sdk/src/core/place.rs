@@ -9,7 +9,7 @@ use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::{Attributes, Id};
 
-use crate::core::Core;
+use super::Core;
 use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
 use crate::table::{BASE_CURRENT, Entry, Phase};

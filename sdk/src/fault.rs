@@ -1,0 +1,72 @@
+//! Settings that cannot be used.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The treatment of settings that cannot be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFault {
+    /// Nothing is built.
+    #[default]
+    Refuse,
+    /// The setting is left out and its default holds. [`Builder::faults`](crate::Builder::faults) lists these settings for the service to log.
+    UseDefault,
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub(crate) origin: Origin,
+    pub(crate) message: String,
+    pub(crate) default: &'static str,
+}
+
+/// The place of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Variable(&'static str),
+    File(PathBuf, Option<usize>),
+}
+
+impl Fault {
+    /// The environment variable at fault.
+    pub fn variable(&self) -> Option<&'static str> {
+        match self.origin {
+            Origin::Variable(name) => Some(name),
+            Origin::File(..) => None,
+        }
+    }
+
+    /// The file at fault.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::File(path, _) => Some(path),
+            Origin::Variable(_) => None,
+        }
+    }
+
+    /// The line at fault in the file, from 1.
+    pub fn line(&self) -> Option<usize> {
+        match self.origin {
+            Origin::File(_, line) => line,
+            Origin::Variable(_) => None,
+        }
+    }
+
+    /// The value that holds instead with [`OnFault::UseDefault`].
+    pub fn default(&self) -> &'static str {
+        self.default
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::Variable(name) => write!(f, "{name}: {}", self.message),
+            Origin::File(path, Some(line)) => write!(f, "{}:{line}: {}", path.display(), self.message),
+            Origin::File(path, None) => write!(f, "{}: {}", path.display(), self.message),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,72 @@
+//! Events and links of a span, as they are recorded.
+
+use std::time::SystemTime;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::SpanContext;
+use tracing_core::Metadata;
+
+use super::attribute::bytes_of;
+use super::fields::LogOrigin;
+use super::memory::{Lengths, Text};
+use crate::clock::Ticks;
+
+/// An event of a span.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) name: EventName,
+    pub(crate) time: EventTime,
+    /// The callsite of an event of `tracing`.
+    pub(crate) metadata: Option<&'static Metadata<'static>>,
+    pub(crate) log: LogOrigin,
+    /// The number of attributes held, and the number that a limit cut.
+    pub(crate) count: u32,
+    pub(crate) cut: u32,
+}
+
+impl Event {
+    /// Bytes that it owns.
+    pub(super) fn owned(&self) -> usize {
+        match &self.name {
+            EventName::Owned(name) => name.len(),
+            EventName::Text(_) | EventName::Static(_) => 0,
+        }
+    }
+
+    pub(super) fn moved(mut self, at: Lengths) -> Self {
+        if let EventName::Text(text) = &mut self.name {
+            *text = at.text(*text);
+        }
+        self.log = self.log.map(|text| at.text(text));
+        self
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum EventName {
+    Text(Text),
+    Static(&'static str),
+    Owned(Box<str>),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum EventTime {
+    Ticks(Ticks),
+    Date(SystemTime),
+}
+
+/// A link of a span.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) to: SpanContext,
+    pub(crate) attributes: Vec<KeyValue>,
+    pub(crate) cut: u32,
+}
+
+impl Link {
+    /// Bytes that it owns.
+    pub(super) fn owned(&self) -> usize {
+        let attributes = self.attributes.iter().map(|own| size_of::<KeyValue>() + bytes_of(own));
+        self.to.trace_state().header().len() + attributes.sum::<usize>()
+    }
+}
