@@ -27,6 +27,7 @@
 //! - [`Budget`] scales the probabilities of all keys toward a number of bytes per second.
 //! - [`KeyRule`] makes keys from names and attributes; [`Template`] folds the ids in them, so that keys are few.
 //! - [`Stratified`] spreads the randomness of a key's traces evenly, which makes counts by weight more exact.
+//! - [`tail`] keeps what went wrong, when a trace's root has ended.
 //! - [`tracestate`] carries threshold and randomness from process to process.
 
 #![cfg_attr(
@@ -57,6 +58,7 @@ mod sampler;
 mod stratified;
 mod sync;
 mod table;
+pub mod tail;
 mod template;
 #[cfg(test)]
 mod test_random;

@@ -32,6 +32,15 @@
 //! key_traces = 10.0          # of each key; key_burst
 //! bytes = 1e6                # exported bytes a second; bytes_burst; key_bytes, key_bytes_burst
 //! replicas = 4               # processes that share these
+//!
+//! [tail]                     # traces that are kept when they have ended (see Tail); each line but the first may be left out
+//! policies = ["error", "slow:p99", "odd(traces=5)"]
+//! provisional = "armed"      # or "never", "always": the dropped traces that are recorded all the same
+//! ring_bytes = 33554432      # of recorded traces that no policy has kept
+//! hold = "2s"                # for which they stay once they have ended
+//!
+//! [tail.provisional_by_key]  # the same for single keys
+//! "GET /health" = "never"
 //! ```
 //!
 //! A file has at most 2 MiB, which take 100 MiB while they are read, and names at most 10,000 keys. Then these take at most
@@ -57,12 +66,14 @@ use crate::key::KeyRule;
 use crate::per_key::PerKey;
 use crate::probability::Probability;
 use crate::stratified::RandomSource;
+use crate::tail::Tail;
 
 /// The versions of the format that this crate reads; it writes the first that has all that is in the file, from 2 on. Version
 /// 2 added `random`, `count`, `tau`, `exponent`, `min_by_key` and `probability_by_key`, and templates other than the default;
-/// version 3 added `cap`.
-const VERSIONS: RangeInclusive<u32> = 1..=3;
+/// version 3 added `cap`, version 4 `tail`.
+const VERSIONS: RangeInclusive<u32> = 1..=4;
 const VERSION_WITHOUT_CAP: u32 = 2;
+const VERSION_WITHOUT_TAIL: u32 = 3;
 /// The longest file that is read. A TOML document takes about 50 times its length while it is read.
 const BYTES_MAX: usize = 2 << 20;
 
@@ -77,6 +88,8 @@ pub struct Parameters {
     pub random: RandomSource,
     /// Bounds on what is kept.
     pub cap: Cap,
+    /// Traces that are kept when they have ended.
+    pub tail: Tail,
     /// Lines for people, without the `#`. They are not read back.
     pub comments: Vec<String>,
 }
@@ -89,6 +102,7 @@ impl Parameters {
             key: KeyRule::default(),
             random: RandomSource::default(),
             cap: Cap::none(),
+            tail: Tail::default(),
             comments: Vec::new(),
         }
     }
@@ -109,7 +123,11 @@ impl fmt::Display for Parameters {
             let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
-        let version = if self.cap.is_none() { VERSION_WITHOUT_CAP } else { *VERSIONS.end() };
+        let version = match (self.tail == Tail::default(), self.cap.is_none()) {
+            (false, _) => *VERSIONS.end(),
+            (true, false) => VERSION_WITHOUT_TAIL,
+            (true, true) => VERSION_WITHOUT_CAP,
+        };
         writeln!(f, "version = {version}")?;
         if self.random != RandomSource::default() {
             writeln!(f, "random = \"{}\"", self.random.name())?;
@@ -118,8 +136,25 @@ impl fmt::Display for Parameters {
         let attributes: Vec<_> = self.key.attributes().map(quoted).collect();
         writeln!(f, "names = \"{}\"\nattributes = [{}]\n", self.key.template(), attributes.join(", "))?;
         self.write_sampler(f)?;
-        if self.cap.is_none() { Ok(()) } else { write_cap(f, &self.cap) }
+        if !self.cap.is_none() {
+            write_cap(f, &self.cap)?;
+        }
+        if self.tail == Tail::default() { Ok(()) } else { write_tail(f, &self.tail) }
     }
+}
+
+fn write_tail(f: &mut fmt::Formatter<'_>, tail: &Tail) -> fmt::Result {
+    let Tail { rules, provisional, provisional_by_key, ring_bytes, hold } = tail;
+    let policies: Vec<_> = rules.iter().map(|rule| quoted(&rule.to_string())).collect();
+    writeln!(f, "\n[tail]\npolicies = [{}]\nprovisional = \"{provisional}\"", policies.join(", "))?;
+    writeln!(f, "ring_bytes = {ring_bytes}\nhold = \"{hold}\"")?;
+    if !provisional_by_key.is_empty() {
+        writeln!(f, "\n[tail.provisional_by_key]")?;
+    }
+    for (key, provisional) in provisional_by_key {
+        writeln!(f, "{} = \"{provisional}\"", quoted(key))?;
+    }
+    Ok(())
 }
 
 fn write_cap(f: &mut fmt::Formatter<'_>, cap: &Cap) -> fmt::Result {

@@ -10,4 +10,5 @@ mod image;
 mod names;
 mod record_table;
 mod stateless;
+mod tail;
 mod token_bucket;

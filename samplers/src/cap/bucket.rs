@@ -151,9 +151,14 @@ impl Meter {
         }
     }
 
-    /// Gives back what [`Meter::ask`] took for one unit that another allowance refused.
-    pub(crate) fn give_back(&self, bucket: &Bucket) {
-        let cost = bucket.cost(1);
+    /// Takes back what [`Meter::admit`] admitted and another allowance refused.
+    pub(crate) fn take_back(&self, allowance: &Allowance, units: u64) {
+        self.give_back(&Bucket::new(*allowance), units);
+    }
+
+    /// Gives back what [`Meter::ask`] took for units that another allowance refused.
+    pub(crate) fn give_back(&self, bucket: &Bucket, units: u64) {
+        let cost = bucket.cost(units);
         let _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| word.checked_sub(cost));
     }
 

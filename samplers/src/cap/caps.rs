@@ -52,7 +52,7 @@ impl Caps {
                 refused => {
                     // The key's part was taken for nothing.
                     if let Some((meter, bucket)) = taken {
-                        meter.give_back(bucket);
+                        meter.give_back(bucket, 1);
                     }
                     let reason = if refused == Answer::Raised { Reason::Cap } else { Reason::CapEmpty };
                     return Decision { keep: false, threshold: None, reason };

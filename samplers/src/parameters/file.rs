@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
+use std::str::FromStr;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -18,6 +19,7 @@ use crate::per_key::{KEYS_MAX, PerKey};
 use crate::probability::Probability;
 use crate::ratio::Ratio;
 use crate::stratified::RandomSource;
+use crate::tail::{RULES_MAX, Tail};
 use crate::template::{Template, TemplateError};
 use crate::token_bucket::TokenBucket;
 
@@ -35,6 +37,18 @@ struct File {
     bump: Option<Spanned<BumpTable>>,
     bucket: Option<Spanned<BucketTable>>,
     cap: Option<Spanned<CapTable>>,
+    tail: Option<TailTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TailTable {
+    policies: Vec<Spanned<String>>,
+    provisional: Option<Spanned<String>>,
+    ring_bytes: Option<usize>,
+    hold: Option<Spanned<String>>,
+    #[serde(default)]
+    provisional_by_key: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -157,6 +171,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     };
     let key = file.key.attributes.into_iter().fold(KeyRule::new(template), KeyRule::with_attribute);
     let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
+    let tail = file.tail.map(|table| tail(text, table)).transpose()?.unwrap_or_default();
     let samplers = [
         file.always.map(|_| Ok(Config::Always)),
         file.never.map(|_| Ok(Config::Never)),
@@ -168,7 +183,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let mut samplers = samplers.into_iter().flatten();
     let one = "give one sampler: a table [bump], [bucket], [ratio], [every], [always] or [never]";
     match (samplers.next(), samplers.next()) {
-        (Some(config), None) => Ok(Parameters { key, random, cap, ..Parameters::new(config?) }),
+        (Some(config), None) => Ok(Parameters { key, random, cap, tail, ..Parameters::new(config?) }),
         (None, _) => Err(ParametersError::at(text, None, one)),
         (Some(_), Some(_)) => Err(ParametersError::at(text, None, format!("{one}, not several"))),
     }
@@ -185,6 +200,40 @@ fn cap(text: &str, table: Spanned<CapTable>) -> Result<Cap> {
     ];
     Cap::from_values(values, table.replicas.unwrap_or(NonZeroU32::MIN))
         .map_err(|error| ParametersError::from_config(text, span, &error))
+}
+
+fn tail(text: &str, table: TailTable) -> Result<Tail> {
+    check_number(text, table.provisional_by_key.keys())?;
+    let mut tail = Tail::default();
+    for policy in &table.policies {
+        // A text may have several, as on a command line.
+        tail.rules.extend(from_text::<Tail>(text, policy)?.rules);
+    }
+    if tail.rules.len() > RULES_MAX {
+        let span = table.policies.last().map(Spanned::span);
+        return Err(ParametersError::at(text, span, format!("there are at most {RULES_MAX} policies")));
+    }
+    if let Some(provisional) = &table.provisional {
+        tail = tail.with_provisional(from_text(text, provisional)?);
+    }
+    if let Some(ring_bytes) = table.ring_bytes {
+        tail = tail.with_ring_bytes(ring_bytes);
+    }
+    if let Some(hold) = &table.hold {
+        let read = Nanos::parse(hold.get_ref());
+        let message = "hold is a time such as \"2s\"";
+        let read = read.ok_or_else(|| ParametersError::at(text, Some(hold.span()), message))?;
+        tail = tail.with_hold(read);
+    }
+    for (key, provisional) in table.provisional_by_key {
+        tail.provisional_by_key.push((key.into_inner(), from_text(text, &provisional)?));
+    }
+    Ok(tail)
+}
+
+fn from_text<T: FromStr<Err = ConfigError>>(text: &str, value: &Spanned<String>) -> Result<T> {
+    let read = value.get_ref().parse();
+    read.map_err(|error| ParametersError::from_config(text, value.span(), &error))
 }
 
 fn ratio(text: &str, table: RatioTable) -> Result<Config> {

@@ -158,7 +158,7 @@ fn what_is_not_known_is_refused_with_its_line() {
     refused(&TUNED.replace("[key]", "[keys]"), Some(4), "keys");
     refused(&TUNED.replace("attributes", "attribute"), Some(6), "attribute");
     refused(&TUNED.replace("\"template\"", "\"folded\""), Some(5), "folded");
-    refused(&TUNED.replace("version = 1", "version = 4"), Some(2), "version 4");
+    refused(&TUNED.replace("version = 1", "version = 5"), Some(2), "version 5");
     refused(&TUNED.replace("version = 1", "version = 0"), Some(2), "version 0");
     refused(&TUNED.replace("version = 1", ""), Some(1), "version");
     refused(&TUNED.replace("lambda = 0.6437\n", ""), Some(8), "lambda");
@@ -218,5 +218,26 @@ fn a_cap_is_read_and_written() {
         [("traces = 0", 3), ("burst = 3", 3), ("spans = 3", 4), ("traces = 1\nreplicas = 0", 5)]
     {
         refused(&format!("version = 3\n[always]\n[cap]\n{cap}\n"), Some(line), "");
+    }
+}
+
+#[test]
+fn policies_are_read_and_written() {
+    let text = "version = 4\n[always]\n[tail]\npolicies = [\"error,odd(traces=5)\", \"slow:p99\"]\nprovisional = \"always\"\n\
+                hold = \"500ms\"\n[tail.provisional_by_key]\n\"GET /\" = \"never\"\n";
+    let parameters: Parameters = text.parse().unwrap();
+    assert_eq!(parameters.tail.to_string(), "error,odd(traces=5,burst=1.25),slow:p99");
+    let written = parameters.to_string();
+    assert!(written.starts_with("version = 4\n"), "{written}");
+    assert_eq!(written.parse::<Parameters>().unwrap(), parameters);
+    for (tail, line, says) in [
+        ("policies = [\"errors\"]", 4, "error,slow:p99"),
+        ("policies = [\n\"odd\",\n\"slow:x\"]", 6, "slow:p99"),
+        ("policies = []\nhold = \"2\"", 5, "2s"),
+        ("policies = []\nprovisional = \"maybe\"", 5, "never, armed or always"),
+        ("policies = []\nring = 5", 5, "ring"),
+        ("hold = \"2s\"", 3, "policies"),
+    ] {
+        refused(&format!("version = 4\n[always]\n[tail]\n{tail}\n"), Some(line), says);
     }
 }

@@ -39,7 +39,7 @@ fn loom_a_unit_that_is_given_back_is_there_once() {
         let other = Arc::clone(&meter);
         let handle = thread::spawn(move || {
             if ask(&other) {
-                other.give_back(&bucket);
+                other.give_back(&bucket, 1);
             }
         });
         let mine = ask(&meter);

@@ -1,0 +1,108 @@
+//! Keep what went wrong: policies that look at a trace when its local root has ended.
+//!
+//! The sampler's decision falls when a trace begins. Policies here fall at its end, over what was recorded of a trace that
+//! the sampler dropped: they know the outcome. As everywhere in this crate, time is an argument and nothing is recorded
+//! here: who holds the spans (a service, or the replay of a recording) asks.
+//!
+//! ```text
+//! root begins -> key(), is_recorded(): record this dropped trace all the same?
+//! root ends   -> count(): calls, errors and durations by key, of every root; arms the key if it went wrong
+//!             -> decide(): the first policy that wants the trace and has budget left keeps it
+//! ```
+//!
+//! # The worst case
+//!
+//! Each policy has a budget, a [`Cap`](crate::Cap) of its own. In any interval of W seconds a policy keeps at most
+//!
+//! > min(burst + rate * W, keys * (key_burst + key_rate * W)) traces, and the same of bytes,
+//!
+//! where `keys` counts the keys with a record and one for all others; all policies together at most the sum of
+//! that. With the default budget ([`Rule::BUDGET_DEFAULT`]) these are 100 + 100 W traces and 8 MB + 1 MB/s * W for each policy.
+
+mod arming;
+mod budget;
+mod histogram;
+mod keys;
+mod policy;
+mod sampler;
+mod shapes;
+mod text;
+
+pub use arming::Provisional;
+pub use histogram::Histogram;
+pub use keys::{KeyNumber, KeyOutcomes};
+pub use policy::{Comparison, Condition, Policy, Rule, Severity, Slow, Value};
+pub use sampler::{Decided, Ended, Limits, PolicyCounts, TailSampler, Trace, View};
+
+#[cfg(feature = "parameters")]
+pub(crate) use text::RULES_MAX;
+
+use crate::nanos::Nanos;
+
+/// Everything about what is kept late: policies in order, and what is recorded to choose from.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Tail {
+    /// The policies, in the order in which they are asked. Without one, nothing is kept late.
+    pub rules: Vec<Rule>,
+    /// The dropped traces that are recorded all the same.
+    pub provisional: Provisional,
+    /// The same for single keys.
+    pub provisional_by_key: Vec<(String, Provisional)>,
+    /// Bytes of recorded traces that no policy has kept: open ones, and ended ones for [`Tail::hold`].
+    pub ring_bytes: usize,
+    /// The time for which an ended trace that no policy kept stays, for triggers that come late; zero: it goes at once.
+    pub hold: Nanos,
+}
+
+impl Default for Tail {
+    /// No policies; armed keys; 32 MiB; two seconds.
+    fn default() -> Self {
+        Tail {
+            rules: Vec::new(),
+            provisional: Provisional::default(),
+            provisional_by_key: Vec::new(),
+            ring_bytes: 32 << 20,
+            hold: Nanos::from_secs(2),
+        }
+    }
+}
+
+impl Tail {
+    /// These policies, in this order.
+    pub fn new(rules: impl Into<Vec<Rule>>) -> Self {
+        Tail { rules: rules.into(), ..Tail::default() }
+    }
+
+    /// Returns true if nothing is kept late.
+    pub fn is_none(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The dropped traces that are recorded all the same; those of armed keys by default.
+    #[must_use]
+    pub fn with_provisional(self, provisional: Provisional) -> Self {
+        Tail { provisional, ..self }
+    }
+
+    /// The same for one key.
+    #[must_use]
+    pub fn with_provisional_of(mut self, key: impl Into<String>, provisional: Provisional) -> Self {
+        let key = key.into();
+        self.provisional_by_key.retain(|(known, _)| *known != key);
+        self.provisional_by_key.push((key, provisional));
+        self
+    }
+
+    /// The bytes of recorded traces that no policy has kept; 32 MiB by default.
+    #[must_use]
+    pub fn with_ring_bytes(self, ring_bytes: usize) -> Self {
+        Tail { ring_bytes, ..self }
+    }
+
+    /// The time for which an ended trace that no policy kept stays; two seconds by default.
+    #[must_use]
+    pub fn with_hold(self, hold: Nanos) -> Self {
+        Tail { hold, ..self }
+    }
+}

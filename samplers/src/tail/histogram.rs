@@ -1,0 +1,285 @@
+//! Durations in OpenTelemetry's exponential histogram (data model, "ExponentialHistogram"): bucket i of scale s counts
+//! durations in (b^i, b^(i+1)] seconds, for b = 2^(2^-s). The scale begins fine and falls as the data needs it.
+
+use crate::nanos::Nanos;
+
+/// Buckets, at most. OpenTelemetry's SDKs have as many by default.
+const BUCKETS: usize = 160;
+const SCALE_MAX: i32 = 20;
+
+/// A histogram of durations: exact counts, and each duration known to a few percent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    scale: i32,
+    /// The index of the first bucket.
+    first: i32,
+    /// The buckets in use, from the first on.
+    used: usize,
+    buckets: [u64; BUCKETS],
+    zeros: u64,
+    count: u64,
+    /// Of nanoseconds.
+    sum: u128,
+    min: Nanos,
+    max: Nanos,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            scale: SCALE_MAX,
+            first: 0,
+            used: 0,
+            buckets: [0; BUCKETS],
+            zeros: 0,
+            count: 0,
+            sum: 0,
+            min: Nanos::new(u64::MAX),
+            max: Nanos::ZERO,
+        }
+    }
+}
+
+/// The bucket of a number of seconds above 0.
+fn index(seconds: f64, scale: i32) -> i32 {
+    // Powers of two have exact logarithms, so that the bounds of coarse buckets are exact.
+    let steps = seconds.log2() * 2_f64.powi(scale);
+    // Durations of 64-bit nanoseconds lie within 2^-30 and 2^35, so 2^26 steps at the finest scale.
+    steps.ceil() as i32 - 1
+}
+
+impl Histogram {
+    /// Counts a duration.
+    pub fn record(&mut self, duration: Nanos) {
+        self.count += 1;
+        self.sum += u128::from(duration.get());
+        self.min = self.min.min(duration);
+        self.max = self.max.max(duration);
+        if duration == Nanos::ZERO {
+            self.zeros += 1;
+            return;
+        }
+        let at = index(duration.as_secs_f64(), self.scale);
+        self.add(at, 1);
+    }
+
+    /// Adds to a bucket of this scale.
+    fn add(&mut self, mut at: i32, count: u64) {
+        if self.used == 0 {
+            (self.first, self.used) = (at, 1);
+        } else if at < self.first || at >= self.first + self.used as i32 {
+            at >>= self.make_room(at);
+            let below = (self.first - at).max(0) as usize;
+            if below > 0 {
+                self.buckets.copy_within(..self.used, below);
+                self.buckets[..below].fill(0);
+                self.first = at;
+                self.used += below;
+            }
+            self.used = self.used.max((at - self.first) as usize + 1);
+        }
+        self.buckets[(at - self.first) as usize] += count;
+    }
+
+    /// Lowers the scale until this bucket fits beside those in use; returns by how much.
+    fn make_room(&mut self, at: i32) -> u32 {
+        let (mut low, mut high) = (self.first.min(at), (self.first + self.used as i32 - 1).max(at));
+        let mut steps = 0;
+        while (high - low) as usize >= BUCKETS {
+            (low, high) = (low >> 1, high >> 1);
+            steps += 1;
+        }
+        self.lower(steps);
+        steps
+    }
+
+    fn lower(&mut self, steps: u32) {
+        if steps == 0 {
+            return;
+        }
+        let old = std::mem::replace(&mut self.buckets, [0; BUCKETS]);
+        let first = self.first >> steps;
+        for (at, count) in old.iter().enumerate().take(self.used) {
+            let bucket = ((self.first + at as i32) >> steps) - first;
+            self.buckets[bucket as usize] += count;
+        }
+        self.used =
+            (((self.first + self.used as i32 - 1) >> steps) - first) as usize + usize::from(self.used > 0);
+        self.first = first;
+        self.scale -= steps as i32;
+    }
+
+    /// Adds all of another histogram.
+    pub fn merge(&mut self, other: &Histogram) {
+        self.zeros += other.zeros;
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        if other.used == 0 {
+            return;
+        }
+        if self.used == 0 {
+            self.scale = other.scale;
+        }
+        self.lower((self.scale - other.scale).max(0) as u32);
+        for (at, &count) in other.buckets[..other.used].iter().enumerate().filter(|(_, count)| **count > 0) {
+            // The scale may fall while buckets are added.
+            let steps = (other.scale - self.scale) as u32;
+            self.add((other.first + at as i32) >> steps, count);
+        }
+    }
+
+    /// The number of durations.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The number of durations that were 0.
+    pub fn zeros(&self) -> u64 {
+        self.zeros
+    }
+
+    /// The sum of all durations, in seconds.
+    pub fn sum_seconds(&self) -> f64 {
+        self.sum as f64 / 1e9
+    }
+
+    /// The shortest duration; `None` if there is none.
+    pub fn min(&self) -> Option<Nanos> {
+        (self.count > 0).then_some(self.min)
+    }
+
+    /// The longest duration; `None` if there is none.
+    pub fn max(&self) -> Option<Nanos> {
+        (self.count > 0).then_some(self.max)
+    }
+
+    /// The scale.
+    pub fn scale(&self) -> i32 {
+        self.scale
+    }
+
+    /// The index of the first bucket, and the counts from there on.
+    pub fn buckets(&self) -> (i32, &[u64]) {
+        (self.first, &self.buckets[..self.used])
+    }
+
+    /// The lower bound of a bucket, which is the upper one of that before.
+    fn bound(&self, bucket: usize) -> Nanos {
+        let exponent = f64::from(self.first + bucket as i32) * 2_f64.powi(-self.scale);
+        Nanos::new((exponent.exp2() * 1e9) as u64)
+    }
+
+    /// The duration that this share of all does not exceed, wrong by less than the width of its bucket: its durations are taken
+    /// to be spread evenly. `None` if there is none.
+    pub fn quantile(&self, quantile: f64) -> Option<Nanos> {
+        let max = self.max()?;
+        let rank = ((quantile.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
+        let mut seen = self.zeros;
+        if seen >= rank {
+            return Some(Nanos::ZERO);
+        }
+        for (bucket, count) in self.buckets[..self.used].iter().enumerate() {
+            if seen + count >= rank {
+                let (low, high) = (self.bound(bucket).get(), self.bound(bucket + 1).get());
+                let part = (rank - seen) as f64 / *count as f64;
+                let found = Nanos::new(low + (high.saturating_sub(low) as f64 * part) as u64);
+                return Some(found.clamp(self.min, max));
+            }
+            seen += count;
+        }
+        Some(max)
+    }
+
+    /// The number of durations that are certain to be at most this long: those of buckets that end there or before.
+    pub fn count_up_to(&self, duration: Nanos) -> u64 {
+        if self.count > 0 && duration >= self.max {
+            return self.count;
+        }
+        let ends = |bucket: &usize| self.bound(*bucket + 1) <= duration;
+        let within: u64 = (0..self.used).take_while(ends).map(|bucket| self.buckets[bucket]).sum();
+        self.zeros + within
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::test_random::Random;
+
+    fn of(durations: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        durations.iter().for_each(|&duration| histogram.record(Nanos::new(duration)));
+        histogram
+    }
+
+    /// From the data model: at scale 0 bucket 0 is (1, 2] seconds, bucket -1 is (0.5, 1].
+    #[test]
+    fn bounds_are_those_of_the_data_model() {
+        for (seconds, scale, bucket) in [
+            (1.0, 0, -1),
+            (2.0, 0, 0),
+            (1.5, 0, 0),
+            (4.0, 0, 1),
+            (4.000_001, 0, 2),
+            (2.0, 1, 1),
+            (2.0, -1, 0),
+            (0.5, 3, -9),
+        ] {
+            assert_eq!(index(seconds, scale), bucket, "{seconds} at {scale}");
+        }
+    }
+
+    #[test]
+    fn any_durations_fit_and_are_counted() {
+        let histogram = of(&[0, 1, u64::MAX, 1_000_000_000]);
+        assert_eq!((histogram.count(), histogram.zeros()), (4, 1));
+        assert_eq!(histogram.buckets().1.iter().sum::<u64>(), 3);
+        // 64 octaves in 160 buckets: two for each.
+        assert_eq!(histogram.scale(), 1);
+        assert_eq!((histogram.min(), histogram.max()), (Some(Nanos::ZERO), Some(Nanos::new(u64::MAX))));
+    }
+
+    /// The reference: all durations, sorted.
+    #[test]
+    fn quantiles_are_wrong_by_less_than_a_bucket() {
+        let mut random = Random(7);
+        for spread in [2_u64, 1_000, 1_000_000, 1_000_000_000_000] {
+            let mut durations: Vec<u64> = (0..5_000).map(|_| 1 + random.next() % spread).collect();
+            let histogram = of(&durations);
+            durations.sort_unstable();
+            let width = 2_f64.powf(2_f64.powi(-histogram.scale()));
+            for quantile in [0.0, 0.5, 0.9, 0.99, 0.999, 1.0] {
+                let rank = ((quantile * 5_000.0_f64).ceil() as usize).max(1);
+                let (exact, found) = (durations[rank - 1], histogram.quantile(quantile).unwrap().get());
+                // The bounds are computed in doubles: within a nanosecond.
+                let (low, high) = (exact as f64 / width - 1.0, exact as f64 * width + 1.0);
+                assert!(
+                    (low..=high).contains(&(found as f64)),
+                    "{spread}, {quantile}: {found}, exact {exact}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let mut random = Random(11);
+        for _ in 0..50 {
+            let durations: Vec<u64> = (0..200).map(|_| random.next() >> (4 + random.next() % 60)).collect();
+            let (left, right) = durations.split_at((random.next() % 200) as usize);
+            let (mut merged, right) = (of(left), of(right));
+            merged.merge(&right);
+            let whole = of(&durations);
+            assert_eq!(merged.count(), whole.count());
+            assert_eq!(merged.sum_seconds(), whole.sum_seconds());
+            // The order of what came decides how far the scale fell, by one step at most.
+            let mut coarser = (merged.clone(), whole.clone());
+            let scale = merged.scale().min(whole.scale()) - 1;
+            coarser.0.lower((merged.scale() - scale) as u32);
+            coarser.1.lower((whole.scale() - scale) as u32);
+            assert_eq!(coarser.0.buckets(), coarser.1.buckets());
+        }
+    }
+}

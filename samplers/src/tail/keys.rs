@@ -1,0 +1,345 @@
+//! A record for each key: outcomes of all its roots, thresholds of slow ones, and whether it is armed.
+//!
+//! Records are made once and stay, so that a number names one for as long as the sampler lives; readers take no lock. Counts
+//! lie in shards, each behind a lock that one thread of many takes at a time, for some ten nanoseconds.
+
+use super::arming::Provisional;
+use super::budget::Meters;
+use super::histogram::Histogram;
+use super::policy::Quantile;
+use crate::nanos::Nanos;
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering};
+
+/// A key's record, by number; 0 is that of all keys without their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KeyNumber(pub(super) u32);
+
+impl KeyNumber {
+    /// The record of all keys without one of their own.
+    pub const OTHERS: KeyNumber = KeyNumber(0);
+
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The key of this number, which [`KeyNumber::get`] gave.
+    pub fn new(number: u32) -> Self {
+        KeyNumber(number)
+    }
+}
+
+/// The places in which a key may stand: a flood of keys with like hashes costs no more.
+const PROBES: usize = 16;
+/// The time after which the durations by which quantiles are computed are exchanged for newer ones.
+const GENERATION: Nanos = Nanos::from_secs(300);
+/// The longest time for which a key is armed, in ns: an hour.
+pub(super) const ARMED_MAX: u64 = 3_600_000_000_000;
+/// The calls of a shard after which thresholds are computed again.
+const REFRESH: u64 = 256;
+
+/// Counts of roots of a key, in one shard.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    errors: u64,
+    missed_errors: u64,
+    missed_slow: u64,
+    current: Histogram,
+    /// The durations of the generation before; none in the first.
+    previous: Option<Box<Histogram>>,
+    /// All durations before those.
+    settled: Option<Box<Histogram>>,
+    began: Nanos,
+}
+
+impl Tally {
+    /// Begins another generation if this one is over.
+    fn turn(&mut self, now: Nanos) {
+        let age = now.saturating_sub(self.began);
+        if self.current.count() == 0 {
+            self.began = now;
+        }
+        if age < GENERATION || self.current.count() == 0 {
+            return;
+        }
+        let ended = std::mem::take(&mut self.current);
+        // After a long rest, what lies further back is no part of the quantiles.
+        let recent = age < Nanos::new(2 * GENERATION.get());
+        for old in [self.previous.take(), (!recent).then(|| Box::new(ended.clone()))].into_iter().flatten() {
+            self.settled.get_or_insert_default().merge(&old);
+        }
+        self.previous = recent.then(|| Box::new(ended));
+        self.began = now;
+    }
+}
+
+/// Outcomes of all roots of a key since the start.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct KeyOutcomes {
+    /// The key; `None` for all keys without a record.
+    pub key: Option<String>,
+    /// Roots that ended.
+    pub calls: u64,
+    /// Roots below which an error was seen.
+    pub errors: u64,
+    /// Errors seen in traces that were not recorded: arming missed them.
+    pub missed_errors: u64,
+    /// Slow roots, by a policy, of traces that were not recorded.
+    pub missed_slow: u64,
+    /// Their durations.
+    pub durations: Histogram,
+}
+
+#[derive(Debug)]
+pub(super) struct Record {
+    /// `None` for all keys without a record.
+    key: Option<Box<str>>,
+    shards: Box<[OnceLock<Box<Mutex<Tally>>>]>,
+    /// The duration from which a root is slow, for each policy with a quantile; the largest number while there is none.
+    slow_from: Box<[AtomicU64]>,
+    /// Dropped roots are recorded until then.
+    armed_until: AtomicU64,
+    /// Roots that began, up to the number that is recorded at first.
+    begun: AtomicU64,
+    /// Which dropped roots are recorded: a place in [`MODES`].
+    mode: AtomicU64,
+    /// The state of each policy's budget.
+    pub(super) meters: Box<[Meters]>,
+}
+
+const MODES: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
+
+fn lock(shard: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    // Nothing in here panics; if it did, counts would be off by one.
+    shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Record {
+    fn new(key: Option<&str>, mode: Provisional, shape: &Shape) -> Self {
+        let record = Record {
+            key: key.map(Box::from),
+            shards: (0..shape.shards).map(|_| OnceLock::new()).collect(),
+            slow_from: shape.quantiles.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
+            armed_until: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            mode: AtomicU64::new(0),
+            meters: (0..shape.rules).map(|_| Meters::default()).collect(),
+        };
+        record.set_mode(mode);
+        record
+    }
+
+    pub(super) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    pub(super) fn mode(&self) -> Provisional {
+        MODES[self.mode.load(Ordering::Relaxed) as usize % MODES.len()]
+    }
+
+    pub(super) fn set_mode(&self, mode: Provisional) {
+        let place = MODES.iter().position(|known| *known == mode).unwrap_or_default();
+        self.mode.store(place as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_armed(&self, now: Nanos) -> bool {
+        let until = self.armed_until.load(Ordering::Relaxed);
+        now.get() < until && until - now.get() <= ARMED_MAX
+    }
+
+    /// Arms the key until then, if it is not for longer.
+    pub(super) fn arm(&self, until: Nanos) {
+        let known = self.armed_until.load(Ordering::Relaxed);
+        // A store for each error would have threads meet: the time moves on by quarters of a second.
+        let is_later = known.saturating_add(250_000_000) < until.get();
+        // A time that lies far ahead is from before the clock was set back.
+        if is_later || known > until.get().saturating_add(ARMED_MAX) {
+            self.armed_until.store(until.get(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is one of the first roots.
+    pub(super) fn is_early(&self, first: u64) -> bool {
+        self.begun.load(Ordering::Relaxed) < first && self.begun.fetch_add(1, Ordering::Relaxed) < first
+    }
+
+    /// The duration from which a root is slow, by the policy with this quantile.
+    pub(super) fn slow_from(&self, quantile: usize) -> Nanos {
+        Nanos::new(self.slow_from.get(quantile).map_or(u64::MAX, |from| from.load(Ordering::Relaxed)))
+    }
+
+    /// Counts a root.
+    pub(super) fn count(&self, shard: usize, ended: &super::Ended, is_slow: bool, shape: &Shape) {
+        let shard = &self.shards[shard % self.shards.len()];
+        let mut tally = lock(shard.get_or_init(|| Box::new(Mutex::new(Tally::default()))));
+        tally.current.record(ended.duration);
+        if ended.is_error {
+            tally.errors += 1;
+            tally.missed_errors += u64::from(!ended.is_recorded);
+        }
+        tally.missed_slow += u64::from(is_slow && !ended.is_recorded);
+        let calls = tally.current.count();
+        let is_due = calls.is_multiple_of(REFRESH) || calls < REFRESH && calls.is_power_of_two();
+        if is_due {
+            tally.turn(ended.now);
+        }
+        drop(tally);
+        if is_due && !shape.quantiles.is_empty() {
+            self.refresh(&shape.quantiles);
+        }
+    }
+
+    /// Computes the durations from which roots are slow.
+    #[cold]
+    fn refresh(&self, quantiles: &[Quantile]) {
+        let mut recent = Histogram::default();
+        for shard in self.shards.iter().filter_map(OnceLock::get) {
+            let tally = lock(shard);
+            recent.merge(&tally.current);
+            if let Some(previous) = &tally.previous {
+                recent.merge(previous);
+            }
+        }
+        for (from, quantile) in self.slow_from.iter().zip(quantiles) {
+            let known = recent.quantile(quantile.get()).filter(|_| recent.count() >= quantile.calls_min());
+            from.store(known.map_or(u64::MAX, Nanos::get), Ordering::Relaxed);
+        }
+    }
+
+    fn outcomes(&self) -> KeyOutcomes {
+        let mut outcomes =
+            KeyOutcomes { key: self.key.as_deref().map(str::to_owned), ..KeyOutcomes::default() };
+        for shard in self.shards.iter().filter_map(OnceLock::get) {
+            let tally = lock(shard).clone();
+            outcomes.errors += tally.errors;
+            outcomes.missed_errors += tally.missed_errors;
+            outcomes.missed_slow += tally.missed_slow;
+            outcomes.durations.merge(&tally.current);
+            for old in [tally.previous, tally.settled].into_iter().flatten() {
+                outcomes.durations.merge(&old);
+            }
+        }
+        outcomes.calls = outcomes.durations.count();
+        outcomes
+    }
+}
+
+/// The lengths of a record's lists.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) shards: usize,
+    pub(super) quantiles: Box<[Quantile]>,
+    pub(super) rules: usize,
+}
+
+/// A key's record, once the place is taken.
+type Place = OnceLock<Box<(u64, Record)>>;
+
+#[derive(Debug)]
+pub(super) struct Keys {
+    shape: Shape,
+    others: Record,
+    /// Twice as many as there may be keys.
+    places: Box<[Place]>,
+    keys_max: u64,
+    taken: AtomicU64,
+    mode: Provisional,
+    mode_by_key: Arc<[(String, Provisional)]>,
+}
+
+impl Keys {
+    pub(super) fn new(
+        keys_max: usize,
+        shape: Shape,
+        mode: Provisional,
+        by_key: &[(String, Provisional)],
+    ) -> Self {
+        let keys_max = keys_max.min(1 << 20);
+        Keys {
+            others: Record::new(None, mode, &shape),
+            shape,
+            places: (0..(2 * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
+            keys_max: keys_max as u64,
+            taken: AtomicU64::new(0),
+            mode,
+            mode_by_key: by_key.into(),
+        }
+    }
+
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    #[inline]
+    pub(super) fn record(&self, key: KeyNumber) -> &Record {
+        let place = (key.0 as usize).checked_sub(1).and_then(|place| self.places.get(place)?.get());
+        place.map_or(&self.others, |place| &place.1)
+    }
+
+    /// The number of a key, which gets a record if it has none and there is room.
+    #[inline]
+    pub(super) fn number(&self, key: &str) -> KeyNumber {
+        let hash = hash_of(key);
+        let mask = self.places.len() - 1;
+        for probe in 0..PROBES {
+            let at = (hash as usize).wrapping_add(probe) & mask;
+            let found = match self.places[at].get() {
+                Some(found) => found,
+                None => match self.make(at, hash, key) {
+                    Some(made) => made,
+                    None => return KeyNumber::OTHERS,
+                },
+            };
+            if found.0 == hash && found.1.key.as_deref() == Some(key) {
+                return KeyNumber(at as u32 + 1);
+            }
+        }
+        KeyNumber::OTHERS
+    }
+
+    /// Makes the record at this place, unless another thread does. `None` if there are as many keys as may be.
+    #[cold]
+    fn make(&self, at: usize, hash: u64, key: &str) -> Option<&(u64, Record)> {
+        let next = |taken: u64| (taken < self.keys_max).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        let mut made = false;
+        let found = self.places[at].get_or_init(|| {
+            made = true;
+            let own = self.mode_by_key.iter().find(|(known, _)| known == key);
+            Box::new((hash, Record::new(Some(key), own.map_or(self.mode, |own| own.1), &self.shape)))
+        });
+        if !made {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+        }
+        Some(found)
+    }
+
+    /// All records, that of keys without one last.
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        self.places.iter().filter_map(OnceLock::get).map(|place| &place.1).chain([&self.others])
+    }
+
+    pub(super) fn each(&self, f: impl FnMut(&Record)) {
+        self.records().for_each(f);
+    }
+
+    /// The record of a key that has one.
+    pub(super) fn find(&self, key: &str) -> Option<&Record> {
+        self.records().find(|record| record.key.as_deref() == Some(key))
+    }
+
+    /// Outcomes by key, in the order of the keys' names; those of keys without a record last, if there are any.
+    pub(super) fn outcomes(&self) -> Vec<KeyOutcomes> {
+        let mut all: Vec<_> = self.records().map(Record::outcomes).collect();
+        all.retain(|outcomes| outcomes.calls > 0);
+        all.sort_by(|a, b| (a.key.is_none(), &a.key).cmp(&(b.key.is_none(), &b.key)));
+        all
+    }
+}
+
+#[inline]
+fn hash_of(key: &str) -> u64 {
+    use rapidhash::v3::{DEFAULT_RAPID_SECRETS, rapidhash_v3_nano_inline};
+    rapidhash_v3_nano_inline::<true, false>(key.as_bytes(), &DEFAULT_RAPID_SECRETS)
+}

@@ -1,0 +1,265 @@
+//! Policies, and the tests that they are made of.
+
+use std::cmp::Ordering;
+
+use crate::cap::{Allowance, Cap};
+use crate::config_error::ConfigError;
+use crate::nanos::Nanos;
+
+/// The worst that happened in a trace, of what its process can see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing.
+    #[default]
+    Fine,
+    /// An event of level WARN.
+    Warning,
+    /// A status that is an error, an event of level ERROR, or a panic.
+    Error,
+}
+
+/// The duration from which a root is slow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Slow {
+    /// Longer than this.
+    Than(Nanos),
+    /// Longer than this quantile of the key's own roots of the last five to ten minutes.
+    Quantile(Quantile),
+}
+
+/// A quantile, between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantile(f64);
+
+impl Quantile {
+    /// From 0.5 to 0.9999: beyond, a key would need more calls than it has.
+    pub(super) fn new(quantile: f64) -> Result<Self, ConfigError> {
+        if (0.5..=0.9999).contains(&quantile) {
+            return Ok(Quantile(quantile));
+        }
+        Err(ConfigError::out_of_range(
+            format!("p{}", quantile * 100.0),
+            "a quantile is from p50 to p99.99; write for example slow:p99",
+        ))
+    }
+
+    /// The quantile.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// The calls of a key below which it has no such quantile: at least a hundred, and one above it.
+    pub fn calls_min(self) -> u64 {
+        // A quantile is at most 0.9999: the result is at most 10,000.
+        ((1.0 / (1.0 - self.0)).round() as u64).max(100)
+    }
+}
+
+/// A comparison of an attribute's value with a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `=`
+    Equal,
+    /// `!=`
+    Unequal,
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `>`
+    Greater,
+    /// `>=`
+    AtLeast,
+}
+
+impl Comparison {
+    /// Longer signs first, so that the first that fits is meant.
+    pub(super) const SIGNS: [(&'static str, Comparison); 6] = [
+        ("!=", Comparison::Unequal),
+        ("<=", Comparison::AtMost),
+        (">=", Comparison::AtLeast),
+        ("=", Comparison::Equal),
+        ("<", Comparison::Less),
+        (">", Comparison::Greater),
+    ];
+
+    /// The sign.
+    pub fn sign(self) -> &'static str {
+        Self::SIGNS.iter().find(|(_, known)| *known == self).map_or("=", |(sign, _)| sign)
+    }
+
+    fn holds(self, order: Option<Ordering>) -> bool {
+        match self {
+            Comparison::Equal => order == Some(Ordering::Equal),
+            Comparison::Unequal => order != Some(Ordering::Equal),
+            Comparison::Less => order == Some(Ordering::Less),
+            Comparison::AtMost => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+            Comparison::Greater => order == Some(Ordering::Greater),
+            Comparison::AtLeast => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+        }
+    }
+}
+
+/// A value of an attribute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// A truth value.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A text.
+    Text(&'a str),
+}
+
+/// An attribute with a value that a trace is kept for: any span of the trace may have it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    name: String,
+    comparison: Comparison,
+    value: String,
+    /// The value, if it is a number.
+    number: Option<f64>,
+}
+
+impl Condition {
+    /// An attribute that compares so with the value. A value that is a number is compared as one with numbers, and with texts
+    /// that are numbers. Of other values only equality is asked.
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty, a sign or quote is in it, or the comparison needs a number and has none.
+    pub fn new(name: &str, comparison: Comparison, value: &str) -> Result<Self, ConfigError> {
+        let is_sign =
+            |c: char| matches!(c, '=' | '<' | '>' | '!' | '"' | ',' | '(' | ')') || c.is_whitespace();
+        if name.is_empty() || name.contains(is_sign) {
+            return Err(ConfigError::syntax(
+                name,
+                "an attribute's name is a word such as http.response.status_code",
+            ));
+        }
+        let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
+        if number.is_none() && !matches!(comparison, Comparison::Equal | Comparison::Unequal) {
+            return Err(ConfigError::syntax(
+                value,
+                format!("`{}` compares with a number", comparison.sign()),
+            ));
+        }
+        Ok(Condition { name: name.to_owned(), comparison, value: value.to_owned(), number })
+    }
+
+    /// The attribute's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The comparison.
+    pub fn comparison(&self) -> Comparison {
+        self.comparison
+    }
+
+    /// The constant that values are compared with.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Whether a value fulfils the condition.
+    pub fn holds(&self, value: Value<'_>) -> bool {
+        let text_order = |text: &str| (text == self.value).then_some(Ordering::Equal);
+        let order = match (value, self.number) {
+            (Value::Int(value), Some(number)) => compare_int(value, number),
+            (Value::Float(value), Some(number)) => value.partial_cmp(&number),
+            (Value::Text(text), Some(number)) => match text.trim().parse::<f64>() {
+                Ok(value) => value.partial_cmp(&number),
+                Err(_) => None,
+            },
+            (Value::Text(text), None) => text_order(text),
+            (Value::Bool(value), None) => text_order(if value { "true" } else { "false" }),
+            (Value::Bool(_), Some(_)) | (Value::Int(_) | Value::Float(_), None) => None,
+        };
+        self.comparison.holds(order)
+    }
+}
+
+/// Exact where a double cannot hold the whole number.
+fn compare_int(value: i64, number: f64) -> Option<Ordering> {
+    // Whole numbers below 2^63 convert exactly.
+    if number.fract() == 0.0 && number.abs() < 9.0e18 {
+        return Some(value.cmp(&(number as i64)));
+    }
+    (value as f64).partial_cmp(&number)
+}
+
+/// A reason to keep a trace for which the sampler did not.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Policy {
+    /// Something went wrong that was at least this bad.
+    Error(Severity),
+    /// The root took long.
+    Slow(Slow),
+    /// The call tree has a shape that its key has not had for an hour.
+    Odd,
+    /// A span has an attribute.
+    Attribute(Condition),
+    /// The caller's own function of this name wants it.
+    Own(String),
+}
+
+impl Policy {
+    /// The reason for which a trace is kept, without details: `error`, `slow`, `odd`, `attribute`, or the own function's name.
+    pub fn reason(&self) -> &str {
+        match self {
+            Policy::Error(_) => "error",
+            Policy::Slow(_) => "slow",
+            Policy::Odd => "odd",
+            Policy::Attribute(_) => "attribute",
+            Policy::Own(name) => name,
+        }
+    }
+}
+
+/// A policy with its budget.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Rule {
+    /// The reason to keep.
+    pub policy: Policy,
+    /// The most that this policy keeps: traces and bytes, of all keys and of each.
+    pub budget: Cap,
+}
+
+impl From<Policy> for Rule {
+    fn from(policy: Policy) -> Self {
+        Rule { policy, budget: Self::default_budget() }
+    }
+}
+
+impl Rule {
+    /// The budget of a policy that is given none, as text.
+    pub const BUDGET_DEFAULT: &'static str =
+        "traces=100,burst=100,key_traces=10,key_burst=10,bytes=1000000,bytes_burst=8000000";
+
+    /// A policy with the default budget.
+    pub fn new(policy: Policy) -> Self {
+        Self::from(policy)
+    }
+
+    /// With another budget. Allowances that it lacks are not bounded.
+    #[must_use]
+    pub fn with_budget(self, budget: Cap) -> Self {
+        Rule { budget, ..self }
+    }
+
+    fn default_budget() -> Cap {
+        // The numbers of the constant, which a test compares.
+        let allowance = |rate, burst| Allowance::new(rate, burst).ok();
+        Cap {
+            traces: allowance(100.0, 100.0),
+            key_traces: allowance(10.0, 10.0),
+            bytes: allowance(1e6, 8e6),
+            ..Cap::none()
+        }
+    }
+}

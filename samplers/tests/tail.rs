@@ -1,0 +1,356 @@
+//! Policies at the end of a trace.
+
+use astracer_samplers::tail::{
+    Condition, Decided, Ended, KeyNumber, Limits, Provisional, Rule, Severity, Tail, TailSampler, Trace,
+    Value, View,
+};
+use astracer_samplers::{Nanos, Randomness};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn sampler(policies: &str) -> TailSampler {
+    TailSampler::new(&policies.parse().unwrap(), Limits::single_threaded())
+}
+
+fn trace(key: KeyNumber, now: u64) -> Trace<'static> {
+    Trace {
+        key,
+        now: Nanos::new(now),
+        duration: Nanos::from_millis(1),
+        severity: Severity::Fine,
+        shape: 1,
+        bytes: 1_000,
+        view: &(),
+    }
+}
+
+fn ended(now: u64, duration: u64) -> Ended {
+    Ended { now: Nanos::new(now), duration: Nanos::new(duration), is_error: false, is_recorded: false }
+}
+
+fn failed(now: u64) -> Trace<'static> {
+    Trace { severity: Severity::Error, ..trace(KeyNumber::OTHERS, now) }
+}
+
+/// Not one of the share that is recorded always.
+const UNLUCKY: u64 = 1;
+
+#[test]
+fn texts_are_read_and_written() {
+    for text in [
+        "",
+        "error",
+        "error,slow:p99,slow:500ms,odd,attr:http.response.status_code>=500",
+        "error:warn,slow:p99.9,own:checkout",
+        "error(traces=10,burst=5,key_traces=2,key_burst=1),odd",
+        "attr:user=\"a, (b) \\\"c\\\" \\\\\",attr:x!=y,attr:n<=-1.5",
+        "attr:empty=\"\"(traces=1,burst=1)",
+        "error()",
+    ] {
+        let tail: Tail = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(tail.to_string(), text);
+        assert_eq!(tail.to_string().parse(), Ok(tail));
+    }
+    assert_eq!(" error , odd ".parse::<Tail>().unwrap().to_string(), "error,odd");
+}
+
+#[test]
+fn texts_that_are_no_policies_are_refused_with_advice() {
+    for (text, advice) in [
+        ("errors", "write for example error,"),
+        ("slow", "slow:p99"),
+        ("slow:99", "slow:p99"),
+        ("slow:p49", "p50 to p99.99"),
+        ("slow:p100", "p50 to p99.99"),
+        ("slow:pNaN", "p50 to p99.99"),
+        ("attr:x", "name, sign and value"),
+        ("attr:=5", "a word such as"),
+        ("attr:x<abc", "compares with a number"),
+        ("attr:x=\"abc", "ends with a quote"),
+        ("own:", "write for example"),
+        ("error(traces)", "traces=100"),
+        ("error(traces=10", "write for example"),
+        ("error:bad", "error:warn"),
+        (&"odd,".repeat(65), "at most 64"),
+    ] {
+        let error = text.parse::<Tail>().expect_err(text).to_string();
+        assert!(error.contains(advice), "{text}: {error}");
+    }
+}
+
+#[test]
+fn the_default_budget_is_the_one_that_is_told() {
+    let told = Rule::BUDGET_DEFAULT.parse().unwrap();
+    assert_eq!("error".parse::<Rule>().unwrap().budget, told);
+}
+
+#[test]
+fn the_first_policy_with_budget_keeps() {
+    let sampler = sampler("error(traces=1,burst=1),slow:500us,odd");
+    let key = sampler.key("GET /");
+    let decide = |severity, millis, now| {
+        sampler.decide(&Trace { severity, duration: Nanos::from_millis(millis), ..trace(key, now) })
+    };
+    assert_eq!(decide(Severity::Error, 1, 0), Decided::Kept(0));
+    assert_eq!(decide(Severity::Error, 1, 1), Decided::Kept(1), "no budget of errors left, but slow as well");
+    assert_eq!(decide(Severity::Error, 0, 2), Decided::Refused(0));
+    assert_eq!(
+        decide(Severity::Warning, 0, 3),
+        Decided::Unwanted,
+        "the shape was noted with the first trace"
+    );
+    let counts = sampler.counts();
+    let of = |at: usize| (counts[at].kept, counts[at].kept_bytes, counts[at].refused);
+    assert_eq!((of(0), of(1), of(2)), ((1, 1_000, 2), (1, 1_000, 0), (0, 0, 0)));
+}
+
+#[test]
+fn warnings_count_where_they_are_asked_for() {
+    for (policies, severity, kept) in [
+        ("error", Severity::Warning, false),
+        ("error:warn", Severity::Warning, true),
+        ("error:warn", Severity::Error, true),
+        ("error:warn", Severity::Fine, false),
+    ] {
+        let decided = sampler(policies).decide(&Trace { severity, ..trace(KeyNumber::OTHERS, 0) });
+        assert_eq!(decided == Decided::Kept(0), kept, "{policies}, {severity:?}");
+    }
+}
+
+/// The published bound: min(burst + rate W, keys (key_burst + key_rate W)) traces, and the same of bytes, in any interval.
+#[test]
+fn a_policy_keeps_no_more_than_its_worst_case() {
+    let sampler = sampler("error(traces=20,burst=30,key_traces=4,key_burst=5,bytes=10000,bytes_burst=20000)");
+    let keys: Vec<_> = (0..6).map(|key| sampler.key(&format!("key {key}"))).collect();
+    let mut kept: Vec<(u64, KeyNumber, u64)> = Vec::new();
+    let mut now = 0;
+    for step in 0..40_000_u64 {
+        // Storms and rests, of one key and of all.
+        now += if step % 5_000 == 0 { 20 * SECOND } else { (step * 7_919) % 2_000_000 };
+        let key = keys[(step / 1_000 % 6) as usize * usize::from(step % 3 == 0)];
+        let bytes = 100 + step % 900;
+        let trace = Trace { key, bytes, now: Nanos::new(now), ..failed(now) };
+        if sampler.decide(&trace) == Decided::Kept(0) {
+            kept.push((now, key, bytes));
+        }
+    }
+    assert!(kept.len() > 300, "{}", kept.len());
+    for from in 0..kept.len() {
+        let (mut traces, mut bytes, mut of_key) = (0.0, 0.0, 0.0);
+        for (at, key, size) in kept[from..].iter().take(300) {
+            traces += 1.0;
+            bytes += *size as f64;
+            of_key += f64::from(u8::from(*key == kept[from].1));
+            let seconds = (at - kept[from].0) as f64 / 1e9;
+            assert!(traces <= 30.0 + 20.0 * seconds + 1e-6, "{traces} traces in {seconds} s");
+            assert!(bytes <= 20_000.0 + 10_000.0 * seconds + 1e-3, "{bytes} bytes in {seconds} s");
+            assert!(of_key <= 5.0 + 4.0 * seconds + 1e-6, "{of_key} traces of a key in {seconds} s");
+        }
+    }
+}
+
+/// A refusal of one allowance costs the others nothing.
+#[test]
+fn a_trace_that_is_refused_takes_nothing() {
+    let sampler = sampler("error(traces=1,burst=1,key_traces=1,key_burst=1,bytes=1,bytes_burst=100)");
+    let large = Trace { bytes: 101, ..failed(0) };
+    for _ in 0..100 {
+        assert_eq!(sampler.decide(&large), Decided::Refused(0));
+    }
+    assert_eq!(sampler.decide(&Trace { bytes: 100, ..failed(0) }), Decided::Kept(0));
+}
+
+#[test]
+fn slow_is_what_few_of_the_keys_own_roots_are() {
+    let sampler = sampler("slow:p99()");
+    let (fast, slow) = (sampler.key("fast"), sampler.key("slow"));
+    let mut random = 1_u64;
+    let mut kept = [0_u64; 2];
+    for call in 0..100_000_u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (at, key, base) = if call % 2 == 0 { (0, fast, 1_000_000) } else { (1, slow, 1_000_000_000) };
+        let duration = base + (random >> 33) % base;
+        let now = call * 1_000_000;
+        if call == 150 {
+            let decided = sampler.decide(&Trace { duration: Nanos::new(u64::MAX), ..trace(key, now) });
+            assert_eq!(decided, Decided::Unwanted, "75 calls have no p99");
+        }
+        let trace = Trace { duration: Nanos::new(duration), ..trace(key, now) };
+        kept[at] += u64::from(sampler.decide(&trace) == Decided::Kept(0));
+        sampler.count(key, 0, &ended(now, duration));
+    }
+    for kept in kept {
+        // The quantile is known to half a percent of its value: as much as one in a hundred of these lies above.
+        assert!((350..=900).contains(&kept), "{kept} of 50,000");
+    }
+}
+
+/// A service whose answers take longer from now on is slow by its old durations for minutes, and not for ever.
+#[test]
+fn the_durations_behind_quantiles_are_of_the_last_minutes() {
+    let sampler = sampler("slow:p90()");
+    let key = sampler.key("GET /");
+    let mut now = 0;
+    let mut roots = |number: u64, millis: u64| {
+        let mut slow = 0;
+        for _ in 0..number {
+            now += 50_000_000;
+            let trace = Trace { duration: Nanos::from_millis(millis), ..trace(key, now) };
+            slow += u64::from(sampler.decide(&trace) == Decided::Kept(0));
+            sampler.count(key, 0, &ended(now, millis * 1_000_000));
+        }
+        slow
+    };
+    // Twenty a second: an hour, then ten minutes, and from then on none is slow.
+    assert_eq!(roots(72_000, 10), 0);
+    assert!(roots(12_000, 20) > 500);
+    assert_eq!(roots(12_000, 20), 0);
+    let outcomes = sampler.outcomes();
+    assert_eq!(outcomes[0].calls, 96_000, "all roots are counted, however old");
+    assert_eq!(outcomes[0].durations.sum_seconds(), 72_000.0 * 0.01 + 24_000.0 * 0.02);
+}
+
+#[test]
+fn a_shape_is_odd_once_an_hour_and_in_each_key() {
+    let sampler = sampler("odd()");
+    let (one, other) = (sampler.key("one"), sampler.key("other"));
+    let is_odd = |key, shape, minutes: u64| {
+        sampler.decide(&Trace { shape, ..trace(key, minutes * 60 * SECOND) }) == Decided::Kept(0)
+    };
+    assert!(is_odd(one, 1, 0));
+    assert!(!is_odd(one, 1, 1));
+    assert!(is_odd(one, 2, 1));
+    assert!(is_odd(other, 1, 1));
+    // Seen again and again it stays known; after an hour without it, it is new.
+    assert!(!is_odd(one, 1, 59) && !is_odd(one, 1, 110));
+    assert!(is_odd(other, 1, 110));
+    // The clock is set back by three hours: nothing becomes odd by that.
+    let sampler = self::sampler("odd()");
+    let decide = |minutes: u64| sampler.decide(&trace(KeyNumber::OTHERS, minutes * 60 * SECOND));
+    assert_eq!((decide(200), decide(20)), (Decided::Kept(0), Decided::Unwanted));
+}
+
+/// Shapes that never end take the room of those before them, and no more.
+#[test]
+fn a_flood_of_shapes_is_counted() {
+    let sampler = sampler("odd()");
+    for shape in 0..100_000_u64 {
+        sampler.decide(&Trace {
+            shape: shape.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ..trace(KeyNumber::OTHERS, 0)
+        });
+    }
+    let forgotten = sampler.shapes_forgotten();
+    assert_eq!(sampler.counts()[0].kept, 100_000);
+    assert!((80_000..100_000).contains(&forgotten), "{forgotten}");
+}
+
+#[test]
+fn conditions_compare_numbers_as_numbers() {
+    struct One(Value<'static>);
+    impl View for One {
+        fn any_attribute(&self, name: &str, test: &mut dyn FnMut(Value<'_>) -> bool) -> bool {
+            name == "n" && test(self.0)
+        }
+    }
+    for (condition, value, holds) in [
+        ("attr:n>=500", Value::Int(500), true),
+        ("attr:n>=500", Value::Int(499), false),
+        ("attr:n>=500", Value::Text("503"), true),
+        ("attr:n>=500", Value::Text("no"), false),
+        ("attr:n!=500", Value::Text("no"), true),
+        ("attr:n<0.5", Value::Float(0.25), true),
+        ("attr:n<0.5", Value::Float(f64::NAN), false),
+        ("attr:n=true", Value::Bool(true), true),
+        ("attr:n=true", Value::Text("true"), true),
+        ("attr:n=GET", Value::Text("GET"), true),
+        ("attr:n=GET", Value::Text("get"), false),
+        ("attr:n=9007199254740993", Value::Int(9_007_199_254_740_992), true),
+        ("attr:n>9007199254740992", Value::Int(9_007_199_254_740_993), true),
+        ("attr:m=1", Value::Int(1), false),
+    ] {
+        let decided = sampler(condition).decide(&Trace { view: &One(value), ..trace(KeyNumber::OTHERS, 0) });
+        assert_eq!(decided == Decided::Kept(0), holds, "{condition} of {value:?}");
+    }
+    assert!(Condition::new("a b", astracer_samplers::tail::Comparison::Equal, "1").is_err());
+}
+
+#[test]
+fn a_key_is_armed_by_its_first_roots_and_by_what_goes_wrong() {
+    let sampler = sampler("error,slow:1s");
+    let key = sampler.key("GET /");
+    let is_recorded = |randomness: u64, now| {
+        sampler.is_recorded(key, Randomness::from_trace_id(u128::from(randomness)), Nanos::new(now))
+    };
+    assert_eq!((0..100).filter(|_| is_recorded(UNLUCKY, 0)).count(), 16, "the first roots");
+    assert!(is_recorded(1_024, 0), "the share that is recorded always");
+    let count = |is_error, duration, now| sampler.count(key, 0, &Ended { is_error, ..ended(now, duration) });
+    count(false, SECOND, 0);
+    assert!(!is_recorded(UNLUCKY, 1));
+    count(true, 1, SECOND);
+    assert!(is_recorded(UNLUCKY, 10 * SECOND) && !is_recorded(UNLUCKY, 11 * SECOND + 1));
+    count(false, SECOND + 1, 20 * SECOND);
+    assert!(is_recorded(UNLUCKY, 29 * SECOND) && !is_recorded(UNLUCKY, 31 * SECOND));
+    assert!(sampler.arm(Some("GET /"), Nanos::from_secs(100), Nanos::from_secs(60)));
+    assert!(is_recorded(UNLUCKY, 159 * SECOND) && !is_recorded(UNLUCKY, 161 * SECOND));
+    assert!(!sampler.arm(Some("GET /never-seen"), Nanos::ZERO, Nanos::from_secs(60)));
+    // The clock is set back by a day: the key is not armed for a day.
+    sampler.arm(None, Nanos::from_secs(90_000), Nanos::from_secs(60));
+    assert!(!is_recorded(UNLUCKY, 200 * SECOND));
+    count(true, 1, 200 * SECOND);
+    assert!(is_recorded(UNLUCKY, 201 * SECOND) && !is_recorded(UNLUCKY, 211 * SECOND));
+    let outcomes = &sampler.outcomes()[0];
+    assert_eq!((outcomes.calls, outcomes.errors, outcomes.missed_errors, outcomes.missed_slow), (4, 2, 2, 1));
+}
+
+#[test]
+fn never_and_always_are_by_key() {
+    let tail: Tail = "error".parse().unwrap();
+    let tail = tail.with_provisional(Provisional::Never).with_provisional_of("vip", Provisional::Always);
+    let sampler = TailSampler::new(&tail, Limits::default());
+    let is_recorded = |key| sampler.is_recorded(sampler.key(key), Randomness::MIN, Nanos::ZERO);
+    assert_eq!((is_recorded("vip"), is_recorded("other")), (true, false));
+    assert!(sampler.set_provisional("other", Provisional::Always));
+    assert!(is_recorded("other") && !sampler.set_provisional("unknown", Provisional::Always));
+}
+
+#[test]
+fn keys_are_bounded_and_the_rest_is_counted_as_one() {
+    let tail: Tail = "error".parse().unwrap();
+    let sampler = TailSampler::new(&tail, Limits::default().with_keys(10));
+    for round in 0..3 {
+        for key in 0..1_000 {
+            let key = sampler.key(&format!("key {key}"));
+            sampler.count(key, round, &ended(0, 5));
+        }
+    }
+    let outcomes = sampler.outcomes();
+    assert_eq!(outcomes.iter().map(|outcomes| outcomes.calls).sum::<u64>(), 3_000);
+    assert!((8..=11).contains(&outcomes.len()), "{}", outcomes.len());
+    assert_eq!(outcomes.last().unwrap().key, None);
+    assert!(outcomes[..outcomes.len() - 1].iter().all(|outcomes| outcomes.calls == 3));
+}
+
+/// Roots are counted on all threads at once, and none is lost.
+#[test]
+fn threads_count_exactly() {
+    let sampler = sampler("error,slow:p99");
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let sampler = &sampler;
+            scope.spawn(move || {
+                for call in 0..5_000_u64 {
+                    let key = sampler.key(&format!("key {}", call % 7));
+                    let ended = Ended { is_error: call % 10 == 0, ..ended(call, 1 + call) };
+                    sampler.count(key, thread, &ended);
+                }
+            });
+        }
+    });
+    let outcomes = sampler.outcomes();
+    assert_eq!(outcomes.len(), 7);
+    assert_eq!(
+        outcomes.iter().map(|key| (key.calls, key.errors)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
+        (20_000, 2_000)
+    );
+}
