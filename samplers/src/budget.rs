@@ -4,13 +4,16 @@
 //! factor brings them back. It changes at most twofold an interval, so that one odd interval cannot drop or flood everything,
 //! and no key's probability falls below its floor: a rare key stays visible, and the target is missed instead.
 //!
-//! Like everything here it has no clock. A caller measures the bytes exported in an interval, asks for the factor, and gives
-//! the scaled config to the sampler ([`Sampler::reconfigured`](crate::Sampler::reconfigured)).
+//! Like everything here it has no clock. A caller measures the bytes exported in an interval, asks the [`Controller`] for the
+//! factor, and gives the scaled config to the sampler ([`Sampler::reconfigured`](crate::Sampler::reconfigured)).
 
 use crate::bump::Bump;
+use crate::config::Config;
 use crate::config_error::ConfigError;
+use crate::nanos::Nanos;
 use crate::per_key::PerKey;
 use crate::probability::Probability;
+use crate::ratio::Ratio;
 
 /// The factor changes by at most this in an interval, up or down.
 const STEP_MAX: f64 = 2.0;
@@ -18,15 +21,21 @@ const STEP_MAX: f64 = 2.0;
 /// would take as long to come back.
 const FACTOR_MAX: f64 = 1024.0;
 
-/// A controller of one factor.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A target of bytes per second, the interval at which the factor changes, and the floors below which it brings no key.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
     bytes_per_second: f64,
-    factor: f64,
+    interval: Nanos,
+    floors: PerKey<Probability>,
 }
 
 impl Budget {
-    /// A budget that begins with a factor of 1.
+    /// The interval unless another is given.
+    pub const INTERVAL_DEFAULT: Nanos = Nanos::from_secs(60);
+    /// Shorter intervals have too few traces to steer by.
+    pub const INTERVAL_MIN: Nanos = Nanos::from_secs(1);
+
+    /// A budget without floors.
     ///
     /// # Errors
     ///
@@ -38,7 +47,62 @@ impl Budget {
                 "a budget is a number of bytes per second above 0; write for example 50000",
             ));
         }
-        Ok(Budget { bytes_per_second, factor: 1.0 })
+        let floors = PerKey::new(Probability::ZERO);
+        Ok(Budget { bytes_per_second, interval: Self::INTERVAL_DEFAULT, floors })
+    }
+
+    /// The time after which the factor changes, again and again; at least [`Budget::INTERVAL_MIN`].
+    #[must_use]
+    pub fn with_interval(self, interval: Nanos) -> Self {
+        Budget { interval: interval.max(Self::INTERVAL_MIN), ..self }
+    }
+
+    /// The floor of all keys without one of their own.
+    #[must_use]
+    pub fn with_floor(self, floor: Probability) -> Self {
+        let of_keys = self.floors.overrides().map(|(key, own)| (key.to_owned(), *own));
+        let floors = of_keys.fold(PerKey::new(floor), |floors, (key, own)| floors.with_override(key, own));
+        Budget { floors, ..self }
+    }
+
+    /// The floor of one key.
+    #[must_use]
+    pub fn with_key_floor(self, key: impl Into<String>, floor: Probability) -> Self {
+        Budget { floors: self.floors.with_override(key, floor), ..self }
+    }
+
+    /// The target.
+    pub fn bytes_per_second(&self) -> f64 {
+        self.bytes_per_second
+    }
+
+    /// The time after which the factor changes.
+    pub fn interval(&self) -> Nanos {
+        self.interval
+    }
+
+    /// The floors, by key.
+    pub fn floors(&self) -> &PerKey<Probability> {
+        &self.floors
+    }
+}
+
+/// The factor that a budget has come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Controller {
+    budget: Budget,
+    factor: f64,
+}
+
+impl Controller {
+    /// Begins with a factor of 1.
+    pub fn new(budget: Budget) -> Self {
+        Controller { budget, factor: 1.0 }
+    }
+
+    /// The budget.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// The factor on all probabilities.
@@ -51,24 +115,37 @@ impl Budget {
     pub fn after(&mut self, kept_bytes: f64, seconds: f64) -> f64 {
         if seconds > 0.0 && kept_bytes >= 0.0 {
             // Without a byte kept the quotient is infinite, and the step the largest.
-            let step = (self.bytes_per_second * seconds / kept_bytes).clamp(1.0 / STEP_MAX, STEP_MAX);
+            let step = (self.budget.bytes_per_second * seconds / kept_bytes).clamp(1.0 / STEP_MAX, STEP_MAX);
             self.factor = (self.factor * step).clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
         }
         self.factor
     }
 
     /// A probability times the factor: at most 1, and not below the floor, unless it was below it before.
-    pub fn scaled(&self, probability: Probability, floor: Probability) -> Probability {
+    fn scaled(&self, probability: Probability, floor: Probability) -> Probability {
         let least = floor.get().min(probability.get());
         let scaled = (probability.get() * self.factor).clamp(least, 1.0);
         Probability::new(scaled).unwrap_or(probability)
     }
 
-    /// The parameters with all least (or constant) probabilities scaled. `floors`: by key, and for all other keys.
+    /// The sampler with its probabilities scaled: bump's least (or constant) ones, or a ratio's. `None` of samplers without
+    /// probabilities that could be.
     #[must_use]
-    pub fn config(&self, tuned: &PerKey<Bump>, floors: &PerKey<Probability>) -> PerKey<Bump> {
+    pub fn config(&self, tuned: &Config) -> Option<Config> {
+        match tuned {
+            Config::Bump(tuned) => Some(Config::Bump(self.bump(tuned))),
+            Config::Ratio(ratio) => {
+                let scaled = self.scaled(ratio.probability(), *self.budget.floors.default());
+                Ratio::new(scaled).ok().map(Config::Ratio)
+            }
+            _ => None,
+        }
+    }
+
+    fn bump(&self, tuned: &PerKey<Bump>) -> PerKey<Bump> {
         let scaled =
             |bump: &Bump, floor: &Probability| bump.clone().with_minimum(self.scaled(bump.minimum(), *floor));
+        let floors = &self.budget.floors;
         let default = scaled(tuned.default(), floors.default());
         tuned.overrides().fold(PerKey::new(default), |config, (key, bump)| {
             config.with_override(key, scaled(bump, floors.of(key)))
@@ -90,17 +167,17 @@ mod tests {
     #[test]
     fn a_day_with_a_tenfold_step_keeps_its_budget() {
         let text = r#"bump:lambda=0,min=0.1,count=none;"rare":min=0.5;"hot":min=0.02"#;
-        let Config::Bump(tuned) = text.parse::<Config>().unwrap() else { panic!("{text}") };
+        let tuned = text.parse::<Config>().unwrap();
         let floor = |p: f64| Probability::new(p).unwrap();
-        let floors = PerKey::new(floor(0.001)).with_override("rare", floor(0.4));
         // Calls in an interval before noon, and bytes of each.
         let keys = [("hot", 3000u64, 500.0), ("other", 400, 2_000.0), ("rare", 10, 1_000.0)];
         let expected = 3000.0 * 0.02 * 500.0 + 400.0 * 0.1 * 2_000.0 + 10.0 * 0.5 * 1_000.0;
-        let mut budget = Budget::new(expected / INTERVAL_S as f64).unwrap();
+        let budget = Budget::new(expected / INTERVAL_S as f64).unwrap().with_key_floor("rare", floor(0.4));
+        let mut budget = Controller::new(budget.with_floor(floor(0.001)));
         let (mut random, mut factors) = (Random(5), Vec::new());
         let (mut settled, mut rare) = ((0, 0.0), (0, 0));
         for interval in 0..INTERVALS {
-            let config = Config::Bump(budget.config(&tuned, &floors));
+            let config = budget.config(&tuned).unwrap();
             let sampler = Sampler::with_limits(&config, Limits::single_threaded());
             let busy = if interval >= INTERVALS / 2 { 10 } else { 1 };
             let mut kept_bytes = 0.0;
@@ -140,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_factor_moves_at_most_twofold_and_stays_within_bounds() {
-        let mut budget = Budget::new(100.0).unwrap();
+        let mut budget = Controller::new(Budget::new(100.0).unwrap());
         assert_eq!(budget.after(1000.0, 10.0), 1.0);
         assert_eq!(budget.after(0.0, 10.0), 2.0);
         assert_eq!(budget.after(1e9, 10.0), 1.0);
@@ -159,7 +236,7 @@ mod tests {
     #[test]
     fn floors_hold_and_nothing_is_above_one() {
         let p = |p: f64| Probability::new(p).unwrap();
-        let mut budget = Budget::new(1.0).unwrap();
+        let mut budget = Controller::new(Budget::new(1.0).unwrap());
         budget.after(10.0, 5.0);
         assert_eq!(budget.factor(), 0.5);
         assert_eq!(budget.scaled(p(0.4), p(0.1)), p(0.2));
@@ -167,5 +244,23 @@ mod tests {
         assert_eq!(budget.scaled(p(0.1), p(0.3)), p(0.1), "a floor raises nothing");
         (0..3).for_each(|_| _ = budget.after(0.0, 1.0));
         assert_eq!(budget.scaled(p(0.4), p(0.1)), Probability::ONE);
+    }
+
+    #[test]
+    fn samplers_with_probabilities_are_scaled() {
+        let p = |p: f64| Probability::new(p).unwrap();
+        let budget = Budget::new(1.0).unwrap().with_key_floor("a", p(0.3)).with_floor(p(0.2));
+        assert_eq!((budget.floors().of("a"), budget.floors().of("b")), (&p(0.3), &p(0.2)));
+        let mut controller = Controller::new(budget);
+        controller.after(2.0, 1.0);
+        let scaled =
+            |text: &str| controller.config(&text.parse::<Config>().unwrap()).map(|config| config.to_string());
+        assert_eq!(scaled("ratio:0.5").as_deref(), Some("ratio:0.25"));
+        assert_eq!(scaled("ratio:0.25").as_deref(), Some("ratio:0.2"));
+        let bump = scaled(r#"bump:lambda=3,min=0.8,window=1s;"a":min=0.5"#).unwrap();
+        assert!(bump.contains("lambda=3,min=0.4") && bump.contains("min=0.3"), "{bump}");
+        for other in ["always", "never", "every:3", "bucket:capacity=1,rate=1"] {
+            assert_eq!(scaled(other), None, "{other}");
+        }
     }
 }

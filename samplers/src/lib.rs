@@ -66,7 +66,7 @@ mod threshold;
 mod token_bucket;
 pub mod tracestate;
 
-pub use budget::Budget;
+pub use budget::{Budget, Controller};
 pub use bump::{Bump, Count};
 pub use cap::{Allowance, Cap, Meter};
 pub use config::Config;

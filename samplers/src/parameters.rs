@@ -41,6 +41,14 @@
 //!
 //! [tail.provisional_by_key]  # the same for single keys
 //! "GET /health" = "never"
+//!
+//! [budget]                   # one factor on all probabilities, toward exported bytes a second (see Budget)
+//! bytes = 50000.0            # of this process
+//! interval = "60s"           # the default: the factor changes so often, at most twofold
+//! floor = 0.001              # no probability is brought below it; 0 unless given
+//!
+//! [budget.floor_by_key]
+//! "GET /orders" = 0.02
 //! ```
 //!
 //! A file has at most 2 MiB, which take 100 MiB while they are read, and names at most 10,000 keys. Then these take at most
@@ -58,6 +66,7 @@ use std::str::FromStr;
 
 pub use error::ParametersError;
 
+use crate::budget::Budget;
 use crate::bump::{Bump, Count};
 use crate::cap::Cap;
 use crate::config::Config;
@@ -70,10 +79,10 @@ use crate::tail::Tail;
 
 /// The versions of the format that this crate reads; it writes the first that has all that is in the file, from 2 on. Version
 /// 2 added `random`, `count`, `tau`, `exponent`, `min_by_key` and `probability_by_key`, and templates other than the default;
-/// version 3 added `cap`, version 4 `tail`.
+/// version 3 added `cap`, version 4 `tail` and `budget`.
 const VERSIONS: RangeInclusive<u32> = 1..=4;
-const VERSION_WITHOUT_CAP: u32 = 2;
-const VERSION_WITHOUT_TAIL: u32 = 3;
+const VERSION_PLAIN: u32 = 2;
+const VERSION_CAP: u32 = 3;
 /// The longest file that is read. A TOML document takes about 50 times its length while it is read.
 const BYTES_MAX: usize = 2 << 20;
 
@@ -90,6 +99,8 @@ pub struct Parameters {
     pub cap: Cap,
     /// Traces that are kept when they have ended.
     pub tail: Tail,
+    /// A target of exported bytes, toward which all probabilities are scaled.
+    pub budget: Option<Budget>,
     /// Lines for people, without the `#`. They are not read back.
     pub comments: Vec<String>,
 }
@@ -103,6 +114,7 @@ impl Parameters {
             random: RandomSource::default(),
             cap: Cap::none(),
             tail: Tail::default(),
+            budget: None,
             comments: Vec::new(),
         }
     }
@@ -123,10 +135,10 @@ impl fmt::Display for Parameters {
             let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
-        let version = match (self.tail == Tail::default(), self.cap.is_none()) {
+        let version = match (self.tail == Tail::default() && self.budget.is_none(), self.cap.is_none()) {
             (false, _) => *VERSIONS.end(),
-            (true, false) => VERSION_WITHOUT_TAIL,
-            (true, true) => VERSION_WITHOUT_CAP,
+            (true, false) => VERSION_CAP,
+            (true, true) => VERSION_PLAIN,
         };
         writeln!(f, "version = {version}")?;
         if self.random != RandomSource::default() {
@@ -139,7 +151,10 @@ impl fmt::Display for Parameters {
         if !self.cap.is_none() {
             write_cap(f, &self.cap)?;
         }
-        if self.tail == Tail::default() { Ok(()) } else { write_tail(f, &self.tail) }
+        if self.tail != Tail::default() {
+            write_tail(f, &self.tail)?;
+        }
+        self.budget.as_ref().map_or(Ok(()), |budget| write_budget(f, budget))
     }
 }
 
@@ -153,6 +168,19 @@ fn write_tail(f: &mut fmt::Formatter<'_>, tail: &Tail) -> fmt::Result {
     }
     for (key, provisional) in provisional_by_key {
         writeln!(f, "{} = \"{provisional}\"", quoted(key))?;
+    }
+    Ok(())
+}
+
+fn write_budget(f: &mut fmt::Formatter<'_>, budget: &Budget) -> fmt::Result {
+    writeln!(f, "\n[budget]\nbytes = {}", Number(budget.bytes_per_second()))?;
+    let floors = budget.floors();
+    writeln!(f, "interval = \"{}\"\nfloor = {}", budget.interval(), Number(floors.default().get()))?;
+    if floors.overrides().len() > 0 {
+        writeln!(f, "\n[budget.floor_by_key]")?;
+    }
+    for (key, floor) in floors.overrides() {
+        writeln!(f, "{} = {}", quoted(key), Number(floor.get()))?;
     }
     Ok(())
 }

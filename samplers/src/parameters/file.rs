@@ -9,6 +9,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{BYTES_MAX, Parameters, ParametersError, VERSIONS, uncounted};
+use crate::budget::Budget;
 use crate::bump::Bump;
 use crate::cap::Cap;
 use crate::config::{self, Config, choose_count};
@@ -38,6 +39,7 @@ struct File {
     bucket: Option<Spanned<BucketTable>>,
     cap: Option<Spanned<CapTable>>,
     tail: Option<TailTable>,
+    budget: Option<BudgetTable>,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +51,16 @@ struct TailTable {
     hold: Option<Spanned<String>>,
     #[serde(default)]
     provisional_by_key: BTreeMap<Spanned<String>, Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BudgetTable {
+    bytes: Spanned<f64>,
+    interval: Option<Spanned<String>>,
+    floor: Option<Spanned<f64>>,
+    #[serde(default)]
+    floor_by_key: BTreeMap<Spanned<String>, Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -172,6 +184,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let key = file.key.attributes.into_iter().fold(KeyRule::new(template), KeyRule::with_attribute);
     let cap = file.cap.map(|table| cap(text, table)).transpose()?.unwrap_or_default();
     let tail = file.tail.map(|table| tail(text, table)).transpose()?.unwrap_or_default();
+    let budget = file.budget.map(|table| budget(text, table)).transpose()?;
     let samplers = [
         file.always.map(|_| Ok(Config::Always)),
         file.never.map(|_| Ok(Config::Never)),
@@ -183,7 +196,7 @@ pub(super) fn parse(text: &str) -> Result<Parameters> {
     let mut samplers = samplers.into_iter().flatten();
     let one = "give one sampler: a table [bump], [bucket], [ratio], [every], [always] or [never]";
     match (samplers.next(), samplers.next()) {
-        (Some(config), None) => Ok(Parameters { key, random, cap, tail, ..Parameters::new(config?) }),
+        (Some(config), None) => Ok(Parameters { key, random, cap, tail, budget, ..Parameters::new(config?) }),
         (None, _) => Err(ParametersError::at(text, None, one)),
         (Some(_), Some(_)) => Err(ParametersError::at(text, None, format!("{one}, not several"))),
     }
@@ -234,6 +247,26 @@ fn tail(text: &str, table: TailTable) -> Result<Tail> {
 fn from_text<T: FromStr<Err = ConfigError>>(text: &str, value: &Spanned<String>) -> Result<T> {
     let read = value.get_ref().parse();
     read.map_err(|error| ParametersError::from_config(text, value.span(), &error))
+}
+
+fn budget(text: &str, table: BudgetTable) -> Result<Budget> {
+    check_number(text, table.floor_by_key.keys())?;
+    let mut budget = Budget::new(*table.bytes.get_ref())
+        .map_err(|error| ParametersError::from_config(text, table.bytes.span(), &error))?;
+    if let Some(given) = &table.interval {
+        let message = "an interval is a time of a second or more with a unit: \"60s\", \"5m\"";
+        let interval = Nanos::parse(given.get_ref()).filter(|&interval| interval >= Budget::INTERVAL_MIN);
+        let interval = interval.ok_or_else(|| ParametersError::at(text, Some(given.span()), message))?;
+        budget = budget.with_interval(interval);
+    }
+    if let Some(floor) = &table.floor {
+        budget = budget.with_floor(probability(text, floor)?);
+    }
+    for (key, floor) in table.floor_by_key {
+        let floor = probability(text, &floor)?;
+        budget = budget.with_key_floor(key.into_inner(), floor);
+    }
+    Ok(budget)
 }
 
 fn ratio(text: &str, table: RatioTable) -> Result<Config> {

@@ -241,3 +241,26 @@ fn policies_are_read_and_written() {
         refused(&format!("version = 4\n[always]\n[tail]\n{tail}\n"), Some(line), says);
     }
 }
+
+#[test]
+fn a_budget_is_read_and_written() {
+    let text = "version = 4\n[ratio]\nprobability = 0.5\n[budget]\nbytes = 50000\ninterval = \"5m\"\nfloor = 0.001\n\
+                [budget.floor_by_key]\n\"GET /\" = 0.25\n";
+    let parameters: Parameters = text.parse().unwrap();
+    let p = |p: f64| Probability::new(p).unwrap();
+    let budget = Budget::new(50_000.0).unwrap().with_interval(Nanos::from_secs(300));
+    let budget = budget.with_floor(p(0.001)).with_key_floor("GET /", p(0.25));
+    assert_eq!(parameters.budget.as_ref(), Some(&budget));
+    let written = parameters.to_string();
+    assert!(written.starts_with("version = 4\n"), "{written}");
+    assert_eq!(written.parse(), Ok(parameters));
+    for (budget, line) in [
+        ("bytes = 0", 4),
+        ("interval = \"60s\"", 3),
+        ("bytes = 1\ninterval = \"10ms\"", 5),
+        ("bytes = 1\nfloor = 2.0", 5),
+        ("bytes = 1\n[budget.floor_by_key]\na = -0.5", 6),
+    ] {
+        refused(&format!("version = 4\n[always]\n[budget]\n{budget}\n"), Some(line), "");
+    }
+}
