@@ -29,12 +29,6 @@ pub(crate) fn select(
     workload.arranged(&order, stop)
 }
 
-/// The factor from the distance of a kept part in a search's sample to that in the whole: a distance falls with the root
-/// of the number of traces.
-pub(crate) fn shortened() -> f64 {
-    ((BLOCKS - 1) as f64 / BLOCKS as f64).sqrt()
-}
-
 /// Whether the sample of a search with this number leaves out a block: one of eight, each in turn. Parameters found so have
 /// dist/entropy as low on another recording as with three of eight left out, and lower on this one (RESULTS.md).
 pub(crate) fn is_left_out(number: usize, block: usize) -> bool {

@@ -9,6 +9,7 @@ use crate::counts::{Estimates, estimates, root_mean_square};
 use crate::draw::Draw;
 use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
 use crate::latency::LatencyTally;
+use crate::objective::Target;
 use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally, dist_over_entropy};
 use crate::statistics::Distribution;
@@ -121,6 +122,40 @@ impl Replayed {
             path_distance: of(|run| run.paths.path_distance),
             counts: estimates.map(|all| CountErrors::of(&all)),
         })
+    }
+}
+
+impl Replayed {
+    /// The means, as a search scores them.
+    pub(crate) fn expected(&self, workload: &Workload) -> Expected {
+        Expected {
+            traces: self.traces.mean,
+            tfcr: self.tfcr.mean,
+            call_trees: self.call_trees.mean,
+            call_trees_all: f64::from(workload.call_trees()),
+            // Of the quotient: only the relative deviation counts.
+            ss_ms: self.dist_over_entropy.mean,
+            ss_sd_ms: self.dist_over_entropy.sd,
+            dist_over_entropy: self.dist_over_entropy.mean,
+            latency: Some(self.latency.mean),
+            count_error: self.counts.map(|counts| counts.functions),
+            paths: Some(self.paths.mean),
+            paths_all: workload.path_kinds().iter().filter(|&&traces| traces > 0).count() as f64,
+            path_distance: Some(self.path_distance.mean),
+            ..Expected::default()
+        }
+    }
+
+    /// The target's value beside an equal share of the same size. `None` if asked to stop.
+    pub(crate) fn beside_share(
+        &self,
+        workload: &Workload,
+        target: &Target,
+        random: RandomSource,
+        stop: Stop<'_>,
+    ) -> Option<f64> {
+        let share = equal_share(workload, self.tfcr.mean, random, stop)?;
+        Some(target.beside(&self.expected(workload), &share))
     }
 }
 

@@ -77,14 +77,17 @@ impl Objective {
     pub fn of(&self, kept: &Expected, baseline: &Expected) -> f64 {
         match self.terms[..] {
             [(_, only)] => only.of(kept),
-            ref terms => {
-                let relative = |measure: Measure| match measure.of(baseline) {
-                    value if value > 0.0 => measure.of(kept) / value,
-                    _ => measure.of(kept),
-                };
-                terms.iter().map(|&(weight, measure)| weight * relative(measure)).sum()
-            }
+            _ => self.relative(kept, baseline),
         }
+    }
+
+    /// The sum of the measures, each divided by its value for `baseline`, a single one too.
+    fn relative(&self, kept: &Expected, baseline: &Expected) -> f64 {
+        let relative = |measure: Measure| match measure.of(baseline) {
+            value if value > 0.0 => measure.of(kept) / value,
+            _ => measure.of(kept),
+        };
+        self.terms.iter().map(|&(weight, measure)| weight * relative(measure)).sum()
     }
 }
 
@@ -104,8 +107,17 @@ impl Target {
     /// A draw's score is a mean over randomness already, with a deviation of SS; together with the spread of the draws
     /// that is the variance of single runs, whose quantile is taken as that of a lognormal distribution.
     pub(crate) fn value(&self, scores: &[Expected]) -> f64 {
+        self.over(scores, |score| self.objective.of(score, &self.baseline))
+    }
+
+    /// The value beside an equal share of the same size, so that parts of different sizes can be compared.
+    pub(crate) fn beside(&self, kept: &Expected, share: &Expected) -> f64 {
+        self.over(std::slice::from_ref(kept), |kept| self.objective.relative(kept, share))
+    }
+
+    fn over(&self, scores: &[Expected], of: impl Fn(&Expected) -> f64) -> f64 {
         let draws = scores.len().max(1) as f64;
-        let values = || scores.iter().map(|score| self.objective.of(score, &self.baseline));
+        let values = || scores.iter().map(&of);
         let mean = values().sum::<f64>() / draws;
         let Some(risk) = self.risk.filter(|_| mean > 0.0 && mean.is_finite()) else { return mean };
         let between = values().map(|value| (value - mean).powi(2)).sum::<f64>() / draws;
@@ -227,6 +239,10 @@ mod tests {
         // 5 / 20, and twice 0.1 / 0.5.
         assert!((objective.of(&kept, &baseline) - (0.25 + 0.4)).abs() < 1e-12);
         assert_eq!(Objective::paper().of(&kept, &baseline), 5.0);
+        let target = |objective| Target { objective, risk: None, baseline: Expected::default() };
+        assert_eq!(target(Objective::paper()).beside(&kept, &baseline), 0.25);
+        let trees: Objective = "call-trees".parse().expect("an objective");
+        assert!((target(trees).beside(&kept, &baseline) - 0.1 / 0.5).abs() < 1e-12);
         assert_eq!(Measure::Counts.of(&kept), f64::INFINITY);
     }
 }

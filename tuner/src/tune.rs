@@ -176,7 +176,8 @@ pub struct PerKeyTrial {
     pub common: [Replayed; 2],
     /// With probabilities of single keys.
     pub per_key: [Replayed; 2],
-    /// Whether those of single keys were better, or not worse by a tenth, at equal size.
+    /// Whether those of single keys were better, or not worse by a tenth, by the objective beside equal shares of the same
+    /// sizes.
     pub better: bool,
 }
 
@@ -240,7 +241,7 @@ pub fn search(
         tuning.baseline = target.baseline;
         if let Some(common) = run.common(train, &target, options.starts, true) {
             common.report(&mut tuning);
-            if tuning.feasible && options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
+            if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
                 run.use_single_keys(train, &target, &mut tuning);
             }
         }

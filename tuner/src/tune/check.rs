@@ -63,11 +63,15 @@ pub fn validate(
     run.held_out(tuning, name, other)
 }
 
+/// The number of replays that a workload of this size is worth, at most as many as wanted.
+pub(super) fn affordable_replays(workload: &Workload, wanted: u64) -> u64 {
+    let size = workload.arrivals().len() + workload.functions().len();
+    wanted.min(((REPLAYED_MAX / size.max(1)) as u64).max(REPLAYS_MIN))
+}
+
 impl Run<'_> {
     fn check(&self, train: &Workload, found: &Config, tuning: &mut Tuning) {
-        let size = train.arrivals().len() + train.functions().len();
-        let affordable = (REPLAYED_MAX / size.max(1)) as u64;
-        let replays = self.options.replays.min(affordable.max(REPLAYS_MIN));
+        let replays = affordable_replays(train, self.options.replays);
         let draws = Draw::unseen(replays as usize, self.options.seed, self.options.random);
         self.watch.begin(Stage::Replaying, 2 * replays);
         let replay = |config: &Config| {

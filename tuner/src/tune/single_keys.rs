@@ -1,5 +1,6 @@
 //! The stage that gives keys probabilities of their own, where they are better.
 
+use super::check::affordable_replays;
 use super::{PerKeyTrial, PerKeyUse, RootParameters, Run, Stage, Tuning, affordable, config, stream};
 use crate::anneal::Schedule;
 use crate::blocks;
@@ -75,6 +76,8 @@ impl Run<'_> {
     /// Uses probabilities of single keys where they are better on blocks of time that they were not tuned on.
     pub(super) fn use_single_keys(&self, train: &Workload, target: &Target, tuning: &mut Tuning) {
         let loop_share = per_key::loop_share(train);
+        // Where common parameters can't meet the limits there is nothing to compare with.
+        let decides = self.options.per_key == PerKeyUse::Auto && tuning.feasible;
         if self.options.per_key == PerKeyUse::Auto {
             let keys = train.keys().len();
             if keys > KEYS_TRIED_MAX {
@@ -85,8 +88,8 @@ impl Run<'_> {
                 return;
             }
             // Halves of a loop's time say little: its first calls are in one of them.
-            if loop_share.is_none() {
-                tuning.per_key_trial = self.try_single_keys(train);
+            if decides && loop_share.is_none() {
+                tuning.per_key_trial = self.try_single_keys(train, target);
                 if !tuning.per_key_trial.is_some_and(|trial| trial.better) {
                     return;
                 }
@@ -96,56 +99,93 @@ impl Run<'_> {
         let Some((found, per_key)) = self.single_keys(train, &tuning.parameters, target, starts) else {
             return;
         };
-        if let Some(share) = loop_share.filter(|_| self.options.per_key == PerKeyUse::Auto) {
-            // Samples leave out a block of time, which alone makes the distance larger.
-            let whole = found.value * blocks::shortened();
-            if whole > TRIAL_TOLERANCE * tuning.value {
+        let roots: Vec<_> = named(train, &found).collect();
+        if let Some(share) = loop_share.filter(|_| decides) {
+            let draws = self.trial_draws(train);
+            let trial = |roots| self.trial((train, target), (&tuning.parameters, roots), &draws);
+            let (Some((_, common)), Some((_, single))) = (trial(&[]), trial(&roots)) else { return };
+            if !is_better(&[(common, single)]) {
                 tuning.warnings.push(format!(
                     "single keys: not used, one key has {:.0} % of the bytes: in such a loop the first calls matter, and \
-                     with a probability for each key dist/entropy is {whole:.3}, not {:.3}",
+                     a probability for each key is worse by a factor of {:.2}",
                     share * 1e2,
-                    tuning.value
+                    single / common
                 ));
                 return;
             }
         }
+        if let Some(reason) = tuning.infeasible.take() {
+            tuning.feasible = true;
+            tuning.warnings.push(format!(
+                "keys that the file does not name have common parameters, which alone do not meet the limits: {reason}"
+            ));
+        }
         tuning.evaluations += found.evaluations;
         tuning.value = found.value;
         tuning.min_kept = Some(per_key.min_kept);
-        tuning.per_root = named(train, &found).collect();
+        tuning.per_root = roots;
     }
 
     /// Both tuned on every other block and replayed on the blocks between, and the other way round.
-    fn try_single_keys(&self, train: &Workload) -> Option<PerKeyTrial> {
+    fn try_single_keys(&self, train: &Workload, target: &Target) -> Option<PerKeyTrial> {
         let half = |remainder: usize| blocks::select(train, |block| block % 2 == remainder, self.stop);
         let (even, odd) = (half(0)?, half(1)?);
-        let there = self.try_single_keys_on(&even, &odd)?;
-        let back = self.try_single_keys_on(&odd, &even)?;
-        // A sample of half the size is farther from the whole by the root of 2.
-        let at_equal_size = |replayed: &Replayed| replayed.dist_over_entropy.mean * replayed.tfcr.mean.sqrt();
-        let ratio = |(common, per_key): &(Replayed, Replayed)| at_equal_size(per_key) / at_equal_size(common);
-        let better = (ratio(&there) * ratio(&back)).sqrt() < TRIAL_TOLERANCE;
-        Some(PerKeyTrial { common: [there.0, back.0], per_key: [there.1, back.1], better })
+        let there = self.try_single_keys_on(&even, &odd, target)?;
+        let back = self.try_single_keys_on(&odd, &even, target)?;
+        let better = is_better(&[(there.common.1, there.per_key.1), (back.common.1, back.per_key.1)]);
+        let replayed = |one: fn(&Trial) -> Replayed| [one(&there), one(&back)];
+        Some(PerKeyTrial {
+            common: replayed(|trial| trial.common.0),
+            per_key: replayed(|trial| trial.per_key.0),
+            better,
+        })
     }
 
     /// Common parameters and probabilities of single keys, tuned on one part and replayed on another.
-    fn try_single_keys_on(&self, first: &Workload, rest: &Workload) -> Option<(Replayed, Replayed)> {
-        let target = self.target(first)?;
-        let common = self.common(first, &target, TRIAL_STARTS, false)?;
-        if common.infeasible.is_some() {
-            return None;
-        }
-        let (found, _) = self.single_keys(first, &common.parameters, &target, (1, false))?;
+    fn try_single_keys_on(&self, first: &Workload, rest: &Workload, target: &Target) -> Option<Trial> {
+        let of_first = self.target(first)?;
+        let common = self.common(first, &of_first, TRIAL_STARTS, false)?;
+        let (found, _) = self.single_keys(first, &common.parameters, &of_first, (1, false))?;
         let roots: Vec<_> = named(first, &found).collect();
-        let draws =
-            Draw::unseen(TRIAL_REPLAYS, stream(self.options.seed, PER_KEY_STREAM), self.options.random);
-        self.watch.begin(Stage::Replaying, 2 * TRIAL_REPLAYS as u64);
-        let replay = |roots: &[RootParameters]| {
-            let config = config(&common.parameters, roots).ok()?;
-            Replayed::new(rest, &config.into(), &draws, self.stop, &|| self.watch.evaluated(None))
-        };
-        Some((replay(&[])?, replay(&roots)?))
+        let draws = self.trial_draws(rest);
+        let trial = |roots| self.trial((rest, target), (&common.parameters, roots), &draws);
+        Some(Trial { common: trial(&[])?, per_key: trial(&roots)? })
     }
+
+    fn trial_draws(&self, workload: &Workload) -> Vec<Draw> {
+        let replays = affordable_replays(workload, TRIAL_REPLAYS as u64) as usize;
+        self.watch.begin(Stage::Replaying, 2 * replays as u64);
+        Draw::unseen(replays, stream(self.options.seed, PER_KEY_STREAM), self.options.random)
+    }
+
+    /// Replays parameters; the value is the objective's, beside an equal share of the same size.
+    fn trial(
+        &self,
+        (workload, target): (&Workload, &Target),
+        (common, roots): (&Parameters, &[RootParameters]),
+        draws: &[Draw],
+    ) -> Option<(Replayed, f64)> {
+        let config = config(common, roots).ok()?;
+        let replayed =
+            Replayed::new(workload, &config.into(), draws, self.stop, &|| self.watch.evaluated(None))?;
+        let value = replayed.beside_share(workload, target, self.options.random, self.stop)?;
+        Some((replayed, value))
+    }
+}
+
+/// Replays with common parameters and with probabilities of single keys, each with its value.
+struct Trial {
+    common: (Replayed, f64),
+    per_key: (Replayed, f64),
+}
+
+/// Whether probabilities of single keys are better, or not worse by a tenth, in the geometric mean of trials. Pairs: with
+/// common parameters, and with theirs.
+fn is_better(trials: &[(f64, f64)]) -> bool {
+    let product = |of: fn(&(f64, f64)) -> f64| trials.iter().map(of).product::<f64>();
+    let tolerance = TRIAL_TOLERANCE.powi(trials.len() as i32);
+    let single = product(|trial| trial.1);
+    single.is_finite() && single <= tolerance * product(|trial| trial.0)
 }
 
 fn named<'w>(
@@ -154,4 +194,19 @@ fn named<'w>(
 ) -> impl Iterator<Item = RootParameters> + use<'w> {
     let names: Vec<&str> = workload.keys().names().collect();
     found.keys.iter().map(move |&(key, parameters)| RootParameters { key: names[key].to_owned(), parameters })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_worse_in_the_mean_is_still_better() {
+        assert!(is_better(&[(1.0, 1.1)]) && !is_better(&[(1.0, 1.11)]));
+        assert!(is_better(&[(1.0, 2.0), (2.0, 1.2)]) && !is_better(&[(1.0, 2.0), (2.0, 1.22)]));
+        // All call trees were found either way.
+        assert!(is_better(&[(0.0, 0.0)]) && !is_better(&[(0.0, 0.1)]));
+        assert!(!is_better(&[(1.0, f64::INFINITY)]) && is_better(&[(f64::INFINITY, 1.0)]));
+        assert!(!is_better(&[(1.0, f64::NAN)]));
+    }
 }
