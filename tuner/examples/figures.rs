@@ -8,25 +8,16 @@
 //! A line for each recording: the printed mean, the mean of these 240 replays and its interval, the sizes, and the errors
 //! of counts. With a second recording, the parameters are replayed on that one too.
 
-use std::cell::RefCell;
+#[path = "support/read.rs"]
+mod read;
+
 use std::error::Error;
-use std::path::Path;
 
-use astracer_recording::recording::{Intake, Keep};
-use astracer_recording::source;
-use astracer_samplers::{RandomSource, Template};
+use astracer_samplers::RandomSource;
 use astracer_tuner::held_out::Replayed;
-use astracer_tuner::key::Grouping;
-use astracer_tuner::names::NameFolding;
 use astracer_tuner::tune::{Options, PerKeyUse};
-use astracer_tuner::{Draw, Limits, Stop, Workload, tune};
-
-fn read(path: &str) -> Result<Workload, Box<dyn Error>> {
-    let folding = RefCell::new(NameFolding::new(Template::default()));
-    let mut intake = Intake::new(Keep::default()).rename_with(|raw, out| folding.borrow_mut().fold(raw, out));
-    source::read(Path::new(path), &source::Options::default(), &mut intake)?;
-    Ok(Workload::new(&intake.finish(), &Grouping::default()))
-}
+use astracer_tuner::{Draw, Limits, Stop, tune};
+use read::{read, short_name};
 
 /// Ten phases, eight seeds, three jitters.
 fn draws(random: RandomSource) -> Vec<Draw> {
@@ -83,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tuning = tune(&workload, &options, Stop::never(), &|_| ());
     let config = tuning.config()?;
     let shown: String = config.to_string().chars().take(100).collect();
-    println!("{first}: {shown}");
+    println!("{}: {shown}", short_name(first));
     println!(
         "  {:.1} s, {} evaluations, search {:.2}, expected {:.2}",
         tuning.seconds, tuning.evaluations, tuning.value, tuning.score.dist_over_entropy
@@ -154,7 +145,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             .ok_or("stopped")?;
         let found = replayed.dist_over_entropy;
         println!(
-            "  on {path}: {:.2} (mean {:.2?}, runs {:.1?}) at {:.4} of the bytes, {:.1} trees; by weights {:.2?}; {:.3?}",
+            "  on {}: {:.2} (mean {:.2?}, runs {:.1?}) at {:.4} of the bytes, {:.1} trees; by weights {:.2?}; {:.3?}",
+            short_name(path),
             found.mean,
             found.mean_interval,
             found.run_interval,
