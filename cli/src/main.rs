@@ -15,6 +15,7 @@ mod load;
 mod losses;
 mod output;
 mod outputs;
+mod packed;
 mod partial;
 mod source;
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! A command names all its outputs before it reads anything. An output that is one of the inputs, another output or the
 //! standard output is wrong usage, and one that can't be written fails at once, not after minutes of work. The content
 //! goes to a temporary file beside the target, which takes the target's name when it is complete: whatever happens
-//! before, an older file of this name stays as it was. Devices and pipes are written directly.
+//! before, an older file of this name stays as it was. Devices and pipes are written directly. A name that ends with `.gz`
+//! or `.zst` asks for that compression.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::load;
 use crate::output::shown;
+use crate::packed::{Packed, Packing};
 use crate::partial::Partial;
 
 /// The inputs of a command and its outputs so far.
@@ -59,6 +61,21 @@ impl Outputs {
             )));
         }
         self.check(option, path)
+    }
+
+    /// An output that other commands or services read as it is, so that it has no compression.
+    ///
+    /// # Errors
+    ///
+    /// As for [`file`](Self::file), and wrong usage if its name asks for a compression.
+    pub(crate) fn plain_file(&mut self, option: &'static str, path: &Path) -> Result<Output, Failure> {
+        if Packing::of(path).is_some() {
+            return Err(Failure::Usage(format!(
+                "{option} {}: this file is read again as it is, without decompression; choose a name without .gz or .zst",
+                shown(path)
+            )));
+        }
+        self.file(option, path)
     }
 
     /// An output that may be the standard output, and that will be a recording: it must not lie in a folder that is
@@ -156,7 +173,15 @@ impl Output {
             Place::File(target) => Some(Partial::beside(target).map_err(|error| self.failure(&error))?),
             Place::Special | Place::StandardOutput => None,
         };
-        Ok(Open { output: self, temporary })
+        let packed = match (&temporary, Packing::of(&self.given)) {
+            (Some(temporary), Some(packing)) => {
+                let file = temporary.file().try_clone();
+                let packed = file.and_then(|file| Packed::new(file, packing));
+                Some(packed.map_err(|error| self.failure(&error))?)
+            }
+            _ => None,
+        };
+        Ok(Open { output: self, temporary, packed })
     }
 
     /// An error while writing.
@@ -177,11 +202,16 @@ pub(crate) struct Open<'o> {
     output: &'o Output,
     /// Removes itself unless it gets the target's name. None for what is no ordinary file.
     temporary: Option<Partial>,
+    /// The way into the temporary file, if that is compressed.
+    packed: Option<Packed>,
 }
 
 impl Open<'_> {
     /// Where to write.
     pub(crate) fn writer(&self) -> Result<Box<dyn Write>, Failure> {
+        if let Some(packed) = &self.packed {
+            return Ok(Box::new(packed.clone()));
+        }
         let opened = match (&self.temporary, &self.output.place) {
             (Some(temporary), _) => temporary.file().try_clone(),
             (None, Place::StandardOutput) => return Ok(Box::new(io::stdout().lock())),
@@ -199,6 +229,9 @@ impl Open<'_> {
             if let Ok(before) = fs::metadata(target) {
                 // As if the old file had been written: its readers may still read it. Not all file systems have that.
                 let _ = temporary.file().set_permissions(before.permissions());
+            }
+            if let Some(packed) = &self.packed {
+                packed.finish()?;
             }
             // Some file systems tell only here that they are full.
             temporary.file().sync_all()?;

@@ -21,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   astracer convert run.tar.xz run.jsonl             OTLP JSON lines
   astracer convert spans.json upload.json --to jaeger-json
+  astracer convert traces/ all.jsonl.zst            compressed, by the name
   curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > traces.jsonl
 
 What the new format can't hold is counted on standard error. Memory stays flat whatever
@@ -33,7 +34,8 @@ pub(crate) struct Convert {
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
 
-    /// The file to write; - is standard output. A file of this name is replaced once everything is written.
+    /// The file to write; - is standard output. A file of this name is replaced once everything is written. A name that
+    /// ends with .gz or .zst is compressed.
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
 

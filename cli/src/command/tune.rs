@@ -314,7 +314,7 @@ struct Files {
 impl Files {
     fn plan(args: &Tune) -> Result<Self, Failure> {
         let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.validate));
-        let out = outputs.file("--out", &args.out)?;
+        let out = outputs.plain_file("--out", &args.out)?;
         let report = args.report.as_ref().map(|path| outputs.file("--report", path)).transpose()?;
         Ok(Self { out, report })
     }

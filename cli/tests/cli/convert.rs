@@ -87,3 +87,24 @@ fn a_conversion_that_fails_leaves_the_file_alone() {
         left.filter(|entry| entry.file_name().to_string_lossy().contains("old.json.")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// The magic numbers are those of RFC 1952 and RFC 8878.
+#[test]
+fn outputs_are_compressed_by_their_names() {
+    let input = Scratch::new("packed.json", TWO_TRACES);
+    let plain = Scratch::new("packed-plain.jsonl", "");
+    success(&run(&["convert", input.path(), plain.path(), "--json"]));
+    let plain = fs::read_to_string(plain.path()).expect("written");
+    for (name, magic) in [("packed.jsonl.gz", &b"\x1f\x8b"[..]), ("packed.jsonl.zst", b"\x28\xb5\x2f\xfd")] {
+        let target = Scratch::new(name, "old");
+        success(&run(&["convert", input.path(), target.path(), "--json"]));
+        assert!(fs::read(target.path()).expect("written").starts_with(magic), "{name}");
+        let again = run(&["convert", target.path(), "-"]);
+        assert!(again.status.success(), "{name}");
+        assert_eq!(String::from_utf8_lossy(&again.stdout), plain, "{name}");
+        let kept = ["evaluate", input.path(), "--sampler", "always", "--kept", target.path()];
+        success(&run(&kept));
+        assert!(fs::read(target.path()).expect("written").starts_with(magic), "{name}");
+        failure(&run(&["tune", input.path(), "--out", target.path()]), 2, &["without .gz or .zst"]);
+    }
+}

@@ -39,7 +39,7 @@ impl Resume {
     pub(super) fn open(path: &Path, args: &Send) -> Result<Self, Failure> {
         let paths = args.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };
-        let file = Outputs::new(&args.paths).file("--resume", path)?;
+        let file = Outputs::new(&args.paths).plain_file("--resume", path)?;
         if !file.is_file() {
             return Err(file.failure(&io::Error::other("it is a device or a pipe")));
         }
