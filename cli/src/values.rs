@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use astracer_samplers::RandomSource;
+use astracer_samplers::{Cap, ConfigError, RandomSource};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -21,6 +21,16 @@ pub(crate) fn window(text: &str) -> Result<Duration, String> {
 /// The longest time that work may take.
 pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=YEAR)
+}
+
+/// A cap that bounds something.
+pub(crate) fn cap(text: &str) -> Result<Cap, String> {
+    let cap: Cap = text.parse().map_err(|error: ConfigError| error.to_string())?;
+    if cap.is_none() {
+        Err("it bounds nothing: write for example traces=100,burst=25".to_owned())
+    } else {
+        Ok(cap)
+    }
 }
 
 /// Reads "10", "0.5", "500ms", "2s", "5m", "1h": a number of seconds, or a number with a unit.

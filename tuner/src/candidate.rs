@@ -3,7 +3,7 @@
 use std::fmt;
 
 use astracer_baselines::{BaselineSpec, Keys};
-use astracer_samplers::{Config, Count, Limits, Nanos, Sampler};
+use astracer_samplers::{Cap, Config, Count, Limits, Nanos, Sampler};
 
 use crate::draw::Draw;
 use crate::replay::{replay, replay_baseline};
@@ -15,11 +15,18 @@ use crate::workload::Workload;
 pub enum Candidate {
     /// A sampler that services can run.
     Ours(Config),
+    /// The same behind a cap.
+    Capped(Config, Cap),
     /// Another project's, reimplemented to compare with.
     Baseline(BaselineSpec),
 }
 
 impl Candidate {
+    /// A sampler that services can run, behind a cap if that bounds anything.
+    pub fn capped(config: Config, cap: Cap) -> Self {
+        if cap.is_none() { Self::Ours(config) } else { Self::Capped(config, cap) }
+    }
+
     /// Replays a workload on one draw and calls `keep` with the index of each arrival kept, and with its weight if the
     /// sampler is ours and states one. False if it was asked to stop before the end.
     pub fn replay(
@@ -29,11 +36,13 @@ impl Candidate {
         stop: Stop<'_>,
         mut keep: impl FnMut(usize, Option<f64>),
     ) -> bool {
+        let ours = |config: &Config, cap: &Cap, keep| {
+            let sampler = Sampler::with_cap(config, Limits::single_threaded(), cap);
+            replay(workload, &sampler, period(config), draw, stop, keep)
+        };
         match self {
-            Self::Ours(config) => {
-                let sampler = Sampler::with_limits(config, Limits::single_threaded());
-                replay(workload, &sampler, period(config), draw, stop, keep)
-            }
+            Self::Ours(config) => ours(config, &Cap::none(), keep),
+            Self::Capped(config, cap) => ours(config, cap, keep),
             Self::Baseline(spec) => {
                 let mut baseline = spec.build(&Keys::new(workload.keys().names()));
                 replay_baseline(workload, baseline.as_mut(), draw, stop, |index| keep(index, None))
@@ -69,7 +78,60 @@ impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ours(config) => config.fmt(f),
+            Self::Capped(config, cap) => write!(f, "{config} under {cap}"),
             Self::Baseline(spec) => spec.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::synthetic;
+
+    /// In any interval of W seconds at most burst + rate * W, by the cap's formula; and not much less over the whole.
+    #[test]
+    fn caps_bound_what_is_replayed() {
+        let workload = synthetic(4000, 3);
+        let arrivals = workload.arrivals();
+        let seconds = arrivals.last().expect("an arrival").at_ns as f64 / 1e9;
+        let quiet = arrivals.iter().map(|arrival| arrival.key).find(|&key| key != arrivals[0].key);
+        for (cap, key, of_bytes) in [
+            ("traces=2,burst=40", None, false),
+            ("key_traces=1,key_burst=20", Some(arrivals[0].key), false),
+            ("key_traces=0.1,key_burst=20", quiet, false),
+            ("bytes=300,bytes_burst=2000", None, true),
+            ("key_bytes=150,key_bytes_burst=1500", Some(arrivals[0].key), true),
+            ("key_bytes=20,key_bytes_burst=1500", quiet, true),
+            ("traces=4,burst=80,replicas=2", None, false),
+        ] {
+            let cap: Cap = cap.parse().expect("a cap");
+            let sampler = Candidate::capped("always".parse().expect("a sampler"), cap);
+            let mut kept = Vec::new();
+            assert!(
+                sampler.replay(&workload, &Draw::recorded(1), Stop::never(), |index, _| kept.push(index))
+            );
+            let own = cap.own_share();
+            let allowances = [own.traces, own.key_traces, own.bytes, own.key_bytes];
+            let allowance = allowances.into_iter().flatten().next().expect("an allowance");
+            let amounts: Vec<(f64, f64)> = kept
+                .iter()
+                .map(|&index| &arrivals[index])
+                .filter(|arrival| key.is_none_or(|key| arrival.key == key))
+                .map(|arrival| {
+                    (arrival.at_ns as f64 / 1e9, if of_bytes { arrival.otlp_bytes as f64 } else { 1.0 })
+                })
+                .collect();
+            for first in 0..amounts.len() {
+                let mut sum = 0.0;
+                for &(at, amount) in &amounts[first..] {
+                    sum += amount;
+                    let most = allowance.worst_case(at - amounts[first].0);
+                    assert!(sum <= most + 1e-6, "{cap}: {sum} above {most}");
+                }
+            }
+            let sum: f64 = amounts.iter().map(|(_, amount)| amount).sum();
+            assert!(sum > 0.5 * allowance.rate() * seconds, "{cap}: {sum} in {seconds} s");
         }
     }
 }

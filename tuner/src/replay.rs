@@ -1,7 +1,7 @@
 //! Sends a workload through a sampler, in recorded time.
 
 use astracer_baselines::{Baseline, Call};
-use astracer_samplers::{Nanos, Randomness, Request, Sampler, Threshold};
+use astracer_samplers::{Cap, Meter, Nanos, Randomness, Request, Sampler, Threshold};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -15,7 +15,7 @@ use crate::workload::Workload;
 /// False if it was asked to stop before the end.
 ///
 /// The randomness depends on the draw alone, so that different samplers are compared on the same numbers, and a draw
-/// gives the same traces anywhere.
+/// gives the same traces anywhere. A cap on bytes meters a trace when it begins; a service does so when it exports.
 pub fn replay(
     workload: &Workload,
     sampler: &Sampler,
@@ -26,6 +26,7 @@ pub fn replay(
 ) -> bool {
     let mut numbers = Numbers::new(workload, draw);
     let ahead_ns = (period.get() as f64 * draw.phase) as u64;
+    let bytes = ByteMeters::new(sampler.cap(), workload.keys().len());
     let Some(arrivals) = draw.arrivals(workload, stop) else { return false };
     for (place, (at_ns, index)) in arrivals.into_iter().enumerate() {
         if stop.is_asked_at(place) {
@@ -35,11 +36,32 @@ pub fn replay(
         let now = Nanos::new(at_ns.saturating_add(ahead_ns));
         let request = Request::new(workload.key(arrival), numbers.next(arrival.key), now);
         let decision = sampler.decide(&request);
-        if decision.keep {
+        if decision.keep && bytes.admit(arrival.key, arrival.otlp_bytes, now) {
             keep(index as usize, decision.threshold.map(Threshold::adjusted_count));
         }
     }
     true
+}
+
+/// The cap on exported bytes, as a service has it before its exporter.
+struct ByteMeters {
+    cap: Cap,
+    all: Meter,
+    by_key: Vec<Meter>,
+}
+
+impl ByteMeters {
+    fn new(cap: &Cap, keys: usize) -> Self {
+        let cap = cap.own_share();
+        let keys = if cap.key_bytes.is_some() { keys } else { 0 };
+        Self { cap, all: Meter::default(), by_key: (0..keys).map(|_| Meter::default()).collect() }
+    }
+
+    fn admit(&self, key: u32, bytes: u64, now: Nanos) -> bool {
+        let of_key = self.cap.key_bytes.zip(self.by_key.get(key as usize));
+        of_key.is_none_or(|(allowance, meter)| meter.admit(&allowance, bytes, now))
+            && self.cap.bytes.is_none_or(|allowance| self.all.admit(&allowance, bytes, now))
+    }
 }
 
 /// The same for a baseline: its periods begin with the first arrival, as in the originals, and its numbers are

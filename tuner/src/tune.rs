@@ -10,7 +10,7 @@ mod watch;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use astracer_samplers::{Config, ConfigError, PerKey as Keyed, RandomSource};
+use astracer_samplers::{Cap, Config, ConfigError, PerKey as Keyed, RandomSource};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -108,6 +108,11 @@ pub struct Tuning {
     pub replayed: Option<Replayed>,
     /// An equal share of the same size on the same draws.
     pub replayed_share: Option<Replayed>,
+    /// The cap that services are to run under.
+    #[serde(serialize_with = "as_text")]
+    pub cap: Cap,
+    /// The parameters under that cap, on the same draws.
+    pub replayed_capped: Option<Replayed>,
     /// dist/entropy of the first of these replays over recordings drawn again from this one's blocks of time: the spread
     /// that is this recording's luck.
     pub bootstrap: Option<Distribution>,
@@ -313,6 +318,8 @@ impl Run<'_> {
             score: Expected::default(),
             replayed: None,
             replayed_share: None,
+            cap: options.cap,
+            replayed_capped: None,
             bootstrap: None,
             baseline: Expected::default(),
             objective: options.objective.to_string(),
@@ -439,6 +446,10 @@ impl Run<'_> {
         let grid = grid_search(problem, evaluations, stream(seed, GRID_STREAM), self.stop, &done);
         vec![("random", random), ("grid", grid)]
     }
+}
+
+fn as_text<S: serde::Serializer>(cap: &Cap, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(cap)
 }
 
 fn named_random<S: serde::Serializer>(random: &RandomSource, serializer: S) -> Result<S::Ok, S::Error> {

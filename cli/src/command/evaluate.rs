@@ -10,7 +10,7 @@ use std::time::Duration;
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_samplers::parameters::Parameters;
-use astracer_samplers::{Config, RandomSource};
+use astracer_samplers::{Cap, Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
 use astracer_tuner::evaluate::{CountRow, Summary, WorkloadSummary};
 use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
@@ -22,7 +22,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::Source;
-use crate::values::{random, share, time_limit};
+use crate::values::{cap, random, share, time_limit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +33,7 @@ Examples:
   astracer evaluate spans/ --key name+http.route
   astracer evaluate run.json --parameters astracer.toml --phase 0.3 --jitter 5ms --kept ids.txt
   astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --baselines all
+  astracer evaluate run.tar.xz --sampler ratio:0.5 --cap traces=100,key_traces=20
 
 Samplers:
   always, never, ratio:P, every:N,
@@ -56,6 +57,12 @@ pub(crate) struct Evaluate {
     /// A sampler from a parameters file, as `tune` writes it; may be given several times.
     #[arg(long, value_name = "FILE")]
     pub(crate) parameters: Vec<PathBuf>,
+
+    /// Show each sampler under this hard cap too, below its own row: rates a second of traces, key_traces (of each key), bytes
+    /// and key_bytes, for example traces=100,burst=25,bytes=1e6 [default: that of the parameters file]. --kept and --counts
+    /// then show the traces under the cap.
+    #[arg(long, value_name = "CAP", value_parser = cap)]
+    pub(crate) cap: Option<Cap>,
 
     /// The number of seeds to replay each sampler with.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
@@ -131,7 +138,7 @@ struct Report<'a> {
 pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let (asked, random) = asked(args)?;
     let lone = |option: &str| match &asked[..] {
-        [sampler] => Ok(sampler),
+        [sampler] => Ok(Candidate::capped(sampler.config.clone(), sampler.cap)),
         samplers => Err(Failure::Usage(format!(
             "{option} needs exactly one --sampler or --parameters whose traces to look at, not {}",
             samplers.len()
@@ -144,7 +151,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let kept = output("--kept", &args.kept)?;
     let counts = output("--counts", &args.counts)?;
-    let ours = samplers(&asked)?;
+    let mut samplers = samplers(args, &asked)?;
     let baselines = baselines(args)?;
     let loaded = load::load(&args.source, &args.key.attributes(), stop)?;
     let workload = load::workload(&args.source, &loaded.recording, &args.key, stop)?;
@@ -153,7 +160,6 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     drop(recording);
 
     let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
-    let mut samplers: Vec<Candidate> = ours.into_iter().map(Candidate::from).collect();
     let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
     let baselines: Vec<BaselineSpec> = match args.quicken {
         true => baselines.iter().map(|baseline| baseline.quickened_for(seconds)).collect(),
@@ -167,12 +173,12 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     progress.finish_and_clear();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
     if let Some((file, sampler)) = kept {
-        write_ids(&file, &evaluator.kept(&sampler.clone().into(), &draw(args, random, 1)))?;
+        write_ids(&file, &evaluator.kept(&sampler, &draw(args, random, 1)))?;
     }
     if let Some((file, sampler)) = counts {
         let interval_ns = u64::try_from(args.interval.as_nanos()).ok().and_then(NonZeroU64::new);
         let interval_ns = interval_ns.unwrap_or(NonZeroU64::MAX);
-        let rows = evaluator.counts(&sampler.clone().into(), &draw(args, random, 1), interval_ns);
+        let rows = evaluator.counts(&sampler, &draw(args, random, 1), interval_ns);
         let line = |row: &CountRow| serde_json::to_string(row).map(|line| line + "\n");
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
         file.write(&lines.map_err(|error| Failure::Job(format!("--counts: {error}")))?)?;
@@ -199,14 +205,14 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
 /// Baselines tuned to keep as much as the one sampler that was asked for, or as a tenth.
 fn at_equal_size(
     baselines: &[BaselineSpec],
-    (args, asked, random): (&Evaluate, &[Config], RandomSource),
+    (args, asked, random): (&Evaluate, &[Asked], RandomSource),
     evaluator: &Evaluator<'_>,
     stop: Stop<'_>,
 ) -> Result<Vec<EqualSize>, Failure> {
     let size = match (args.size, asked) {
         (Some(size), _) => size,
         (None, [sampler]) if !baselines.is_empty() => {
-            let sampler = Candidate::from(sampler.clone());
+            let sampler = Candidate::capped(sampler.config.clone(), sampler.cap);
             let sizes =
                 (1..=SIZE_SEEDS).map(|seed| evaluator.score(&sampler, &draw(args, random, seed)).tfcr);
             sizes.sum::<f64>() / SIZE_SEEDS as f64
@@ -248,8 +254,15 @@ fn phase(text: &str) -> Result<f64, String> {
     phase.ok_or_else(|| format!("'{text}' is not a share of a window from 0 to 1: write for example 0.3"))
 }
 
+/// A sampler asked for, and the cap over it.
+#[derive(PartialEq)]
+struct Asked {
+    config: Config,
+    cap: Cap,
+}
+
 /// The samplers asked for by text and by file.
-fn asked(args: &Evaluate) -> Result<(Vec<Config>, RandomSource), Failure> {
+fn asked(args: &Evaluate) -> Result<(Vec<Asked>, RandomSource), Failure> {
     let read = |path: &PathBuf| {
         let failure = |error: String| Failure::Job(format!("--parameters {}: {error}", output::shown(path)));
         // A device may have no end: a longer file than the parser takes is read no further.
@@ -266,25 +279,35 @@ fn asked(args: &Evaluate) -> Result<(Vec<Config>, RandomSource), Failure> {
                 "--parameters {path}: its keys are {key}, not {asked}: {hint}"
             )));
         }
-        Ok((parameters.config, parameters.random))
+        let cap = args.cap.unwrap_or(parameters.cap);
+        Ok((Asked { config: parameters.config, cap }, parameters.random))
     };
     let files = args.parameters.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
     let random = args.random.or(files.first().map(|(_, random)| *random)).unwrap_or_default();
-    let of_files = files.into_iter().map(|(config, _)| config);
-    Ok((args.samplers.iter().cloned().chain(of_files).collect(), random))
+    let of_files = files.into_iter().map(|(asked, _)| asked);
+    let cap = args.cap.unwrap_or_default();
+    let of_texts = args.samplers.iter().map(|config| Asked { config: config.clone(), cap });
+    Ok((of_texts.chain(of_files).collect(), random))
 }
 
-fn samplers(asked: &[Config]) -> Result<Vec<Config>, Failure> {
+/// The samplers of the table, each before itself under its cap.
+fn samplers(args: &Evaluate, asked: &[Asked]) -> Result<Vec<Candidate>, Failure> {
     let parse = |text: &&str| text.parse::<Config>().map_err(|error| Failure::Job(error.to_string()));
-    let mut samplers = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let yardsticks = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut samplers: Vec<Candidate> = yardsticks.into_iter().map(Candidate::from).collect();
+    let mut add = |config: &Config, cap: Cap| {
+        for sampler in [config.clone().into(), Candidate::capped(config.clone(), cap)] {
+            if !samplers.contains(&sampler) {
+                samplers.push(sampler);
+            }
+        }
+    };
     if asked.is_empty() {
-        samplers.extend(DEFAULTS.iter().map(parse).collect::<Result<Vec<_>, _>>()?);
-    }
-    for sampler in asked {
-        if !samplers.contains(sampler) {
-            samplers.push(sampler.clone());
+        for config in DEFAULTS.iter().map(parse) {
+            add(&config?, args.cap.unwrap_or_default());
         }
     }
+    asked.iter().for_each(|asked| add(&asked.config, asked.cap));
     Ok(samplers)
 }
 

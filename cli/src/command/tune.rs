@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::Recording;
-use astracer_samplers::{RandomSource, Template};
+use astracer_samplers::{Cap, RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
 use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::key::START_ATTRIBUTES;
@@ -25,7 +25,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::{Source, once};
-use crate::values::{part, random, rate, share, size, time_limit, window};
+use crate::values::{cap, part, random, rate, share, size, time_limit, window};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +35,7 @@ Examples:
   astracer tune monday/ --validate tuesday/ --report report.html
   astracer tune run.tar.xz --per-key never --split 50%
   astracer tune run.tar.xz --risk 0.9
+  astracer tune run.tar.xz --cap traces=100,key_traces=20
   astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
 
 If no parameters meet the limits, the nearest are shown with the reason, nothing is
@@ -105,6 +106,11 @@ pub(crate) struct Tune {
     /// Keep at most SIZE a second, on average over the recording: bytes, or with KB, MB, GB.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits")]
     pub(crate) bytes_per_second: Option<u64>,
+
+    /// Write this hard cap into the parameters file, and show what it costs here: rates a second of traces, key_traces (of each
+    /// key), bytes and key_bytes, for example traces=100,burst=25,bytes=1e6.
+    #[arg(long, value_name = "CAP", value_parser = cap, help_heading = "Limits")]
+    pub(crate) cap: Option<Cap>,
 
     /// Look at these half-lives (or window lengths) only, instead of searching for one (bump): seconds, or with ms, s, m, h.
     #[arg(long, value_name = "LENGTH", value_delimiter = ',', value_parser = window, help_heading = "Search")]
@@ -363,6 +369,7 @@ fn options(args: &Tune) -> Options {
         sampler: args.sampler,
         objective: args.objective.clone(),
         limits,
+        cap: args.cap.unwrap_or_default(),
         windows: (!args.window.is_empty()).then(|| args.window.clone()),
         seed: args.seed,
         random: args.random,

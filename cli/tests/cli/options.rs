@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 use crate::outputs::Folder;
-use crate::{TWO_TRACES, run, success};
+use crate::{Scratch, TWO_TRACES, failure, run, success};
 
 /// Exit codes for each of [`VALUES`]; [`SKIP`] where the command would wait for a signal.
 type Codes = [i32; VALUES.len()];
@@ -89,6 +89,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (EVALUATE, "--counts", FILE),
     (COUNTS, "--interval", REFUSED),
     (EVALUATE, "--random", REFUSED),
+    (EVALUATE, "--cap", REFUSED),
     (&["tune", "--size-max", "100%", "--starts", "1", "--iterations", "10", "--one-key"], "", RECORDING),
     (TUNE, "--format", REFUSED),
     (TUNE, "--expanded-max", REFUSED),
@@ -108,6 +109,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (TUNE, "--size-min", REFUSED),
     (TUNE, "--traces-per-second", REFUSED),
     (TUNE, "--bytes-per-second", REFUSED),
+    (TUNE, "--cap", REFUSED),
     (TUNE, "--window", REFUSED),
     (TUNE, "--seed", FROM_0),
     (TUNE_DEFAULT, "--starts", REFUSED),
@@ -296,4 +298,26 @@ fn an_option_without_effect_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(says), "{args:?}: {error}");
     }
+}
+
+/// Two traces at one time and a cap of one: one of them is kept.
+#[test]
+fn evaluate_and_tune_show_what_a_cap_does() {
+    let input = Scratch::new("capped.json", TWO_TRACES);
+    let ids = Scratch::new("capped.txt", "");
+    let cap = "traces=0.001,burst=1";
+    let args = ["evaluate", input.path(), "--sampler", "always", "--cap", cap, "--kept", ids.path()];
+    let text = success(&run(&args));
+    assert!(text.contains("always under traces=0.001,burst=1"), "{text}");
+    assert_eq!(std::fs::read_to_string(ids.path()).expect("written").lines().count(), 1);
+    let out = Scratch::new("capped.toml", "");
+    let args = ["tune", input.path(), "--size-max", "100%", "--cap", cap, "--out", out.path()];
+    let text = success(&run(&args));
+    assert!(text.contains("under the cap traces=0.001,burst=1: dist/entropy"), "{text}");
+    let file = std::fs::read_to_string(out.path()).expect("written");
+    assert!(file.contains("[cap]\ntraces = 0.001\nburst = 1"), "{file}");
+    // The file's own cap holds where no other is given.
+    let text = success(&run(&["evaluate", input.path(), "--parameters", out.path()]));
+    assert!(text.contains("under traces=0.001,burst=1"), "{text}");
+    failure(&run(&["evaluate", input.path(), "--cap", "traces"]), 2, &["--cap", "traces=100"]);
 }

@@ -5,6 +5,7 @@ use astracer_samplers::{Config, Probability, Ratio};
 use super::watch::Watch;
 use super::{Options, Progress, Run, STARTS_COMPARED, Stage, Tuning, config};
 use crate::bootstrap::bootstrap;
+use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::held_out::{HeldOut, Replayed};
 use crate::statistics::Distribution;
@@ -73,11 +74,12 @@ impl Run<'_> {
     fn check(&self, train: &Workload, found: &Config, tuning: &mut Tuning) {
         let replays = affordable_replays(train, self.options.replays);
         let draws = Draw::unseen(replays as usize, self.options.seed, self.options.random);
-        self.watch.begin(Stage::Replaying, 2 * replays);
-        let replay = |config: &Config| {
-            Replayed::new(train, &config.clone().into(), &draws, self.stop, &|| self.watch.evaluated(None))
+        let cap = self.options.cap;
+        self.watch.begin(Stage::Replaying, if cap.is_none() { 2 } else { 3 } * replays);
+        let replay = |candidate: &Candidate| {
+            Replayed::new(train, candidate, &draws, self.stop, &|| self.watch.evaluated(None))
         };
-        let Some(replayed) = replay(found) else {
+        let Some(replayed) = replay(&found.clone().into()) else {
             let why = if self.stop.is_interrupted() { "interrupted" } else { "the time was up" };
             tuning.warnings.push(format!("not checked by replay: {why}"));
             return;
@@ -85,7 +87,10 @@ impl Run<'_> {
         tuning.warnings.extend(surprise(tuning.score.dist_over_entropy, &replayed));
         let share = Probability::new(replayed.tfcr.mean.clamp(0.0, 1.0));
         let share = share.and_then(|share| Ratio::new(share).ok()).map(Config::from);
-        tuning.replayed_share = share.and_then(|share| replay(&share));
+        tuning.replayed_share = share.and_then(|share| replay(&share.into()));
+        if !cap.is_none() {
+            tuning.replayed_capped = replay(&Candidate::Capped(found.clone(), cap));
+        }
         if let (Some(of), Some(share)) = (replayed.dist_over_entropy_weighted, tuning.replayed_share) {
             let equal = share.dist_over_entropy.mean;
             if of.mean > equal {

@@ -26,6 +26,7 @@ impl Tuning {
         Ok(Parameters {
             key: key.clone(),
             random: self.random,
+            cap: self.cap,
             comments: self.comments(workload),
             ..Parameters::new(config)
         })
@@ -61,6 +62,8 @@ impl Tuning {
             )
         };
         comments.extend(self.replayed.as_ref().map(|here| replayed("", here)));
+        let under = format!(" under the cap {}", self.cap);
+        comments.extend(self.replayed_capped.as_ref().map(|capped| replayed(&under, capped)));
         comments.extend(
             self.held_out.as_ref().map(|there| replayed(&format!(" on {}", there.name), &there.replayed)),
         );

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use astracer_samplers::RandomSource;
+use astracer_samplers::{Cap, RandomSource};
 use serde::Serialize;
 
 use crate::limits::Limits;
@@ -23,6 +23,8 @@ pub struct Options {
     pub risk: Option<f64>,
     /// Limits on the part that is kept.
     pub limits: Limits,
+    /// The hard cap that services are to run under. The search knows nothing of it: what it costs is found by replay.
+    pub cap: Cap,
     /// Window lengths for bump; `None` searches for the length too.
     pub windows: Option<Vec<Duration>>,
     /// The seed of everything that is random.
@@ -75,6 +77,7 @@ impl Default for Options {
             objective: Objective::paper(),
             risk: None,
             limits: Limits::default(),
+            cap: Cap::none(),
             windows: None,
             seed: 1,
             random: RandomSource::Stratified,

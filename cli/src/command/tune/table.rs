@@ -135,6 +135,9 @@ fn draws(replayed: &Replayed, tuning: &Tuning, text: &mut String) {
     if let Some(share) = &tuning.replayed_share {
         let _ = writeln!(text, "  an equal share of the same size: {}", line(share));
     }
+    if let Some(capped) = &tuning.replayed_capped {
+        let _ = writeln!(text, "  under the cap {}: {}", tuning.cap, line(capped));
+    }
     if let Some(weighted) = replayed.dist_over_entropy_weighted {
         let _ = writeln!(text, "  by weights: dist/entropy {}", measure(weighted.mean));
     }
