@@ -130,6 +130,7 @@ fn span<'a>(data: &'a SpanData, resource: &Arc<Resource>, scope: Arc<Scope>) -> 
         flags: flags(context, data.parent_span_is_remote),
         shared: false,
         follows: false,
+        wording: Default::default(),
         resource: Arc::clone(resource),
         scope,
     }

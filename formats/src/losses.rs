@@ -70,7 +70,6 @@ losses! {
     /// The mark of a span whose parent did not wait for it (OpenTracing's FOLLOWS_FROM).
     Follows "follows" "that the span's parent did not wait for it (FOLLOWS_FROM)",
     /// A description that the format reads as no description.
-    StatusMessage "status_message" "description of an error that says only \"true\"",
     /// The number of attributes that the SDK discarded from a resource or scope.
     DroppedCounts "dropped_counts" "counts of attributes that resource or scope dropped",
     /// The schema of a resource or scope.

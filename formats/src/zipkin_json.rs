@@ -15,7 +15,8 @@
 //! | `debug` | attribute `zipkin.debug` |
 //! | `localEndpoint` | resource: `service.name`, `net.host.ip`, `net.host.port`; a second address, which is then the IPv6 one, as `zipkin.local.ipv6` |
 //! | `remoteEndpoint` | attributes `peer.service`, `network.peer.address`, `network.peer.port`, and `zipkin.remote.ipv6`, unless tags already contain them |
-//! | tag `otel.status_code`, else `error` (anything but "false") | status; the text of `error` is its description |
+//! | tag `otel.status_code`, else `error` (anything but "false") | status |
+//! | tag `otel.status_description`, else the text of `error` (anything but "true") | description of the status |
 //! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |
 //! | tags `w3c.tracestate`, `otel.dropped_*_count` | tracestate; the counts of discarded items |
 //! | tags `otlp.link.N`, as OpenTelemetry's Collector writes them | links |

@@ -89,10 +89,36 @@ pub struct Span<'a> {
     pub shared: bool,
     /// True if the first parent did not wait for this span (OpenTracing's FOLLOWS_FROM).
     pub follows: bool,
+    /// The form in which the record states what the fields above hold.
+    pub wording: Wording,
     /// The process that emitted the span.
     pub resource: Arc<Resource>,
     /// The instrumentation library that emitted the span.
     pub scope: Arc<Scope>,
+}
+
+/// The form in which a record states what OpenTelemetry states otherwise, so that a writer of the same format
+/// adds nothing of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Wording {
+    /// The number of attributes, the last ones, that the record holds in a field for the peer (Zipkin's remote endpoint).
+    pub peer_attributes: u8,
+    /// The tag that stands for an error status.
+    pub error: ErrorTag,
+}
+
+/// A tag `error` instead of a status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorTag {
+    /// The record states the status, or there is no error.
+    #[default]
+    None,
+    /// The tag's text is the description, which may be empty.
+    Text,
+    /// The tag's text is `true`.
+    True,
 }
 
 /// The side of a call that a span describes.
@@ -267,6 +293,7 @@ impl<'a> Span<'a> {
             flags: 0,
             shared: false,
             follows: false,
+            wording: Wording::default(),
             resource,
             scope,
         }
@@ -317,6 +344,7 @@ impl<'a> Span<'a> {
             flags: self.flags,
             shared: self.shared,
             follows: self.follows,
+            wording: self.wording,
             resource: self.resource,
             scope: self.scope,
         }

@@ -176,6 +176,7 @@ pub(crate) fn full_in_the_model() -> Span<'static> {
         flags: 0x301,
         shared: false,
         follows: false,
+        wording: Default::default(),
         resource: Arc::new(ModelResource {
             attributes: vec![of("service.instance.id", Int(7)), text("service.name", "shop")],
             dropped_attributes: 0,

@@ -64,6 +64,7 @@ fn plain() -> Span<'static> {
         flags: 0,
         shared: false,
         follows: false,
+        wording: Default::default(),
         resource: Arc::new(Resource::service("shop")),
         scope: Arc::new(Scope { name: "lib".into(), version: "1".into(), ..Scope::default() }),
     }
@@ -105,7 +106,7 @@ fn each_loss_is_named_where_it_happens() {
             [&[Follows], &[Follows], &[Follows]],
         ),
         ("further parents", |s| s.parents.push(SpanId(5)), [&[], &[], &[]]),
-        ("true as description", |s| s.status_message = "true".into(), [&[], &[StatusMessage], &[]]),
+        ("true as description", |s| s.status_message = "true".into(), [&[], &[], &[]]),
         ("integer", |s| s.attributes[0].value = Value::Int(1), [&[], &[AttributeType], &[AttributeType]]),
         (
             "bytes in an event",

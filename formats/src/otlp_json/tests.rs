@@ -78,6 +78,7 @@ fn full() -> (Span<'static>, &'static str) {
         flags: 257,
         shared: true,
         follows: false,
+        wording: Default::default(),
         resource: Arc::new(Resource {
             attributes: vec![Attribute::new("service.name", "s")],
             dropped_attributes: 6,

@@ -175,7 +175,7 @@ impl<'a> Endpoint<'a> {
         attributes(self, [SERVICE_NAME, HOST_IP, LOCAL_IPV6, HOST_PORT])
     }
 
-    /// Adds to a span's attributes the parts of this remote endpoint that they lack. Existing attributes
+    /// Adds to a span's attributes, at the end, the parts of this remote endpoint that they lack. Existing attributes
     /// stay, except that the port, which is text in a tag, becomes a number again.
     pub(super) fn add_to(self, span: &mut Span<'a>) {
         for own in span.attributes.iter_mut().filter(|own| own.key == PEER_PORT) {
@@ -189,6 +189,7 @@ impl<'a> Endpoint<'a> {
         for attribute in attributes(self, [PEER_SERVICE, PEER_ADDRESS, REMOTE_IPV6, PEER_PORT]) {
             if lookup(&span.attributes, &attribute.key).is_none() {
                 span.attributes.push(attribute);
+                span.wording.peer_attributes += 1;
             }
         }
     }
@@ -207,6 +208,14 @@ fn attributes<'a>(endpoint: Endpoint<'a>, names: [&'static str; 4]) -> Vec<Attri
         attributes.push(Attribute { key: names[3].into(), value: Value::Int(i64::from(port)) });
     }
     attributes
+}
+
+/// The attributes of a span that are tags: all but those that a remote endpoint had, and will have again.
+pub(super) fn tagged<'s, 'a>(span: &'s Span<'a>) -> impl Iterator<Item = &'s Attribute<'a>> {
+    let of_endpoint = [PEER_SERVICE, PEER_ADDRESS, REMOTE_IPV6, PEER_PORT];
+    let own = span.attributes.len().saturating_sub(usize::from(span.wording.peer_attributes));
+    let (own, of_peer) = span.attributes.split_at(own);
+    own.iter().chain(of_peer.iter().filter(move |attribute| !of_endpoint.contains(&&*attribute.key)))
 }
 
 /// Returns true if the local endpoint contains this resource attribute.

@@ -7,7 +7,7 @@ use super::super::plain_json::text_of;
 use super::endpoint::{Endpoint, is_local, peer_port};
 use super::span::tells_of_resource;
 use super::{DEBUG, MORE_PARENTS, link};
-use astracer_model::span::{Span, Status};
+use astracer_model::span::Span;
 use astracer_model::value::{Attribute, Value};
 
 const MICRO_NS: u64 = 1_000;
@@ -25,7 +25,6 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     }
     found.add_if(Loss::Flags, span.flags != 0);
     found.add_if(Loss::ServiceName, span.resource.service_name().is_empty());
-    found.add_if(Loss::StatusMessage, span.status == Status::Error && span.status_message == "true");
 
     let mut keys = Keys::default();
     for attribute in &span.attributes {

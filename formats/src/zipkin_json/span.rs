@@ -11,7 +11,7 @@ use super::super::{micros, otel_tags, plain_json};
 use super::endpoint::Endpoint;
 use super::{DEBUG, MORE_PARENTS, annotation, link};
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::span::{Event, Resource, Scope, Span, SpanKind, Status};
+use astracer_model::span::{ErrorTag, Event, Resource, Scope, Span, SpanKind, Status};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
@@ -171,7 +171,7 @@ fn lift_parents(span: &mut Span<'_>) {
 }
 
 /// The tag `error` means an error, unless its text is "false" or the status is known otherwise. Its text is
-/// the description, unless the text is "true" or there is a description.
+/// the description, unless the text is "true" or there is a description; a tag that says something else stays.
 fn lift_error(span: &mut Span<'_>) {
     let Some(index) = span.attributes.iter().position(|attribute| attribute.key == otel_tags::ERROR) else {
         return;
@@ -179,13 +179,18 @@ fn lift_error(span: &mut Span<'_>) {
     let text = plain_json::text_of(&span.attributes[index].value);
     let says_nothing = text.is_empty() || text == "true";
     match span.status {
-        Status::Unset if text != "false" => {}
-        Status::Error if says_nothing || span.status_message.is_empty() => {}
+        Status::Unset if text != "false" => {
+            span.wording.error = match &span.attributes[index].value {
+                Value::String(text) if text == "true" => ErrorTag::True,
+                _ => ErrorTag::Text,
+            }
+        }
+        Status::Error if says_nothing || span.status_message.is_empty() || text == span.status_message => {}
         _ => return,
     }
     span.status = Status::Error;
     let value = span.attributes.remove(index).value;
-    if !says_nothing {
+    if !says_nothing && span.status_message.is_empty() {
         span.status_message = match value {
             Value::String(text) => text,
             other => plain_json::text_of(&other).into_owned().into(),

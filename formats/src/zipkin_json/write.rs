@@ -7,10 +7,10 @@ use super::super::json::write::hex;
 use super::super::keys::Keys;
 use super::super::otel_tags::{self, status_word};
 use super::super::plain_json::{text_of, write_integer, write_string};
-use super::endpoint::{Endpoint, is_local};
+use super::endpoint::{Endpoint, is_local, tagged};
 use super::loss::is_untrue_error;
 use super::{DEBUG, MORE_PARENTS, annotation, link};
-use astracer_model::span::{Span, SpanKind, Status, lookup};
+use astracer_model::span::{ErrorTag, Span, SpanKind, Status, lookup};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::Value;
 
@@ -172,13 +172,21 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     let links: Vec<_> = span.links.iter().enumerate().map(|(index, link)| link::write(index, link)).collect();
     let mut tags = Tags { out, keys: Keys::default() };
     // Tags with a meaning come first, so that no attribute of the same name takes their place.
-    if let Some(word) = status_word(span.status) {
-        tags.text(otel_tags::STATUS_CODE, word);
-    }
-    if span.status == Status::Error {
-        tags.text(otel_tags::ERROR, &span.status_message);
-    } else {
-        tags.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
+    match (span.status, span.wording.error) {
+        (Status::Error, ErrorTag::True) if span.status_message.is_empty() => {
+            tags.text(otel_tags::ERROR, "true")
+        }
+        (Status::Error, ErrorTag::Text) => tags.text(otel_tags::ERROR, &span.status_message),
+        (status, _) => {
+            if let Some(word) = status_word(status) {
+                tags.text(otel_tags::STATUS_CODE, word);
+            }
+            if status == Status::Error {
+                tags.text(otel_tags::ERROR, &span.status_message);
+            }
+            // For errors too: the servers that translate Zipkin's spans take a description from here only.
+            tags.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
+        }
     }
     if span.kind == SpanKind::Internal {
         tags.text(otel_tags::KIND, "internal");
@@ -199,7 +207,7 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     for (key, text) in &links {
         tags.text(key, text);
     }
-    for attribute in &span.attributes {
+    for attribute in tagged(span) {
         let debug = attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_));
         if !is_untrue_error(attribute) && !debug {
             tags.value(&attribute.key, &attribute.value);

@@ -114,9 +114,19 @@ fn check(name: &str, spans: usize) -> Collected {
     drop(writer);
     let again: Json = serde_json::from_slice(&written).unwrap();
     for (again, json) in again.as_array().unwrap().iter().zip(json.as_array().unwrap()) {
-        for field in
-            ["traceId", "id", "parentId", "name", "kind", "timestamp", "duration", "shared", "remoteEndpoint"]
-        {
+        for field in [
+            "traceId",
+            "id",
+            "parentId",
+            "name",
+            "kind",
+            "timestamp",
+            "duration",
+            "shared",
+            "remoteEndpoint",
+            "annotations",
+            "tags",
+        ] {
             assert_eq!(again[field], json[field], "{field} of {json}");
         }
     }

@@ -260,6 +260,7 @@ fn the_object_is_what_the_transformation_asks_for() {
         "tags": {
             "otel.status_code": "ERROR",
             "error": "refused",
+            "otel.status_description": "refused",
             "astracer.parents": "0000000000000002,0000000000000003",
             "otel.scope.name": "lib",
             "otel.scope.version": "1",
