@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, IoSlice, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 /// A folder of files.
@@ -75,6 +75,15 @@ pub trait DiskFile: Send + Debug {
     ///
     /// If writing fails; some bytes may be written then.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Writes two parts at an offset, one behind the other.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_at`](Self::write_at).
+    fn write_both_at(&mut self, offset: u64, parts: [&[u8]; 2]) -> io::Result<()> {
+        self.write_at(offset, &parts.concat())
+    }
 
     /// Cuts the file to a length.
     ///
@@ -179,6 +188,23 @@ impl DiskFile for File {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.seek(SeekFrom::Start(offset))?;
         self.write_all(bytes)
+    }
+
+    fn write_both_at(&mut self, offset: u64, parts: [&[u8]; 2]) -> io::Result<()> {
+        self.seek(SeekFrom::Start(offset))?;
+        let mut slices = parts.map(IoSlice::new);
+        let mut left = &mut slices[..];
+        // Empty slices at the front would look like a file that takes nothing.
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            match self.write_vectored(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut left, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn cut(&mut self, bytes: u64) -> io::Result<()> {

@@ -155,8 +155,7 @@ impl Series {
             spans_before: self.spans_total,
             payload_crc: crc(*salt, entry.payload),
         };
-        let frame = [&header.encode(*salt), entry.payload].concat();
-        if let Err(error) = file.write_at(*bytes, &frame) {
+        if let Err(error) = file.write_both_at(*bytes, [&header.encode(*salt), entry.payload]) {
             // A part that cannot be cut is skipped as damage, if nothing is written over it.
             self.is_open = file.cut(*bytes).is_ok();
             return Err(error);
@@ -173,7 +172,7 @@ impl Series {
             }
             return Err(error);
         }
-        *bytes += frame.len() as u64;
+        *bytes += frame_bytes;
         self.spans_total += u64::from(entry.spans);
         Ok(())
     }
