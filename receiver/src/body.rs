@@ -2,78 +2,50 @@
 
 use std::borrow::Cow;
 use std::io::Read;
-use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
-use tokio::sync::SemaphorePermit;
 
 use crate::answer::Refused;
+use crate::clients::{Client, Held};
 use crate::counts::Refusal;
-use crate::server::{BODY_UNIT, Shared};
+use crate::server::Shared;
 
 /// A body that was read, with its share of the receiver's memory.
-pub(crate) struct Bytes<'s> {
+pub(crate) struct Bytes<'c> {
     pub(crate) bytes: Vec<u8>,
-    _units: Option<SemaphorePermit<'s>>,
+    _held: Held<'c>,
 }
 
-impl<'s> Bytes<'s> {
-    pub(crate) fn into_parts(self) -> (Vec<u8>, Option<SemaphorePermit<'s>>) {
-        (self.bytes, self._units)
-    }
-}
-
-/// Time to wait for memory that other bodies hold.
-const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Takes more of the memory for bodies, so that all of `bytes` are covered. A body takes what has arrived, not what it
-/// announced: a slow sender holds little.
-async fn grow<'s>(
-    shared: &'s Shared,
-    units: &mut Option<SemaphorePermit<'s>>,
-    bytes: usize,
-) -> Result<(), Refused> {
-    let held = units.as_ref().map_or(0, SemaphorePermit::num_permits);
-    let more = bytes.div_ceil(BODY_UNIT).saturating_sub(held);
-    if more == 0 {
-        return Ok(());
-    }
-    let more = shared.body_units.acquire_many(u32::try_from(more).unwrap_or(u32::MAX));
-    match tokio::time::timeout(MEMORY_TIMEOUT, more).await {
-        Ok(Ok(permit)) => {
-            match units {
-                Some(units) => units.merge(permit),
-                None => *units = Some(permit),
-            }
-            Ok(())
-        }
-        _ => Err(Refused::new(Refusal::NoRoom, "too many requests are being read")),
+impl<'c> Bytes<'c> {
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Held<'c>) {
+        (self.bytes, self._held)
     }
 }
 
 /// Reads a body to its end.
-pub(crate) async fn read<'s>(
-    shared: &'s Shared,
+pub(crate) async fn read<'c>(
+    shared: &Shared,
+    client: &'c Client,
     mut body: Incoming,
     bytes_max: usize,
-) -> Result<Bytes<'s>, Refused> {
+) -> Result<Bytes<'c>, Refused> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > bytes_max {
         return Err(too_large(bytes_max));
     }
     let whole = async {
-        let (mut bytes, mut units) = (Vec::new(), None);
+        let (mut bytes, mut held) = (Vec::new(), Held::default());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Refused::new(Refusal::Incomplete, error.to_string()))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > bytes_max {
                 return Err(too_large(bytes_max));
             }
-            grow(shared, &mut units, bytes.len() + data.len()).await?;
+            held.grow(client, bytes.len() + data.len()).await?;
             bytes.extend_from_slice(&data);
         }
-        Ok(Bytes { bytes, _units: units })
+        Ok(Bytes { bytes, _held: held })
     };
     let late = || Refused::new(Refusal::Incomplete, "the request did not arrive in time");
     tokio::time::timeout(shared.limits.arrival_timeout, whole).await.unwrap_or_else(|_| Err(late()))

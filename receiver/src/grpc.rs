@@ -17,6 +17,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::answer::{Body, RETRY_AFTER_SECONDS, Refused, export_response};
 use crate::body;
+use crate::clients::Client;
 use crate::counts::Refusal;
 use crate::http::text;
 use crate::record::record;
@@ -32,8 +33,8 @@ pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
     text(request.headers(), &CONTENT_TYPE).starts_with("application/grpc")
 }
 
-pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
-    match take(shared, request).await {
+pub(crate) async fn answer(shared: &Shared, client: &Client, request: Request<Incoming>) -> Response<Body> {
+    match take(shared, client, request).await {
         Ok(response) => response,
         Err(refused) => {
             shared.counts.refused(refused.reason);
@@ -42,15 +43,19 @@ pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Respo
     }
 }
 
-async fn take(shared: &Shared, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+async fn take(
+    shared: &Shared,
+    client: &Client,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Refused> {
     if request.uri().path() != METHOD {
         let message = format!("only traces are received here, not {}", request.uri().path());
         return Err(Refused::new(Refusal::WrongPath, message));
     }
     let bytes_max = shared.limits.message_bytes;
     let (head, incoming) = request.into_parts();
-    let read = body::read(shared, incoming, bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
-    let (bytes, _units) = read.into_parts();
+    let read = body::read(shared, client, incoming, bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
+    let (bytes, _held) = read.into_parts();
     let mut grpc = Grpc::new(Encoded).max_decoding_message_size(bytes_max);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate, CompressionEncoding::Zstd] {
         grpc = grpc.accept_compressed(encoding);

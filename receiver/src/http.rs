@@ -8,6 +8,7 @@ use prost::Message as _;
 use tonic_types::pb::Status;
 
 use crate::answer::{Body, Partial, RETRY_AFTER_SECONDS, Refused, export_response, whole};
+use crate::clients::Client;
 use crate::counts::Refusal;
 use crate::record::{Recorded, record};
 use crate::server::Shared;
@@ -40,7 +41,7 @@ impl Form {
     }
 }
 
-pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(shared: &Shared, client: &Client, request: Request<Incoming>) -> Response<Body> {
     let origin = cors::allowed(&shared.origins, request.headers());
     if let Some(origin) = &origin
         && request.method() == Method::OPTIONS
@@ -48,14 +49,14 @@ pub(crate) async fn answer(shared: &Shared, request: Request<Incoming>) -> Respo
     {
         return cors::preflight(origin, request.headers());
     }
-    let mut response = answer_to_any(shared, request).await;
+    let mut response = answer_to_any(shared, client, request).await;
     if let Some(origin) = origin {
         cors::allow(response.headers_mut(), origin);
     }
     response
 }
 
-async fn answer_to_any(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incoming>) -> Response<Body> {
     let form = Form::of(request.headers());
     let recorded = if request.uri().path() != PATH {
         let message = format!(
@@ -69,7 +70,7 @@ async fn answer_to_any(shared: &Shared, request: Request<Incoming>) -> Response<
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     } else {
-        take(shared, form, request).await
+        take(shared, client, form, request).await
     };
     // A sender whose type is not known gets the answer that people can read.
     let form = form.unwrap_or(Form::Json);
@@ -82,7 +83,7 @@ async fn answer_to_any(shared: &Shared, request: Request<Incoming>) -> Response<
     }
 }
 
-async fn take(shared: &Shared, form: Option<Form>, request: Request<Incoming>) -> Recorded {
+async fn take(shared: &Shared, client: &Client, form: Option<Form>, request: Request<Incoming>) -> Recorded {
     let Some(form) = form else {
         let found = text(request.headers(), &CONTENT_TYPE);
         let message = format!(
@@ -92,7 +93,7 @@ async fn take(shared: &Shared, form: Option<Form>, request: Request<Incoming>) -
     };
     let encoding = text(request.headers(), &CONTENT_ENCODING).to_owned();
     let bytes_max = shared.limits.message_bytes;
-    let bytes = body::read(shared, request.into_body(), bytes_max).await?;
+    let bytes = body::read(shared, client, request.into_body(), bytes_max).await?;
     let bytes = body::decompress(&bytes.bytes, &encoding, bytes_max)?;
     let format = if form == Form::Json { Format::OtlpJson } else { Format::OtlpProto };
     record(shared, &bytes, format)

@@ -31,6 +31,7 @@ use tokio::sync::watch;
 
 mod answer;
 mod body;
+mod clients;
 mod connections;
 mod cors;
 mod counts;

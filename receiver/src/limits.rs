@@ -9,6 +9,7 @@ pub struct Limits {
     pub(crate) message_bytes: usize,
     pub(crate) connections: usize,
     pub(crate) body_bytes: usize,
+    pub(crate) client_share: f64,
     pub(crate) arrival_timeout: Duration,
     pub(crate) idle_timeout: Duration,
 }
@@ -19,6 +20,7 @@ impl Default for Limits {
             message_bytes: 16 << 20,
             connections: 1_024,
             body_bytes: 256 << 20,
+            client_share: 0.5,
             arrival_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(300),
         }
@@ -43,6 +45,13 @@ impl Limits {
     /// slow senders do not keep others out.
     pub fn with_body_bytes(mut self, bytes: usize) -> Self {
         self.body_bytes = bytes;
+        self
+    }
+
+    /// Limits the part of these bytes that one address may take, from 0 to 1; half by default. A request of the largest size
+    /// is read in any case.
+    pub fn with_client_share(mut self, share: f64) -> Self {
+        self.client_share = share.clamp(0.0, 1.0);
         self
     }
 

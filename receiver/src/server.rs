@@ -11,10 +11,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::clients::{BodyMemory, Client};
 use crate::connections::{Connection, Connections};
 use crate::counts::Counts;
 use crate::events::Events;
@@ -39,19 +40,15 @@ pub(crate) struct Shared {
     pub(crate) events: Events,
     /// The name that problems carry as their file.
     pub(crate) file: Arc<str>,
-    /// Units of [`BODY_UNIT`] bytes that bodies may still take.
-    pub(crate) body_units: Semaphore,
+    body_memory: Arc<BodyMemory>,
     connections: Arc<Connections>,
 }
-
-/// Bytes of bodies are counted in these units.
-pub(crate) const BODY_UNIT: usize = 16 << 10;
 
 impl Shared {
     pub(crate) fn new(limits: Limits, recording: Recording) -> Self {
         let Recording { files, forward, origins } = recording;
-        let units = (limits.body_bytes.max(limits.message_bytes) / BODY_UNIT + 2).min(Semaphore::MAX_PERMITS);
         Self {
+            body_memory: BodyMemory::new(&limits),
             limits,
             files,
             forward,
@@ -59,7 +56,6 @@ impl Shared {
             counts: Counts::default(),
             events: Events::default(),
             file: "request".into(),
-            body_units: Semaphore::new(units),
             connections: Arc::default(),
         }
     }
@@ -90,12 +86,14 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stop
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let connection = shared.connections.add(&shared.limits, Instant::now());
                 shared.events.connection(connection.is_some());
                 // A connection that finds no place is closed at once: its sender tries again.
                 if let Some(connection) = connection {
-                    open.spawn(serve(stream, Arc::clone(&shared), connection, stopped.clone()));
+                    let client = shared.body_memory.client(peer.ip());
+                    let place = (connection, client);
+                    open.spawn(serve(stream, Arc::clone(&shared), place, stopped.clone()));
                 }
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -108,7 +106,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stop
 async fn serve(
     stream: TcpStream,
     shared: Arc<Shared>,
-    place: Connection,
+    (place, client): (Connection, Client),
     mut stopped: watch::Receiver<bool>,
 ) {
     // Answers are small, and wanted at once.
@@ -126,13 +124,13 @@ async fn serve(
         .initial_connection_window_size(WINDOW_BYTES);
     let (limits, requests) = (shared.limits.clone(), place.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (shared, busy) = (Arc::clone(&shared), requests.busy());
+        let (shared, client, busy) = (Arc::clone(&shared), client.clone(), requests.busy());
         async move {
             let _busy = busy;
             let answer = if grpc::is_grpc(&request) {
-                grpc::answer(&shared, request).await
+                grpc::answer(&shared, &client, request).await
             } else {
-                http::answer(&shared, request).await
+                http::answer(&shared, &client, request).await
             };
             Ok::<_, Infallible>(answer)
         }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::target::Target;
-use crate::values::size;
+use crate::values::{share, size};
 use crate::{load, output};
 
 const EXAMPLES: &str = "\
@@ -53,6 +53,10 @@ pub(crate) struct Receive {
     /// Refuse requests that are larger than this, compressed or not.
     #[arg(long, value_name = "SIZE", default_value = "16MB", value_parser = size, help_heading = "Limits")]
     pub(crate) message_max: u64,
+
+    /// Let one address take at most this share of the memory for requests that are being read.
+    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = share, help_heading = "Limits")]
+    pub(crate) client_share: f64,
 
     /// Limit the connections at a time; a new one takes the place of the one that has been idle for longest.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
@@ -146,6 +150,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let message_max = usize::try_from(args.message_max).unwrap_or(usize::MAX);
     let limits = Limits::default()
         .with_message_bytes(message_max)
+        .with_client_share(args.client_share)
         .with_connections(args.connections as usize)
         .with_idle_timeout(Duration::from_secs(args.idle_timeout.into()))
         .with_arrival_timeout(Duration::from_secs(args.arrival_timeout.into()));

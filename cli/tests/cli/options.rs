@@ -157,6 +157,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (CONVERT, "--to", REFUSED),
     (SEND, "--format", REFUSED),
     (SEND, "--wait", [1, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
+    (RECEIVE, "--client-share", REFUSED),
     (RECEIVE, "--connections", REFUSED),
     (RECEIVE, "--idle-timeout", REFUSED),
     (RECEIVE, "--arrival-timeout", REFUSED),
