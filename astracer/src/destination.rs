@@ -51,6 +51,10 @@ impl<D: Destination> CountingExporter for Counted<D> {
     fn waiting(&self) -> Option<String> {
         self.0.counter().read().waiting.map(|error| error.to_string())
     }
+
+    fn exports_in_flight(&self) -> usize {
+        self.0.destination().in_flight()
+    }
 }
 
 fn exported(Outcome { delivery, lost, error }: Outcome) -> Exported {

@@ -105,7 +105,7 @@ fn main() {
     let second = Duration::from_secs(1);
     if chosen("flood") {
         println!("flood: two threads at full speed for 10 s");
-        for world in [World::Stock, World::Default, World::InFlight, World::Block, World::Spool] {
+        for world in [World::Stock, World::Default, World::OneInFlight, World::Block, World::Spool] {
             run(world, None, 10 * second, None);
         }
     }

@@ -21,8 +21,8 @@ pub(crate) enum World {
     Stock,
     /// Ours at the defaults: a full queue sheds.
     Default,
-    /// With four exports in flight.
-    InFlight,
+    /// With one export in flight.
+    OneInFlight,
     /// The service waits for space in the queue.
     Block,
     /// A spool before the destination, and a service that waits for space in the queue.
@@ -30,13 +30,13 @@ pub(crate) enum World {
 }
 
 impl World {
-    const ALL: [World; 5] = [World::Stock, World::Default, World::InFlight, World::Block, World::Spool];
+    const ALL: [World; 5] = [World::Stock, World::Default, World::OneInFlight, World::Block, World::Spool];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             World::Stock => "stock",
             World::Default => "ours, sheds",
-            World::InFlight => "ours, 4 in flight",
+            World::OneInFlight => "ours, 1 in flight",
             World::Block => "ours, waits",
             World::Spool => "ours, spool",
         }
@@ -85,6 +85,10 @@ impl Destination for Shared {
         self.0.counter()
     }
 
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+
     fn flush(&self) -> Result<(), astracer_exporters::ExportError> {
         self.0.flush()
     }
@@ -112,7 +116,7 @@ fn start(world: World, url: &str, folder: &std::path::Path) -> Running {
     let builder = Astracer::builder().with_sampler("always".parse().expect("a sampler"));
     let builder = builder.with_queue_bytes_max(QUEUE_BYTES);
     let (builder, spooled) = match world {
-        World::InFlight => (ours(builder.with_exports_in_flight(4), otlp()), None),
+        World::OneInFlight => (ours(builder.with_exports_in_flight(1), otlp()), None),
         World::Block => {
             (ours(builder.with_when_full(WhenFull::Block(Duration::from_secs(60))), otlp()), None)
         }

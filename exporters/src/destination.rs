@@ -34,6 +34,12 @@ pub trait Destination: Send + Sync + Debug {
     /// Returns a handle to the counts since the start, which outlives the destination.
     fn counter(&self) -> Counter;
 
+    /// Returns the number of calls that this destination does best at the same time: more than one where each waits for
+    /// an answer.
+    fn in_flight(&self) -> usize {
+        1
+    }
+
     /// Makes what was accepted durable where that is this side's matter: files are synced, a spool is drained.
     ///
     /// # Errors
@@ -120,6 +126,10 @@ impl<D: Destination + ?Sized> Destination for Box<D> {
 
     fn counter(&self) -> Counter {
         (**self).counter()
+    }
+
+    fn in_flight(&self) -> usize {
+        (**self).in_flight()
     }
 
     fn flush(&self) -> Result<(), ExportError> {

@@ -19,6 +19,7 @@ use crate::error::ExportError;
 #[cfg(feature = "otlp-http")]
 use crate::http::Client;
 use crate::requests::Requests;
+use crate::sending::IN_FLIGHT;
 
 #[cfg(feature = "otlp-grpc")]
 mod codec;
@@ -158,6 +159,10 @@ impl Destination for Otlp {
 
     fn counter(&self) -> Counter {
         self.requests.counter.clone()
+    }
+
+    fn in_flight(&self) -> usize {
+        IN_FLIGHT
     }
 
     /// Asks the server's port which protocol it speaks, and shakes hands in TLS.

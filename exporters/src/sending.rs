@@ -44,6 +44,8 @@ impl Sending {
     }
 }
 
+/// Requests under way at the same time that a service gains by: with one, its exporter's thread waits for each answer.
+pub(crate) const IN_FLIGHT: usize = 4;
 /// The batch processor's limit on an export, which an exporter with retries has to keep.
 pub(crate) const BATCH_TIMEOUT: &str = "OTEL_BSP_EXPORT_TIMEOUT";
 

@@ -178,6 +178,14 @@ impl Destination for Spooled {
         self.shared.counter.clone()
     }
 
+    /// Records are appended one after the other; only what passes the spool by waits for answers.
+    fn in_flight(&self) -> usize {
+        match self.shared.mode {
+            SpoolMode::Durable => 1,
+            SpoolMode::Overflow => self.shared.destination.in_flight(),
+        }
+    }
+
     /// Syncs the spool. [`Spooled::drain`] waits for the destination.
     fn flush(&self) -> Result<(), ExportError> {
         let synced = self.shared.lock().sync();

@@ -13,7 +13,7 @@ use crate::destination::{Attempt, Destination, Outcome};
 use crate::error::ExportError;
 use crate::http::Client;
 use crate::requests::{Requests, Wire};
-use crate::sending::{BATCH_TIMEOUT, Sending, setters};
+use crate::sending::{BATCH_TIMEOUT, IN_FLIGHT, Sending, setters};
 
 const ENDPOINT: &str = "OTEL_EXPORTER_ZIPKIN_ENDPOINT";
 const TIMEOUT: &str = "OTEL_EXPORTER_ZIPKIN_TIMEOUT";
@@ -150,6 +150,10 @@ impl Destination for Zipkin {
 
     fn counter(&self) -> Counter {
         self.requests.counter.clone()
+    }
+
+    fn in_flight(&self) -> usize {
+        IN_FLIGHT
     }
 
     /// Asks the server's port which protocol it speaks, and shakes hands in TLS.

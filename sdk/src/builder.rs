@@ -345,11 +345,12 @@ impl Builder {
         self
     }
 
-    /// The exports that may be under way at the same time, each on a thread of its own; 1 by default, because OpenTelemetry
-    /// allows exporters to rely on it. More help where the way to the destination is long. The exporters of
-    /// astracer-exporters may be called so, and send the oldest batch first after an outage.
+    /// The exports that may be under way at the same time, each on a thread of its own. By default 1, because OpenTelemetry
+    /// allows exporters to rely on it; but what a [`CountingExporter`] says, which is 4 for the senders of
+    /// astracer-exporters. One alone waits for each answer, and sends little while the service floods it. Batches may arrive in
+    /// another order than they were made in; after an outage the oldest is sent first.
     pub fn with_exports_in_flight(mut self, exports: usize) -> Self {
-        self.settings.bounds.in_flight = exports.clamp(1, EXPORTS_MAX);
+        self.settings.bounds.in_flight = Some(exports);
         self
     }
 
@@ -450,15 +451,17 @@ impl Builder {
         });
         if let Some(exporter) = exporter.clone() {
             let upkeep: Arc<dyn Upkeep> = shared.clone();
+            let in_flight = settings.bounds.in_flight.unwrap_or_else(|| exporter.in_flight());
+            let in_flight = in_flight.clamp(1, EXPORTS_MAX);
             let workers = Arc::new(Workers {
                 queue: queue.clone(),
                 counters: counters.clone(),
                 exporter,
                 upkeep: Arc::downgrade(&upkeep),
                 idle,
-                running: AtomicUsize::new(settings.bounds.in_flight),
+                running: AtomicUsize::new(in_flight),
             });
-            for _ in 0..settings.bounds.in_flight {
+            for _ in 0..in_flight {
                 let worker = Worker { workers: workers.clone(), converter: converter() };
                 let thread = std::thread::Builder::new().name("astracer-export".to_owned());
                 // Threads that were started end with the queue, which closes when `shared` is dropped.

@@ -94,6 +94,10 @@ impl Export for ByteCapped {
         self.inner.waiting()
     }
 
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
     fn force_flush(&self) -> OTelSdkResult {
         self.inner.force_flush()
     }

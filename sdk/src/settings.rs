@@ -191,8 +191,8 @@ pub(crate) struct Bounds {
     /// Traces, or parts of traces, that wait for the exporter.
     pub(crate) queue_traces: usize,
     pub(crate) when_full: WhenFull,
-    /// Exports that may be under way at the same time.
-    pub(crate) in_flight: usize,
+    /// Exports that may be under way at the same time; as the exporter wants it by default.
+    pub(crate) in_flight: Option<usize>,
     /// Spans that go to the exporter at once.
     pub(crate) batch_spans: usize,
     /// The longest time that ended traces wait to make a batch.
@@ -223,7 +223,7 @@ impl Default for Settings {
                 queue_bytes: 32 << 20,
                 queue_traces: 1 << 20,
                 when_full: WhenFull::default(),
-                in_flight: 1,
+                in_flight: None,
                 batch_spans: 512,
                 batch_delay: Duration::from_secs(1),
             },

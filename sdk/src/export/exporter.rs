@@ -23,6 +23,12 @@ pub trait CountingExporter: SpanExporter {
 
     /// Returns the reason why exports wait for their destination now, if they do.
     fn waiting(&self) -> Option<String>;
+
+    /// Returns the number of exports that this exporter does best at the same time, unless
+    /// [`Builder::with_exports_in_flight`](crate::Builder::with_exports_in_flight) says otherwise.
+    fn exports_in_flight(&self) -> usize {
+        1
+    }
 }
 
 /// Outcome of a batch. Spans of the batch that are in neither count are taken for lost.
@@ -49,6 +55,10 @@ pub(crate) trait Export: Send + Sync + fmt::Debug {
     fn set_resource(&mut self, resource: &Resource);
     fn export(&self, batch: Vec<SpanData>) -> Exported;
     fn waiting(&self) -> Option<String>;
+    /// Exports under way at the same time, if the builder does not say. OpenTelemetry allows exporters to rely on one.
+    fn in_flight(&self) -> usize {
+        1
+    }
     fn force_flush(&self) -> OTelSdkResult;
     fn shut_down(&self, timeout: Duration) -> OTelSdkResult;
 }
@@ -100,6 +110,10 @@ impl<E: CountingExporter> Export for Counting<E> {
         self.0.waiting()
     }
 
+    fn in_flight(&self) -> usize {
+        self.0.exports_in_flight()
+    }
+
     fn force_flush(&self) -> OTelSdkResult {
         SpanExporter::force_flush(&self.0)
     }
@@ -145,6 +159,10 @@ impl SharedExporter {
             Ok(exported) => exported.of(spans),
             Err(error) => Exported::failed(spans, error.to_string()),
         }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.exporter.in_flight()
     }
 
     /// Returns the reason why exports wait.
