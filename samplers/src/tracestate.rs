@@ -2,7 +2,7 @@
 //!
 //! Sources: W3C Trace Context, "tracestate Header"; OpenTelemetry specification, "TraceState Handling".
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use crate::randomness::Randomness;
 use crate::threshold::{Threshold, lower_hex};
@@ -12,6 +12,8 @@ const VALUE_MAX: usize = 256;
 /// The most members in a tracestate.
 const MEMBERS_MAX: usize = 32;
 const RANDOMNESS_DIGITS: usize = 14;
+/// Room for `th`, `rv` and a separator.
+const TYPICAL: usize = 36;
 
 /// The value of the `ot` member. Displays as such; what it holds beside `th` and `rv` is preserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,12 +85,18 @@ impl<'a> OtMember<'a> {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.threshold.is_none() && self.randomness.is_none() && self.others.is_empty()
+    }
+
     /// The member's value, at most 256 characters long: other concerns' sub-keys give way from the end, so that a
     /// threshold that no longer holds is never left standing for want of room. Empty if there is nothing to say.
     pub fn value(mut self) -> String {
         loop {
-            let value = self.to_string();
-            // `th` and `rv` alone take 35 characters.
+            // `th` and `rv` alone take 35 characters: one allocation for nearly every trace.
+            let mut value = String::with_capacity(if self.is_empty() { 0 } else { TYPICAL });
+            // Writing to a string does not fail.
+            let _ = write!(value, "{self}");
             if value.len() <= VALUE_MAX || self.others.pop().is_none() {
                 return value;
             }

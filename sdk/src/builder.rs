@@ -76,6 +76,8 @@ pub struct Builder {
     cap: Cap,
     explained: usize,
     chores: Chores,
+    #[cfg(feature = "polling")]
+    polled: Option<crate::polling::Client>,
     random: RandomSource,
     key: Key,
     parents: ParentDecision,
@@ -104,6 +106,8 @@ impl Default for Builder {
             cap: Cap::none(),
             explained: 0,
             chores: Chores::default(),
+            #[cfg(feature = "polling")]
+            polled: None,
             random: RandomSource::default(),
             key: Key::default(),
             parents: ParentDecision::default(),
@@ -482,10 +486,20 @@ impl Builder {
             let spawned = thread.spawn(move || housekeeping.run(&weak, exporter.as_deref()));
             spawned.map_err(|error| BuildError { kind: Kind::Thread(error) })?;
         }
+        let handle = Handle::new(Some(shared.clone()), exporter.clone()).with_housekeeping(housekeeping);
+        #[cfg(feature = "polling")]
+        let handle = match self.polled {
+            Some(client) => {
+                let handle = handle.with_poller(crate::polling::Poller::new(client));
+                handle.poll().map_err(|error| BuildError { kind: Kind::Thread(error) })?;
+                handle
+            }
+            None => handle,
+        };
         Ok(Astracer {
-            layer: AstracerLayer::new(exporter.is_some().then(|| Core::new(shared.clone()))),
+            layer: AstracerLayer::new(exporter.is_some().then(|| Core::new(shared))),
             sampler: AstracerSampler::new(Some((decider, counters))),
-            handle: Handle::new(Some(shared), exporter).with_housekeeping(housekeeping),
+            handle,
             propagators: self.propagators,
         })
     }

@@ -236,7 +236,7 @@ impl Builder {
             .with_random(parameters.random)
     }
 
-    fn with_fault(mut self, origin: Origin, message: String) -> Self {
+    pub(crate) fn with_fault(mut self, origin: Origin, message: String) -> Self {
         self.fault(Fault { origin, message, default: KEPT });
         self
     }

@@ -26,6 +26,8 @@ pub struct Fault {
 pub(crate) enum Origin {
     Variable(&'static str),
     File(PathBuf, Option<usize>),
+    #[cfg(feature = "polling")]
+    Url(String),
 }
 
 impl Fault {
@@ -33,7 +35,7 @@ impl Fault {
     pub fn variable(&self) -> Option<&'static str> {
         match self.origin {
             Origin::Variable(name) => Some(name),
-            Origin::File(..) => None,
+            _ => None,
         }
     }
 
@@ -41,7 +43,7 @@ impl Fault {
     pub fn file(&self) -> Option<&Path> {
         match &self.origin {
             Origin::File(path, _) => Some(path),
-            Origin::Variable(_) => None,
+            _ => None,
         }
     }
 
@@ -49,7 +51,7 @@ impl Fault {
     pub fn line(&self) -> Option<usize> {
         match self.origin {
             Origin::File(_, line) => line,
-            Origin::Variable(_) => None,
+            _ => None,
         }
     }
 
@@ -65,6 +67,8 @@ impl fmt::Display for Fault {
             Origin::Variable(name) => write!(f, "{name}: {}", self.message),
             Origin::File(path, Some(line)) => write!(f, "{}:{line}: {}", path.display(), self.message),
             Origin::File(path, None) => write!(f, "{}: {}", path.display(), self.message),
+            #[cfg(feature = "polling")]
+            Origin::Url(url) => write!(f, "{url}: {}", self.message),
         }
     }
 }

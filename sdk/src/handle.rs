@@ -22,6 +22,8 @@ pub struct Handle {
     shared: Option<Arc<Shared>>,
     exporter: Option<Arc<SharedExporter>>,
     housekeeping: Option<Arc<Housekeeping>>,
+    #[cfg(feature = "polling")]
+    poller: Option<Arc<crate::polling::Poller>>,
 }
 
 /// The time that the exporter's thread gets, after the deadline of a shutdown, to count the spans that are left.
@@ -29,11 +31,31 @@ const COUNTING: Duration = Duration::from_secs(1);
 
 impl Handle {
     pub(crate) fn new(shared: Option<Arc<Shared>>, exporter: Option<Arc<SharedExporter>>) -> Self {
-        Handle { shared, exporter, housekeeping: None }
+        Handle {
+            shared,
+            exporter,
+            housekeeping: None,
+            #[cfg(feature = "polling")]
+            poller: None,
+        }
     }
 
     pub(crate) fn with_housekeeping(self, housekeeping: Option<Arc<Housekeeping>>) -> Self {
         Handle { housekeeping, ..self }
+    }
+
+    #[cfg(feature = "polling")]
+    pub(crate) fn with_poller(self, poller: Arc<crate::polling::Poller>) -> Self {
+        Handle { poller: Some(poller), ..self }
+    }
+
+    /// Starts the thread that polls.
+    #[cfg(feature = "polling")]
+    pub(crate) fn poll(&self) -> std::io::Result<()> {
+        let (Some(shared), Some(poller)) = (&self.shared, self.poller.clone()) else { return Ok(()) };
+        let weak = Arc::downgrade(shared);
+        let thread = std::thread::Builder::new().name("astracer-poller".to_owned());
+        thread.spawn(move || poller.run(&weak)).map(drop)
     }
 
     /// For what must not keep the layer alive.
@@ -101,6 +123,10 @@ impl Handle {
         if let Some(housekeeping) = self.housekeeping() {
             // The last heartbeat needs the exporter, which the queue shuts down. Half of the time is the queue's at least.
             housekeeping.finish(timeout / 2);
+        }
+        #[cfg(feature = "polling")]
+        if let Some(poller) = &self.poller {
+            poller.finish();
         }
         let timeout = timeout.saturating_sub(began.elapsed());
         let queue = shared.queue();

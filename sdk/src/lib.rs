@@ -83,6 +83,8 @@ mod live;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod otlp_size;
+#[cfg(feature = "polling")]
+mod polling;
 mod propagation;
 mod record;
 #[cfg(feature = "http")]
@@ -120,6 +122,8 @@ pub use gate::{Gate, gate};
 pub use handle::{ExportError, Handle, ShutdownGuard};
 pub use key::{Key, Root};
 pub use layer::AstracerLayer;
+#[cfg(feature = "polling")]
+pub use polling::Polling;
 pub use propagation::Propagator;
 #[cfg(feature = "http")]
 pub use remote_parent::{RemoteParent, RemoteParentFuture, RemoteParentLayer, remote_parent};

@@ -48,6 +48,21 @@ impl Builder {
         self.with_parameters_file(path)
     }
 
+    /// Asks a URL for the parameters file from time to time, the first time at once, and takes a new one over while the service
+    /// runs, with all counts kept. Until there is one, the other settings hold. An answer that cannot be used is told once, in a
+    /// warning and in `Handle::parameters_fault`; the last good parameters hold. The file's keys and source of randomness
+    /// must be those of the builder.
+    #[cfg(feature = "polling")]
+    pub fn with_polled_parameters(mut self, polling: crate::Polling) -> Self {
+        match polling.client() {
+            Ok(client) => {
+                self.polled = Some(client);
+                self
+            }
+            Err((origin, message)) => self.with_fault(origin, message),
+        }
+    }
+
     /// Adds to each root that the sampler kept how it was decided: `sampler.type` (the reason), `sampler.key`, and where the
     /// decision was made by chance `sampler.param` (the probability) and `sampler.adjusted_count` (the number of traces
     /// that this one stands for); off by default. The trace state has the weight in any case, as `ot=th`.

@@ -65,17 +65,24 @@ impl Handle {
         shared.steering().set_parameters(shared.decider(), text)
     }
 
-    /// Looks now at the parameters file that is watched, and not only at the next second: see
-    /// [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file).
+    /// Looks now at the parameters file that is watched or polled, and not only at the next second or interval: see
+    /// [`Builder::with_watched_parameters_file`](crate::Builder::with_watched_parameters_file). The answer of a URL is waited for.
     pub fn look_at_parameters(&self) {
         if let (Some(shared), Some(housekeeping)) = (self.shared(), self.housekeeping()) {
             housekeeping.look(shared);
         }
+        #[cfg(feature = "polling")]
+        if let (Some(shared), Some(poller)) = (&self.shared, &self.poller) {
+            poller.look(&Arc::downgrade(shared));
+        }
     }
 
-    /// The reason why the watched parameters file is not the one at work, with its line, if it is not.
+    /// The reason why the watched or polled parameters file is not the one at work, with its line, if it is not.
     pub fn parameters_fault(&self) -> Option<String> {
-        self.housekeeping()?.faults().parameters
+        let watched = self.housekeeping().and_then(|housekeeping| housekeeping.faults().parameters);
+        #[cfg(feature = "polling")]
+        let watched = watched.or_else(|| self.poller.as_ref()?.fault());
+        watched
     }
 
     /// The spans of heartbeats that the exporter took, and those that it did not.

@@ -33,6 +33,8 @@ mod flushing;
 #[cfg(feature = "enabled")]
 mod gated;
 #[cfg(feature = "enabled")]
+mod hostile;
+#[cfg(feature = "enabled")]
 mod housekeeping;
 #[cfg(feature = "enabled")]
 mod logs;
@@ -43,6 +45,8 @@ mod nesting;
 mod off;
 #[cfg(feature = "enabled")]
 mod parity;
+#[cfg(all(feature = "enabled", feature = "polling"))]
+mod polling;
 #[cfg(feature = "enabled")]
 mod proof;
 #[cfg(feature = "enabled")]

@@ -1,0 +1,283 @@
+//! Polling of a URL for the parameters file.
+//!
+//! A thread asks the server now and then, with the tag of the answer before (`If-None-Match`), so that an unchanged file costs
+//! neither side much. An answer that cannot be used changes nothing: the last good parameters hold, and the fault is told once.
+//! Answers are bounded in size and time. The thread makes no spans.
+
+use std::fmt;
+use std::io::Read as _;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use opentelemetry::Context;
+use ureq::Agent;
+use ureq::http::{HeaderName, HeaderValue, Uri};
+
+use crate::core::Shared;
+use crate::fault::Origin;
+use crate::steering::SteerError;
+
+/// The longest answer that is read: a parameters file is shorter.
+const BYTES_MAX: u64 = 2 << 20;
+/// The shortest time between two requests.
+const EVERY_MIN: Duration = Duration::from_secs(1);
+const REDIRECTS_MAX: u32 = 3;
+
+/// A URL that has the parameters file, for [`Builder::with_polled_parameters`](crate::Builder::with_polled_parameters).
+#[derive(Clone)]
+#[must_use]
+pub struct Polling {
+    url: String,
+    every: Duration,
+    timeout: Duration,
+    headers: Vec<(String, String)>,
+}
+
+impl Polling {
+    /// Asks this URL each minute. An `https` URL needs the feature `polling-tls`, and is trusted by the system's
+    /// certificates.
+    pub fn new(url: impl Into<String>) -> Self {
+        Polling {
+            url: url.into(),
+            every: Duration::from_secs(60),
+            timeout: Duration::from_secs(10),
+            headers: Vec::new(),
+        }
+    }
+
+    /// The time between an answer and the next request, at least a second.
+    pub fn with_interval(mut self, every: Duration) -> Self {
+        self.every = every.max(EVERY_MIN);
+        self
+    }
+
+    /// The longest time for a request and its answer; ten seconds by default.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// A header of each request, for example `authorization`.
+    pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Checks the settings.
+    pub(crate) fn client(self) -> Result<Client, (Origin, String)> {
+        let wrong = |message: String| Err((Origin::Url(without_password(&self.url)), message));
+        let uri: Uri = match self.url.parse() {
+            Ok(uri) => uri,
+            Err(error) => {
+                return wrong(format!(
+                    "not a URL: {error}; write for example http://config:8080/astracer.toml"
+                ));
+            }
+        };
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return wrong("not a whole URL; write for example http://config:8080/astracer.toml".to_owned());
+        };
+        if authority.as_str().contains('@') {
+            return wrong("a password in a URL would be shown in messages; send it in a header".to_owned());
+        }
+        let is_tls = scheme == "https";
+        if !is_tls && scheme != "http" {
+            return wrong(format!("the scheme {scheme} is not known; use http or https"));
+        }
+        let mut headers = Vec::new();
+        for (name, value) in &self.headers {
+            let (Ok(known), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) else {
+                // A value may be a secret.
+                return wrong(format!("the header {name:?} is not one"));
+            };
+            headers.push((known, value));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(REDIRECTS_MAX)
+            .https_only(is_tls)
+            .timeout_global(Some(self.timeout))
+            .user_agent(concat!("astracer/", env!("CARGO_PKG_VERSION")));
+        // A proxy that `HTTP_PROXY` and the like name cannot reach this machine's own servers.
+        let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
+        #[cfg(feature = "polling-tls")]
+        let config = if is_tls { config.tls_config(tls()) } else { config };
+        #[cfg(not(feature = "polling-tls"))]
+        if is_tls {
+            return wrong(
+                "https needs the feature `polling-tls`, which this program is built without".to_owned(),
+            );
+        }
+        let agent = config.build().new_agent();
+        Ok(Client { agent, uri, headers, every: self.every, last: Last::default() })
+    }
+}
+
+/// Without the headers, which may be secrets.
+impl fmt::Debug for Polling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Polling").field("url", &without_password(&self.url)).finish_non_exhaustive()
+    }
+}
+
+fn without_password(url: &str) -> String {
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1))) {
+        Some((scheme, rest)) => format!("{scheme}://{rest}"),
+        None => url.to_owned(),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(feature = "polling-tls")]
+fn tls() -> ureq::tls::TlsConfig {
+    use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+    let roots = rustls_native_certs::load_native_certs().certs;
+    let roots: Vec<_> = roots.iter().map(|root| Certificate::from_der(root).to_owned()).collect();
+    TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .root_certs(RootCerts::new_with_certs(&roots))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build()
+}
+
+/// Asks one URL.
+pub(crate) struct Client {
+    agent: Agent,
+    uri: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    every: Duration,
+    last: Last,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}
+
+/// The last answer with a file.
+#[derive(Debug, Default)]
+struct Last {
+    tag: Option<HeaderValue>,
+    text: Option<String>,
+    /// The reason why that file was not taken over.
+    fault: Option<String>,
+}
+
+impl Client {
+    /// Asks, and hands a new file on. Gives the fault that holds now.
+    fn ask(&mut self, take: impl FnOnce(&str) -> Result<(), SteerError>) -> Option<String> {
+        match self.fetch() {
+            Err(fault) => return Some(self.told(&fault)),
+            Ok(None) => {}
+            Ok(Some(text)) if self.last.text.as_ref() == Some(&text) => {}
+            Ok(Some(text)) => {
+                self.last.fault = take(&text).err().map(|error| self.told(&error.to_string()));
+                self.last.text = Some(text);
+            }
+        }
+        self.last.fault.clone()
+    }
+
+    fn told(&self, fault: &str) -> String {
+        format!("{}: {fault}; the last parameters hold", self.uri)
+    }
+
+    /// The file, if it may have changed.
+    fn fetch(&mut self) -> Result<Option<String>, String> {
+        let mut request = self.agent.get(&self.uri);
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        if let Some(tag) = &self.last.tag {
+            request = request.header("if-none-match", tag);
+        }
+        let mut response = request.call().map_err(|error| error.to_string())?;
+        match response.status().as_u16() {
+            304 => return Ok(None),
+            200 => {}
+            status => return Err(format!("HTTP {status}")),
+        }
+        let tag = response.headers().get("etag").cloned();
+        let mut text = Vec::new();
+        let body = response.body_mut().as_reader().take(BYTES_MAX + 1).read_to_end(&mut text);
+        body.map_err(|error| error.to_string())?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(format!("the answer is longer than {BYTES_MAX} bytes"));
+        }
+        let text = String::from_utf8(text).map_err(|_| "the answer is not UTF-8".to_owned())?;
+        // Only a whole answer: the rest of one that was cut is asked for again.
+        self.last.tag = tag;
+        Ok(Some(text))
+    }
+}
+
+/// The state of the thread, for itself and for the handle.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    client: Mutex<Client>,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_over: bool,
+    fault: Option<String>,
+}
+
+impl Poller {
+    pub(crate) fn new(client: Client) -> Arc<Self> {
+        Arc::new(Poller { client: Mutex::new(client), state: Mutex::default(), wake: Condvar::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks until it is told to end, or nobody is left who could be interested.
+    pub(crate) fn run(&self, shared: &Weak<Shared>) {
+        let every = self.client.lock().unwrap_or_else(PoisonError::into_inner).every;
+        while shared.strong_count() > 0 {
+            self.look(shared);
+            let state = self.state();
+            let is_alive = |state: &mut State| !state.is_over && shared.strong_count() > 0;
+            let waited = self.wake.wait_timeout_while(state, every, is_alive);
+            if waited.unwrap_or_else(PoisonError::into_inner).0.is_over {
+                return;
+            }
+        }
+    }
+
+    /// Asks now. The layer can end while the answer is waited for.
+    pub(crate) fn look(&self, shared: &Weak<Shared>) {
+        let _suppressed = Context::enter_telemetry_suppressed_scope();
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.state().is_over {
+            return;
+        }
+        let fault = client.ask(|text| match shared.upgrade() {
+            Some(shared) => shared.steering().set_parameters(shared.decider(), text),
+            None => Ok(()),
+        });
+        let before = std::mem::replace(&mut self.state().fault, fault.clone());
+        drop(client);
+        if let Some(fault) = fault.filter(|fault| before.as_ref() != Some(fault)) {
+            tracing::warn!("astracer: {fault}");
+        }
+    }
+
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.state().fault.clone()
+    }
+
+    /// Ends the thread; a request under way ends by its timeout.
+    pub(crate) fn finish(&self) {
+        self.state().is_over = true;
+        self.wake.notify_all();
+    }
+}
