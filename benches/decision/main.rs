@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
+use astracer_samplers::{Cap, Config, Limits, Nanos, Randomness, Request, Sampler};
 use worlds::{World, worlds};
 
 /// Decides `count` times on the hot key, on this thread.
@@ -82,6 +83,52 @@ fn hot_key(criterion: &mut Criterion) {
         eprintln!("both threads ran in {:.0} % of the time", 100.0 * own.as_secs_f64() / wall.as_secs_f64());
     }
     group.finish();
+}
+
+/// Two threads decide as fast as they can by the real clock; the cap's bound is then checked over every window that begins
+/// with a kept trace.
+fn cap_at_full_speed(_: &mut Criterion) {
+    const TIME: Duration = Duration::from_secs(3);
+    let cap: Cap = "traces=10000,burst=1000".parse().expect("a cap");
+    let config: Config = "bump:lambda=1e6,min=0.5".parse().expect("a sampler");
+    let sampler = Sampler::with_cap(&config, Limits::default(), &cap);
+    let start = Instant::now();
+    let one = |seed: u64| {
+        let (mut decisions, mut kept, mut state) = (0u64, Vec::new(), seed);
+        loop {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let random = (state ^ state >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            let now = start.elapsed();
+            if now >= TIME {
+                return (decisions, kept);
+            }
+            decisions += 1;
+            let now = now.as_nanos() as u64;
+            let request = Request::new(worlds::HOT, Randomness::from_low_bits(random), Nanos::new(now));
+            if sampler.decide(&request).keep {
+                kept.push(now);
+            }
+        }
+    };
+    let ((first, mut kept), (second, others)) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| one(3));
+        (one(5), other.join().expect("a bench thread"))
+    });
+    kept.extend(others);
+    kept.sort_unstable();
+    let allowance = cap.traces.expect("it is given");
+    for millis in [1, 10, 100, 1_000] {
+        let window = Duration::from_millis(millis);
+        let within = |(at, begin): (usize, &u64)| {
+            kept.partition_point(|time| *time <= begin + window.as_nanos() as u64) - at
+        };
+        let most = kept.iter().enumerate().map(within).max().unwrap_or(0);
+        let bound = allowance.worst_case(window.as_secs_f64());
+        assert!(most as f64 <= bound, "{most} of {bound} in {window:?}");
+        eprintln!("cap at full speed: at most {most} kept in any {window:?}, the bound is {bound}");
+    }
+    let rate = (first + second) as f64 / TIME.as_secs_f64() / 1e6;
+    eprintln!("cap at full speed: {rate:.1} million decisions a second on two threads, {} kept", kept.len());
 }
 
 /// Decides once per name, starting again after the last.
@@ -149,6 +196,6 @@ fn fresh(criterion: &mut Criterion) {
 criterion_group! {
     name = decision;
     config = Criterion::default().warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-    targets = hot_key, unique_names, fresh
+    targets = hot_key, cap_at_full_speed, unique_names, fresh
 }
 criterion_main!(decision);

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use astracer_samplers::{Config, Nanos, Randomness, Request, Sampler};
+use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler};
 
 use crate::rivals;
 
@@ -50,6 +50,15 @@ fn ours(text: &str) -> impl Fn(&String, u64, u64) -> bool + Sync + use<> {
     }
 }
 
+fn ours_capped(text: &str, cap: &str) -> impl Fn(&String, u64, u64) -> bool + Sync + use<> {
+    let config: Config = text.parse().expect("a valid config");
+    let sampler = Sampler::with_cap(&config, Limits::default(), &cap.parse().expect("a valid cap"));
+    move |key, random, call| {
+        let request = Request::new(key, Randomness::from_low_bits(random), Nanos::new(call * 100));
+        sampler.decide(&request).keep
+    }
+}
+
 fn ours_with_clock(text: &str) -> impl Fn(&String, u64, u64) -> bool + Sync + use<> {
     let sampler = Sampler::new(&text.parse::<Config>().expect("a valid config"));
     let start = Instant::now();
@@ -66,6 +75,9 @@ pub(crate) fn worlds() -> Vec<(&'static str, Box<dyn World>)> {
         ("ParentBased(TraceIdRatioBased)", Box::new(Body(rivals::parent_based_ratio()))),
         ("ratio", Box::new(Body(ours("ratio:0.01")))),
         ("bump", Box::new(Body(ours(BUMP)))),
+        // Within its bounds, as a cap is nearly all of the time, and struck all of the time.
+        ("bump, capped", Box::new(Body(ours_capped(BUMP, "traces=1e9,key_traces=1e9")))),
+        ("bump, cap struck", Box::new(Body(ours_capped(BUMP, "traces=1000,burst=100")))),
         ("bump, large lambda", Box::new(Body(ours("bump:lambda=1000000,min=0.0001")))),
         ("bump + clock", Box::new(Body(ours_with_clock(BUMP)))),
         ("bucket", Box::new(Body(ours(BUCKET)))),

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use astracer_samplers::{Config, Nanos, Randomness, Request, Sampler};
+use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler};
 use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Start, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
@@ -29,7 +29,9 @@ fn main() {
         return;
     };
     match name.as_str() {
-        "decision" => decide(rounds),
+        "decision" => decide("", rounds),
+        // Within its bounds, as a cap is nearly all of the time.
+        "decision, capped" => decide("traces=1e9,key_traces=1e9", rounds),
         "idle layer" => run(&Dispatch::new(Registry::default().with(Idle)), plain, rounds),
         "gate, exclusive" => gated(plain, rounds),
         "gate, exclusive, of 100" => gated(hundred, rounds),
@@ -112,9 +114,9 @@ fn gated(body: fn(), rounds: u64) {
     run(&Dispatch::new(Registry::default().with(gate(layer, DroppedSpans::Disabled))), body, rounds);
 }
 
-fn decide(rounds: u64) {
+fn decide(cap: &str, rounds: u64) {
     let config: Config = "bump:lambda=10,min=0.01,window=1s".parse().expect("a sampler");
-    let sampler = Sampler::new(&config);
+    let sampler = Sampler::with_cap(&config, Limits::default(), &cap.parse().expect("a cap"));
     let mut trace_id = 1u128;
     let mut round = || {
         trace_id = trace_id.wrapping_mul(0x2545_f491_4f6c_dd1d);

@@ -21,7 +21,7 @@ const TOLERANCE: f64 = 3.0;
 const ROUNDS: u64 = 200;
 
 /// The program's cases, each with the spans or decisions of a round.
-const CASES: [(&str, u64); 13] = [
+const CASES: [(&str, u64); 14] = [
     ("idle layer", 10),
     ("dropped, exclusive", 10),
     ("dropped, exclusive, no context", 10),
@@ -35,6 +35,7 @@ const CASES: [(&str, u64); 13] = [
     ("gate, exclusive", 10),
     ("gate, exclusive, of 100", 100),
     ("decision", 1),
+    ("decision, capped", 1),
 ];
 
 pub(crate) fn run(root: &Path) -> Outcome {
