@@ -60,6 +60,8 @@ fn options(name: &str) -> Outcome<Options> {
         sampler: sampler.parse()?,
         parameters: None,
         shutdown_timeout: 30,
+        cap: None,
+        live: None,
         tracing,
     })
 }

@@ -2,12 +2,13 @@
 
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use astracer::exporters::{Console, Files, Otlp, Protocol, WithDestination as _, Zipkin};
-use astracer::{Astracer, ContextMode, DroppedSpans, Handle, SamplerConfig, Start};
+use astracer::{Astracer, Cap, ContextMode, DroppedSpans, Endpoint, Handle, SamplerConfig, Start};
 use clap::{Args, ValueEnum};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -18,6 +19,9 @@ use tracing_subscriber::layer::SubscriberExt as _;
 /// Suits a service that a newcomer runs briefly: it keeps the first call of each root in ten seconds, and one
 /// in a thousand after that.
 const SAMPLER: &str = "bump:lambda=0.5,min=0.001,window=10s";
+
+/// Decisions that the live page can explain.
+const EXPLAINED: usize = 10_000;
 
 /// Options for tracing.
 #[derive(Args, Clone, Debug)]
@@ -38,6 +42,14 @@ pub struct Options {
     /// The longest wait for the exporter at the end, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub shutdown_timeout: u32,
+
+    /// Bounds on what is kept, such as traces=100,key_traces=20.
+    #[arg(long, value_name = "CAP", conflicts_with = "parameters")]
+    pub cap: Option<Cap>,
+
+    /// Serve a page with live counts on this address of this machine, such as 127.0.0.1:9464.
+    #[arg(long, value_name = "ADDRESS")]
+    pub live: Option<SocketAddr>,
 
     /// The subscriber: astracer, layer (ours on a registry), stock (tracing-opentelemetry on a registry, with the
     /// sampler's ratio) or off.
@@ -102,11 +114,30 @@ impl SpanExporter for Nowhere {
 #[derive(Debug)]
 pub enum Running {
     /// Tracing with our layer.
-    Astracer(Handle, Duration),
+    Astracer(Box<Ours>),
     /// Tracing with the stock layer.
     Stock(SdkTracerProvider),
     /// No tracing.
     Off,
+}
+
+/// Tracing with our layer.
+#[derive(Debug)]
+pub struct Ours {
+    handle: Handle,
+    shutdown_timeout: Duration,
+    /// The live page, until it is dropped.
+    live: Option<Endpoint>,
+}
+
+impl Running {
+    /// The address of the live page, if there is one.
+    pub fn live(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Astracer(ours) => ours.live.as_ref().map(Endpoint::address),
+            _ => None,
+        }
+    }
 }
 
 impl Options {
@@ -127,6 +158,9 @@ impl Options {
         let file = self.parameters.clone();
         let builder = Astracer::builder()
             .with_sampler(self.sampler.clone())
+            .with_cap(self.cap.unwrap_or_default())
+            // For the live page's answers to "why was it dropped?".
+            .with_explanations(if self.live.is_some() { EXPLAINED } else { 0 })
             // With `Disabled`, spans below a dropped root do not exist at all. `DroppedSpans::Visible`, the
             // default, suits services whose logs name their spans.
             .with_dropped_spans(DroppedSpans::Disabled)
@@ -166,7 +200,10 @@ impl Options {
             let subscriber = astracer.subscriber().with_max_level(LevelFilter::INFO);
             tracing::subscriber::set_global_default(subscriber)?;
         }
-        Ok(Running::Astracer(astracer.handle, Duration::from_secs(self.shutdown_timeout.into())))
+        let handle = astracer.handle;
+        let live = self.live.map(|address| handle.serve(address, None)).transpose()?;
+        let shutdown_timeout = Duration::from_secs(self.shutdown_timeout.into());
+        Ok(Running::Astracer(Box::new(Ours { handle, shutdown_timeout, live })))
     }
 
     /// Starts the stock layer and batch processor with our ratio, for comparison.
@@ -204,8 +241,9 @@ impl Running {
                 provider.shutdown()?;
                 Ok("the stock layer does not count".to_owned())
             }
-            Self::Astracer(handle, timeout) => {
-                let error = handle.shutdown(timeout).err().map(|error| error.to_string());
+            Self::Astracer(ours) => {
+                let Ours { handle, shutdown_timeout, live: _ } = *ours;
+                let error = handle.shutdown(shutdown_timeout).err().map(|error| error.to_string());
                 let stats = handle.stats();
                 let error = error.or(stats.last_error.clone()).map(|error| format!("\nlast error: {error}"));
                 Ok(format!("{stats}{}", error.unwrap_or_default()))

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p astracer-examples --bin axum
 //! cargo run --release -p astracer-examples --bin axum -- --sampler always --export file=recorded
+//! cargo run --release -p astracer-examples --bin axum -- --export none --cap traces=100 --live 127.0.0.1:9464
 //! cargo run --release -p astracer-examples --bin axum -- --parameters astracer.toml --export otlp=http://127.0.0.1:4318
 //! ```
 
@@ -57,6 +58,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let running = args.tracing.start("shop")?;
+    if let Some(address) = running.live() {
+        println!("live counts on http://{address}/");
+    }
     runtime.block_on(async {
         let listener = TcpListener::bind(args.listen.unwrap_or((Ipv4Addr::LOCALHOST, 0).into())).await?;
         let address = listener.local_addr()?;
