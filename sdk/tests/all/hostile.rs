@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use astracer_sdk::SpanLimits;
 use tracing::{info, info_span};
 
 use crate::support::world;
@@ -9,7 +10,7 @@ use crate::support::world;
 /// Root names of a megabyte, each another one: they are counted, by prefixes of bounded length.
 #[test]
 fn names_of_a_megabyte() {
-    for sampler in ["bump:lambda=1,min=0.5,window=1s", "always", "never"] {
+    for sampler in ["bump:lambda=1,min=0.5,window=1s", "bucket:capacity=5,rate=1", "always"] {
         let world = world(|builder| {
             builder
                 .with_sampler(sampler.parse().unwrap())
@@ -35,26 +36,33 @@ fn names_of_a_megabyte() {
     }
 }
 
-/// Attributes of ten megabytes are cut at what one span may hold, and counted; the spans arrive.
+/// Attributes of ten megabytes are cut at the limit on texts; without one, at what a span may hold, and counted.
 #[test]
 fn attributes_of_ten_megabytes() {
-    let world = world(|builder| builder.with_queue_bytes_max(64 << 20));
     let text = "x".repeat(10 << 20);
-    let begun = Instant::now();
-    let spans = world.run(|| {
-        for _ in 0..20 {
-            let _root = info_span!("root", small = 1, text = text.as_str()).entered();
-            info!(text = text.as_str(), "an event");
+    for length_max in [SpanLimits::default().text_length, u32::MAX] {
+        let mut limits = SpanLimits::default();
+        limits.text_length = length_max;
+        let world = world(|builder| builder.with_queue_bytes_max(64 << 20).with_span_limits(limits));
+        let begun = Instant::now();
+        let spans = world.run(|| {
+            for _ in 0..20 {
+                let _root = info_span!("root", small = 1, text = text.as_str()).entered();
+                info!(text = text.as_str(), "an event");
+            }
+        });
+        let stats = world.handle.stats();
+        assert_eq!((spans.len(), stats.spans_lost.total()), (20, 0), "{stats:?}");
+        for span in &spans {
+            let held: usize = span.attributes.iter().map(|own| own.value.as_str().len()).sum();
+            let in_events = span.events.iter().flat_map(|event| &event.attributes);
+            let held = held + in_events.map(|own| own.value.as_str().len()).sum::<usize>();
+            assert!(held <= 4 << 20, "{held}");
+            assert!(span.attributes.iter().any(|own| own.key.as_str() == "small"), "what fits is kept");
+            let cut = span.dropped_attributes_count + span.events.dropped_count;
+            assert!(length_max < u32::MAX || cut > 0, "{span:?}");
         }
-    });
-    let stats = world.handle.stats();
-    assert_eq!((spans.len(), stats.spans_lost.total()), (20, 0), "{stats:?}");
-    for span in &spans {
-        let held: usize = span.attributes.iter().map(|own| own.value.as_str().len()).sum();
-        assert!(held <= 4 << 20, "{held}");
-        assert!(span.attributes.iter().any(|own| own.key.as_str() == "small"), "what fits is kept");
+        // Cutting does not cost what the text would: minutes would be a loop over its bytes for each of them.
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
-    assert!(stats.parts_cut > 0 || spans.iter().all(|span| span.dropped_attributes_count > 0), "{stats:?}");
-    // Cutting does not cost what the text would: minutes would be a loop over its bytes for each of them.
-    assert!(begun.elapsed() < Duration::from_secs(60));
 }
