@@ -69,6 +69,10 @@ impl Template {
 
     fn write<const REPLACE: bool>(&self, name: &str, out: &mut String) -> bool {
         let bytes = name.as_bytes();
+        // The usual name, of a service that decides about each of its requests: every other id has a decimal digit.
+        if bytes.len() < UUID_LENGTH && !bytes.iter().any(u8::is_ascii_digit) {
+            return false;
+        }
         let mut copied = 0;
         let mut at = 0;
         let mut folded = false;
