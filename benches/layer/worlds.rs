@@ -176,7 +176,7 @@ fn stock_as_it_comes() -> World {
 }
 
 /// The stock layer behind the gate, dropping everything.
-fn gated(presence: DroppedSpans, body: fn(), spans: u64) -> World {
+fn gated(dropped_spans: DroppedSpans, body: fn(), spans: u64) -> World {
     let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
     // The gate needs contexts, which the other stock worlds disable.
     let layer = tracing_opentelemetry::layer()
@@ -185,7 +185,7 @@ fn gated(presence: DroppedSpans, body: fn(), spans: u64) -> World {
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false);
-    let mut world = provided(provider, gate(layer, presence), body);
+    let mut world = provided(provider, gate(layer, dropped_spans), body);
     world.spans = spans;
     world
 }

@@ -71,16 +71,18 @@ fn allocations(change: impl FnOnce(Builder) -> Builder) -> u64 {
 
 #[test]
 fn below_a_dropped_root_nothing_is_allocated() {
-    for presence in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+    for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
         let dropping = |mode| {
             allocations(|b| {
-                b.with_sampler("never".parse().unwrap()).with_dropped_spans(presence).with_context_mode(mode)
+                b.with_sampler("never".parse().unwrap())
+                    .with_dropped_spans(dropped_spans)
+                    .with_context_mode(mode)
             })
         };
-        assert_eq!(dropping(ContextMode::Off), 0, "{presence:?}");
+        assert_eq!(dropping(ContextMode::Off), 0, "{dropped_spans:?}");
         // One for each trace: the context that tells others that it is dropped.
-        assert_eq!(dropping(ContextMode::Ids), 100, "{presence:?}");
-        assert_eq!(dropping(ContextMode::Recording), 100, "{presence:?}");
+        assert_eq!(dropping(ContextMode::Ids), 100, "{dropped_spans:?}");
+        assert_eq!(dropping(ContextMode::Recording), 100, "{dropped_spans:?}");
     }
 }
 

@@ -65,22 +65,25 @@ fn the_current_context_is_the_span_s_own() {
 
 #[test]
 fn below_a_dropped_root_nothing_is_kept_and_the_context_says_so() {
-    for presence in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+    for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
         let world =
-            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(presence));
+            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(dropped_spans));
         let spans = world.run(|| {
             let root = info_span!("root").entered();
             let outside = current();
             assert!(outside.is_valid() && !outside.is_sampled());
             let child = info_span!("child");
-            assert_eq!(child.is_disabled(), presence == DroppedSpans::Disabled);
+            assert_eq!(child.is_disabled(), dropped_spans == DroppedSpans::Disabled);
             child.in_scope(|| assert_eq!(current(), outside));
             drop(root);
             assert!(!current().is_valid());
         });
         assert_eq!(draw(&spans), "");
         let stats = world.handle.stats();
-        assert_eq!((stats.roots_dropped, stats.refusals), (1, u64::from(presence == DroppedSpans::Disabled)));
+        assert_eq!(
+            (stats.roots_dropped, stats.refusals),
+            (1, u64::from(dropped_spans == DroppedSpans::Disabled))
+        );
     }
 }
 

@@ -46,7 +46,7 @@ struct Gated {
 }
 
 impl Gated {
-    fn new(presence: DroppedSpans, sampler: impl ShouldSample + 'static) -> Self {
+    fn new(dropped_spans: DroppedSpans, sampler: impl ShouldSample + 'static) -> Self {
         let collector = Collector::default();
         let provider = SdkTracerProvider::builder()
             .with_sampler(sampler)
@@ -61,7 +61,7 @@ impl Gated {
             .with_target(false)
             .with_tracked_inactivity(false)
             .and_then(inner.clone());
-        let subscriber = Registry::default().with(gate(behind, presence)).with(beside.clone());
+        let subscriber = Registry::default().with(gate(behind, dropped_spans)).with(beside.clone());
         Gated { dispatch: Dispatch::new(subscriber), collector, inner, beside }
     }
 
@@ -90,29 +90,29 @@ fn tree() {
 
 #[test]
 fn what_is_kept_is_as_without_a_gate() {
-    for presence in BOTH {
+    for dropped_spans in BOTH {
         for (name, body) in ROWS {
             let expected = lines(&stock(|layer| layer.with_threads(false), *body));
             let collector = Collector::default();
             let provider = SdkTracerProvider::builder().with_simple_exporter(collector.clone()).build();
             let layer: Stock = OpenTelemetryLayer::new(provider.tracer("stock")).with_threads(false);
-            let layer: Gate<Stock> = gate(layer, presence);
+            let layer: Gate<Stock> = gate(layer, dropped_spans);
             with_default(&Dispatch::new(Registry::default().with(layer)), body);
-            assert_eq!(lines(&collector.spans()), expected, "{name}, {presence:?}");
+            assert_eq!(lines(&collector.spans()), expected, "{name}, {dropped_spans:?}");
         }
     }
 }
 
 #[test]
 fn below_a_dropped_root_the_layer_is_told_of_nothing() {
-    for (presence, beside) in
+    for (dropped_spans, beside) in
         [(DroppedSpans::Visible, vec!["root", "child", "leaf"]), (DroppedSpans::Disabled, vec!["root"])]
     {
-        let gated = Gated::new(presence, Sampler::AlwaysOff);
+        let gated = Gated::new(dropped_spans, Sampler::AlwaysOff);
         for _ in 0..3 {
             assert!(gated.run(tree).is_empty());
-            assert_eq!(gated.inner.take(), ["root"], "{presence:?}");
-            assert_eq!(gated.beside.take(), beside, "{presence:?}");
+            assert_eq!(gated.inner.take(), ["root"], "{dropped_spans:?}");
+            assert_eq!(gated.beside.take(), beside, "{dropped_spans:?}");
         }
     }
 }
@@ -120,14 +120,18 @@ fn below_a_dropped_root_the_layer_is_told_of_nothing() {
 /// With our sampler: the second root is dropped, the third kept.
 #[test]
 fn each_root_is_for_the_sampler_to_keep_or_drop() {
-    for presence in BOTH {
+    for dropped_spans in BOTH {
         let sampler =
             world(|builder| builder.with_sampler("every:2".parse().unwrap())).astracer.sampler.clone();
-        let gated = Gated::new(presence, sampler);
+        let gated = Gated::new(dropped_spans, sampler);
         gated.run(|| (0..4).for_each(|_| tree()));
         let kept = ["root", "child", "leaf"];
-        assert_eq!(gated.inner.take(), [&kept[..], &kept[..1], &kept, &kept[..1]].concat(), "{presence:?}");
-        assert_eq!(gated.collector.spans().len(), 6, "{presence:?}");
+        assert_eq!(
+            gated.inner.take(),
+            [&kept[..], &kept[..1], &kept, &kept[..1]].concat(),
+            "{dropped_spans:?}"
+        );
+        assert_eq!(gated.collector.spans().len(), 6, "{dropped_spans:?}");
     }
 }
 
@@ -152,21 +156,21 @@ impl ShouldSample for Not {
 
 #[test]
 fn a_sampler_may_drop_a_part_of_a_trace() {
-    for presence in BOTH {
-        let gated = Gated::new(presence, Not("child"));
+    for dropped_spans in BOTH {
+        let gated = Gated::new(dropped_spans, Not("child"));
         let spans = gated.run(|| {
             let _root = info_span!("root").entered();
             info_span!("child").in_scope(|| info_span!("grandchild").in_scope(|| info!("an event")));
             info_span!("brother").in_scope(|| ());
         });
-        assert_eq!(draw(&spans), "root\n  brother\n", "{presence:?}");
+        assert_eq!(draw(&spans), "root\n  brother\n", "{dropped_spans:?}");
     }
 }
 
 #[test]
 fn the_extension_trait_works_through_the_gate() {
-    for presence in BOTH {
-        let gated = Gated::new(presence, Sampler::ParentBased(Box::new(Sampler::AlwaysOff)));
+    for dropped_spans in BOTH {
+        let gated = Gated::new(dropped_spans, Sampler::ParentBased(Box::new(Sampler::AlwaysOff)));
         let spans = gated.run(|| {
             let kept = info_span!("kept");
             kept.set_parent(remote(true)).unwrap();
@@ -176,7 +180,7 @@ fn the_extension_trait_works_through_the_gate() {
             dropped.in_scope(|| info_span!("child").set_attribute("n", 1));
             assert_eq!(dropped.context().span().span_context().trace_id(), TraceId::from(77u128));
         });
-        assert_eq!(draw(&spans), "kept\n  child n=1\n", "{presence:?}");
+        assert_eq!(draw(&spans), "kept\n  child n=1\n", "{dropped_spans:?}");
         assert_eq!(one(&spans, "kept").parent_span_id, SpanId::from(5u64));
     }
 }
@@ -207,15 +211,15 @@ fn a_dropped_trace_stays_dropped_on_another_thread() {
 
 #[test]
 fn a_kept_span_that_is_entered_below_a_dropped_root_is_itself() {
-    for presence in BOTH {
-        let gated = Gated::new(presence, Not("dropped"));
+    for dropped_spans in BOTH {
+        let gated = Gated::new(dropped_spans, Not("dropped"));
         let spans = gated.run(|| {
             let kept = info_span!("kept");
             let _dropped = info_span!("dropped").entered();
             kept.in_scope(|| info_span!("its child").in_scope(|| ()));
             info_span!("below the dropped one").in_scope(|| ());
         });
-        assert_eq!(draw(&spans), "kept\n  its child\n", "{presence:?}");
+        assert_eq!(draw(&spans), "kept\n  its child\n", "{dropped_spans:?}");
     }
 }
 
@@ -239,8 +243,8 @@ fn explicit_parents_and_attached_contexts_are_followed() {
 /// Entered twice, and left out of order.
 #[test]
 fn the_gate_is_open_again_when_the_dropped_root_is_left() {
-    for presence in BOTH {
-        let gated = Gated::new(presence, Not("dropped"));
+    for dropped_spans in BOTH {
+        let gated = Gated::new(dropped_spans, Not("dropped"));
         let spans = gated.run(|| {
             let (dropped, kept) = (info_span!("dropped"), info_span!("kept"));
             dropped.in_scope(|| dropped.in_scope(|| info_span!("inside of both").in_scope(|| ())));
@@ -250,7 +254,7 @@ fn the_gate_is_open_again_when_the_dropped_root_is_left() {
             drop(b);
             info_span!("after").in_scope(|| ());
         });
-        assert_eq!(draw(&spans), "after\nkept\n  child\n", "{presence:?}");
+        assert_eq!(draw(&spans), "after\nkept\n  child\n", "{dropped_spans:?}");
     }
 }
 
@@ -290,8 +294,8 @@ fn without_contexts_the_gate_is_open() {
 /// A client span below a dropped root propagates the drop; a server span there takes a parent from another process.
 #[test]
 fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
-    for presence in BOTH {
-        let gated = Gated::new(presence, Sampler::ParentBased(Box::new(Sampler::AlwaysOff)));
+    for dropped_spans in BOTH {
+        let gated = Gated::new(dropped_spans, Sampler::ParentBased(Box::new(Sampler::AlwaysOff)));
         let spans = gated.run(|| {
             let _root = info_span!("root").entered();
             let client = info_span!("client", otel.kind = "client");
@@ -302,8 +306,8 @@ fn spans_that_speak_with_other_processes_exist_below_a_dropped_root() {
             server.set_parent(remote(true)).unwrap();
             server.in_scope(|| info_span!("below").in_scope(|| ()));
         });
-        assert_eq!(draw(&spans), "server\n  below\n", "{presence:?}");
-        assert_eq!(gated.inner.take(), ["root", "client", "server", "below"], "{presence:?}");
+        assert_eq!(draw(&spans), "server\n  below\n", "{dropped_spans:?}");
+        assert_eq!(gated.inner.take(), ["root", "client", "server", "below"], "{dropped_spans:?}");
     }
 }
 
@@ -321,8 +325,8 @@ fn spans_that_ended_are_forgotten() {
 /// A client's span whose explicit parent lies below a dropped root: the stock layer knows nothing of that parent.
 #[test]
 fn a_client_s_span_with_an_explicit_dropped_parent_begins_no_trace() {
-    for presence in BOTH {
-        let gated = Gated::new(presence, Not("dropped"));
+    for dropped_spans in BOTH {
+        let gated = Gated::new(dropped_spans, Not("dropped"));
         let spans = gated.run(|| {
             let dropped = info_span!("dropped").entered();
             let child = info_span!("child");
@@ -331,7 +335,7 @@ fn a_client_s_span_with_an_explicit_dropped_parent_begins_no_trace() {
                 info_span!(parent: &child, "client", otel.kind = "client").in_scope(|| ());
             }
         });
-        assert_eq!(draw(&spans), "", "{presence:?}");
+        assert_eq!(draw(&spans), "", "{dropped_spans:?}");
     }
 }
 

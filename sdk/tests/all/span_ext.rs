@@ -269,26 +269,26 @@ fn every_method_does_what_the_stock_one_does_on_the_stock_layer() {
 #[test]
 fn below_a_dropped_root_clients_pass_the_decision_on_and_servers_take_one() {
     use astracer_sdk::OpenTelemetrySpanExt as _;
-    for presence in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+    for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
         let world =
-            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(presence));
+            world(|builder| builder.with_sampler("never".parse().unwrap()).with_dropped_spans(dropped_spans));
         let spans = world.run(|| {
             let _root = info_span!("root").entered();
             let root = current();
-            assert_eq!(info_span!("plain", n = 1).is_disabled(), presence == DroppedSpans::Disabled);
+            assert_eq!(info_span!("plain", n = 1).is_disabled(), dropped_spans == DroppedSpans::Disabled);
             let client = info_span!("client", otel.kind = "client");
             let ids = client.context().span().span_context().clone();
             assert_eq!((ids.trace_id(), ids.is_sampled()), (root.trace_id(), false));
             client.in_scope(|| {
                 assert_eq!(current().trace_id(), root.trace_id());
-                assert_eq!(info_span!("below").is_disabled(), presence == DroppedSpans::Disabled);
+                assert_eq!(info_span!("below").is_disabled(), dropped_spans == DroppedSpans::Disabled);
             });
             let server = info_span!("server", otel.kind = "server", n = 1);
             server.set_parent(remote(true)).unwrap();
             server.in_scope(|| info_span!("below").in_scope(|| ()));
             assert_eq!(current(), root);
         });
-        assert_eq!(draw(&spans), "server n=1\n  below\n", "{presence:?}");
+        assert_eq!(draw(&spans), "server n=1\n  below\n", "{dropped_spans:?}");
         assert_eq!(one(&spans, "server").span_context.trace_id(), TraceId::from(77u128));
     }
 }

@@ -105,11 +105,11 @@ fn trees(spans: &[SpanData]) -> String {
 fn a_stack_on_the_subscriber_is_the_stack_on_a_registry() {
     macro_rules! check {
         ($name:literal, |$page:ident| $($layer:expr),+) => {
-            for presence in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+            for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
                 for sampler in ["always", "never", "every:2"] {
                     let both = [false, true].map(|own| {
                         let world = world(|builder| {
-                            builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(presence)
+                            builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(dropped_spans)
                         });
                         let page = Page::default();
                         let $page = &page;
@@ -121,7 +121,7 @@ fn a_stack_on_the_subscriber_is_the_stack_on_a_registry() {
                         };
                         seen(&world.astracer, &world.collector, &page, dispatch)
                     });
-                    assert_eq!(both[0], both[1], "{}, {presence:?}, {sampler}", $name);
+                    assert_eq!(both[0], both[1], "{}, {dropped_spans:?}, {sampler}", $name);
                     assert!(!both[0].0.is_empty(), "{}", $name);
                 }
             }

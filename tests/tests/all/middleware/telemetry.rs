@@ -100,7 +100,7 @@ impl Telemetry {
         let (sampler, randomness) = sampler.split_once(' ').unwrap_or((sampler, "high"));
         let randomness = if randomness == "high" { 0xff_ffff_ffff_ffff } else { 1 };
         let ids = || Ids { next_trace: AtomicU64::new(1), next_span: AtomicU64::new(1), randomness };
-        let presence = match kind {
+        let dropped_spans = match kind {
             Kind::OursExclusive | Kind::GatedExclusive => DroppedSpans::Disabled,
             _ => DroppedSpans::Visible,
         };
@@ -108,7 +108,7 @@ impl Telemetry {
         let astracer = Astracer::builder()
             .with_sampler(sampler.parse().expect("a sampler"))
             .with_key(key)
-            .with_dropped_spans(presence)
+            .with_dropped_spans(dropped_spans)
             .with_threads(false)
             .with_id_generator(ids())
             .with_exporter(collector.clone())
@@ -143,7 +143,7 @@ impl Telemetry {
             }
             Kind::Gated | Kind::GatedExclusive => {
                 let provider = provider();
-                let gated = gate(stock(&provider), presence);
+                let gated = gate(stock(&provider), dropped_spans);
                 (Dispatch::new(registry.with(gated).with(targets)), Some(provider))
             }
         };
