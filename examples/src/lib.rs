@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "examples print")]
 
 pub mod load;
+pub mod quotes;
 pub mod shop;
 pub mod telemetry;
 pub mod texts;

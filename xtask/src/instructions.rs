@@ -1,6 +1,6 @@
 //! The instructions step. On a shared machine, times say more about the machine than about the code, so callgrind counts
-//! the instructions of `sdk/benches/instructions.rs`, case by case, and the step compares them with the counts under
-//! version control. It needs valgrind and does not install it.
+//! the instructions of `sdk/benches/instructions.rs` and of requests in `examples/src/bin/et.rs`, case by case, and the
+//! step compares them with the counts under version control. It needs valgrind and does not install it.
 //!
 //! Counts depend on the compiler, so they are compared only for the compiler that they were recorded with.
 //! `ASTRACER_RECORD=1 cargo xtask instructions` records them again.
@@ -12,7 +12,8 @@ use crate::program;
 use crate::step::Outcome;
 
 const FILE: &str = "benches/results/instructions.txt";
-const BUILD: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
+const SPANS: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
+const REQUESTS: &str = "build --release -p astracer-examples --bin et --locked";
 
 /// Largest accepted difference of a count, in percent: enough for another version of the C library's allocator, and less
 /// than one more lock or allocation.
@@ -20,22 +21,48 @@ const TOLERANCE: f64 = 3.0;
 
 const ROUNDS: u64 = 200;
 
-/// The program's cases, each with the spans or decisions of a round.
-const CASES: [(&str, u64); 14] = [
-    ("idle layer", 10),
-    ("dropped, exclusive", 10),
-    ("dropped, exclusive, no context", 10),
-    ("dropped, shared", 10),
-    ("kept", 10),
-    ("kept, ids", 10),
-    ("kept, no context", 10),
-    ("kept, attributes, no context", 10),
-    ("kept, own trait's call", 10),
-    ("kept, stock trait's call", 10),
-    ("gate, exclusive", 10),
-    ("gate, exclusive, of 100", 100),
-    ("decision", 1),
-    ("decision, capped", 1),
+/// The cases of each program, each with the spans, decisions or requests of a round.
+const CASES: [(&str, &[(&str, u64)]); 2] = [
+    (
+        SPANS,
+        &[
+            ("idle layer", 10),
+            ("dropped, exclusive", 10),
+            ("dropped, exclusive, no context", 10),
+            ("dropped, shared", 10),
+            ("kept", 10),
+            ("kept, ids", 10),
+            ("kept, no context", 10),
+            ("kept, attributes, no context", 10),
+            ("kept, own trait's call", 10),
+            ("kept, stock trait's call", 10),
+            ("gate, exclusive", 10),
+            ("gate, exclusive, of 100", 100),
+            ("subscriber, dropped", 10),
+            ("subscriber, dropped, no context", 10),
+            ("subscriber, dropped, of 100", 100),
+            ("subscriber, kept", 10),
+            ("subscriber, kept, ids", 10),
+            ("subscriber, kept, no context", 10),
+            ("subscriber, kept, attributes, no context", 10),
+            ("decision", 1),
+            ("decision, capped", 1),
+        ],
+    ),
+    (
+        REQUESTS,
+        &[
+            ("axum, no tracing", 1),
+            ("axum, subscriber, dropped", 1),
+            ("axum, subscriber, kept", 1),
+            ("axum, layer, dropped", 1),
+            ("axum, stock, kept", 1),
+            ("tonic, no tracing", 1),
+            ("tonic, subscriber, dropped", 1),
+            ("tonic, subscriber, kept", 1),
+            ("tonic, stock, kept", 1),
+        ],
+    ),
 ];
 
 pub(crate) fn run(root: &Path) -> Outcome {
@@ -59,11 +86,13 @@ fn compare(root: &Path, compiler: &str) -> Result<Outcome, String> {
         }
         Some(recorded)
     };
-    let program = program::build(root, BUILD)?;
-    let counts: Vec<(&str, u64)> = CASES
-        .iter()
-        .map(|&(name, spans)| Ok((name, count(&program, name, spans)?)))
-        .collect::<Result<_, String>>()?;
+    let mut counts = Vec::new();
+    for (build, cases) in CASES {
+        let program = program::build(root, build)?;
+        for &(name, each) in cases {
+            counts.push((name, count(&program, name, each)?));
+        }
+    }
     let Some(recorded) = recorded else {
         std::fs::write(&file, write(compiler, &counts)).map_err(|error| format!("{FILE}: {error}"))?;
         println!("{}", write(compiler, &counts));
@@ -85,11 +114,11 @@ const COMPILER: &str = "# compiler: ";
 
 fn write(compiler: &str, counts: &[(&str, u64)]) -> String {
     let mut text = format!(
-        "# Instructions of a span in a trace of ten, and of a decision, counted by callgrind.\n\
+        "# Instructions of a span in a trace of ten, of a decision, and of a request, counted by callgrind.\n\
          # Recorded by: ASTRACER_RECORD=1 cargo xtask instructions\n{COMPILER}{compiler}\n"
     );
     for (name, count) in counts {
-        text.push_str(&format!("{name:<32} {count:>6}\n"));
+        text.push_str(&format!("{name:<42} {count:>6}\n"));
     }
     text
 }
@@ -109,7 +138,7 @@ impl Recorded {
     /// A line for each case, and whether all are within the tolerance. Fewer are no better than more: the record is then
     /// to be made anew, so that the next loss is seen.
     fn compare(&self, counts: &[(&str, u64)]) -> (String, bool) {
-        let mut text = format!("{:<32} {:>8} {:>8}\n", "instructions", "recorded", "counted");
+        let mut text = format!("{:<42} {:>8} {:>8}\n", "instructions", "recorded", "counted");
         let mut passed = counts.len() == self.counts.len();
         for (name, counted) in counts {
             let recorded = self.counts.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count);
@@ -117,7 +146,7 @@ impl Recorded {
             let within = change.abs() <= TOLERANCE;
             passed &= within;
             let verdict = if within { "" } else { "  beyond the tolerance" };
-            text.push_str(&format!("{name:<32} {recorded:>8} {counted:>8} {change:>+6.1} %{verdict}\n"));
+            text.push_str(&format!("{name:<42} {recorded:>8} {counted:>8} {change:>+6.1} %{verdict}\n"));
         }
         if !passed {
             text.push_str(&format!(
@@ -138,8 +167,8 @@ fn compiler() -> Result<String, String> {
     Ok(format!("rustc {} {}", value("release:"), value("host:")))
 }
 
-/// The instructions of a span, on the thread that makes it.
-fn count(program: &Path, name: &str, spans: u64) -> Result<u64, String> {
+/// The instructions of a span, a decision or a request, on the thread that makes it.
+fn count(program: &Path, name: &str, each: u64) -> Result<u64, String> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*measured*"])
         .arg(program)
@@ -150,7 +179,7 @@ fn count(program: &Path, name: &str, spans: u64) -> Result<u64, String> {
     let text = String::from_utf8_lossy(&output.stderr);
     let total = text.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse::<u64>().ok());
     match total {
-        Some(total) if total > 0 && output.status.success() => Ok(total / (ROUNDS * spans)),
+        Some(total) if total > 0 && output.status.success() => Ok(total / (ROUNDS * each)),
         _ => Err(format!("{name}: nothing was counted\n{text}")),
     }
 }
@@ -184,6 +213,7 @@ mod tests {
         let text = std::fs::read_to_string(crate::repo::root().join(FILE)).unwrap();
         let recorded = Recorded::parse(&text).unwrap();
         let names: Vec<&str> = recorded.counts.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, CASES.map(|(name, _)| name));
+        let cases = CASES.iter().flat_map(|(_, cases)| cases.iter().map(|(name, _)| *name));
+        assert_eq!(names, cases.collect::<Vec<_>>());
     }
 }

@@ -1,23 +1,26 @@
-//! The price of tracing in a service: the axum example's requests, with no tracing, ours and the stock layer.
+//! The price of tracing in a service: requests of the axum and tonic examples, with no tracing, ours and the stock layer.
 //!
-//! `cargo xtask instructions` counts the instructions of one request, without a network:
-//! the case's name and the number of rounds are the arguments. With `--table` servers run in processes of their own, one for
-//! each case in turn, and the table has the medians of the processor time of a request, the exporter's included: the
-//! paper's ET, but by processor time, which other load on the machine disturbs less than throughput.
+//! `cargo xtask instructions` counts the instructions of one request, without a network: the case's name and the number of
+//! rounds are the arguments. With `--table` servers run in processes of their own, one for each case in turn, and the table
+//! has the medians of the processor time of a request, the exporter's included: the paper's ET, but by processor time,
+//! which other load on the machine disturbs less than throughput.
 
-// Prints figures, which criterion does not measure.
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout, reason = "it prints figures")]
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use astracer::RemoteParentLayer;
 use astracer_examples::load::Load;
+use astracer_examples::quotes::{self, Quotes};
 use astracer_examples::shop;
 use astracer_examples::telemetry::{Export, Options, Tracing};
 use axum::body::Body;
 use axum::http::Request;
+use tonic::transport::Server;
+use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 /// Rounds before those that are counted.
@@ -27,7 +30,7 @@ const REQUESTS: u64 = 40_000;
 const CONNECTIONS: u32 = 8;
 
 /// The cases: a name, the subscriber and the sampler.
-const CASES: [(&str, Tracing, &str); 9] = [
+const CASES: [(&str, Tracing, &str); 14] = [
     ("axum, no tracing", Tracing::Off, "never"),
     ("axum, subscriber, dropped", Tracing::Astracer, "never"),
     ("axum, subscriber, 1 %", Tracing::Astracer, "ratio:0.01"),
@@ -37,7 +40,16 @@ const CASES: [(&str, Tracing, &str); 9] = [
     ("axum, layer, kept", Tracing::Layer, "always"),
     ("axum, stock, 1 %", Tracing::Stock, "ratio:0.01"),
     ("axum, stock, kept", Tracing::Stock, "always"),
+    ("tonic, no tracing", Tracing::Off, "never"),
+    ("tonic, subscriber, dropped", Tracing::Astracer, "never"),
+    ("tonic, subscriber, 1 %", Tracing::Astracer, "ratio:0.01"),
+    ("tonic, subscriber, kept", Tracing::Astracer, "always"),
+    ("tonic, stock, kept", Tracing::Stock, "always"),
 ];
+
+fn is_tonic(name: &str) -> bool {
+    name.starts_with("tonic")
+}
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -47,8 +59,7 @@ fn main() -> Outcome<()> {
         (Some("--table"), _) => table(),
         (Some("--serve"), Some(name)) => serve(&name),
         (Some(name), Some(rounds)) => count(name, rounds.parse()?),
-        // `cargo bench` asks for nothing.
-        _ => Ok(()),
+        _ => Err("usage: et --table, or the name of a case and the number of rounds".into()),
     }
 }
 
@@ -77,18 +88,21 @@ fn warm_up(round: &mut dyn FnMut()) {
     (0..WARM).for_each(|_| round());
 }
 
-/// A request for a product that is cached: four spans.
+/// A request for a product that is cached, four spans; of the tonic example a quote, two spans.
 fn count(name: &str, rounds: u64) -> Outcome<()> {
     let running = options(name)?.start("shop")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let mut routes = shop::routes();
-    let mut round = || {
+    let mut shop = shop::routes();
+    let quotes = RemoteParentLayer::global().layer(Quotes);
+    let mut buy = || {
         let request = Request::get("/products/1").body(Body::empty()).expect("a request");
-        let response = runtime.block_on(routes.call(request));
+        let response = runtime.block_on(shop.call(request));
         assert!(response.is_ok_and(|response| response.status().is_success()));
     };
-    warm_up(&mut round);
-    measured(&mut round, rounds);
+    let mut ask = || assert!(runtime.block_on(quotes::call(quotes.clone(), 1)).is_ok());
+    let round: &mut dyn FnMut() = if is_tonic(name) { &mut ask } else { &mut buy };
+    warm_up(round);
+    measured(round, rounds);
     running.stop()?;
     Ok(())
 }
@@ -103,9 +117,18 @@ fn serve(name: &str) -> Outcome<()> {
     let running = options(name)?.start("shop")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
-    println!("{}", listener.local_addr()?);
+    let address = listener.local_addr()?;
+    println!("{address}");
     let before = processor_time();
-    let server = runtime.spawn(async move { axum::serve(listener, shop::routes()).await });
+    let server = if is_tonic(name) {
+        // The server binds the address again, because tonic listens by itself.
+        drop(listener);
+        let builder = Server::builder().layer(RemoteParentLayer::global());
+        let serve = { builder }.add_service(Quotes).serve(address);
+        runtime.spawn(async { serve.await.map_err(std::io::Error::other) })
+    } else {
+        runtime.spawn(async move { axum::serve(listener, shop::routes()).await })
+    };
     std::io::stdin().read_to_end(&mut Vec::new())?;
     server.abort();
     let said = running.stop()?;
@@ -122,14 +145,40 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
         .spawn()?;
     let mut lines = BufReader::new(server.stdout.take().ok_or("no output")?).lines();
     let address: SocketAddr = lines.next().ok_or("no address")??.parse()?;
-    let load =
-        Load { connections: CONNECTIONS, requests_max: REQUESTS, duration_max: Duration::from_secs(300) };
-    let outcome = runtime.block_on(load.run(address)).map_err(|error| error.to_string())?;
+    let answered = if is_tonic(name) {
+        runtime.block_on(ask_all(address))?
+    } else {
+        let duration_max = Duration::from_secs(300);
+        let load = Load { connections: CONNECTIONS, requests_max: REQUESTS, duration_max };
+        let outcome = runtime.block_on(load.run(address)).map_err(|error| error.to_string())?;
+        outcome.latencies_us.len() as u64
+    };
     drop(server.stdin.take());
     let last = lines.next().ok_or("no time")??;
     server.wait()?;
     let (nanos, said) = last.split_once(' ').ok_or("no time")?;
-    Ok((nanos.parse::<f64>()? / outcome.latencies_us.len() as f64, said.to_owned()))
+    Ok((nanos.parse::<f64>()? / answered as f64, said.to_owned()))
+}
+
+/// Asks for quotes over several connections. Returns the number of answers, errors included: some are meant to fail.
+async fn ask_all(address: SocketAddr) -> Outcome<u64> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let channel = quotes::connect(address).await?;
+        tasks.spawn(async move {
+            for number in 0..REQUESTS / u64::from(CONNECTIONS) {
+                let _ = quotes::call(channel.clone(), number).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    Ok(REQUESTS)
+}
+
+/// The first case of the same service: the one without tracing.
+fn base(at: usize) -> usize {
+    let service = is_tonic(CASES[at].0);
+    CASES.iter().position(|(name, ..)| is_tonic(name) == service).unwrap_or(0)
 }
 
 fn table() -> Outcome<()> {
@@ -145,11 +194,13 @@ fn table() -> Outcome<()> {
     }
     println!("{REQUESTS} requests, {ROUNDS} interleaved rounds, medians of user and system time a request");
     for (at, (name, ..)) in CASES.iter().enumerate() {
-        let mut ratios: Vec<f64> = times[at].iter().zip(&times[0]).map(|(own, none)| own / none).collect();
+        let mut ratios: Vec<f64> =
+            times[at].iter().zip(&times[base(at)]).map(|(own, none)| own / none).collect();
         ratios.sort_by(f64::total_cmp);
-        times[at].sort_by(f64::total_cmp);
+        let mut own = times[at].clone();
+        own.sort_by(f64::total_cmp);
         let middle = ROUNDS / 2;
-        println!("{name:<28} {:>7.2} us {:>6.2}x   {}", times[at][middle] / 1e3, ratios[middle], said[at]);
+        println!("{name:<28} {:>7.2} us {:>6.2}x   {}", own[middle] / 1e3, ratios[middle], said[at]);
     }
     Ok(())
 }

@@ -1,0 +1,132 @@
+//! A gRPC service of quotes and its client, both traced. Messages are plain text, so that no code is generated.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use astracer::OpenTelemetrySpanExt as _;
+use axum::http;
+use axum::http::uri::PathAndQuery;
+use opentelemetry::propagation::Injector;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
+use tonic::codegen::{Body as HttpBody, StdError};
+use tonic::metadata::{MetadataKey, MetadataMap};
+use tonic::server::NamedService;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, info_span, instrument};
+
+use crate::texts::Texts;
+
+const PATH: &str = "/quotes.Quotes/Get";
+
+/// Connects to a server, once it listens.
+///
+/// # Errors
+///
+/// If the address is not valid.
+pub async fn connect(address: SocketAddr) -> Result<Channel, Box<dyn Error>> {
+    let endpoint = Channel::from_shared(format!("http://{address}"))?;
+    loop {
+        match endpoint.connect().await {
+            Ok(channel) => return Ok(channel),
+            // Not listening yet.
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// Asks for a quote: the call is traced, and takes its context along.
+///
+/// # Errors
+///
+/// The server's, and those of the way to it.
+pub async fn call<S>(service: S, number: u64) -> Result<String, Status>
+where
+    S: GrpcService<Body>,
+    S::Error: Into<StdError>,
+    S::ResponseBody: HttpBody<Data = bytes::Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
+    let span = info_span!(
+        "quotes.Quotes/Get",
+        otel.kind = "client",
+        rpc.system = "grpc",
+        rpc.method = "Get",
+        number
+    );
+    let answer = async {
+        let mut request = Request::new(format!("quote {number}"));
+        let context = tracing::Span::current().context();
+        opentelemetry::global::get_text_map_propagator(|propagator| {
+            propagator.inject_context(&context, &mut Metadata(request.metadata_mut()));
+        });
+        let mut client = Grpc::new(service);
+        client.ready().await.map_err(|error| Status::unavailable(error.into().to_string()))?;
+        client.unary(request, PathAndQuery::from_static(PATH), Texts).await
+    };
+    answer.instrument(span).await.map(Response::into_inner)
+}
+
+/// The server's method. The caller's context is current here.
+async fn get(request: Request<String>) -> Result<Response<String>, Status> {
+    let span = info_span!("quotes.Quotes/Get", otel.kind = "server", rpc.system = "grpc", rpc.method = "Get");
+    look_up(request.into_inner()).instrument(span).await
+}
+
+#[instrument(err)]
+async fn look_up(name: String) -> Result<Response<String>, Status> {
+    tokio::task::yield_now().await;
+    if name.ends_with("777") {
+        Err(Status::not_found("no such quote"))
+    } else {
+        Ok(Response::new(format!("{name}: 42")))
+    }
+}
+
+/// Trace context in a request's metadata.
+struct Metadata<'a>(&'a mut MetadataMap);
+
+impl Injector for Metadata<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(key), Ok(value)) = (MetadataKey::from_bytes(key.as_bytes()), value.parse()) {
+            self.0.insert(key, value);
+        }
+    }
+}
+
+/// The service, in the form of generated code.
+#[derive(Clone, Debug)]
+pub struct Quotes;
+
+impl NamedService for Quotes {
+    const NAME: &'static str = "quotes.Quotes";
+}
+
+impl tonic::codegen::Service<http::Request<Body>> for Quotes {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(async { Ok(tonic::server::Grpc::new(Texts).unary(Method, request).await) })
+    }
+}
+
+struct Method;
+
+impl tonic::server::UnaryService<String> for Method {
+    type Response = String;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<String>) -> Self::Future {
+        Box::pin(get(request))
+    }
+}
