@@ -8,7 +8,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use astracer::exporters::{Console, Files, Otlp, Protocol, WithDestination as _, Zipkin};
-use astracer::{Astracer, Cap, ContextMode, DroppedSpans, Endpoint, Handle, SamplerConfig, Start};
+use astracer::{
+    Astracer, Cap, ContextMode, DroppedSpans, Endpoint, Handle, Provisional, SamplerConfig, Start, Stats,
+    Tail,
+};
 use clap::{Args, ValueEnum};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -34,6 +37,14 @@ pub struct Options {
     /// The sampler: bump:lambda=L,min=P,window=T, bucket:capacity=C,rate=R, ratio:P, always or never.
     #[arg(long, value_name = "SAMPLER", default_value = SAMPLER)]
     pub sampler: SamplerConfig,
+
+    /// Keep traces for their outcome that the sampler dropped, as in error,slow:p99,slow:20ms,odd.
+    #[arg(long, value_name = "POLICIES", default_value = "")]
+    pub tail: Tail,
+
+    /// The dropped traces that are recorded so that a policy of --tail may keep them: never, armed or always.
+    #[arg(long, value_name = "WHICH", default_value = "armed")]
+    pub provisional: Provisional,
 
     /// Read the sampler from a parameters file of `astracer tune` instead.
     #[arg(long, value_name = "FILE")]
@@ -161,6 +172,11 @@ impl Options {
             .with_cap(self.cap.unwrap_or_default())
             // For the live page's answers to "why was it dropped?".
             .with_explanations(if self.live.is_some() { EXPLAINED } else { 0 })
+            .with_tail(if self.tail.is_none() {
+                self.tail.clone()
+            } else {
+                self.tail.clone().with_provisional(self.provisional)
+            })
             // With `Disabled`, spans below a dropped root do not exist at all. `DroppedSpans::Visible`, the
             // default, suits services whose logs name their spans.
             .with_dropped_spans(DroppedSpans::Disabled)
@@ -246,8 +262,32 @@ impl Running {
                 let error = handle.shutdown(shutdown_timeout).err().map(|error| error.to_string());
                 let stats = handle.stats();
                 let error = error.or(stats.last_error.clone()).map(|error| format!("\nlast error: {error}"));
-                Ok(format!("{stats}{}", error.unwrap_or_default()))
+                Ok(format!("{stats}{}{}", late(&handle, &stats), error.unwrap_or_default()))
             }
         }
     }
+}
+
+/// Each key's roots, errors and durations, and the policies' part in what was kept; empty without policies.
+fn late(handle: &Handle, stats: &Stats) -> String {
+    let mut text = String::new();
+    for policy in &stats.tail.policies {
+        text.push_str(&format!(
+            "\nkept late for {}: {} traces, {} refused",
+            policy.policy, policy.kept, policy.refused
+        ));
+    }
+    for key in handle.outcomes() {
+        let quantile = |of: f64| key.durations.quantile(of).unwrap_or_default().as_secs_f64() * 1e3;
+        text.push_str(&format!(
+            "\n{}: {} roots, {} failed ({} of them not recorded), p50 {:.2} ms, p99 {:.2} ms",
+            key.key.as_deref().unwrap_or("other keys"),
+            key.calls,
+            key.errors,
+            key.missed_errors,
+            quantile(0.5),
+            quantile(0.99)
+        ));
+    }
+    text
 }

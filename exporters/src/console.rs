@@ -1,7 +1,7 @@
 //! Traces as trees, for people: 80 columns, one span a line.
 //!
 //! ```text
-//! trace 0102030405060708090a0b0c0d0e0f10  shop  3 spans, 1 failed
+//! trace 0102030405060708090a0b0c0d0e0f10  shop  3 spans, 1 failed, kept late: error
 //! GET /orders/{id}                              12.3 ms  ████████████████████████
 //! ├─ check token                                1.20 ms  ██
 //! └─ SELECT orders                            ! 8.00 ms     ████████████████
@@ -138,6 +138,9 @@ fn draw(out: &mut String, spans: &[&Span<'_>], paint: Paint) {
     if failed > 0 {
         heading.push_str(&format!(", {failed} failed"));
     }
+    if let Some(reason) = kept_late(spans) {
+        heading.push_str(&format!(", kept late: {}", clip(reason, 20)));
+    }
     line(out, &paint.bold(&heading));
     let start = spans.iter().filter_map(|span| span.start).min().unwrap_or_default().0;
     let end = spans.iter().filter_map(|span| span.end.or(span.start)).max().unwrap_or_default().0;
@@ -150,6 +153,12 @@ fn draw(out: &mut String, spans: &[&Span<'_>], paint: Paint) {
         line(out, &format!("... and {more} more"));
     }
     out.push('\n');
+}
+
+/// The reason for which a trace was kept that the head sampler had dropped.
+fn kept_late<'s>(spans: &'s [&Span<'_>]) -> Option<&'s str> {
+    let attributes = spans.iter().flat_map(|span| &span.attributes);
+    attributes.rev().find(|attribute| attribute.key == "sampling.reason")?.value.as_str()
 }
 
 fn draw_span(out: &mut String, span: &Span<'_>, row: &Row, time: &Range, paint: Paint) {

@@ -1,6 +1,7 @@
 //! The builder of a layer, a sampler and a handle.
 
 mod sampling;
+mod tail;
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -8,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
 use astracer_samplers::{Cap, Config, Limits, Nanos, RandomSource, Sampler, Stratified};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::propagation::TextMapCompositePropagator;
@@ -33,6 +35,7 @@ use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, Wh
 use crate::stats::Counters;
 use crate::subscriber::AstracerSubscriber;
 use crate::sync::AtomicUsize;
+use crate::tail::{Keeper, Own, Parts};
 use crate::why::Why;
 
 /// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They share one decider.
@@ -91,6 +94,8 @@ pub struct Builder {
     scope: InstrumentationScope,
     settings: Settings,
     exporter: Option<Box<dyn Export>>,
+    tail: Tail,
+    own_policies: Vec<Own>,
 }
 
 /// The text of the default sampler.
@@ -121,6 +126,8 @@ impl Default for Builder {
             scope: InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build(),
             settings: Settings::default(),
             exporter: None,
+            tail: Tail::default(),
+            own_policies: Vec::new(),
         }
     }
 }
@@ -406,6 +413,7 @@ impl Builder {
     /// If a setting from the environment or a file cannot be used, unless [`OnFault::UseDefault`] was asked for; or if
     /// the thread cannot be started.
     pub fn build(mut self) -> Result<Astracer, BuildError> {
+        self.check_own_policies();
         if self.on_fault == OnFault::Refuse && !self.faults.is_empty() {
             return Err(BuildError { kind: Kind::Faults(std::mem::take(&mut self.faults)) });
         }
@@ -437,7 +445,10 @@ impl Builder {
             Some(path) => housekeeping::warm_start(&sampler, path),
             None => Nanos::ZERO,
         };
+        let tail = (self.tail != Tail::default())
+            .then(|| Arc::new(TailSampler::new(&self.tail, TailLimits::default())));
         let extras = Extras {
+            tail: tail.clone(),
             base,
             stratified,
             describes: self.sampling_attributes,
@@ -445,10 +456,25 @@ impl Builder {
         };
         let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), extras));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
-        let idle = self.settings.bounds.trace_age.clamp(IDLE_MIN, IDLE_MAX);
+        let held =
+            if self.tail == Tail::default() { IDLE_MAX } else { Duration::from_nanos(self.tail.hold.get()) };
+        let idle = self.settings.bounds.trace_age.min(held).clamp(IDLE_MIN, IDLE_MAX);
         let settings = self.settings;
-        let converter = || Converter::new(clock.clone(), &settings, self.scope.clone());
-        let shared = Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids);
+        let reasons = tail.as_deref().map(Keeper::reasons).unwrap_or_default();
+        let converter = || Converter::new(clock.clone(), &settings, self.scope.clone(), Arc::clone(&reasons));
+        let keeper = tail.map(|sampler| {
+            let parts = Parts {
+                sampler,
+                own: self.own_policies,
+                ring_bytes: self.tail.ring_bytes,
+                hold: clock.ticks_of(Duration::from_nanos(self.tail.hold.get())),
+                wanted_for: clock.ticks_of(settings.bounds.trace_age),
+                spans_max: RECORDED_SPANS_MAX,
+            };
+            Keeper::new(parts, clock.clone(), counters.clone())
+        });
+        let shared =
+            Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids, keeper);
         let exporter = self.exporter.map(|mut exporter| {
             exporter.set_resource(&resource);
             SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone())))
@@ -504,6 +530,9 @@ impl Builder {
         })
     }
 }
+
+/// Spans of a trace that is recorded though it is dropped.
+const RECORDED_SPANS_MAX: usize = 10_000;
 
 /// More threads would wait for each other.
 const EXPORTS_MAX: usize = 64;

@@ -232,6 +232,7 @@ impl Builder {
         };
         self.with_sampler(parameters.config)
             .with_cap(parameters.cap)
+            .with_tail_of(parameters.tail)
             .with_key(parameters.key)
             .with_random(parameters.random)
     }

@@ -5,6 +5,7 @@
 //! | `place.rs` | Where does a new span belong? |
 //! | `begin.rs` | A span begins at its place. |
 //! | `decide.rs` | Is a local root's trace kept? |
+//! | `outcome.rs` | Did a local root go well, and is its trace kept late? |
 //! | `root.rs` | A local root begins that is decided at once. |
 //! | `enter.rs` | A thread enters or leaves a span. |
 //! | `end.rs` | A span ends. |
@@ -17,6 +18,7 @@ mod context;
 mod decide;
 mod end;
 mod enter;
+mod outcome;
 mod place;
 mod root;
 
@@ -38,10 +40,11 @@ use crate::ids::Ids;
 use crate::record::{Body, Fields};
 use crate::settings::Settings;
 use crate::stack;
-use crate::stats::{Counters, Stats};
+use crate::stats::{Counters, Stats, TailStats};
 use crate::steering::Steering;
 use crate::sync::{AtomicBool, Ordering};
 use crate::table::{Entry, Table};
+use crate::tail::{Keeper, OpenRing, RootEnd};
 use crate::traces::Traces;
 
 /// The state that the layers of one builder share, on all subscribers.
@@ -58,6 +61,8 @@ pub(crate) struct Shared {
     trace_age: Ticks,
     /// The bytes of open spans, on all subscribers.
     budget: Arc<Budget>,
+    /// `None` unless traces are kept late.
+    tail: Option<Keeper>,
 }
 
 /// A layer's state on one subscriber.
@@ -81,6 +86,7 @@ impl Shared {
         counters: Arc<Counters>,
         queue: Arc<Queue>,
         ids: Ids,
+        tail: Option<Keeper>,
     ) -> Arc<Self> {
         let trace_age = decider.clock().ticks_of(settings.bounds.trace_age);
         let budget = Budget::new(settings.bounds.open_bytes);
@@ -94,6 +100,7 @@ impl Shared {
             settings,
             trace_age,
             budget,
+            tail,
         })
     }
 
@@ -109,12 +116,21 @@ impl Shared {
         &self.queue
     }
 
+    pub(crate) fn tail(&self) -> Option<&Keeper> {
+        self.tail.as_ref()
+    }
+
     pub(crate) fn stats(&self) -> Stats {
+        let counted = self.counters.read();
         Stats {
+            tail: match &self.tail {
+                Some(keeper) => keeper.stats(counted.tail.clone(), &self.traces),
+                None => TailStats::default(),
+            },
             open_bytes: self.budget.used() as u64,
             parts_cut: self.budget.parts_cut(),
             last_error: self.queue.last_error(),
-            ..self.counters.read()
+            ..counted
         }
     }
 
@@ -128,10 +144,29 @@ impl Shared {
     pub(crate) fn close(&self) {
         if !self.queue.is_closed() {
             self.flush_traces();
+            // In which something was seen so far may be worth more than what comes.
+            self.end_old(Ticks::MAX);
             self.queue.close();
         }
         // Spans that ended in between are lost, and counted.
         self.flush_traces();
+        self.end_old(Ticks::MAX);
+        if let Some(keeper) = &self.tail {
+            keeper.close();
+        }
+    }
+
+    /// Puts recorded traces that began before this to the policies, though their root is open.
+    fn end_old(&self, before: Ticks) {
+        let Some(keeper) = &self.tail else { return };
+        let room = OpenRing { keeper, traces: &self.traces };
+        let clock = self.decider.clock();
+        self.traces.take_old(before, &room, |whole| {
+            let at = clock.ticks();
+            let nanos = clock.nanos_between(whole.opened, at);
+            let root = RootEnd { at, now: self.decider.time_of(at), nanos };
+            keeper.end_trace(whole, root, &self.traces, &self.queue);
+        });
     }
 }
 
@@ -141,6 +176,10 @@ impl Upkeep for Shared {
         self.steering.forget_expired(&self.decider);
         let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
         self.traces.expire(before, &self.queue);
+        self.end_old(before);
+        if let Some(keeper) = &self.tail {
+            keeper.expire();
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use astracer_samplers::tail::{KeyNumber, TailSampler};
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Decision, Nanos, Randomness, Request, Sampler, Stratified};
 use opentelemetry::trace::{SpanContext, TraceState};
@@ -41,6 +42,8 @@ pub(crate) struct Decider {
     describes: bool,
     /// The last decisions, if they are to be explained.
     why: Option<Why>,
+    /// Policies at the end of traces, which count roots by key.
+    tail: Option<Arc<TailSampler>>,
 }
 
 /// The parts of a decider that may be left out.
@@ -50,6 +53,7 @@ pub(crate) struct Extras {
     pub(crate) stratified: Option<Stratified>,
     pub(crate) describes: bool,
     pub(crate) why: Option<Why>,
+    pub(crate) tail: Option<Arc<TailSampler>>,
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -80,6 +84,8 @@ pub enum ParentDecision {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) keep: bool,
+    /// The root's key, if its end is to be counted.
+    pub(crate) key: Option<KeyNumber>,
     pub(crate) trace_state: TraceState,
     /// For the root, if it is kept. Empty unless the builder asks for them.
     pub(crate) attributes: Vec<KeyValue>,
@@ -88,7 +94,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Nothing is decided, and nothing is kept.
     pub(crate) const DROP: Outcome =
-        Outcome { keep: false, trace_state: TraceState::NONE, attributes: Vec::new() };
+        Outcome { keep: false, key: None, trace_state: TraceState::NONE, attributes: Vec::new() };
 }
 
 impl Decider {
@@ -99,7 +105,7 @@ impl Decider {
         clock: Clock,
         extras: Extras,
     ) -> Self {
-        let Extras { base, stratified, describes, why } = extras;
+        let Extras { base, stratified, describes, why, tail } = extras;
         Decider {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             rules: Live::new(Rules::new(Arc::new(sampler))),
@@ -110,6 +116,7 @@ impl Decider {
             stratified,
             describes,
             why,
+            tail,
         }
     }
 
@@ -146,7 +153,7 @@ impl Decider {
     }
 
     #[inline]
-    fn time_of(&self, ticks: Ticks) -> Nanos {
+    pub(crate) fn time_of(&self, ticks: Ticks) -> Nanos {
         self.base.saturating_add(self.clock.since_origin(ticks))
     }
 
@@ -156,6 +163,22 @@ impl Decider {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Whether roots are counted by key whoever decides about them.
+    #[inline]
+    pub(crate) fn counts_roots(&self) -> bool {
+        self.tail.is_some()
+    }
+
+    #[inline]
+    fn key_number(&self, key: &str) -> Option<KeyNumber> {
+        self.tail.as_ref().map(|tail| tail.key(key))
+    }
+
+    /// As [`Decider::follow_counted`], where roots are counted by key.
+    pub(crate) fn follow_by_key(&self, key: &str, parent: &SpanContext, counters: &Counters) -> Outcome {
+        Outcome { key: self.key_number(key), ..self.follow_counted(parent, counters) }
     }
 
     /// A parent's decision, taken over for a local root, and counted.
@@ -169,7 +192,8 @@ impl Decider {
 
     /// A parent's decision, taken over.
     pub(crate) fn follow(&self, parent: &SpanContext) -> Outcome {
-        Outcome { keep: parent.is_sampled(), trace_state: weight::honoured(parent), attributes: Vec::new() }
+        let trace_state = weight::honoured(parent);
+        Outcome { keep: parent.is_sampled(), key: None, trace_state, attributes: Vec::new() }
     }
 
     /// Puts a local root to the sampler; `parent` is invalid if it has none.
@@ -191,6 +215,7 @@ impl Decider {
         let decision = self.decide(key, trace_id, randomness, began, counters);
         Outcome {
             keep: decision.keep,
+            key: self.key_number(key),
             trace_state: weight::decided(state, member, &decision),
             attributes: self.attributes(key, &decision),
         }
@@ -209,15 +234,15 @@ impl Decider {
             member.randomness = self.stratified_for(key, trace_id);
             let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
             let decision = self.decide(key, trace_id, randomness, began, counters);
-            (decision, self.attributes(key, &decision))
+            (decision, self.key_number(key), self.attributes(key, &decision))
         };
-        let (decision, attributes) = self.key.with_static(metadata, decide);
+        let (decision, key, attributes) = self.key.with_static(metadata, decide);
         // The randomness of a dropped trace goes on as well: whoever decides about a part of it should compare the same.
         if decision.keep || member.randomness.is_some() {
             let trace_state = weight::decided(&TraceState::NONE, member, &decision);
-            Outcome { keep: decision.keep, trace_state, attributes }
+            Outcome { keep: decision.keep, key, trace_state, attributes }
         } else {
-            Outcome::DROP
+            Outcome { key, ..Outcome::DROP }
         }
     }
 

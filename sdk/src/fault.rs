@@ -28,6 +28,8 @@ pub(crate) enum Origin {
     File(PathBuf, Option<usize>),
     #[cfg(feature = "polling")]
     Url(String),
+    /// A call of the builder's.
+    Tail,
 }
 
 impl Fault {
@@ -65,6 +67,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             Origin::Variable(name) => write!(f, "{name}: {}", self.message),
+            Origin::Tail => write!(f, "with_tail: {}", self.message),
             Origin::File(path, Some(line)) => write!(f, "{}:{line}: {}", path.display(), self.message),
             Origin::File(path, None) => write!(f, "{}: {}", path.display(), self.message),
             #[cfg(feature = "polling")]

@@ -1,6 +1,7 @@
 //! Stats, flush and shutdown.
 
 mod steer;
+mod tail;
 
 use std::fmt;
 use std::sync::Arc;

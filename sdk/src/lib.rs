@@ -99,6 +99,7 @@ mod steering;
 mod subscriber;
 mod sync;
 mod table;
+mod tail;
 #[cfg(test)]
 mod test_callsite;
 mod thread;
@@ -106,6 +107,7 @@ mod traces;
 mod weight;
 mod why;
 
+pub use astracer_samplers::tail::{Histogram, KeyOutcomes, PolicyCounts, Provisional, Tail};
 pub use astracer_samplers::{
     Allowance, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override, RandomSource,
     Reason, Snapshot,
@@ -131,12 +133,17 @@ pub use rules::DryRunStats;
 pub use sampler::AstracerSampler;
 pub use settings::{ContextMode, DroppedSpans, SpanLimits, Start, WhenFull};
 pub use span_ext::{OpenTelemetrySpanExt, SetParentError, get_otel_context};
-pub use stats::{Losses, Stats};
+pub use stats::{GivenUpTraces, Losses, OwnPolicyFaults, Stats, TailStats};
 pub use steering::{KeyStats, SteerError};
 pub use subscriber::AstracerSubscriber;
+pub use tail::{TailSpan, TailTrace};
 pub use why::Explanation;
 
 /// The guide's code, so that it stays true.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/tracing-layer.md")]
 struct Guide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/kept-late.md")]
+struct KeptLate;

@@ -14,11 +14,11 @@ mod fields;
 mod memory;
 mod span;
 
-pub(crate) use self::attribute::Attribute;
+pub(crate) use self::attribute::{Attribute, Value};
 pub(crate) use self::batch::{Batch, TraceView, weight_class};
 pub(crate) use self::body::Body;
-pub(crate) use self::buffer::{Buffer, Header};
+pub(crate) use self::buffer::{Buffer, Header, KeptBy};
 pub(crate) use self::event::{Event, EventName, EventTime};
 pub(crate) use self::fields::Fields;
 pub(crate) use self::memory::MemoryView;
-pub(crate) use self::span::{Ending, Record, Status};
+pub(crate) use self::span::{Detail, Ending, Record, Status};

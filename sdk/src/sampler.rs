@@ -51,7 +51,7 @@ impl ShouldSample for AstracerSampler {
             let decision = SamplingDecision::Drop;
             return SamplingResult { decision, attributes: Vec::new(), trace_state: TraceState::NONE };
         };
-        let Outcome { keep, trace_state, attributes: added } = match &parent {
+        let Outcome { keep, trace_state, attributes: added, key: _ } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => decider.follow(parent),
             parent => {
                 let parent = parent.as_ref().map_or(&SpanContext::NONE, |(parent, _)| parent);

@@ -106,6 +106,16 @@ fn find(owner: u64) -> Option<Inside> {
     STACK.try_with(find).ok().flatten()
 }
 
+/// The first of the owner's items, from the innermost on, about which `f` says something. It must not use the stack.
+pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Option<T> {
+    let find = |stack: &RefCell<Vec<Entered>>| {
+        let stack = stack.borrow();
+        let mut own = stack.iter().rev().filter(|entered| entered.owner == owner);
+        own.find_map(|entered| f(entered.inside))
+    };
+    STACK.try_with(find).ok().flatten()
+}
+
 /// The id of the span that this thread has entered last, of the owner's.
 pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
     let find = |stack: &RefCell<Vec<Entered>>| {

@@ -1,15 +1,22 @@
 //! Counts that the SDK keeps of its own work. It emits no telemetry of its own.
 
+mod tail;
+
 use std::fmt;
 
 use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
 
+pub(crate) use self::tail::GivenUp;
+pub use self::tail::{GivenUpTraces, OwnPolicyFaults, TailStats};
+
 /// Counts since the start.
 ///
-/// Every span of a kept trace is in exactly one place: `spans_made` is the sum of `spans_exported`,
-/// `spans_lost.total()`, `spans_open` and `spans_waiting`. A trace counts with its local root, the first of its spans in
-/// this process: `traces_made` is the sum of `traces_exported`, `traces_lost.total()` and `traces_open`. The counts are
+/// Every span of a recorded trace is in exactly one place: `spans_made` is the sum of `spans_exported`,
+/// `spans_lost.total()`, `spans_open` and `spans_waiting`, and where traces are kept late ([`TailStats`]) of
+/// `tail.spans_held` and `tail.spans_given_up.total()`. A trace counts with its local root, the first of its spans in
+/// this process: `traces_made` is the sum of `traces_exported`, `traces_lost.total()` and `traces_open`, and of
+/// `tail.traces_held` and `tail.traces_given_up.total()`. The counts are
 /// read one by one, so during traffic the sums may differ by the spans that are on their way from one place to the next.
 ///
 /// Spans below a dropped root, spans that begin after the shutdown, and spans that begin where OpenTelemetry's context
@@ -62,6 +69,8 @@ pub struct Stats {
     /// Bytes that open spans take, of all subscribers: the tables of their entries, their attributes, and ended spans
     /// that wait for their trace. Memory that is kept to be used again counts.
     pub open_bytes: u64,
+    /// Traces that are kept late: see [`Builder::with_tail`](crate::Builder::with_tail).
+    pub tail: TailStats,
     /// The exporter's last error, or the last loss of spans that the queue had taken.
     pub last_error: Option<String>,
     /// The reason why exports wait for their destination now, if they do and the exporter tells
@@ -155,6 +164,12 @@ impl fmt::Display for Stats {
             self.spans_lost,
             self.spans_open + self.spans_waiting
         )?;
+        let TailStats { traces_held, traces_given_up, policies, kept_by_hand, kept_by_caller, .. } =
+            &self.tail;
+        if !policies.is_empty() {
+            let late = policies.iter().map(|policy| policy.kept).sum::<u64>() + kept_by_hand + kept_by_caller;
+            write!(f, "; {late} traces kept late, {traces_held} held, {} given up", traces_given_up.total())?;
+        }
         match &self.waiting {
             Some(reason) => write!(f, "; exports wait: {reason}"),
             None => Ok(()),
@@ -240,6 +255,9 @@ pub(crate) struct Counters {
     shares: Shares,
     exported: Pair,
     lost: [Pair; LOSSES],
+    given_up: [Pair; GivenUp::ALL.len()],
+    /// In the ring: those that came, and those that went.
+    held: [Pair; 2],
     /// Thousandths of calls.
     calls_lost: AtomicU64,
     key_panics: AtomicU64,
@@ -334,6 +352,21 @@ impl Counters {
         self.exported.add(counted);
     }
 
+    /// Spans of a recorded trace are given up.
+    pub(crate) fn give_up(&self, reason: GivenUp, counted: Counted) {
+        self.given_up[reason as usize].add(counted);
+    }
+
+    /// Spans come into the ring.
+    pub(crate) fn held(&self, counted: Counted) {
+        self.held[0].add(counted);
+    }
+
+    /// Spans leave the ring.
+    pub(crate) fn not_held(&self, counted: Counted) {
+        self.held[1].add(counted);
+    }
+
     pub(crate) fn key_panicked(&self) {
         self.key_panics.fetch_add(1, Ordering::Relaxed);
     }
@@ -342,6 +375,18 @@ impl Counters {
     pub(crate) fn read(&self) -> Stats {
         let exported = self.exported.read();
         let lost: [Counted; LOSSES] = std::array::from_fn(|loss| self.lost[loss].read());
+        let mut tail = TailStats::default();
+        for (reason, _) in GivenUp::ALL {
+            let counted = self.given_up[reason as usize].read();
+            *tail.spans_given_up.of(reason) = counted.spans;
+            *tail.traces_given_up.of(reason) = counted.roots;
+        }
+        // Those that went are read first, so that they are not more than those that came.
+        let [went, came] = [&self.held[1], &self.held[0]].map(Pair::read);
+        tail.spans_held = came.spans.saturating_sub(went.spans);
+        tail.traces_held = came.roots.saturating_sub(went.roots);
+        let spans_late = tail.spans_held + tail.spans_given_up.total();
+        let traces_late = tail.traces_held + tail.traces_given_up.total();
         let sum = |of: fn(&Share) -> &AtomicU64| {
             let each = self.shares.0.iter().map(|share| of(share).load(Ordering::Relaxed));
             each.fold(0, u64::wrapping_add)
@@ -364,11 +409,11 @@ impl Counters {
             parents_dropped: sum(|share| &share.roots[1][0]),
             spans_made: made,
             spans_open: made.saturating_sub(ended),
-            spans_waiting: ended.saturating_sub(exported.spans + spans_lost.total()),
+            spans_waiting: ended.saturating_sub(exported.spans + spans_lost.total() + spans_late),
             spans_exported: exported.spans,
             spans_lost,
             traces_made,
-            traces_open: traces_made.saturating_sub(exported.roots + traces_lost.total()),
+            traces_open: traces_made.saturating_sub(exported.roots + traces_lost.total() + traces_late),
             traces_exported: exported.roots,
             traces_lost,
             calls_lost: (self.calls_lost.load(Ordering::Relaxed) + 500) / 1_000,
@@ -376,6 +421,7 @@ impl Counters {
             key_panics: self.key_panics.load(Ordering::Relaxed),
             parts_cut: 0,
             open_bytes: 0,
+            tail,
             last_error: None,
             waiting: None,
         }

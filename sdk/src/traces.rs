@@ -10,8 +10,14 @@
 //! | `turn` | who holds the slot's lock |
 //! | `opened` | who takes the slot from the free list, before anyone knows of it; 0 by who ends the turn, under the lock |
 //! | `gathered` | who holds the lock, and has compared the turn |
+//! | `marks` | who takes the slot for a provisional trace; then any, by compare-exchange with the turn |
+//! | `key` | who takes the slot for a provisional trace |
+
+mod provisional;
 
 use std::sync::{Arc, OnceLock};
+
+pub(crate) use self::provisional::{EndedSpan, Provisional, RingRoom};
 
 use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
@@ -48,6 +54,10 @@ struct Slot {
     turn: AtomicU32,
     /// When the trace began; 0 if the slot is free.
     opened: AtomicU64,
+    /// See [`provisional`].
+    marks: AtomicU64,
+    /// The root's key, of a provisional trace.
+    key: AtomicU32,
     gathered: Mutex<Gathered>,
 }
 
@@ -59,6 +69,9 @@ struct Gathered {
     buffer: Buffer,
     /// The bytes that `buffer` may grow to before more are asked for.
     room: Room,
+    /// Of a provisional trace: it takes no more spans, or it was given up while it was open.
+    is_full: bool,
+    is_given_up: bool,
 }
 
 impl Gathered {
@@ -105,6 +118,10 @@ pub(crate) struct Traces {
     used: AtomicU32,
     free: [FreeList; LISTS],
     budget: Arc<Budget>,
+    /// Slots of provisional traces.
+    provisional: AtomicU32,
+    /// The slots that were looked at for one to be given up.
+    looked_at: AtomicU32,
 }
 
 const CHUNK: usize = if cfg!(loom) { 1 } else { 64 };
@@ -125,6 +142,8 @@ impl Traces {
             used: AtomicU32::new(0),
             free: Default::default(),
             budget,
+            provisional: AtomicU32::new(0),
+            looked_at: AtomicU32::new(0),
         }
     }
 
@@ -214,10 +233,13 @@ impl Traces {
         (0..self.used.load(Ordering::Relaxed)).filter_map(|number| Some((number, self.slot(number)?)))
     }
 
-    /// Passes on the ended spans of all open traces.
+    /// Passes on the ended spans of all open traces, but those of provisional ones.
     pub(crate) fn flush(&self, queue: &Queue) {
         for (_, slot) in self.in_use() {
-            lock(&slot.gathered).leave(queue);
+            let mut gathered = lock(&slot.gathered);
+            if !slot.is_provisional() {
+                gathered.leave(queue);
+            }
         }
     }
 
@@ -228,7 +250,7 @@ impl Traces {
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
             let mut gathered = lock(&slot.gathered);
             // The trace may have left meanwhile, and another have taken its slot.
-            if !is_old(slot) {
+            if !is_old(slot) || slot.is_provisional() {
                 continue;
             }
             gathered.leave(queue);
@@ -255,7 +277,7 @@ mod loom_models {
 
     use super::*;
     use crate::export::Work;
-    use crate::record::Ending;
+    use crate::record::{Ending, KeptBy};
     use crate::settings::Settings;
     use crate::stats::Counters;
     use crate::test_callsite::METADATA;
@@ -283,6 +305,8 @@ mod loom_models {
                 flags: TraceFlags::SAMPLED,
                 state: None,
                 began: 1,
+                kept_by: KeptBy::HEAD,
+                cut: 0,
             };
             let ids = (SpanId::from(id), SpanId::INVALID);
             let mut record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);

@@ -46,6 +46,13 @@ pub(crate) fn decided(state: &TraceState, mut member: OtMember<'_>, decision: &D
     with_member(state, member)
 }
 
+/// The trace state without a weight: of a trace that was kept for its outcome, and not by chance.
+pub(crate) fn without(state: &TraceState) -> TraceState {
+    let mut member = member(state);
+    member.threshold = None;
+    with_member(state, member)
+}
+
 fn with_member(state: &TraceState, member: OtMember<'_>) -> TraceState {
     let value = member.value();
     if !value.is_empty() {

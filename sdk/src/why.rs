@@ -121,12 +121,14 @@ pub struct Explanation {
     pub threshold: Option<u64>,
     /// The probability that the threshold stands for.
     pub probability: Option<f64>,
+    /// The fate of a trace that was recorded though it was dropped: see [`Builder::with_tail`](crate::Builder::with_tail).
+    pub late: Option<String>,
     /// The key's calls and the kept ones among them, up to the time of the question; `None` if the key has no record.
     pub counts: Option<(u64, u64)>,
 }
 
 impl Explanation {
-    pub(crate) fn new(note: Note, counts: Option<(u64, u64)>) -> Self {
+    pub(crate) fn new(note: Note, counts: Option<(u64, u64)>, late: Option<String>) -> Self {
         let Note { trace_id, key, randomness, decision, keep } = note;
         let threshold = decision.and_then(|decision| decision.threshold);
         Explanation {
@@ -138,6 +140,7 @@ impl Explanation {
             threshold: threshold.map(|threshold| threshold.get()),
             probability: threshold.map(|threshold| threshold.probability().get()),
             counts,
+            late,
         }
     }
 }
@@ -164,7 +167,8 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let done = if self.keep { "kept" } else { "dropped" };
         let Some(reason) = self.reason else {
-            return write!(f, "trace {} was {done}, as its parent was", self.trace_id);
+            write!(f, "trace {} was {done}, as its parent was", self.trace_id)?;
+            return self.late.as_ref().map_or(Ok(()), |late| write!(f, "; {late}"));
         };
         write!(f, "trace {} of key {:?} was {done}: {}", self.trace_id, self.key, words(reason))?;
         if let (Some(probability), Some(threshold)) = (self.probability, self.threshold) {
@@ -178,6 +182,6 @@ impl fmt::Display for Explanation {
         if let Some((seen, kept)) = self.counts {
             write!(f, "; {kept} of {seen} calls of the key were kept by now")?;
         }
-        Ok(())
+        self.late.as_ref().map_or(Ok(()), |late| write!(f, "; {late}"))
     }
 }

@@ -4,6 +4,7 @@
 //! cargo run --release -p astracer-examples --bin axum
 //! cargo run --release -p astracer-examples --bin axum -- --sampler always --export file=recorded
 //! cargo run --release -p astracer-examples --bin axum -- --export none --cap traces=100 --live 127.0.0.1:9464
+//! cargo run --release -p astracer-examples --bin axum -- --sampler ratio:0.01 --tail error,slow:20ms
 //! cargo run --release -p astracer-examples --bin axum -- --parameters astracer.toml --export otlp=http://127.0.0.1:4318
 //! ```
 

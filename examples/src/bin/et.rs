@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use astracer::RemoteParentLayer;
+use astracer::{Provisional, RemoteParentLayer, Tail};
 use astracer_examples::load::Load;
 use astracer_examples::quotes::{self, Quotes};
 use astracer_examples::shop;
@@ -73,6 +73,8 @@ fn options(name: &str) -> Outcome<Options> {
         shutdown_timeout: 30,
         cap: None,
         live: None,
+        tail: Tail::default(),
+        provisional: Provisional::default(),
         tracing,
     })
 }

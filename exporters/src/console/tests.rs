@@ -78,6 +78,16 @@ GET /orders/{id}                               12.0 ms  ████████
 }
 
 #[test]
+fn a_trace_that_was_kept_late_says_why() {
+    let mut span = span(1, 0, "GET /", (0, 1_000));
+    span.attributes.push(astracer_model::value::Attribute::new("sampling.reason", "error"));
+    assert!(
+        drawn(&[span])
+            .starts_with("trace 00000000000000000000000000000abc  shop  1 span, kept late: error\n")
+    );
+}
+
+#[test]
 fn traces_are_drawn_one_by_one_and_orphans_are_roots() {
     let other = |span: Span<'static>| Span { trace_id: TraceId(0xdef), resource: Arc::default(), ..span };
     let spans = [

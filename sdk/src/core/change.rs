@@ -55,10 +55,17 @@ impl Core {
 
     /// Records fields on a span.
     pub(crate) fn record(&self, id: &Id, values: &Record<'_>) {
-        let Some(entry) = self.recordable(id) else { return };
+        let Some(entry) = self.recordable(id) else {
+            return self.note_dropped_fields(id, |visitor| values.record(visitor));
+        };
         self.with_fields(
             |visitor| values.record(visitor),
-            |fields| self.with_body(entry, |body, limits| body.absorb(fields, limits)),
+            |fields| {
+                self.with_body(entry, |body, limits| {
+                    body.absorb(fields, limits);
+                    self.mark_if_failed(entry, body);
+                });
+            },
         );
     }
 
@@ -69,6 +76,7 @@ impl Core {
                 Some(inside) if !(inside.is_dropped || inside.is_lost) && inside.entry != 0 => {
                     Id::from_u64(inside.entry)
                 }
+                Some(inside) if inside.is_dropped => return self.note_dropped_event(event),
                 _ => return,
             }
         } else {
@@ -81,7 +89,10 @@ impl Core {
             let settings = self.settings();
             event.record(&mut fields.of_event(settings.conventions, settings.limits.text_length));
             let metadata: &'static Metadata<'static> = event.metadata();
-            self.with_body(entry, |body, limits| body.absorb_event(fields, metadata, now, limits));
+            self.with_body(entry, |body, limits| {
+                body.absorb_event(fields, metadata, now, limits);
+                self.mark_if_failed(entry, body);
+            });
         });
     }
 
@@ -99,6 +110,7 @@ impl Core {
             self.with_body(entry, |body, limits| {
                 if !body.is_ended_by_hand() {
                     f(body, limits);
+                    self.mark_if_failed(entry, body);
                 }
             });
         }

@@ -18,6 +18,7 @@ use crate::record::Body;
 use crate::settings::ContextMode;
 use crate::stats::{Counted, Loss};
 use crate::table::{BODY, Claim, Entry, HELD, Kept, Pending, Phase};
+use crate::traces::TraceRef;
 
 /// Random parts of a local root's ids. Drawn before the entry is claimed, since the generator may be the user's code.
 struct Drawn {
@@ -62,10 +63,12 @@ impl Core {
                     &self.shared.counters,
                 )
             });
-            if !outcome.keep {
+            let slot = self.slot_if_recorded(&outcome, drawn.trace_id, entry.began());
+            if !outcome.keep && slot.is_none() {
+                self.note_root(entry, outcome.key, true);
                 return claim.drop_trace(drawn.trace_id, drawn.span_id, ids.flags());
             }
-            return self.keep(claim, &drawn, &NO_PARENT, outcome, None);
+            return self.keep(claim, &drawn, &NO_PARENT, (outcome, slot), None);
         }
         self.decide_with_extra(claim, metadata, &drawn, key.as_deref());
     }
@@ -98,10 +101,11 @@ impl Core {
             .as_ref()
             .map(|pending| &pending.base)
             .filter(|base| parent.is_valid() || !base.baggage().is_empty());
-        if outcome.keep {
+        let slot = self.slot_if_recorded(&outcome, trace_id, entry.began());
+        if outcome.keep || slot.is_some() {
             drop(extra);
             let base = base.cloned();
-            self.keep(claim, &Drawn { trace_id, ..*drawn }, parent, outcome, base.as_ref());
+            self.keep(claim, &Drawn { trace_id, ..*drawn }, parent, (outcome, slot), base.as_ref());
             return drop(pending);
         }
         let flags = self.flags_below(parent).with_sampled(false);
@@ -115,6 +119,7 @@ impl Core {
         }
         let body = extra.body.take();
         drop(extra);
+        self.note_root(entry, outcome.key, true);
         claim.drop_trace(trace_id, drawn.span_id, flags);
         // Values of contexts are the user's, and so is the code that runs when they are dropped.
         drop((old, pending));
@@ -134,11 +139,14 @@ impl Core {
     ) -> Outcome {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
         let parent = pending.map_or(&NO_PARENT, |pending| &pending.parent);
-        if let Some(pending) = pending.filter(|pending| decider.respects(parent, &pending.base)) {
+        let followed = pending.filter(|pending| decider.respects(parent, &pending.base));
+        if let Some(pending) = followed {
             if pending.below_dropped {
                 return decider.follow(parent);
             }
-            return decider.follow_counted(parent, counters);
+            if !decider.counts_roots() {
+                return decider.follow_counted(parent, counters);
+            }
         }
         let mut memory = String::new();
         let attributes = body.map(OfBody);
@@ -149,6 +157,9 @@ impl Core {
             }
             (None, ..) => decider.key_of(&Root::new(metadata.name(), &()), &mut memory, counters),
         };
+        if followed.is_some() {
+            return decider.follow_by_key(&key, parent, counters);
+        }
         decider.ask(&key, trace_id, parent, began, counters)
     }
 
@@ -162,10 +173,11 @@ impl Core {
         claim: Claim<'_>,
         drawn: &Drawn,
         parent: &SpanContext,
-        outcome: Outcome,
+        (outcome, slot): (Outcome, Option<TraceRef>),
         base: Option<&opentelemetry::Context>,
     ) {
         let entry = claim.entry();
+        self.note_root(entry, outcome.key, false);
         let Outcome { trace_state: state, attributes, .. } = outcome;
         self.shared.counters.made();
         self.shared.counters.trace_made();
@@ -179,8 +191,9 @@ impl Core {
                 body.set_attribute(attribute, &self.settings().limits);
             }
         }
-        let trace = self.shared.traces.take(entry.began());
-        let flags = self.flags_below(parent) | TraceFlags::SAMPLED;
+        let trace = slot.unwrap_or_else(|| self.shared.traces.take(entry.began()));
+        // Whoever is called is told what the head sampler decided, whether the trace is recorded or not.
+        let flags = self.flags_below(parent).with_sampled(slot.is_none());
         let kept = Kept {
             trace,
             trace_id: drawn.trace_id,

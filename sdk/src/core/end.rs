@@ -6,7 +6,7 @@ use opentelemetry::trace::TraceState;
 use tracing_core::span::Id;
 
 use super::Core;
-use crate::record::{Body, Ending, Header, Record};
+use crate::record::{Body, Ending, Header, KeptBy, Record};
 use crate::table::{Entry, HELD, Phase, REMOTE_PARENT, ROOT};
 
 impl Core {
@@ -39,6 +39,8 @@ impl Core {
         let mut extra = entry.take_extra();
         if is_kept {
             self.end_kept(entry, extra.state.take(), extra.body.as_deref_mut());
+        } else if entry.flags() & ROOT != 0 {
+            self.count_dropped_root(entry);
         }
         self.table.free(entry);
         if let Some(body) = extra.body.take() {
@@ -62,9 +64,14 @@ impl Core {
             flags: entry.trace_flags(),
             state,
             began: entry.trace_start(),
+            kept_by: KeptBy::HEAD,
+            cut: 0,
         };
         let shared = &*self.shared;
         shared.counters.ended();
+        if let Some(keeper) = &shared.tail {
+            return self.end_recorded(keeper, entry, (header, record), body);
+        }
         let bounds = (&*shared.queue, &shared.settings.bounds);
         shared.traces.end_span(entry.trace(), header, record, body, bounds);
     }

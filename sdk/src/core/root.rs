@@ -23,6 +23,7 @@ use crate::settings::ContextMode;
 use crate::stats::{Counted, Loss};
 use crate::table::{Beginning, Entry, Phase, REMOTE_PARENT, ROOT};
 use crate::thread;
+use crate::traces::TraceRef;
 
 /// The facts of a local root apart from its fields and the decision.
 struct Facts {
@@ -57,22 +58,23 @@ impl Core {
         // A context without a parent and baggage need not be kept.
         let says_much = |base: &Context| facts.parent.is_valid() || !base.baggage().is_empty();
         let facts = Facts { base: facts.base.filter(says_much), ..facts };
-        if outcome.keep {
-            self.begin_kept_root(attributes, id, facts, outcome)
+        let slot = self.slot_if_recorded(&outcome, trace_id, began);
+        if outcome.keep || slot.is_some() {
+            self.begin_kept_root(attributes, id, facts, (outcome, slot))
         } else {
-            self.begin_dropped_root(attributes, id, facts, outcome.trace_state)
+            self.begin_dropped_root(attributes, id, facts, outcome)
         }
     }
 
     fn ask_at_once(&self, attributes: &Attributes<'_>, facts: &Facts, below_dropped: bool) -> Outcome {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
         let Facts { began, trace_id, parent, base, .. } = facts;
-        if base.as_ref().is_some_and(|base| decider.respects(parent, base)) {
-            return if below_dropped {
-                decider.follow(parent)
-            } else {
-                decider.follow_counted(parent, counters)
-            };
+        let follows = base.as_ref().is_some_and(|base| decider.respects(parent, base));
+        if follows && below_dropped {
+            return decider.follow(parent);
+        }
+        if follows && !decider.counts_roots() {
+            return decider.follow_counted(parent, counters);
         }
         let (metadata, key) = (attributes.metadata(), decider.key());
         let is_static = key.is_name_only() && metadata.fields().iter().all(|field| field.name() != NAME);
@@ -87,6 +89,9 @@ impl Core {
             let known = OfFields(fields);
             Key::with_memory(|memory| {
                 let key = decider.key_of(&Root::new(name, &known), memory, counters);
+                if follows {
+                    return decider.follow_by_key(&key, parent, counters);
+                }
                 decider.ask(&key, *trace_id, parent, *began, counters)
             })
         })
@@ -98,8 +103,9 @@ impl Core {
         attributes: &Attributes<'_>,
         id: NewId,
         facts: Facts,
-        trace_state: TraceState,
+        outcome: Outcome,
     ) -> Option<&Entry> {
+        let trace_state = outcome.trace_state;
         let Facts { trace_id, base, .. } = facts;
         let trace_flags = facts.trace_flags.with_sampled(false);
         let span_id = self.shared.ids.new_span_id();
@@ -108,8 +114,10 @@ impl Core {
             trace_id,
             trace_flags,
             flags: ROOT | facts.flag,
+            began: facts.began,
             ..Beginning::below_dropped(attributes.metadata(), span_id)
         });
+        self.note_root(entry, outcome.key, true);
         if self.settings().context != ContextMode::Off && (base.is_some() || trace_state != TraceState::NONE)
         {
             let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state);
@@ -123,7 +131,7 @@ impl Core {
         attributes: &Attributes<'_>,
         id: NewId,
         facts: Facts,
-        outcome: Outcome,
+        (outcome, slot): (Outcome, Option<TraceRef>),
     ) -> Option<&Entry> {
         let Facts { began, trace_id, parent, base, flag, trace_flags } = facts;
         let mut body = self.body_of_root(attributes);
@@ -137,6 +145,7 @@ impl Core {
         counters.trace_made();
         let span_id = self.shared.ids.new_span_id();
         let Some(entry) = self.take_entry(id) else {
+            slot.inspect(|slot| self.shared.traces.give_back(*slot));
             counters.ended();
             counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls: 0.0 });
             return None;
@@ -148,13 +157,14 @@ impl Core {
             began,
             span_id,
             parent: if parent.is_valid() { parent.span_id() } else { SpanId::INVALID },
-            trace: self.shared.traces.take(began),
+            trace: slot.unwrap_or_else(|| self.shared.traces.take(began)),
             trace_id,
             trace_start: began,
-            trace_flags: trace_flags | TraceFlags::SAMPLED,
+            trace_flags: trace_flags.with_sampled(slot.is_none()),
             thread: thread::number(),
             flags: ROOT | flag | if is_remote { REMOTE_PARENT } else { 0 },
         });
+        self.note_root(entry, outcome.key, false);
         let state = outcome.trace_state;
         if body.is_some() || state != TraceState::NONE {
             let mut extra = entry.extra();

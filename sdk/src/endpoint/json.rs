@@ -1,9 +1,11 @@
 //! The endpoint's answers as JSON.
 
+use astracer_samplers::tail::PolicyCounts;
 use serde_json::{Map, Value, json};
 
 use crate::handle::Handle;
 use crate::rules::DryRunStats;
+use crate::stats::TailStats;
 use crate::steering::KeyStats;
 use crate::why::Explanation;
 
@@ -33,11 +35,28 @@ pub(super) fn stats(handle: &Handle) -> String {
         "spans_exported": stats.spans_exported,
         "spans_lost": stats.spans_lost.total(),
         "last_error": stats.last_error,
+        "tail": late(&stats.tail),
         "overrides": overrides,
         "dry_run": handle.dry_run().as_ref().map(dry_run),
         "keys_all": all,
         "keys": keys.iter().map(key).collect::<Value>(),
     }))
+}
+
+/// Policies, the ring, and the number that was given up for each reason.
+fn late(tail: &TailStats) -> Value {
+    let policy = |of: &PolicyCounts| json!({ "policy": of.policy, "kept": of.kept, "bytes": of.kept_bytes, "refused": of.refused });
+    let given_up: Map<String, Value> =
+        tail.traces_given_up.iter().map(|(reason, traces)| (reason.to_owned(), traces.into())).collect();
+    json!({
+        "policies": tail.policies.iter().map(policy).collect::<Value>(),
+        "kept_by_hand": tail.kept_by_hand,
+        "kept_by_caller": tail.kept_by_caller,
+        "open": tail.traces_open,
+        "held": tail.traces_held,
+        "ring_bytes": tail.ring_bytes,
+        "given_up": given_up,
+    })
 }
 
 fn dry_run(dry: &DryRunStats) -> Value {
@@ -66,7 +85,8 @@ fn key(key: &KeyStats) -> Value {
 
 /// The decision about a trace.
 pub(super) fn why(explanation: &Explanation) -> String {
-    let Explanation { trace_id, keep, key, reason, randomness, threshold, probability, counts } = explanation;
+    let Explanation { trace_id, keep, key, reason, randomness, threshold, probability, counts, late } =
+        explanation;
     // Numbers in JavaScript do not hold 56 bits.
     let hex = |bits: u64| format!("{bits:014x}");
     line(&json!({
@@ -79,6 +99,7 @@ pub(super) fn why(explanation: &Explanation) -> String {
         "probability": probability,
         "seen": counts.map(|counts| counts.0),
         "kept": counts.map(|counts| counts.1),
+        "late": late,
         "words": explanation.to_string(),
     }))
 }

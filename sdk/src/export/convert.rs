@@ -15,6 +15,7 @@ use crate::clock::{Anchor, Anchors, Clock};
 use crate::record::{Attribute, Event, EventName, EventTime, MemoryView, Record, Status, TraceView};
 use crate::settings::{Extras, Settings};
 use crate::thread::ThreadName;
+use crate::weight;
 
 /// Converts traces; belongs to the exporter's thread.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Converter {
     /// The number of attributes added to a span at most, so that memory for them is allocated once.
     added_max: usize,
     scope: InstrumentationScope,
+    /// The reasons for which traces are kept late: see [`KeptBy::place`](crate::record::KeptBy::place).
+    reasons: Arc<[Box<str>]>,
     /// The last thread that a span began on.
     thread: Option<(u32, Option<ThreadName>)>,
     order: Vec<Positions>,
@@ -42,7 +45,12 @@ struct Positions {
 }
 
 impl Converter {
-    pub(crate) fn new(clock: Clock, settings: &Settings, scope: InstrumentationScope) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        settings: &Settings,
+        scope: InstrumentationScope,
+        reasons: Arc<[Box<str>]>,
+    ) -> Self {
         let attributes_max = settings.limits.attributes as usize;
         let extras = settings.extras;
         let Extras { location, threads, level, target, inactivity } = extras;
@@ -53,7 +61,16 @@ impl Converter {
             + count(target, 1)
             + count(inactivity, 2);
         let anchors = Anchors::new(clock);
-        Converter { anchors, extras, attributes_max, added_max, scope, thread: None, order: Vec::new() }
+        Converter {
+            anchors,
+            extras,
+            attributes_max,
+            added_max,
+            scope,
+            reasons,
+            thread: None,
+            order: Vec::new(),
+        }
     }
 
     /// To be called before traces are converted whose spans have ended by now.
@@ -109,7 +126,8 @@ impl Converter {
                 links.links.push(OtelLink::new(link.to.clone(), attributes, link.cut));
             }
         }
-        let state = trace.header.state.as_deref().map_or(TraceState::NONE, TraceState::clone);
+        let of_others = if trace.header.kept_by.is_late() { weight::without } else { TraceState::clone };
+        let state = trace.header.state.as_deref().map_or(TraceState::NONE, of_others);
         let (trace_id, flags) = (trace.header.trace_id, trace.header.flags);
         let mut span = SpanData {
             span_context: SpanContext::new(trace_id, record.span_id, flags, false, state),
@@ -129,7 +147,20 @@ impl Converter {
             instrumentation_scope: self.scope.clone(),
         };
         self.add_extras(record, &mut span);
+        if let Some(place) = trace.header.kept_by.place() {
+            self.add_reason(place, trace.header.cut, record, &mut span);
+        }
         span
+    }
+
+    /// A trace that was kept late says so on each span, whatever the limit: sums over spans have to leave them out.
+    fn add_reason(&self, place: usize, cut: u32, record: &Record, span: &mut SpanData) {
+        let reason = self.reasons.get(place).map_or("", |reason| reason);
+        span.attributes.push(KeyValue::new(REASON, reason.to_owned()));
+        span.attributes.push(KeyValue::new(ADJUSTED_COUNT, 0.0));
+        if cut > 0 && record.is_local_root() {
+            span.attributes.push(KeyValue::new(SPANS_CUT, i64::from(cut)));
+        }
     }
 
     /// Our attributes come after those that the user gave, so a limit cuts ours first.
@@ -243,6 +274,13 @@ fn set_order(order: &mut Vec<Positions>, trace: &TraceView<'_>) {
         (record.start, Reverse(record.end))
     });
 }
+
+/// The reason for which a trace was kept that the head sampler had dropped; and its weight in estimates, which is none. The
+/// second name is that of OTEP 170.
+const REASON: &str = "sampling.reason";
+const ADJUSTED_COUNT: &str = "sampler.adjusted_count";
+/// Spans of such a trace beyond the number that was recorded.
+const SPANS_CUT: &str = "sampling.spans_cut";
 
 /// The number of attributes added to an event at most.
 const ADDED_TO_EVENTS: usize = 5;

@@ -10,7 +10,7 @@ use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::queue::{Queue, Taken, Work};
 use super::ticket::WaitError;
-use crate::record::{Buffer, Ending, Header, Record};
+use crate::record::{Buffer, Ending, Header, KeptBy, Record};
 use crate::settings::{Bounds, Settings, WhenFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::test_callsite::METADATA;
@@ -71,7 +71,14 @@ impl World {
         self.counters.trace_made();
         self.made.spans += spans;
         self.made.calls += f64::from(1_u32 << power);
-        let header = Header { trace_id, flags: TraceFlags::SAMPLED, state: state(power), began: 1 };
+        let header = Header {
+            trace_id,
+            flags: TraceFlags::SAMPLED,
+            state: state(power),
+            began: 1,
+            kept_by: KeptBy::HEAD,
+            cut: 0,
+        };
         self.queue.push(header, &mut buffer);
         self.check();
     }

@@ -161,7 +161,8 @@ impl Handle {
         let note = shared.decider().why()?.find(trace_id)?;
         let keys = self.keys();
         let counts = keys.iter().find(|stats| stats.key.as_deref() == Some(&note.key));
-        Some(Explanation::new(note, counts.map(|stats| (stats.seen, stats.kept))))
+        let late = shared.tail().and_then(|keeper| keeper.fate(trace_id));
+        Some(Explanation::new(note, counts.map(|stats| (stats.seen, stats.kept)), late))
     }
 
     /// Decisions that [`Handle::why`] does not know of because threads met at its memory.

@@ -36,15 +36,24 @@ struct Head {
     roots: u32,
 }
 
-/// The number of calls that a trace stands for, by the threshold in its tracestate; 1 if there is none.
+/// The number of calls that a trace stands for, by the threshold in its tracestate; 1 if there is none, and 0 if it was kept
+/// late: it stands for itself in no estimate.
 fn weight(header: &Header) -> f64 {
+    if header.kept_by.is_late() {
+        return 0.0;
+    }
     let Some(state) = &header.state else { return 1.0 };
     let member = state.get("ot").and_then(|member| OtMember::parse(member).ok());
     member.and_then(|member| member.threshold).map_or(1.0, |threshold| threshold.adjusted_count())
 }
 
 /// The class of a trace's weight, by powers of two: 0 is the lightest, `classes - 1` the heaviest.
+///
+/// A trace that was kept late is with the heaviest: no other one stands for it.
 pub(crate) fn weight_class(header: &Header, classes: usize) -> u8 {
+    if header.kept_by.is_late() {
+        return (classes - 1) as u8;
+    }
     let class = (weight(header) as u64).max(1).ilog2() as usize;
     class.min(classes - 1) as u8
 }

@@ -106,11 +106,30 @@ impl Body {
     }
 
     /// Bytes in use.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         (self.memory.bytes() + self.owned).saturating_sub(self.unused)
             + size_of::<Attribute>() * (self.attributes.len() + self.event_attributes.len())
             + size_of::<Event>() * self.events.len()
             + size_of::<Link>() * self.links.len()
+    }
+
+    pub(crate) fn has_error_status(&self) -> bool {
+        matches!(self.detail.status, Status::Error(_))
+    }
+
+    /// Whether the status is an error, or an attribute `error` says so.
+    pub(crate) fn has_error(&self) -> bool {
+        let says_so = |attribute: &Attribute| {
+            attribute.is_named("error", &self.memory)
+                && attribute.text(&self.memory).is_none_or(|value| !matches!(&*value, "false" | "0" | ""))
+        };
+        self.has_error_status() || self.attributes.iter().any(says_so)
+    }
+
+    /// Whether an event has the level WARN.
+    pub(crate) fn has_warning(&self) -> bool {
+        let level = |event: &Event| event.metadata.map(|metadata| *metadata.level());
+        self.events.iter().any(|event| level(event) == Some(Level::WARN))
     }
 
     /// Bytes that links, names of events and values of the OpenTelemetry API own.

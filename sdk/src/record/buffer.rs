@@ -15,6 +15,7 @@ use super::event::{Event, Link};
 use super::memory::Memory;
 use super::span::{Detail, Record};
 use crate::clock::Ticks;
+use crate::stats::Counted;
 
 /// The facts that all spans of a trace share.
 #[derive(Clone, Debug)]
@@ -25,6 +26,38 @@ pub(crate) struct Header {
     pub(crate) state: Option<Arc<TraceState>>,
     /// The start of the trace's local root: the clock dates all spans of a trace by one reading.
     pub(crate) began: Ticks,
+    pub(crate) kept_by: KeptBy,
+    /// Spans of a trace that was kept late, beyond the number that was recorded.
+    pub(crate) cut: u32,
+}
+
+/// Whoever keeps a trace: the head sampler, or a reason at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeptBy(u8);
+
+impl KeptBy {
+    pub(crate) const HEAD: KeptBy = KeptBy(0);
+    /// `Handle::keep` and its like.
+    pub(crate) const HAND: KeptBy = KeptBy(1);
+    /// A caller that kept its part of the trace.
+    pub(crate) const CALLER: KeptBy = KeptBy(2);
+    const POLICIES: u8 = 3;
+    /// The place of the first policy in a list of names.
+    pub(crate) const FIRST_POLICY: usize = Self::POLICIES as usize - 1;
+
+    /// The policy at this place.
+    pub(crate) fn policy(place: usize) -> Self {
+        KeptBy(u8::try_from(place).unwrap_or(u8::MAX - Self::POLICIES).saturating_add(Self::POLICIES))
+    }
+
+    pub(crate) fn is_late(self) -> bool {
+        self != Self::HEAD
+    }
+
+    /// The place in a list of names: hand, caller, policies.
+    pub(crate) fn place(self) -> Option<usize> {
+        usize::from(self.0).checked_sub(1)
+    }
 }
 
 /// See the module.
@@ -79,6 +112,23 @@ impl Buffer {
                 .extend(body.event_attributes.drain(..).map(|attribute| attribute.moved(at)));
         }
         self.links.append(&mut body.links);
+    }
+
+    /// Spans, and local roots among them.
+    pub(crate) fn counted(&self) -> Counted {
+        let roots = self.records.iter().filter(|record| record.is_local_root()).count();
+        Counted { spans: self.records.len() as u64, roots: roots as u64, calls: 0.0 }
+    }
+
+    /// Gives back the memory that is not used.
+    pub(crate) fn shrink(&mut self) {
+        self.records.shrink_to_fit();
+        self.attributes.shrink_to_fit();
+        self.memory.shrink();
+        self.details.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.event_attributes.shrink_to_fit();
+        self.links.shrink_to_fit();
     }
 
     /// Bytes in use.

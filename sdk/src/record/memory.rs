@@ -68,6 +68,12 @@ impl Memory {
         self.text.len() + size_of::<Text>() * self.lists.len() + size_of::<KeyValue>() * self.others.len()
     }
 
+    pub(crate) fn shrink(&mut self) {
+        self.text.shrink_to_fit();
+        self.lists.shrink_to_fit();
+        self.others.shrink_to_fit();
+    }
+
     pub(crate) fn bytes_held(&self) -> usize {
         self.text.capacity()
             + size_of::<Text>() * self.lists.capacity()

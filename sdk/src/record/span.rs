@@ -8,6 +8,7 @@ use tracing_core::Metadata;
 
 use super::memory::{Lengths, Memory, Text};
 use crate::clock::Ticks;
+use crate::stats::Counted;
 
 /// A span's status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +111,11 @@ impl Record {
     #[inline]
     pub(crate) fn set_local_root(&mut self, remote_parent: bool) {
         self.flags |= LOCAL_ROOT | if remote_parent { REMOTE_PARENT } else { 0 };
+    }
+
+    /// It alone.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted { spans: 1, roots: u64::from(self.is_local_root()), calls: 0.0 }
     }
 
     #[inline]

@@ -32,12 +32,16 @@
 //! | `flags`, [`Extra`] | who begins the span | holders and others, under the lock | the same | the same, and who ends the span |
 //! | `handles` | the table | holders, by compare-exchange with the generation | the same | the same |
 //! | `above` | the table, and who begins the span | - | - | who ends the span |
+//! | `root_key` | - | the claimer, and who begins a root that is decided at once | the claimer | - |
+//! | `failed` | - | - | the claimer | any holder sets it |
 //! | `entered`, `last_exit`, `occupancy`, `busy` | who begins the span | - | - | threads that enter and leave it |
 //!
 //! Ids are written before the phase is published with release, and read after the phase was read with acquire.
 //!
 //! The thread that ends a span is alone with it, except for others. If no context that writes to the span was ever handed
 //! out ([`EXPOSED`]), there are none, and the end takes no lock.
+
+mod root;
 
 use std::sync::Arc;
 
@@ -143,6 +147,10 @@ pub(crate) struct Entry {
     handles: Handles,
     /// Of a span with an id of ours: the span that it holds open; 0: none. Of a free entry: the last span's id.
     above: AtomicU64,
+    /// Of a decided local root whose end is counted: the number of its key, plus 1; else 0. Of other spans nothing.
+    root_key: AtomicU32,
+    /// Of a dropped local root whose end is counted: whether an error was seen.
+    failed: AtomicBool,
 }
 
 /// The parts of an entry that most spans do not need; [`HELD`] flags say which are there.

@@ -60,6 +60,10 @@ mod steering;
 #[cfg(feature = "enabled")]
 mod support;
 #[cfg(feature = "enabled")]
+mod tail;
+#[cfg(feature = "enabled")]
+mod tail_bounds;
+#[cfg(feature = "enabled")]
 mod threads;
 #[cfg(feature = "enabled")]
 mod totals;

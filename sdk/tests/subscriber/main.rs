@@ -44,6 +44,10 @@ mod span_ext;
 mod spans;
 #[path = "../all/support.rs"]
 mod support;
+#[path = "../all/tail.rs"]
+mod tail;
+#[path = "../all/tail_bounds.rs"]
+mod tail_bounds;
 #[path = "../all/threads.rs"]
 mod threads;
 #[path = "../all/unwritten.rs"]

@@ -4,7 +4,7 @@ use loom::thread;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::*;
-use crate::record::Ending;
+use crate::record::{Ending, KeptBy};
 use crate::settings::Settings;
 use crate::test_callsite::METADATA;
 
@@ -13,7 +13,14 @@ fn queue() -> loom::sync::Arc<Queue> {
 }
 
 fn push(queue: &Queue) {
-    let header = Header { trace_id: TraceId::from(1), flags: TraceFlags::SAMPLED, state: None, began: 1 };
+    let header = Header {
+        trace_id: TraceId::from(1),
+        flags: TraceFlags::SAMPLED,
+        state: None,
+        began: 1,
+        kept_by: KeptBy::HEAD,
+        cut: 0,
+    };
     let ids = (SpanId::from(1), SpanId::INVALID);
     let record = Record::new(&METADATA, ids, 1, Ending { time: 2, busy: None }, 1);
     queue.push_span(header, record, None);

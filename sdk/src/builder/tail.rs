@@ -1,0 +1,74 @@
+//! Settings of what is kept late.
+
+use std::sync::Arc;
+
+use astracer_samplers::tail::{Policy, Tail};
+
+use super::Builder;
+use crate::fault::{Fault, Origin};
+use crate::tail::{Own, TailTrace};
+
+impl Builder {
+    /// Keeps traces late that the sampler dropped, for their outcome: errors, slow roots and others, as the policies say,
+    /// each within its budget. None by default.
+    ///
+    /// ```
+    /// # use astracer_sdk::Astracer;
+    /// let builder = Astracer::builder().with_tail("error,slow:p99,attr:http.response.status_code>=500".parse()?);
+    /// # drop(builder);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Such a trace is recorded though it is dropped ([`Tail::provisional`] says which), and put to the policies when its
+    /// local root ends. Nothing that is propagated changes: other processes are told that it is dropped. Its spans are
+    /// exported with an attribute `sampling.reason`, without a threshold and with `sampler.adjusted_count` 0, so that sums
+    /// of weights stay true.
+    pub fn with_tail(mut self, tail: Tail) -> Self {
+        self.tail = tail;
+        self
+    }
+
+    /// The policies of a parameters file, if it has any: else those that were set before stay.
+    pub(crate) fn with_tail_of(self, tail: Tail) -> Self {
+        if tail == Tail::default() { self } else { self.with_tail(tail) }
+    }
+
+    /// The function behind the policy `own:NAME` of [`Builder::with_tail`]. It is called where no lock is held, at the end
+    /// of a recorded trace's root, on the thread that ends it. A panic is caught; after 16 panics or calls of more than
+    /// 10 ms it is switched off, with a warning.
+    ///
+    /// ```
+    /// # use astracer_sdk::Astracer;
+    /// let builder = Astracer::builder()
+    ///     .with_tail("error,own:many_queries".parse()?)
+    ///     .with_own_policy("many_queries", |trace| {
+    ///         trace.spans().filter(|span| span.name() == "query").count() > 100
+    ///     });
+    /// # drop(builder);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_own_policy(
+        mut self,
+        name: impl Into<String>,
+        wants: impl Fn(&TailTrace<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let name = name.into();
+        self.own_policies.retain(|own| own.name != name);
+        self.own_policies.push(Own::new(name, Arc::new(wants)));
+        self
+    }
+
+    /// A policy without its function would silently keep nothing.
+    pub(super) fn check_own_policies(&mut self) {
+        let names = self.tail.rules.iter().filter_map(|rule| match &rule.policy {
+            Policy::Own(name) => Some(name),
+            _ => None,
+        });
+        let unknown: Vec<_> =
+            names.filter(|name| !self.own_policies.iter().any(|own| own.name == **name)).cloned().collect();
+        for name in unknown {
+            let message = format!("there is no function for own:{name}; call with_own_policy({name:?}, ..)");
+            self.fault(Fault { origin: Origin::Tail, message, default: "a policy that keeps nothing" });
+        }
+    }
+}

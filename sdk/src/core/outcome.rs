@@ -1,0 +1,215 @@
+//! The outcome of local roots: counted whoever decided, and put to the policies where the trace is recorded.
+//!
+//! An error below a dropped root that is not recorded is seen where the root is found: in an event of level ERROR, in a
+//! field that sets the status or is an `error`, and in a panic, on a thread that is inside of the root.
+
+use astracer_samplers::Randomness;
+use astracer_samplers::tail::{Ended, KeyNumber, Severity};
+use opentelemetry::TraceId;
+use tracing_core::field::{Field, Visit};
+use tracing_core::span::Id;
+use tracing_core::{Event, Level};
+
+use super::Core;
+use crate::clock::Ticks;
+use crate::decider::Outcome;
+use crate::record::{Body, Header, Record};
+use crate::stack;
+use crate::table::{Entry, Phase, ROOT};
+use crate::tail::{Keeper, OpenRing, RootEnd};
+use crate::thread;
+use crate::traces::{EndedSpan, TraceRef};
+use crate::weight;
+
+impl Core {
+    /// The slot of a trace that is dropped and recorded all the same.
+    #[inline]
+    pub(super) fn slot_if_recorded(
+        &self,
+        outcome: &Outcome,
+        trace_id: TraceId,
+        began: Ticks,
+    ) -> Option<TraceRef> {
+        let keeper = self.shared.tail.as_ref()?;
+        let key = outcome.key.filter(|_| !outcome.keep)?;
+        let randomness: Randomness = weight::of_trace_id(trace_id);
+        let now = self.shared.decider.time_of(began);
+        keeper.sampler().is_recorded(key, randomness, now).then_some(())?;
+        keeper.slot(&self.shared.traces, began, key)
+    }
+
+    /// Notes the key of a root that is decided, for its end.
+    #[inline]
+    pub(super) fn note_root(&self, entry: &Entry, key: Option<KeyNumber>, is_dropped: bool) {
+        if self.shared.tail.is_some() {
+            entry.set_root_key(key, is_dropped);
+        }
+    }
+
+    /// A dropped root ends that was not recorded.
+    #[cold]
+    pub(super) fn count_dropped_root(&self, entry: &Entry) {
+        let Some(keeper) = &self.shared.tail else { return };
+        let is_error = entry.has_failed() || std::thread::panicking();
+        let at = match entry.last_exit() {
+            0 => self.ticks(),
+            last_exit => last_exit,
+        };
+        self.count_root(keeper, entry, at, is_error, false);
+    }
+
+    fn count_root(
+        &self,
+        keeper: &Keeper,
+        entry: &Entry,
+        at: Ticks,
+        is_error: bool,
+        is_recorded: bool,
+    ) -> RootEnd {
+        let (clock, now) = (self.shared.decider.clock(), self.shared.decider.time_of(at));
+        let nanos = clock.nanos_between(entry.began(), at);
+        if let Some(key) = entry.root_key() {
+            let duration = astracer_samplers::Nanos::new(nanos);
+            let ended = Ended { now, duration, is_error, is_recorded };
+            keeper.sampler().count(key, thread::number() as usize, &ended);
+        }
+        RootEnd { at, now, nanos }
+    }
+
+    /// A span of a kept or a recorded trace ends, where traces are kept late.
+    pub(super) fn end_recorded(
+        &self,
+        keeper: &Keeper,
+        entry: &Entry,
+        (header, record): (impl FnOnce() -> Header, Record),
+        mut body: Option<&mut Body>,
+    ) {
+        let shared = &*self.shared;
+        let (trace, is_root, at) = (entry.trace(), record.is_local_root(), record.end);
+        let severity = severity_of(body.as_deref());
+        if severity > Severity::Fine {
+            shared.traces.mark(trace, severity);
+        }
+        if entry.trace_flags().is_sampled() {
+            let worst = severity.max(shared.traces.severity(trace));
+            shared.traces.end_span(trace, header, record, body, (&shared.queue, &shared.settings.bounds));
+            if is_root {
+                self.count_root(keeper, entry, at, worst == Severity::Error, true);
+            }
+            return;
+        }
+        let room = OpenRing { keeper, traces: &shared.traces };
+        let worst = severity.max(shared.traces.severity(trace));
+        let ended =
+            shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
+        let root = is_root.then(|| self.count_root(keeper, entry, at, worst == Severity::Error, true));
+        match (ended, root) {
+            (EndedSpan::Whole(whole), Some(root)) => {
+                keeper.end_trace(*whole, root, &shared.traces, &shared.queue);
+            }
+            (EndedSpan::Late(header, record), _) => keeper.end_late(header, record, body, &shared.queue),
+            (EndedSpan::GivenUp(counted, reason), _) => shared.counters.give_up(reason, counted),
+            (EndedSpan::Gathered | EndedSpan::Whole(_), _) => {}
+        }
+    }
+
+    /// Something was recorded on an open span: an error marks its trace at once, so that it is not the one given up.
+    pub(super) fn mark_if_failed(&self, entry: &Entry, body: &Body) {
+        if self.shared.tail.is_some() && entry.phase() == Phase::Kept && body.has_error_status() {
+            self.shared.traces.mark(entry.trace(), Severity::Error);
+        }
+    }
+
+    /// A panic passes through a span that this thread leaves.
+    #[cold]
+    pub(super) fn note_panic(&self, entry: Option<&Entry>) {
+        if self.shared.tail.is_none() || !std::thread::panicking() {
+            return;
+        }
+        match entry {
+            Some(entry) if entry.phase() == Phase::Kept => {
+                self.shared.traces.mark(entry.trace(), Severity::Error);
+            }
+            Some(entry) if is_counted_root(entry) => entry.set_failed(),
+            _ => self.fail_dropped_root(),
+        }
+    }
+
+    /// An event below a dropped root.
+    pub(super) fn note_dropped_event(&self, event: &Event<'_>) {
+        if *event.metadata().level() == Level::ERROR && self.shared.tail.is_some() {
+            self.fail_dropped_root();
+        }
+    }
+
+    /// Fields that are recorded on a dropped span, or on one below a dropped root.
+    #[cold]
+    pub(super) fn note_dropped_fields(&self, id: &Id, record: impl FnOnce(&mut dyn Visit)) {
+        let (Some(entry), true) = (self.find(id), self.shared.tail.is_some()) else { return };
+        let mut seen = ErrorField(false);
+        record(&mut seen);
+        match entry {
+            _ if !seen.0 => {}
+            root if is_counted_root(root) => root.set_failed(),
+            _ => self.fail_dropped_root(),
+        }
+    }
+
+    /// Notes an error on the dropped root that this thread is inside of, if it is there.
+    fn fail_dropped_root(&self) {
+        let root = stack::find_entry(self.number, |inside| {
+            let entry = self.find_id(inside.entry)?;
+            is_counted_root(entry).then_some(inside.entry)
+        });
+        if let Some(entry) = root.and_then(|id| self.find_id(id)) {
+            entry.set_failed();
+        }
+    }
+}
+
+/// Whether it is a dropped local root whose end is counted; not one below it, which only faces outward.
+fn is_counted_root(entry: &Entry) -> bool {
+    entry.flags() & ROOT != 0 && entry.phase() == Phase::Dropped && entry.root_key().is_some()
+}
+
+/// The worst that a span's body says.
+fn severity_of(body: Option<&Body>) -> Severity {
+    match body {
+        _ if std::thread::panicking() => Severity::Error,
+        Some(body) if body.has_error() => Severity::Error,
+        Some(body) if body.has_warning() => Severity::Warning,
+        _ => Severity::Fine,
+    }
+}
+
+/// Looks for a field that says that something went wrong.
+struct ErrorField(bool);
+
+impl Visit for ErrorField {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0 |= value && field.name() == "error";
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0 |= match field.name() {
+            "error" => value != "false",
+            "otel.status_code" => value.eq_ignore_ascii_case("error"),
+            "otel.status_description" => true,
+            _ => false,
+        };
+    }
+
+    fn record_error(&mut self, field: &Field, _: &(dyn std::error::Error + 'static)) {
+        self.0 |= field.name() == "error";
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        match field.name() {
+            "error" | "otel.status_description" => self.0 = true,
+            "otel.status_code" => {
+                self.0 |= format!("{value:?}").trim_matches('"').eq_ignore_ascii_case("error")
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Traces that are kept late: recorded though the head sampler dropped them, and put to policies when their root ends.
+//!
+//! ```text
+//! root ends -> Keeper::end_trace -- a policy keeps it --> queue, with the reason
+//!                                -- nobody wants it ---> ring, for a while --> given up, and counted
+//! Handle::keep, a caller's header ------------------------^ finds it there
+//! ```
+//!
+//! Nothing that is propagated says so: the flag stays "not sampled", and other processes do as they would.
+
+mod asked;
+mod own;
+mod ring;
+mod shape;
+mod view;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use astracer_samplers::tail::{Decided, KeyNumber, KeyOutcomes, Policy, Severity, TailSampler, Trace};
+use astracer_samplers::{Allowance, Meter, Nanos};
+use opentelemetry::TraceId;
+
+use self::asked::Asked;
+pub(crate) use self::own::{Function, Own};
+use self::ring::{Fate, Held, LateSpan, Ring, Taken};
+pub use self::view::{TailSpan, TailTrace};
+use crate::budget::Room;
+use crate::clock::{Clock, Ticks};
+use crate::export::Queue;
+use crate::record::{Body, Buffer, Header, KeptBy, Record};
+use crate::stats::{Counters, GivenUp, TailStats};
+use crate::sync::statics::{AtomicU64, Ordering};
+use crate::traces::{Provisional, RingRoom, TraceRef, Traces};
+
+/// The parts of the tail that a layer needs.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    sampler: Arc<TailSampler>,
+    own: Box<[Own]>,
+    ring: Ring,
+    clock: Clock,
+    counters: Arc<Counters>,
+    /// Whether a policy needs shapes.
+    is_shaped: bool,
+    /// The time for which a trace is wanted that has not come.
+    wanted_for: Ticks,
+    spans_max: usize,
+    callers: Meter,
+    callers_rate: Option<Allowance>,
+    kept_by_hand: AtomicU64,
+    kept_by_caller: AtomicU64,
+    not_there: AtomicU64,
+    refused_callers: AtomicU64,
+    pub(crate) without_slot: AtomicU64,
+}
+
+/// The parameters of a [`Keeper`].
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) sampler: Arc<TailSampler>,
+    pub(crate) own: Vec<Own>,
+    pub(crate) ring_bytes: usize,
+    pub(crate) hold: Ticks,
+    pub(crate) wanted_for: Ticks,
+    pub(crate) spans_max: usize,
+}
+
+/// The end of a trace's root, or of the time that it had for that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RootEnd {
+    pub(crate) at: Ticks,
+    pub(crate) now: Nanos,
+    pub(crate) nanos: u64,
+}
+
+/// A trace in the ring takes this beside its spans.
+const HELD_BYTES: usize = size_of::<Held>() + 16;
+/// Buffers that a thread keeps for further traces, and the bytes of each.
+const SPARE_MAX: usize = 8;
+const SPARE_BYTES_MAX: usize = 16 * 1024;
+/// Traces a second that other processes may ask for.
+const CALLERS_RATE: f64 = 100.0;
+
+thread_local!(static SPARE: RefCell<Vec<Buffer>> = const { RefCell::new(Vec::new()) });
+
+fn recycle(mut buffer: Buffer) {
+    if buffer.bytes_held() <= SPARE_BYTES_MAX {
+        buffer.clear();
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(buffer);
+            }
+        });
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(parts: Parts, clock: Clock, counters: Arc<Counters>) -> Self {
+        let Parts { sampler, own, ring_bytes, hold, wanted_for, spans_max } = parts;
+        let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
+        Keeper {
+            is_shaped,
+            sampler,
+            own: own.into(),
+            ring: Ring::new(ring_bytes, hold),
+            clock,
+            counters,
+            wanted_for,
+            spans_max,
+            callers: Meter::default(),
+            callers_rate: Allowance::new(CALLERS_RATE, CALLERS_RATE).ok(),
+            kept_by_hand: AtomicU64::new(0),
+            kept_by_caller: AtomicU64::new(0),
+            not_there: AtomicU64::new(0),
+            refused_callers: AtomicU64::new(0),
+            without_slot: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn sampler(&self) -> &TailSampler {
+        &self.sampler
+    }
+
+    /// The names of reasons, in the order of [`KeptBy::place`].
+    pub(crate) fn reasons(sampler: &TailSampler) -> Arc<[Box<str>]> {
+        let policies = sampler.rules().map(|rule| rule.policy.reason().to_owned());
+        ["hand", "caller"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(policies)
+            .map(String::into_boxed_str)
+            .collect()
+    }
+
+    /// The root of a provisional trace has ended. No lock is held.
+    pub(crate) fn end_trace(&self, whole: Provisional, root: RootEnd, traces: &Traces, queue: &Queue) {
+        let Provisional { header, buffer, room, key, severity, opened: _ } = whole;
+        let trace_id = header.trace_id;
+        let mut held = Held {
+            header,
+            buffer,
+            room,
+            key,
+            severity,
+            duration: root.nanos,
+            ended: root.at,
+            reason: GivenUp::Unwanted,
+        };
+        let decided = self.decide(&held, root.now);
+        let wanted = self.ring.take_wanted(trace_id, root.at, self.wanted_for);
+        match (decided, wanted) {
+            (Decided::Kept(place), _) => return self.export(held, KeptBy::policy(place), queue),
+            (_, Some(by)) => return self.export_asked(held, by, queue),
+            (Decided::Refused(_), None) => held.reason = GivenUp::Refused,
+            _ => {}
+        }
+        let bytes = held.buffer.bytes_held() + HELD_BYTES;
+        if !self.grow(&mut held.room, bytes, severity, traces) {
+            held.reason = GivenUp::RingFull;
+            return self.give_up(held);
+        }
+        self.counters.held(held.buffer.counted());
+        let mut out = Vec::new();
+        self.ring.hold(held, root.at, &mut out);
+        for held in out {
+            self.counters.not_held(held.buffer.counted());
+            self.give_up(held);
+        }
+    }
+
+    fn decide(&self, held: &Held, now: Nanos) -> Decided {
+        let view = Asked { trace: self.view(held), own: &self.own };
+        self.sampler.decide(&Trace {
+            key: held.key,
+            now,
+            duration: Nanos::new(held.duration),
+            severity: held.severity,
+            shape: if self.is_shaped { shape::of(&held.buffer) } else { 0 },
+            bytes: held.buffer.bytes_used() as u64,
+            view: &view,
+        })
+    }
+
+    fn view<'a>(&'a self, held: &'a Held) -> TailTrace<'a> {
+        TailTrace {
+            header: &held.header,
+            buffer: &held.buffer,
+            clock: &self.clock,
+            key: self.sampler.key_text(held.key).unwrap_or_default(),
+            severity: held.severity,
+            nanos: held.duration,
+        }
+    }
+
+    fn export(&self, mut held: Held, by: KeptBy, queue: &Queue) {
+        // First, so that spans that end from now on follow.
+        self.ring.note_kept(held.header.trace_id, by);
+        queue.wait_for_space();
+        queue.push(Header { kept_by: by, ..held.header }, &mut held.buffer);
+        recycle(held.buffer);
+    }
+
+    fn export_asked(&self, held: Held, by: KeptBy, queue: &Queue) {
+        let kept = if by == KeptBy::HAND { &self.kept_by_hand } else { &self.kept_by_caller };
+        kept.fetch_add(1, Ordering::Relaxed);
+        self.export(held, by, queue);
+    }
+
+    fn give_up(&self, held: Held) {
+        self.counters.give_up(held.reason, held.buffer.counted());
+        recycle(held.buffer);
+    }
+
+    /// Makes room at the expense of the oldest traces of the lowest value.
+    fn grow(&self, room: &mut Room, bytes: usize, severity: Severity, traces: &Traces) -> bool {
+        if self.ring.grow(room, bytes) {
+            return true;
+        }
+        while let Some(lowest) = self.ring.pop_lowest(severity) {
+            self.counters.not_held(lowest.buffer.counted());
+            self.give_up(Held { reason: GivenUp::RingFull, ..lowest });
+            if self.ring.grow(room, bytes) {
+                return true;
+            }
+        }
+        if severity == Severity::Fine {
+            return false;
+        }
+        while let Some(counted) = traces.give_up_open() {
+            self.counters.give_up(GivenUp::RingFull, counted);
+            if self.ring.grow(room, bytes) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A span ends whose trace has left before it.
+    pub(crate) fn end_late(&self, header: Header, record: Record, body: Option<&mut Body>, queue: &Queue) {
+        let counted = record.counted();
+        if queue.is_closed() {
+            return self.counters.give_up(GivenUp::ShutDown, counted);
+        }
+        let mut body = body;
+        match self.ring.end_late(header, record, body.as_deref_mut()) {
+            LateSpan::Held => self.counters.held(counted),
+            LateSpan::Full => self.counters.give_up(GivenUp::Cut, counted),
+            LateSpan::Gone => self.counters.give_up(GivenUp::Late, counted),
+            LateSpan::Kept(kept) => {
+                let (header, record) = *kept;
+                queue.wait_for_space();
+                queue.push_span(header, record, body);
+            }
+        }
+    }
+
+    /// Gives up what has been held for its time. Runs on a thread of ours.
+    pub(crate) fn expire(&self) {
+        let mut out = Vec::new();
+        self.ring.expire(self.clock.ticks(), &mut out);
+        for held in out {
+            self.counters.not_held(held.buffer.counted());
+            self.give_up(held);
+        }
+        self.own.iter().for_each(Own::warn);
+    }
+
+    /// From now on nothing is held: what is left is given up.
+    pub(crate) fn close(&self) {
+        self.ring.close();
+        self.ring.take_all(|all| {
+            for held in all {
+                self.counters.not_held(held.buffer.counted());
+                self.give_up(Held { reason: GivenUp::ShutDown, ..held });
+            }
+        });
+    }
+
+    /// Exports the recorded parts of a trace, or those that come. Returns whether there is one now.
+    pub(crate) fn keep(&self, trace_id: TraceId, by: KeptBy, now: Nanos, queue: &Queue) -> bool {
+        if by == KeptBy::CALLER && !self.callers_rate.is_some_and(|rate| self.callers.admit(&rate, 1, now)) {
+            self.refused_callers.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        let mut found = false;
+        loop {
+            match self.ring.take(trace_id, by, self.clock.ticks()) {
+                Taken::Held(held) => {
+                    self.counters.not_held(held.buffer.counted());
+                    self.export_asked(*held, by, queue);
+                    // Several local roots may have the trace's id.
+                    found = true;
+                }
+                Taken::Before => return found,
+                Taken::Asked => {
+                    self.not_there.fetch_add(u64::from(!found), Ordering::Relaxed);
+                    return found;
+                }
+            }
+        }
+    }
+
+    /// Exports the traces of the ring that the function wants; returns their number.
+    pub(crate) fn keep_where(&self, wants: Function, queue: &Queue) -> u64 {
+        let own = Own::new(String::new(), wants);
+        let mut kept = 0;
+        // The user's code runs where no lock is held, so the traces are taken out and put back.
+        self.ring.take_all(|all| {
+            for held in all {
+                if own.wants(&self.view(&held), &self.clock) {
+                    kept += 1;
+                    self.counters.not_held(held.buffer.counted());
+                    self.export_asked(held, KeptBy::HAND, queue);
+                } else if let Some(held) = self.ring.put_back(held) {
+                    self.counters.not_held(held.buffer.counted());
+                    self.give_up(Held { reason: GivenUp::ShutDown, ..held });
+                }
+            }
+        });
+        kept
+    }
+
+    pub(crate) fn outcomes(&self) -> Vec<KeyOutcomes> {
+        self.sampler.outcomes()
+    }
+
+    /// The fate of a recorded trace in words, if it is one of the last.
+    pub(crate) fn fate(&self, trace_id: TraceId) -> Option<String> {
+        let by = match self.ring.fate(trace_id)? {
+            Fate::Kept(by) => by,
+            Fate::Held(severity) => {
+                let seen = if severity > Severity::Fine { ", marked by what was seen in it" } else { "" };
+                return Some(format!("no policy kept it at its end, and it is held for now{seen}"));
+            }
+        };
+        Some(match by.place() {
+            Some(0) => "kept at its end: by hand".to_owned(),
+            Some(1) => "kept at its end: a caller kept its part".to_owned(),
+            place => {
+                let rule = place.and_then(|place| self.sampler.rules().nth(place - KeptBy::FIRST_POLICY));
+                format!(
+                    "kept at its end: by the policy {}",
+                    rule.map(|rule| rule.policy.to_string()).unwrap_or_default()
+                )
+            }
+        })
+    }
+
+    /// Adds to the counts those that are kept here.
+    pub(crate) fn stats(&self, counted: TailStats, traces: &Traces) -> TailStats {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        TailStats {
+            policies: self.sampler.counts(),
+            kept_by_hand: read(&self.kept_by_hand),
+            kept_by_caller: read(&self.kept_by_caller),
+            not_there: read(&self.not_there),
+            refused_callers: read(&self.refused_callers),
+            traces_open: traces.provisional().into(),
+            ring_bytes: self.ring.bytes() as u64,
+            without_slot: read(&self.without_slot),
+            own_faults: self.own.iter().map(Own::stats).collect(),
+            shapes_forgotten: self.sampler.shapes_forgotten(),
+            ..counted
+        }
+    }
+
+    /// A slot for a dropped trace that is recorded.
+    pub(crate) fn slot(&self, traces: &Traces, began: Ticks, key: KeyNumber) -> Option<TraceRef> {
+        let trace = traces.take_provisional(began, key);
+        if trace == TraceRef::NONE {
+            self.without_slot.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(trace)
+    }
+}
+
+/// The ring and its traces, for the slots.
+pub(crate) struct OpenRing<'a> {
+    pub(crate) keeper: &'a Keeper,
+    pub(crate) traces: &'a Traces,
+}
+
+impl RingRoom for OpenRing<'_> {
+    fn limits(&self) -> (usize, usize) {
+        // A trace that takes a quarter of the ring leaves room for others.
+        (self.keeper.spans_max, self.keeper.ring.bytes_max() / 4)
+    }
+
+    fn make_room(&self, room: &mut Room, bytes: usize, severity: Severity) -> bool {
+        self.keeper.grow(room, bytes, severity, self.traces)
+    }
+
+    fn spare(&self) -> Buffer {
+        SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+    }
+}

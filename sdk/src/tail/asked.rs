@@ -1,0 +1,41 @@
+//! A recorded trace, for the policies of the samplers.
+
+use astracer_samplers::tail::{Value as TailValue, View};
+use opentelemetry::Value as OtelValue;
+
+use super::own::Own;
+use super::view::TailTrace;
+use crate::record::{Buffer, Value};
+
+/// A trace with the functions that may want it.
+pub(super) struct Asked<'a> {
+    pub(super) trace: TailTrace<'a>,
+    pub(super) own: &'a [Own],
+}
+
+impl View for Asked<'_> {
+    fn any_attribute(&self, name: &str, test: &mut dyn FnMut(TailValue<'_>) -> bool) -> bool {
+        let Buffer { attributes, memory, .. } = self.trace.buffer;
+        attributes.iter().filter(|attribute| attribute.is_named(name, memory)).any(
+            |attribute| match attribute.value() {
+                Value::Bool(value) => test(TailValue::Bool(value)),
+                Value::I64(value) => test(TailValue::Int(value)),
+                Value::F64(value) => test(TailValue::Float(value)),
+                Value::Text(text) => test(TailValue::Text(memory.text(text))),
+                Value::Texts(_) => false,
+                Value::Other(place) => match memory.others.get(place as usize).map(|other| &other.value) {
+                    Some(OtelValue::Bool(value)) => test(TailValue::Bool(*value)),
+                    Some(OtelValue::I64(value)) => test(TailValue::Int(*value)),
+                    Some(OtelValue::F64(value)) => test(TailValue::Float(*value)),
+                    Some(OtelValue::String(text)) => test(TailValue::Text(text.as_str())),
+                    _ => false,
+                },
+            },
+        )
+    }
+
+    fn own(&self, name: &str) -> bool {
+        let own = self.own.iter().find(|own| own.name == name);
+        own.is_some_and(|own| own.wants(&self.trace, self.trace.clock))
+    }
+}

@@ -1,0 +1,87 @@
+//! Policies that are functions of the user's: run where no lock is held, guarded, and switched off if they are at fault.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::view::TailTrace;
+use crate::clock::Clock;
+use crate::stats::OwnPolicyFaults;
+use crate::sync::statics::{AtomicU64, Ordering};
+
+/// Such a function.
+pub(crate) type Function = Arc<dyn Fn(&TailTrace<'_>) -> bool + Send + Sync>;
+
+/// The faults (panics, and calls of more than [`SLOW_NANOS`]) after which a function is switched off.
+const FAULTS_MAX: u64 = 16;
+/// 10 ms.
+const SLOW_NANOS: u64 = 10_000_000;
+
+pub(crate) struct Own {
+    pub(crate) name: String,
+    function: Function,
+    panics: AtomicU64,
+    slow: AtomicU64,
+    /// The last call that was slow or panicked was told of: 0 no, 1 it is to be told, 2 yes.
+    told: AtomicU64,
+}
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Own").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Own {
+    pub(crate) fn new(name: String, function: Function) -> Self {
+        Own { name, function, panics: AtomicU64::new(0), slow: AtomicU64::new(0), told: AtomicU64::new(0) }
+    }
+
+    fn faults(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed) + self.slow.load(Ordering::Relaxed)
+    }
+
+    fn is_off(&self) -> bool {
+        self.faults() >= FAULTS_MAX
+    }
+
+    pub(crate) fn wants(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
+        if self.is_off() {
+            return false;
+        }
+        let began = clock.ticks();
+        let wants = catch_unwind(AssertUnwindSafe(|| (self.function)(trace)));
+        if clock.nanos_between(began, clock.ticks()) > SLOW_NANOS {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
+        if wants.is_err() {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.is_off() {
+            let _ = self.told.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        wants.unwrap_or(false)
+    }
+
+    pub(crate) fn stats(&self) -> OwnPolicyFaults {
+        OwnPolicyFaults {
+            name: self.name.clone(),
+            panics: self.panics.load(Ordering::Relaxed),
+            slow: self.slow.load(Ordering::Relaxed),
+            switched_off: self.is_off(),
+        }
+    }
+
+    /// Warns that it was switched off, once. Not on a thread of the service's, which may be inside of a subscriber.
+    pub(crate) fn warn(&self) {
+        if self.told.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let OwnPolicyFaults { name, panics, slow, .. } = self.stats();
+            tracing::warn!(
+                policy = name,
+                panics,
+                slow,
+                "astracer has switched a policy off: it panicked, or took more than 10 ms, {FAULTS_MAX} times"
+            );
+        }
+    }
+}

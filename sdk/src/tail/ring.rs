@@ -1,0 +1,327 @@
+//! Provisional traces whose root has ended, and which no policy has kept: for a while, for triggers that come late.
+//!
+//! Traces lie in shards by their ids, in the order of their ends; a thread locks one shard at a time, and takes out what has
+//! been there for long. All bytes, those of open traces too, are one [`Budget`]'s.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use astracer_samplers::tail::{KeyNumber, Severity};
+use opentelemetry::TraceId;
+
+use crate::budget::{Budget, Room, Use};
+use crate::clock::Ticks;
+use crate::record::{Body, Buffer, Header, KeptBy, Record};
+use crate::stats::GivenUp;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+
+/// A trace in the ring.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) header: Header,
+    pub(crate) buffer: Buffer,
+    pub(crate) room: Room,
+    pub(crate) key: KeyNumber,
+    pub(crate) severity: Severity,
+    pub(crate) duration: u64,
+    /// The root's end, or the time at which the trace was too old to wait for it.
+    pub(crate) ended: Ticks,
+    /// The reason for which it is given up in the end.
+    pub(crate) reason: GivenUp,
+}
+
+/// Traces in the order of their ends. One that was taken out leaves its place empty until the places before it are.
+#[derive(Debug, Default)]
+struct Row {
+    /// Half of each trace's id, to be looked through quickly; 0 where the place is empty.
+    ids: VecDeque<u64>,
+    held: VecDeque<Option<Held>>,
+}
+
+fn short(trace_id: TraceId) -> u64 {
+    (u128::from_be_bytes(trace_id.to_bytes()) as u64).max(1)
+}
+
+impl Row {
+    fn push(&mut self, held: Held) {
+        self.ids.push_back(short(held.header.trace_id));
+        self.held.push_back(Some(held));
+    }
+
+    /// The first trace, if it passes the test.
+    fn pop_if(&mut self, test: impl Fn(&Held) -> bool) -> Option<Held> {
+        while let Some(first) = self.held.front() {
+            if first.as_ref().is_some_and(|held| !test(held)) {
+                return None;
+            }
+            self.ids.pop_front();
+            if let Some(held) = self.held.pop_front().flatten() {
+                return Some(held);
+            }
+        }
+        None
+    }
+
+    fn find(&self, trace_id: TraceId) -> Option<usize> {
+        let short = short(trace_id);
+        let is_it = |at: usize| {
+            let held = self.held.get(at).and_then(Option::as_ref);
+            held.is_some_and(|held| held.header.trace_id == trace_id)
+        };
+        // The latest first: late spans follow soon.
+        let places = self.ids.iter().enumerate().rev().filter(|(_, id)| **id == short);
+        places.map(|(at, _)| at).find(|at| is_it(*at))
+    }
+
+    fn get(&mut self, trace_id: TraceId) -> Option<&mut Held> {
+        let at = self.find(trace_id)?;
+        self.held.get_mut(at)?.as_mut()
+    }
+
+    fn take(&mut self, trace_id: TraceId) -> Option<Held> {
+        let at = self.find(trace_id)?;
+        self.ids[at] = 0;
+        self.held.get_mut(at)?.take()
+    }
+}
+
+/// A trace that somebody wants before it has come.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    trace_id: TraceId,
+    by: KeptBy,
+    asked: Ticks,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// Traces in which nothing was seen, and those in which something was.
+    rows: [Row; 2],
+    /// The last traces that were kept late: their spans that are still open follow them.
+    kept: VecDeque<(TraceId, KeptBy)>,
+    wanted: VecDeque<Wanted>,
+}
+
+/// Ids in each shard that are remembered of traces that were kept, and of those that are wanted.
+const REMEMBERED: usize = 256;
+const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
+/// Traces whose time is over that one call takes out: two for each that comes, so that none stays behind.
+const EXPIRED_AT_ONCE: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Ring {
+    shards: [Mutex<Shard>; SHARDS],
+    budget: Arc<Budget>,
+    bytes_max: usize,
+    /// The time for which traces stay.
+    hold: Ticks,
+    closed: AtomicBool,
+}
+
+/// The fate of a span whose trace has left before it.
+#[derive(Debug)]
+pub(crate) enum LateSpan {
+    /// It is with its trace in the ring.
+    Held,
+    /// There is no room for it in the ring.
+    Full,
+    /// Its trace was kept.
+    Kept(Box<(Header, Record)>),
+    /// Its trace was given up.
+    Gone,
+}
+
+impl Ring {
+    pub(crate) fn new(bytes: usize, hold: Ticks) -> Self {
+        Ring {
+            shards: Default::default(),
+            budget: Budget::new(bytes),
+            bytes_max: bytes,
+            hold,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    fn shard(&self, trace_id: TraceId) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[short(trace_id) as usize % SHARDS])
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.budget.used()
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Room for a trace that has none yet.
+    pub(crate) fn grow(&self, room: &mut Room, bytes: usize) -> bool {
+        if !room.is_of(&self.budget) {
+            *room = Room::of(&self.budget);
+        }
+        room.grow_to(bytes, Use::Entries)
+    }
+
+    /// Whether somebody wants this trace, which is about to be held or given up; and forgets it.
+    pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks, lasting: Ticks) -> Option<KeptBy> {
+        let mut shard = self.shard(trace_id);
+        let at = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)?;
+        let wanted = shard.wanted.remove(at)?;
+        (now.saturating_sub(wanted.asked) <= lasting).then_some(wanted.by)
+    }
+
+    /// Holds a trace, and returns those whose time is over. The trace comes back if nothing is held any more.
+    pub(crate) fn hold(&self, held: Held, now: Ticks, out: &mut Vec<Held>) {
+        let mut shard = self.shard(held.header.trace_id);
+        // Set before all shards are emptied, each under its lock.
+        if self.closed.load(Ordering::Relaxed) || self.hold == 0 {
+            return out.push(held);
+        }
+        let row = usize::from(held.severity > Severity::Fine);
+        shard.rows[row].push(held);
+        self.pop_expired(&mut shard, now, EXPIRED_AT_ONCE, out);
+    }
+
+    fn pop_expired(&self, shard: &mut Shard, now: Ticks, most: usize, out: &mut Vec<Held>) {
+        let is_over = |held: &Held| now.saturating_sub(held.ended) >= self.hold;
+        for row in &mut shard.rows {
+            out.extend(std::iter::from_fn(|| row.pop_if(is_over)).take(most));
+        }
+    }
+
+    /// Takes out all traces whose time is over.
+    pub(crate) fn expire(&self, now: Ticks, out: &mut Vec<Held>) {
+        for shard in &self.shards {
+            self.pop_expired(&mut lock(shard), now, usize::MAX, out);
+        }
+    }
+
+    /// Takes out the oldest trace of the lowest value, of those that are worth no more than one of this severity.
+    pub(crate) fn pop_lowest(&self, severity: Severity) -> Option<Held> {
+        for row in 0..=usize::from(severity > Severity::Fine) {
+            let first = |shard: &Mutex<Shard>| {
+                let shard = lock(shard);
+                shard.rows[row].held.iter().flatten().next().map(|held| held.ended)
+            };
+            let oldest = self
+                .shards
+                .iter()
+                .filter_map(|shard| Some((first(shard)?, shard)))
+                .min_by_key(|(ended, _)| *ended);
+            if let Some((_, shard)) = oldest
+                && let Some(held) = lock(shard).rows[row].pop_if(|_| true)
+            {
+                return Some(held);
+            }
+        }
+        None
+    }
+
+    /// Notes that a trace was kept.
+    pub(crate) fn note_kept(&self, trace_id: TraceId, by: KeptBy) {
+        let mut shard = self.shard(trace_id);
+        if shard.kept.len() == REMEMBERED {
+            shard.kept.pop_front();
+        }
+        shard.kept.push_back((trace_id, by));
+    }
+
+    /// Takes out a trace that somebody wants, and notes it as kept. If it is not there, it is wanted from now on; returns
+    /// whether it was already kept.
+    pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks) -> Taken {
+        let mut shard = self.shard(trace_id);
+        let [ordinary, marked] = &mut shard.rows;
+        if let Some(held) = marked.take(trace_id).or_else(|| ordinary.take(trace_id)) {
+            return Taken::Held(Box::new(held));
+        }
+        if shard.kept.iter().any(|(kept, _)| *kept == trace_id) {
+            return Taken::Before;
+        }
+        if shard.wanted.iter().any(|wanted| wanted.trace_id == trace_id) {
+            return Taken::Asked;
+        }
+        if shard.wanted.len() == REMEMBERED {
+            shard.wanted.pop_front();
+        }
+        shard.wanted.push_back(Wanted { trace_id, by, asked: now });
+        Taken::Asked
+    }
+
+    /// Puts back a trace that was taken out and is not kept after all.
+    pub(crate) fn put_back(&self, held: Held) -> Option<Held> {
+        let mut shard = self.shard(held.header.trace_id);
+        if self.closed.load(Ordering::Relaxed) {
+            return Some(held);
+        }
+        let row = usize::from(held.severity > Severity::Fine);
+        let Row { ids, held: places } = &mut shard.rows[row];
+        // In its order: others came meanwhile.
+        let at = places.partition_point(|other| other.as_ref().is_none_or(|other| other.ended <= held.ended));
+        ids.insert(at, short(held.header.trace_id));
+        places.insert(at, Some(held));
+        None
+    }
+
+    /// The traces of a shard, to be put back or kept.
+    pub(crate) fn take_all(&self, mut f: impl FnMut(Vec<Held>)) {
+        for shard in &self.shards {
+            let all = {
+                let mut shard = lock(shard);
+                shard.rows.iter_mut().flat_map(|row| std::mem::take(row).held).flatten().collect()
+            };
+            f(all);
+        }
+    }
+
+    /// The fate of a trace, if it is there or was kept not long ago.
+    pub(crate) fn fate(&self, trace_id: TraceId) -> Option<Fate> {
+        let mut shard = self.shard(trace_id);
+        if let Some((_, by)) = shard.kept.iter().rev().find(|(kept, _)| *kept == trace_id) {
+            return Some(Fate::Kept(*by));
+        }
+        shard.rows.iter_mut().find_map(|row| row.get(trace_id)).map(|held| Fate::Held(held.severity))
+    }
+
+    /// From now on nothing is held.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// A span ends whose trace has left before it.
+    pub(crate) fn end_late(&self, header: Header, record: Record, body: Option<&mut Body>) -> LateSpan {
+        let trace_id = header.trace_id;
+        let mut shard = self.shard(trace_id);
+        if let Some((_, by)) = shard.kept.iter().rev().find(|(kept, _)| *kept == trace_id) {
+            return LateSpan::Kept(Box::new((Header { kept_by: *by, ..header }, record)));
+        }
+        let [ordinary, marked] = &mut shard.rows;
+        let Some(held) = ordinary.get(trace_id).or_else(|| marked.get(trace_id)) else {
+            return LateSpan::Gone;
+        };
+        let bytes =
+            held.buffer.bytes_held() + 2 * size_of::<Record>() + body.as_ref().map_or(0, |body| body.bytes());
+        if bytes > held.room.bytes() && !held.room.grow_to(bytes.next_power_of_two(), Use::Entries) {
+            held.header.cut = held.header.cut.saturating_add(1);
+            return LateSpan::Full;
+        }
+        held.buffer.append(record, body);
+        LateSpan::Held
+    }
+}
+
+/// See [`Ring::fate`].
+#[derive(Debug)]
+pub(crate) enum Fate {
+    Kept(KeptBy),
+    Held(Severity),
+}
+
+/// A trace that somebody wants.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Held(Box<Held>),
+    /// It was kept before.
+    Before,
+    /// It is not there, now.
+    Asked,
+}

@@ -1,0 +1,70 @@
+//! The shape of a call tree: a hash of the paths from the root to each span, as names.
+//!
+//! A path counts once, however often it was taken, so that loops of different lengths are one shape; times and order do not
+//! count. Spans whose parent is not there begin paths.
+
+use std::hash::{Hash as _, Hasher as _};
+
+use opentelemetry::SpanId;
+
+use crate::record::{Buffer, Record};
+
+/// Spans that are looked at: the first that ended.
+const SPANS_MAX: usize = 4_096;
+
+/// Deterministic, so that a shape has one hash in all threads.
+fn hash(above: u64, name: &str) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    above.hash(&mut hasher);
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+pub(crate) fn of(buffer: &Buffer) -> u64 {
+    let records = &buffer.records[..buffer.records.len().min(SPANS_MAX)];
+    let mut ids: Vec<(SpanId, usize)> =
+        records.iter().enumerate().map(|(at, record)| (record.span_id, at)).collect();
+    ids.sort_unstable_by_key(|(id, _)| id.to_bytes());
+    let find = |id: SpanId| {
+        let found = ids.binary_search_by_key(&id.to_bytes(), |(id, _)| id.to_bytes());
+        found.ok().map(|place| ids[place].1)
+    };
+    let names: Vec<&str> = names(buffer).take(records.len()).collect();
+    let mut paths: Vec<Option<u64>> = vec![None; records.len()];
+    let mut way = Vec::new();
+    for start in 0..records.len() {
+        // Up to the first span whose path is known, and down again: no recursion.
+        let mut at = start;
+        let mut above = loop {
+            if let Some(path) = paths[at] {
+                break path;
+            }
+            way.push(at);
+            // No id is its own ancestor's, unless ids are given twice: then the way would not end.
+            match find(records[at].parent).filter(|_| way.len() <= records.len()) {
+                Some(parent) => at = parent,
+                None => break 0,
+            }
+        };
+        while let Some(at) = way.pop() {
+            above = hash(above, names.get(at).copied().unwrap_or_default());
+            paths[at] = Some(above);
+        }
+    }
+    let mut paths: Vec<u64> = paths.into_iter().flatten().collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let mut hasher = std::hash::DefaultHasher::new();
+    paths.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The names of the records, in their order.
+fn names(buffer: &Buffer) -> impl Iterator<Item = &str> {
+    let mut details = buffer.details.iter();
+    buffer.records.iter().map(move |record: &Record| {
+        let detail = if record.has_detail() { details.next() } else { None };
+        let own = detail.and_then(|detail| detail.name);
+        own.map_or(record.metadata.name(), |name| buffer.memory.text(name))
+    })
+}

@@ -1,0 +1,489 @@
+//! Traces that are kept late: recorded though the sampler dropped them, and kept for their outcome.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use astracer_sdk::{DroppedSpans, Handle, OpenTelemetrySpanExt as _, Provisional, Start, Tail};
+use opentelemetry::propagation::TextMapPropagator as _;
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::{Context, TraceId};
+use opentelemetry_sdk::trace::SpanData;
+use tracing::{Level, error, event, info, info_span, warn};
+
+use crate::support::{TIMEOUT, World, one, world};
+
+pub(crate) fn tail(policies: &str) -> Tail {
+    policies.parse::<Tail>().unwrap().with_provisional(Provisional::Always)
+}
+
+/// A world whose sampler drops everything.
+pub(crate) fn dropping(tail: Tail) -> World {
+    world(|builder| builder.with_sampler("never".parse().unwrap()).with_tail(tail))
+}
+
+pub(crate) fn reason(span: &SpanData) -> Option<String> {
+    let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == "sampling.reason");
+    found.map(|attribute| attribute.value.to_string())
+}
+
+/// In the order of the alphabet: the clock stands still.
+pub(crate) fn names(spans: &[SpanData]) -> Vec<&str> {
+    let mut names: Vec<_> = spans.iter().map(|span| &*span.name).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Every recorded span is in one place, and so is every trace.
+#[track_caller]
+pub(crate) fn check_sums(handle: &Handle) {
+    let stats = handle.stats();
+    let tail = &stats.tail;
+    assert_eq!(
+        stats.spans_made,
+        stats.spans_exported
+            + stats.spans_lost.total()
+            + stats.spans_open
+            + stats.spans_waiting
+            + tail.spans_held
+            + tail.spans_given_up.total(),
+        "{stats:?}"
+    );
+    assert_eq!(
+        stats.traces_made,
+        stats.traces_exported
+            + stats.traces_lost.total()
+            + stats.traces_open
+            + tail.traces_held
+            + tail.traces_given_up.total(),
+        "{stats:?}"
+    );
+}
+
+/// A request with a call below it, which may fail there.
+pub(crate) fn request(fails: bool) -> TraceId {
+    let root = info_span!("GET /cart").entered();
+    let trace_id = Context::current().span().span_context().trace_id();
+    info_span!("query").in_scope(|| {
+        if fails {
+            error!("no such table");
+        }
+    });
+    drop(root);
+    trace_id
+}
+
+pub(crate) fn requests(number: usize, fail: bool) {
+    for _ in 0..number {
+        request(fail);
+    }
+}
+
+#[test]
+fn an_error_below_a_dropped_root_is_kept_whole() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        request(false);
+        request(true);
+    });
+    assert_eq!(names(&spans), ["GET /cart", "query"]);
+    let root = one(&spans, "GET /cart");
+    assert_eq!(one(&spans, "query").parent_span_id, root.span_context.span_id());
+    for span in &spans {
+        assert_eq!(reason(span).as_deref(), Some("error"));
+        assert!(!span.span_context.is_sampled(), "the head sampler did drop it");
+        let count = span.attributes.iter().find(|of| of.key.as_str() == "sampler.adjusted_count").unwrap();
+        assert_eq!(count.value, opentelemetry::Value::F64(0.0));
+    }
+    let stats = world.handle.stats();
+    assert_eq!((stats.tail.traces_held, stats.tail.spans_held, stats.traces_exported), (1, 2, 1));
+    assert_eq!((stats.roots_dropped, stats.roots_kept), (2, 0));
+    assert_eq!((stats.tail.policies[0].kept, stats.tail.policies[0].refused), (1, 0));
+    check_sums(&world.handle);
+}
+
+/// Both moments at which a root may be decided, and dropped spans disabled.
+#[test]
+fn it_is_kept_whenever_a_root_starts_and_whatever_others_see() {
+    for start in [Start::WhenUsed, Start::AtOnce] {
+        for dropped in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+            let world = world(|builder| {
+                let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("error"));
+                builder.with_start(start).with_dropped_spans(dropped)
+            });
+            let spans = world.run(|| {
+                request(true);
+            });
+            assert_eq!(names(&spans), ["GET /cart", "query"], "{start:?}, {dropped:?}");
+        }
+    }
+}
+
+/// The headers that a root and a client's span below it send.
+fn sent(world: &World, parent: Option<&str>) -> Vec<HashMap<String, String>> {
+    let propagator = world.astracer.propagator();
+    let received: HashMap<String, String> =
+        parent.map(|parent| ("traceparent".to_owned(), parent.to_owned())).into_iter().collect();
+    let mut sent = [HashMap::new(), HashMap::new()];
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let _remote = propagator.extract_with_context(&Context::new(), &received).attach();
+        let root = info_span!("root").entered();
+        propagator.inject_context(&Context::current(), &mut sent[0]);
+        let client = info_span!("client", otel.kind = "client");
+        propagator.inject_context(&client.context(), &mut sent[1]);
+        drop(root);
+    });
+    sent.into()
+}
+
+#[test]
+fn nobody_else_is_told_that_a_trace_is_recorded() {
+    for parent in [None, Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")] {
+        for provisional in [Provisional::Never, Provisional::Always] {
+            let world = dropping(tail("error").with_provisional(provisional));
+            for headers in sent(&world, parent) {
+                let traceparent = &headers["traceparent"];
+                let flags = u8::from_str_radix(&traceparent[53..], 16).unwrap();
+                assert_eq!(flags & 1, 0, "{traceparent}");
+                assert_eq!(headers.get("tracestate").map_or("", |state| state), "", "{provisional:?}");
+                if let Some(parent) = parent {
+                    assert_eq!(traceparent[3..35], parent[3..35]);
+                }
+            }
+        }
+    }
+}
+
+/// A parent's threshold that says why it was dropped is no weight of what is kept late.
+#[test]
+fn a_trace_that_is_kept_late_has_no_threshold() {
+    let world = dropping(tail("error"));
+    let propagator = world.astracer.propagator();
+    let received: HashMap<String, String> = [
+        // The randomness is 0, and the threshold higher.
+        ("traceparent".to_owned(), format!("00-{:032x}-00000000000000aa-02", 1u128 << 100)),
+        ("tracestate".to_owned(), "ot=th:c,other=1".to_owned()),
+    ]
+    .into();
+    let spans = world.run(|| {
+        let _remote = propagator.extract_with_context(&Context::new(), &received).attach();
+        let mut sent = HashMap::new();
+        info_span!("root").in_scope(|| {
+            error!("failed");
+            propagator.inject_context(&Context::current(), &mut sent);
+        });
+        assert_eq!(sent["tracestate"], "ot=th:c,other=1", "what is propagated stays");
+    });
+    assert_eq!(one(&spans, "root").span_context.trace_state().header(), "other=1");
+}
+
+#[test]
+fn errors_of_every_kind_are_seen() {
+    type Case = (&'static str, fn());
+    let cases: [Case; 9] = [
+        ("an event", || info_span!("root").in_scope(|| error!("failed"))),
+        ("an event of a child that was left", || {
+            let root = info_span!("root").entered();
+            let child = info_span!("child");
+            child.in_scope(|| ());
+            error!(parent: &child, "failed");
+            drop((child, root));
+        }),
+        ("a status", || drop(info_span!("root", otel.status_code = "ERROR").entered())),
+        ("a status that is recorded", || {
+            let root = info_span!("root", otel.status_code = tracing::field::Empty).entered();
+            root.record("otel.status_code", "ERROR");
+        }),
+        ("a field", || drop(info_span!("root", error = true).entered())),
+        ("a field that is recorded", || {
+            let root = info_span!("root", error = tracing::field::Empty).entered();
+            root.record("error", "refused");
+        }),
+        ("a status by the extension trait", || {
+            let root = info_span!("root").entered();
+            root.set_status(opentelemetry::trace::Status::error("refused"));
+        }),
+        ("a panic", || {
+            let panicked = catch_unwind(|| {
+                let _root = info_span!("root").entered();
+                let _child = info_span!("child").entered();
+                std::panic::resume_unwind(Box::new("refused"));
+            });
+            assert!(panicked.is_err());
+        }),
+        ("a panic through a span that is entered again", || {
+            let root = info_span!("root");
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                root.in_scope(|| std::panic::resume_unwind(Box::new("refused")));
+            }));
+            assert!(panicked.is_err());
+            root.in_scope(|| ());
+        }),
+    ];
+    for (case, run) in cases {
+        // Recorded: kept. Not recorded: seen, and counted as missed.
+        for provisional in [Provisional::Always, Provisional::Never] {
+            let world = dropping(tail("error").with_provisional(provisional));
+            let spans = world.run(run);
+            let is_recorded = provisional == Provisional::Always;
+            assert_eq!(!spans.is_empty(), is_recorded, "{case}");
+            let outcomes = &world.handle.outcomes()[0];
+            let missed = u64::from(!is_recorded);
+            // A field that a dropped root begins with is not looked at, and nor is what is told of a span by its id alone.
+            let is_seen = is_recorded
+                || !matches!(
+                    case,
+                    "a status"
+                        | "a field"
+                        | "a status by the extension trait"
+                        | "an event of a child that was left"
+                );
+            assert_eq!((outcomes.calls, outcomes.errors), (1, u64::from(is_seen)), "{case}, {provisional}");
+            assert_eq!(outcomes.missed_errors, missed * u64::from(is_seen), "{case}, {provisional}");
+            check_sums(&world.handle);
+        }
+    }
+}
+
+#[test]
+fn warnings_and_attributes_and_shapes_and_durations_are_reasons() {
+    let world = dropping(tail("error:warn,attr:http.response.status_code>=500,slow:1s,odd()"));
+    let mut reasons = Vec::new();
+    let mut run = |f: &dyn Fn()| {
+        tracing::dispatcher::with_default(&world.dispatch, f);
+        world.handle.flush(TIMEOUT).unwrap();
+        reasons.push(world.collector.take().first().and_then(reason).unwrap_or_default());
+    };
+    run(&|| requests(1, false));
+    run(&|| requests(1, false));
+    run(&|| info_span!("GET /cart").in_scope(|| warn!("slow disk")));
+    run(&|| {
+        let span = info_span!("GET /cart", http.response.status_code = tracing::field::Empty).entered();
+        span.record("http.response.status_code", 503);
+    });
+    run(&|| {
+        let _root = info_span!("GET /cart").entered();
+        let _query = info_span!("query").entered();
+        world.clock.advance(Duration::from_millis(1_001));
+    });
+    // Two queries are no other shape than one, and a query below a query is.
+    run(&|| {
+        let _root = info_span!("GET /cart").entered();
+        info_span!("query").in_scope(|| ());
+        info_span!("query").in_scope(|| ());
+    });
+    run(&|| {
+        let _root = info_span!("GET /cart").entered();
+        let _query = info_span!("query").entered();
+        info_span!("query").in_scope(|| ());
+    });
+    assert_eq!(reasons, ["odd", "", "error", "attribute", "slow", "", "odd"]);
+}
+
+/// Dropped, kept and recorded roots are counted, exactly.
+#[test]
+fn every_root_is_counted_by_its_key() {
+    for provisional in [Provisional::Never, Provisional::Always] {
+        let world = world(|builder| {
+            let builder = builder.with_sampler("ratio:0.3".parse().unwrap());
+            builder.with_tail(tail("error()").with_provisional(provisional))
+        });
+        world.run(|| {
+            for call in 0..500_u64 {
+                let root = if call % 5 == 0 { info_span!("GET /slow") } else { info_span!("GET /fast") };
+                root.in_scope(|| {
+                    world.clock.advance(Duration::from_millis(if call % 5 == 0 { 30 } else { 2 }));
+                    if call % 50 == 7 {
+                        error!("failed");
+                    }
+                });
+            }
+        });
+        let outcomes = world.handle.outcomes();
+        let seen: Vec<_> = outcomes.iter().map(|of| (of.key.as_deref(), of.calls, of.errors)).collect();
+        assert_eq!(seen, [(Some("GET /fast"), 400, 10), (Some("GET /slow"), 100, 0)], "{provisional}");
+        assert_eq!(outcomes[0].durations.sum_seconds(), 0.8);
+        assert_eq!(outcomes[1].durations.sum_seconds(), 3.0);
+        let missed = outcomes[0].missed_errors;
+        assert_eq!(missed > 0, provisional == Provisional::Never, "{missed}");
+        check_sums(&world.handle);
+    }
+}
+
+/// Sums of weights over what the head sampler kept are as true as without policies, and exact counts stand beside.
+#[test]
+fn weights_stay_true() {
+    let world = world(|builder| {
+        let builder = builder.with_sampler("ratio:0.1".parse().unwrap());
+        builder.with_tail(tail("error(),attr:kind=2()"))
+    });
+    let spans = world.run(|| {
+        for call in 0..20_000_u64 {
+            info_span!("GET /", kind = call % 4).in_scope(|| {
+                if call % 10 == 0 {
+                    error!("failed");
+                }
+            });
+        }
+    });
+    let (late, head): (Vec<_>, Vec<_>) = spans.iter().partition(|span| reason(span).is_some());
+    assert!(head.iter().all(|span| span.span_context.trace_state().get("ot").is_some()));
+    assert!(late.iter().all(|span| span.span_context.trace_state().get("ot").is_none()));
+    // Binomial: 20,000 calls at 0.1 have a standard deviation of 42 kept ones, 424 weighted; five of these.
+    let weighed = head.len() as f64 * 10.0;
+    assert!((weighed - 20_000.0).abs() < 2_120.0, "{weighed}");
+    // Of failed calls and those of kind 2 every one is there, by the head or late.
+    let wanted = spans.iter().filter(|span| {
+        let kind = span.attributes.iter().find(|attribute| attribute.key.as_str() == "kind").unwrap();
+        kind.value == opentelemetry::Value::I64(2) || !span.events.events.is_empty()
+    });
+    // One in ten fails, half of these are of kind 2: 2,000 + 5,000 - 1,000.
+    assert_eq!(wanted.count(), 6_000);
+    assert_eq!(world.handle.outcomes()[0].calls, 20_000);
+    check_sums(&world.handle);
+}
+
+#[test]
+fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
+    let world = dropping(tail("error"));
+    let mut ids = Vec::new();
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        ids.push(request(false));
+        let root = info_span!("GET /job");
+        let late = root.in_scope(|| info_span!("writes behind"));
+        ids.push(root.context().span().span_context().trace_id());
+        drop(root);
+        late.in_scope(|| info!("after its root"));
+        drop(late);
+        assert!(world.handle.keep(ids[1]));
+        assert!(!world.handle.keep(ids[1]), "it is not there twice");
+        assert!(!world.handle.keep(TraceId::from(77)));
+    });
+    let spans = world.exported();
+    assert_eq!(names(&spans), ["GET /job", "writes behind"]);
+    assert!(spans.iter().all(|span| reason(span).as_deref() == Some("hand")));
+    check_sums(&world.handle);
+    // After the hold, the other one is gone.
+    world.clock.advance(Duration::from_secs(3));
+    tracing::dispatcher::with_default(&world.dispatch, || requests(100, false));
+    assert!(!world.handle.keep(ids[0]));
+    assert_eq!(world.exported().len(), 2);
+    let stats = world.handle.stats();
+    assert_eq!((stats.tail.kept_by_hand, stats.tail.traces_given_up.unwanted), (1, 1));
+    assert_eq!((stats.tail.traces_held, stats.tail.not_there), (100, 2));
+    check_sums(&world.handle);
+}
+
+/// Spans that end after their trace was kept follow it.
+#[test]
+fn late_children_of_a_trace_that_was_kept_follow_it() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        let root = info_span!("root");
+        let late = root.in_scope(|| info_span!("late"));
+        error!(parent: &root, "failed");
+        drop(root);
+        drop(late);
+    });
+    assert_eq!(names(&spans), ["late", "root"]);
+    assert!(spans.iter().all(|span| reason(span).as_deref() == Some("error")));
+    check_sums(&world.handle);
+}
+
+/// A trace that is asked for while it is open is kept when its root ends.
+#[test]
+fn an_open_trace_can_be_asked_for() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        let root = info_span!("root").entered();
+        let trace_id = Context::current().span().span_context().trace_id();
+        assert!(!world.handle.keep(trace_id), "it is not there yet");
+        drop(root);
+        request(false);
+    });
+    assert_eq!(names(&spans), ["root"]);
+}
+
+#[test]
+fn traces_that_are_held_can_be_chosen_by_a_function() {
+    let world = dropping(tail("error"));
+    let mut kept = 0;
+    let spans = world.run(|| {
+        requests(5, false);
+        info_span!("GET /vip", user = "ann").in_scope(|| ());
+        kept = world.handle.keep_where(|trace| {
+            trace.key() == "GET /vip"
+                && trace.spans().any(|span| span.attribute("user").as_deref() == Some("ann"))
+        });
+        // A function that panics chooses nothing, and loses nothing.
+        world.handle.keep_where(|_| std::panic::resume_unwind(Box::new("refused")));
+    });
+    assert_eq!((kept, names(&spans)), (1, vec!["GET /vip"]));
+    assert_eq!(world.handle.stats().tail.traces_held, 5);
+    check_sums(&world.handle);
+}
+
+/// A root that stays open for long: its trace is put to the policies as it is.
+#[test]
+fn an_old_trace_does_not_wait_for_its_root() {
+    let world = dropping(tail("error"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("root");
+        root.in_scope(|| info_span!("step").in_scope(|| error!("failed")));
+        world.clock.advance(Duration::from_secs(31));
+        // The exporter's thread looks for old traces when there is something to do.
+        for _ in 0..200 {
+            request(true);
+            world.handle.flush(TIMEOUT).unwrap();
+            if world.collector.spans().iter().any(|span| span.name == "step") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(root);
+    });
+    let spans = world.exported();
+    assert_eq!(one(&spans, "step").parent_span_id, one(&spans, "root").span_context.span_id());
+    check_sums(&world.handle);
+}
+
+#[test]
+fn armed_keys_are_recorded_and_others_cost_what_they_did() {
+    let world = dropping(tail("error").with_provisional(Provisional::Armed));
+    let recorded = || world.handle.stats().traces_made;
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        requests(500, false);
+        // The first 16, and one in 1,024.
+        assert!((16..=22).contains(&recorded()), "{}", recorded());
+        request(true);
+        assert_eq!(world.handle.outcomes()[0].missed_errors, 1);
+        let before = recorded();
+        requests(100, false);
+        request(true);
+        assert_eq!(recorded(), before + 101);
+        world.clock.advance(Duration::from_secs(11));
+        requests(100, false);
+        assert_eq!(world.handle.outcomes()[0].missed_errors, 1);
+        let before = recorded();
+        assert!(world.handle.arm("GET /cart", Duration::from_secs(60)));
+        request(false);
+        assert_eq!(recorded(), before + 1);
+    });
+    assert_eq!(world.exported().iter().filter(|span| span.name == "GET /cart").count(), 1);
+    check_sums(&world.handle);
+}
+
+#[test]
+fn what_is_kept_late_is_explained() {
+    let world = world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("slow:1s,error"));
+        builder.with_explanations(100)
+    });
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let (failed, fine) = (request(true), request(false));
+        let why = |trace_id| world.handle.why(trace_id).unwrap().to_string();
+        assert!(why(failed).contains("kept at its end: by the policy error"), "{}", why(failed));
+        assert!(why(fine).contains("held"), "{}", why(fine));
+        event!(Level::INFO, "outside");
+    });
+}

@@ -1,0 +1,183 @@
+//! Traces that are kept late, where everything fails, is open, is huge, or blocks.
+
+use std::time::Duration;
+
+use tracing::{error, info_span};
+
+use crate::support::{TIMEOUT, one, world};
+use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
+
+/// All errors while their rate is within the budget, whatever the head sampler does.
+#[test]
+fn all_errors_within_the_budget_are_kept() {
+    let world = world(|builder| {
+        let builder = builder.with_sampler("ratio:0.01".parse().unwrap());
+        builder.with_tail(tail("error")).with_queue_bytes_max(1 << 30)
+    });
+    let spans = world.run(|| {
+        for call in 0..50_000_u64 {
+            // Ten thousand a second, ten errors among them.
+            world.clock.advance(Duration::from_micros(100));
+            request(call % 1_000 == 500);
+        }
+    });
+    let failed = spans.iter().filter(|span| !span.events.events.is_empty()).count();
+    assert_eq!(failed, 50);
+    assert_eq!(world.handle.stats().tail.policies[0].refused, 0);
+    check_sums(&world.handle);
+}
+
+/// The budget of a policy holds when every request fails.
+#[test]
+fn the_budget_holds_when_everything_fails() {
+    let world = dropping(tail("error(traces=10,burst=5)"));
+    let spans = world.run(|| {
+        for _ in 0..20_000 {
+            world.clock.advance(Duration::from_millis(1));
+            request(true);
+        }
+    });
+    let roots = spans.iter().filter(|span| span.name == "GET /cart").count();
+    // 5 + 10 a second, for 20 seconds.
+    assert!((195..=205).contains(&roots), "{roots}");
+    let stats = world.handle.stats();
+    assert_eq!(stats.tail.policies[0].kept + stats.tail.policies[0].refused, 20_000);
+    assert!(stats.tail.traces_given_up.refused > 15_000);
+    check_sums(&world.handle);
+}
+
+/// The ring is bounded, and what is marked is given up last.
+#[test]
+fn a_small_ring_gives_up_ordinary_traces_first() {
+    let world = dropping(tail("error(traces=1,burst=1)").with_ring_bytes(64 << 10));
+    let mut marked = Vec::new();
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        // The first one uses the budget up; the others are refused and stay.
+        (0..20).for_each(|_| marked.push(request(true)));
+        requests(2_000, false);
+        for trace_id in &marked[1..] {
+            assert!(world.handle.keep(*trace_id), "marked traces stay in the ring");
+        }
+    });
+    let stats = world.handle.stats();
+    assert!(stats.tail.ring_bytes <= 64 << 10, "{stats:?}");
+    assert!(stats.tail.traces_given_up.ring_full > 1_900, "{stats:?}");
+    check_sums(&world.handle);
+}
+
+/// An open trace in which an error was seen stays when those around it are given up.
+#[test]
+fn an_open_trace_that_failed_outlives_ordinary_ones() {
+    let world = dropping(tail("error").with_ring_bytes(64 << 10));
+    let spans = world.run(|| {
+        let ordinary: Vec<_> = (0..100).map(|_| info_span!("ordinary")).collect();
+        let failing = info_span!("failing");
+        let fill = |root: &tracing::Span, spans: usize| {
+            (0..spans).for_each(|_| root.in_scope(|| info_span!("step").in_scope(|| ())));
+        };
+        ordinary.iter().for_each(|root| fill(root, 10));
+        failing.in_scope(|| info_span!("step").in_scope(|| error!("failed")));
+        ordinary.iter().for_each(|root| fill(root, 10));
+        fill(&failing, 20);
+        drop(failing);
+        drop(ordinary);
+    });
+    assert_eq!(spans.iter().filter(|span| reason(span).as_deref() == Some("error")).count(), 22);
+    let stats = world.handle.stats();
+    assert!(stats.tail.spans_given_up.ring_full > 500, "{stats:?}");
+    check_sums(&world.handle);
+}
+
+#[test]
+fn a_huge_trace_is_cut_and_says_so() {
+    let world = dropping(tail("error(bytes=1e9,bytes_burst=1e9)"));
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        (0..30_000).for_each(|_| info_span!("step").in_scope(|| ()));
+        error!("failed");
+    });
+    assert_eq!(spans.len(), 10_001);
+    let cut =
+        one(&spans, "root").attributes.iter().find(|of| of.key.as_str() == "sampling.spans_cut").unwrap();
+    assert_eq!(cut.value, opentelemetry::Value::I64(20_000));
+    assert_eq!(world.handle.stats().tail.spans_given_up.cut, 20_000);
+    check_sums(&world.handle);
+}
+
+#[test]
+fn ten_thousand_open_traces_are_recorded() {
+    let world = dropping(tail("error").with_ring_bytes(256 << 20));
+    let spans = world.run(|| {
+        let open: Vec<_> = (0..13_000).map(|_| info_span!("root")).collect();
+        open.iter().for_each(|root| root.in_scope(|| ()));
+        assert_eq!(world.handle.stats().tail.traces_open, 12_288, "three quarters of all slots");
+        error!(parent: &open[5], "failed");
+        drop(open);
+    });
+    assert_eq!(spans.len(), 1);
+    assert_eq!(world.handle.stats().tail.without_slot, 13_000 - 12_288);
+    check_sums(&world.handle);
+}
+
+#[test]
+fn a_function_that_panics_is_switched_off() {
+    let world = world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("own:panics,error"));
+        builder.with_own_policy("panics", |_| std::panic::resume_unwind(Box::new("refused")))
+    });
+    let spans = world.run(|| {
+        requests(40, false);
+        request(true);
+    });
+    assert_eq!(names(&spans), ["GET /cart", "query"], "the policies after it are asked");
+    let faults = &world.handle.stats().tail.own_faults[0];
+    assert_eq!((&*faults.name, faults.panics, faults.switched_off), ("panics", 16, true));
+}
+
+/// The clock that the function's time is measured by is the service's.
+#[test]
+fn a_function_that_takes_long_is_switched_off() {
+    let world = std::sync::Arc::new(std::sync::OnceLock::<astracer_sdk::ManualClock>::new());
+    let hand = world.clone();
+    let world_of = crate::support::world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("own:slow"));
+        builder.with_own_policy("slow", move |_| {
+            hand.get().unwrap().advance(Duration::from_millis(11));
+            true
+        })
+    });
+    world.set(world_of.clock.clone()).unwrap();
+    let spans = world_of.run(|| requests(40, false));
+    let faults = &world_of.handle.stats().tail.own_faults[0];
+    assert_eq!((faults.slow, faults.panics, faults.switched_off), (16, 0, true));
+    // The default budget of a key is ten at once.
+    assert_eq!(spans.len(), 2 * 11);
+}
+
+#[test]
+fn a_policy_without_its_function_is_refused() {
+    let builder = astracer_sdk::Astracer::builder().with_tail("error,own:vip".parse().unwrap());
+    let error = builder.build().unwrap_err();
+    assert!(error.to_string().contains("with_own_policy(\"vip\""), "{error}");
+}
+
+/// A shutdown exports open traces in which something was seen, and counts the rest.
+#[test]
+fn a_shutdown_exports_what_is_marked() {
+    let world = dropping(tail("error"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        request(false);
+        let failing = info_span!("failing");
+        failing.in_scope(|| info_span!("step").in_scope(|| error!("failed")));
+        let fine = info_span!("fine");
+        fine.in_scope(|| info_span!("step").in_scope(|| ()));
+        world.handle.shutdown(TIMEOUT).unwrap();
+        drop((failing, fine));
+    });
+    assert_eq!(names(&world.collector.spans()), ["step"]);
+    let stats = world.handle.stats();
+    assert_eq!(stats.spans_exported, 1);
+    assert_eq!((stats.tail.spans_held, stats.spans_open, stats.spans_waiting), (0, 0, 0));
+    assert_eq!(stats.tail.spans_given_up.shut_down, 5);
+    check_sums(&world.handle);
+}
