@@ -35,7 +35,7 @@ use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, Wh
 use crate::stats::Counters;
 use crate::subscriber::AstracerSubscriber;
 use crate::sync::AtomicUsize;
-use crate::tail::{Keeper, Own, Parts};
+use crate::tail::{Keeper, Own};
 use crate::why::Why;
 
 /// The parts that a service adds: a layer, a sampler and a handle, made by one [`Builder`]. They share one decider.
@@ -463,14 +463,8 @@ impl Builder {
         let reasons = tail.as_deref().map(Keeper::reasons).unwrap_or_default();
         let converter = || Converter::new(clock.clone(), &settings, self.scope.clone(), Arc::clone(&reasons));
         let keeper = tail.map(|sampler| {
-            let parts = Parts {
-                sampler,
-                own: self.own_policies,
-                ring_bytes: self.tail.ring_bytes,
-                hold: clock.ticks_of(Duration::from_nanos(self.tail.hold.get())),
-                wanted_for: clock.ticks_of(settings.bounds.trace_age),
-                spans_max: RECORDED_SPANS_MAX,
-            };
+            let parts =
+                tail::parts(&self.tail, self.own_policies, sampler, &clock, settings.bounds.trace_age);
             Keeper::new(parts, clock.clone(), counters.clone())
         });
         let shared =
@@ -530,9 +524,6 @@ impl Builder {
         })
     }
 }
-
-/// Spans of a trace that is recorded though it is dropped.
-const RECORDED_SPANS_MAX: usize = 10_000;
 
 /// More threads would wait for each other.
 const EXPORTS_MAX: usize = 64;

@@ -77,6 +77,8 @@ mod handle;
 mod heartbeat;
 mod housekeeping;
 mod ids;
+#[cfg(feature = "http")]
+mod keep_header;
 mod key;
 mod layer;
 mod live;
@@ -122,6 +124,8 @@ pub use export::{CountingExporter, Exported};
 pub use fault::{Fault, OnFault};
 pub use gate::{Gate, gate};
 pub use handle::{ExportError, Handle, ShutdownGuard};
+#[cfg(feature = "http")]
+pub use keep_header::{KEEP_HEADER, Keep, KeepCalls, KeepCallsLayer, KeepFuture, KeepLayer};
 pub use key::{Key, Root};
 pub use layer::AstracerLayer;
 #[cfg(feature = "polling")]

@@ -74,7 +74,7 @@ impl RemoteParentLayer {
         Self::default()
     }
 
-    fn extract(&self, headers: &HeaderMap) -> Option<Context> {
+    pub(crate) fn extract(&self, headers: &HeaderMap) -> Option<Context> {
         match &self.propagator {
             Some(propagator) => extract(&**propagator, headers),
             None => remote_parent(headers),

@@ -8,6 +8,7 @@
 //!
 //! Nothing that is propagated says so: the flag stays "not sampled", and other processes do as they would.
 
+mod announce;
 mod asked;
 mod own;
 mod ring;
@@ -21,6 +22,7 @@ use astracer_samplers::tail::{Decided, KeyNumber, KeyOutcomes, Policy, Severity,
 use astracer_samplers::{Allowance, Meter, Nanos};
 use opentelemetry::TraceId;
 
+use self::announce::Announcements;
 use self::asked::Asked;
 pub(crate) use self::own::{Function, Own};
 use self::ring::{Fate, Held, LateSpan, Ring, Taken};
@@ -46,6 +48,7 @@ pub(crate) struct Keeper {
     /// The time for which a trace is wanted that has not come.
     wanted_for: Ticks,
     spans_max: usize,
+    announced: Announcements,
     callers: Meter,
     callers_rate: Option<Allowance>,
     kept_by_hand: AtomicU64,
@@ -109,6 +112,7 @@ impl Keeper {
             counters,
             wanted_for,
             spans_max,
+            announced: Announcements::default(),
             callers: Meter::default(),
             callers_rate: Allowance::new(CALLERS_RATE, CALLERS_RATE).ok(),
             kept_by_hand: AtomicU64::new(0),
@@ -197,6 +201,7 @@ impl Keeper {
     fn export(&self, mut held: Held, by: KeptBy, queue: &Queue) {
         // First, so that spans that end from now on follow.
         self.ring.note_kept(held.header.trace_id, by);
+        self.announced.add(held.header.trace_id);
         queue.wait_for_space();
         queue.push(Header { kept_by: by, ..held.header }, &mut held.buffer);
         recycle(held.buffer);
@@ -300,6 +305,20 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// The last traces that were kept late, after this number of them: see [`Announcements::after`].
+    pub(crate) fn announced_after(&self, heard: u64, most: usize) -> (Vec<TraceId>, u64) {
+        self.announced.after(heard, most)
+    }
+
+    pub(crate) fn was_kept(&self, trace_id: TraceId) -> bool {
+        matches!(self.ring.fate(trace_id), Some(Fate::Kept(_)))
+    }
+
+    /// Counts a trace that a caller asked for in vain, because its list was too long or not of ids.
+    pub(crate) fn refuse_caller(&self) {
+        self.refused_callers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Exports the traces of the ring that the function wants; returns their number.

@@ -1,12 +1,35 @@
 //! Settings of what is kept late.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use astracer_samplers::tail::{Policy, Tail};
+use astracer_samplers::tail::{Policy, Tail, TailSampler};
 
 use super::Builder;
+use crate::clock::Clock;
 use crate::fault::{Fault, Origin};
-use crate::tail::{Own, TailTrace};
+use crate::tail::{Own, Parts, TailTrace};
+
+/// Spans of a trace that is recorded though it is dropped.
+const RECORDED_SPANS_MAX: usize = 10_000;
+
+/// The parameters of the keeper.
+pub(super) fn parts(
+    tail: &Tail,
+    own: Vec<Own>,
+    sampler: Arc<TailSampler>,
+    clock: &Clock,
+    wanted_for: Duration,
+) -> Parts {
+    Parts {
+        sampler,
+        own,
+        ring_bytes: tail.ring_bytes,
+        hold: clock.ticks_of(Duration::from_nanos(tail.hold.get())),
+        wanted_for: clock.ticks_of(wanted_for),
+        spans_max: RECORDED_SPANS_MAX,
+    }
+}
 
 impl Builder {
     /// Keeps traces late that the sampler dropped, for their outcome: errors, slow roots and others, as the policies say,
@@ -29,6 +52,7 @@ impl Builder {
     }
 
     /// The policies of a parameters file, if it has any: else those that were set before stay.
+    #[cfg(feature = "parameters")]
     pub(crate) fn with_tail_of(self, tail: Tail) -> Self {
         if tail == Tail::default() { self } else { self.with_tail(tail) }
     }

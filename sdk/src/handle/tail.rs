@@ -11,6 +11,9 @@ use super::Handle;
 use crate::record::KeptBy;
 use crate::tail::{Keeper, TailTrace};
 
+/// Ids in one list of traces to keep.
+const IDS_MAX: usize = 16;
+
 /// Traces that are kept late: see [`Builder::with_tail`](crate::Builder::with_tail). Without it, these do nothing.
 impl Handle {
     fn keeper(&self) -> Option<(&crate::core::Shared, &Keeper)> {
@@ -31,6 +34,37 @@ impl Handle {
     pub fn keep_where(&self, wants: impl Fn(&TailTrace<'_>) -> bool + Send + Sync + 'static) -> u64 {
         let Some((shared, keeper)) = self.keeper() else { return 0 };
         keeper.keep_where(Arc::new(wants), shared.queue())
+    }
+
+    /// Keeps, as [`Handle::keep`] does, the traces that another process asks for: ids of 32 hexadecimal digits, separated by
+    /// commas, of which the first 16 are heard, and 100 a second of all callers. Returns the number that was heard. An id is
+    /// exported once, however often it is asked for.
+    pub fn keep_for_caller(&self, ids: &str) -> usize {
+        let Some((shared, keeper)) = self.keeper() else { return 0 };
+        let mut heard = 0;
+        for (at, id) in ids.split(',').take(2 * IDS_MAX).enumerate() {
+            let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let trace_id = Some(id.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());
+            match trace_id.filter(|id| at < IDS_MAX && *id != TraceId::INVALID) {
+                Some(trace_id) => {
+                    keeper.keep(trace_id, KeptBy::CALLER, shared.decider().now(), shared.queue());
+                    heard += 1;
+                }
+                None => keeper.refuse_caller(),
+            }
+        }
+        heard
+    }
+
+    /// The traces that were kept late after this number of them (0 at first), the last one first and at most 16; and the number
+    /// to ask with next time. For telling other processes, which call [`Handle::keep_for_caller`].
+    pub fn kept_late_after(&self, heard: u64) -> (Vec<TraceId>, u64) {
+        self.keeper().map(|(_, keeper)| keeper.announced_after(heard, IDS_MAX)).unwrap_or_default()
+    }
+
+    /// Whether a trace was kept late, and not long ago: of the last 2,000 or so.
+    pub fn was_kept_late(&self, trace_id: TraceId) -> bool {
+        self.keeper().is_some_and(|(_, keeper)| keeper.was_kept(trace_id))
     }
 
     /// Records the dropped traces of a key for this time, at most an hour: the next error of it should be seen whole. Returns

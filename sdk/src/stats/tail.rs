@@ -51,7 +51,7 @@ pub struct TailStats {
     pub kept_by_caller: u64,
     /// Traces that somebody asked for and that were not there (any more, or yet).
     pub not_there: u64,
-    /// Traces that callers asked for above 100 a second.
+    /// Traces that callers asked for above 100 a second, or beyond the 16 of one list, or by what is no id.
     pub refused_callers: u64,
     /// Recorded traces whose local root is open.
     pub traces_open: u64,

@@ -37,6 +37,8 @@ mod hostile;
 #[cfg(feature = "enabled")]
 mod housekeeping;
 #[cfg(feature = "enabled")]
+mod keep_header;
+#[cfg(feature = "enabled")]
 mod logs;
 #[cfg(feature = "enabled")]
 mod losses;

@@ -1,0 +1,188 @@
+//! Services that call each other and tell which traces they kept late: three of them, with what they send as headers.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::pin::pin;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use astracer_sdk::{KEEP_HEADER, KeepCallsLayer, KeepLayer, Provisional, RemoteParentLayer, Tail};
+use http::{Request, Response};
+use opentelemetry::propagation::{Injector, TextMapPropagator as _};
+use opentelemetry::{Context, TraceId};
+use tower_layer::Layer as _;
+use tower_service::Service;
+use tracing::{error, info_span};
+
+use crate::support::{World, world};
+use crate::tail::{check_sums, reason};
+
+/// A service with its own tracing, which calls the next one, if there is one.
+struct Node {
+    world: World,
+    fails: bool,
+    next: Option<(Box<Node>, KeepCallsLayer)>,
+}
+
+const PEER: &str = "next.example:8080";
+
+fn node(next: Option<Node>, tells: bool) -> Node {
+    let world = world(|builder| {
+        let tail: Tail = "error".parse().unwrap();
+        let tail = tail.with_provisional(Provisional::Always);
+        builder.with_sampler("never".parse().unwrap()).with_tail(tail)
+    });
+    let client = KeepCallsLayer::new(world.handle.clone());
+    let client = if tells { client.with_peer("other.example").with_peer(PEER) } else { client };
+    Node { world, fails: false, next: next.map(|next| (Box::new(next), client)) }
+}
+
+struct Headers<'a>(&'a mut http::HeaderMap);
+
+impl Injector for Headers<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        let name = http::HeaderName::from_bytes(key.as_bytes()).unwrap();
+        self.0.insert(name, value.parse().unwrap());
+    }
+}
+
+/// The service's own code, and the client's.
+struct Handler<'a>(&'a Node);
+struct Wire<'a>(&'a Node);
+
+impl Service<Request<()>> for Handler<'_> {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        let node = self.0;
+        tracing::dispatcher::with_default(&node.world.dispatch, || {
+            let _root = info_span!("request").entered();
+            if let Some((next, client)) = &node.next {
+                let mut request = Request::builder().uri(format!("http://{PEER}/")).body(()).unwrap();
+                let propagator = node.world.astracer.propagator();
+                propagator.inject_context(&Context::current(), &mut Headers(request.headers_mut()));
+                finish(client.layer(Wire(next)).call(request));
+            }
+            if node.fails {
+                error!("failed");
+            }
+        });
+        ready(Ok(Response::new(())))
+    }
+}
+
+impl Service<Request<()>> for Wire<'_> {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        // Nothing but headers goes from one to the other.
+        let _apart = Context::new().attach();
+        ready(Ok(self.0.serve(request)))
+    }
+}
+
+fn finish<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
+    match pin!(future).poll(&mut TaskContext::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(response)) => response,
+        _ => panic!("nothing here waits"),
+    }
+}
+
+impl Node {
+    fn serve(&self, request: Request<()>) -> Response<()> {
+        let remote = RemoteParentLayer::new(self.world.astracer.propagator());
+        let keep = KeepLayer::new(self.world.handle.clone(), remote.clone());
+        finish(keep.layer(remote.layer(Handler(self))).call(request))
+    }
+
+    /// The traces that each service has exported, from the first to the last, with their reasons.
+    fn kept(&self) -> Vec<Vec<(TraceId, String)>> {
+        check_sums(&self.world.handle);
+        let spans = self.world.exported();
+        let own = spans.iter().map(|span| (span.span_context.trace_id(), reason(span).unwrap())).collect();
+        let mut kept = vec![own];
+        if let Some((next, _)) = &self.next {
+            kept.extend(next.kept());
+        }
+        kept
+    }
+}
+
+fn request(trace: u128) -> Request<()> {
+    let parent = format!("00-{trace:032x}-00000000000000aa-00");
+    Request::builder().header("traceparent", parent).body(()).unwrap()
+}
+
+/// The kept parts of one trace in three services.
+fn parts(trace: u128, reasons: [&str; 3]) -> Vec<Vec<(TraceId, String)>> {
+    reasons.map(|reason| vec![(TraceId::from(trace), reason.to_owned())]).into()
+}
+
+#[test]
+fn an_error_in_the_third_service_brings_the_parts_of_all_three() {
+    let mut last = node(None, true);
+    last.fails = true;
+    let first = node(Some(node(Some(last), true)), true);
+    let answer = first.serve(request(7));
+    assert_eq!(first.kept(), parts(7, ["caller", "caller", "error"]));
+    assert_eq!(answer.headers()[KEEP_HEADER], format!("{:032x}", 7), "and the caller of all is told");
+}
+
+#[test]
+fn an_error_in_the_first_service_brings_the_others_parts_with_the_next_request() {
+    let mut first = node(Some(node(Some(node(None, true)), true)), true);
+    first.fails = true;
+    first.serve(request(7));
+    assert_eq!(first.kept(), [vec![(TraceId::from(7), "error".to_owned())], vec![], vec![]]);
+    first.fails = false;
+    // The second service is told by this request, and tells the third one while it is served.
+    first.serve(request(8));
+    assert_eq!(first.kept(), parts(7, ["error", "caller", "caller"]));
+    // Nobody is told twice.
+    first.serve(request(9));
+    assert_eq!(first.kept(), parts(7, ["error", "caller", "caller"]));
+}
+
+#[test]
+fn nobody_is_told_who_is_no_peer() {
+    let mut last = node(None, false);
+    last.fails = true;
+    let first = node(Some(node(Some(last), false)), false);
+    first.serve(request(7));
+    first.serve(request(8));
+    let kept: Vec<usize> = first.kept().iter().map(Vec::len).collect();
+    assert_eq!(kept, [0, 0, 2]);
+}
+
+/// Made-up ids cost a bounded number of looks, are counted, and a trace is exported once.
+#[test]
+fn a_storm_of_headers_is_bounded_and_counted() {
+    let node = node(None, false);
+    node.serve(request(7));
+    let with = |ids: &str| {
+        let mut request = request(8);
+        request.headers_mut().insert(KEEP_HEADER, ids.parse().unwrap());
+        node.serve(request);
+    };
+    let seven = format!("{:032x}", 7);
+    with(&format!("x,{seven},{seven},0,,{}", "f".repeat(33)));
+    (0..50).for_each(|_| with(&seven));
+    let made_up: Vec<String> = (100..1_100_u128).map(|id| format!("{id:032x}")).collect();
+    (0..20).for_each(|_| with(&made_up.join(",")));
+    assert_eq!(node.kept(), [[(TraceId::from(7), "caller".to_owned())]]);
+    let stats = node.world.handle.stats().tail;
+    assert_eq!((stats.kept_by_caller, stats.not_there), (1, 48));
+    // 4 that are no ids; of 20 lists 16 beyond the first 16; of 372 ids 100 were heard in this second.
+    assert_eq!(stats.refused_callers, 4 + 20 * 16 + (52 + 320 - 100));
+}
