@@ -53,6 +53,7 @@ fn a_span_arrives_as_the_transformation_says() {
         "tags": {
             "otel.status_code": "ERROR",
             "error": "deadlock",
+            "otel.status_description": "deadlock",
             "otel.scope.name": "shop.db",
             "otel.scope.version": "1.2.3",
             "otel.library.name": "shop.db",
