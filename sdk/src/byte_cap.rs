@@ -48,7 +48,9 @@ impl ByteCapped {
     fn admits(&self, cap: &Cap, trace: &[SpanData]) -> bool {
         let bytes = trace.iter().map(otlp_size::of_span).sum::<usize>() as u64;
         let now = self.decider.now();
-        let key = cap.key_bytes.map(|_| self.key(trace[0].span_context.trace_id()));
+        // A trace that was kept late is in no key's allowance: its policy has one. The bound of all holds for it too.
+        let ids = &trace[0].span_context;
+        let key = cap.key_bytes.filter(|_| ids.is_sampled()).map(|_| self.key(ids.trace_id()));
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         // The key's meter loses the credit of a trace that the meter of all then refuses: the bounds hold all the same.
         if let (Some(allowance), Some(mut key)) = (cap.key_bytes, key) {

@@ -487,3 +487,20 @@ fn what_is_kept_late_is_explained() {
         event!(Level::INFO, "outside");
     });
 }
+
+/// A key's bytes are the head sampler's: what is kept late has the budget of its policy.
+#[test]
+fn a_key_s_cap_on_bytes_leaves_what_is_kept_late_alone() {
+    let world = world(|builder| {
+        let cap = "key_bytes=1,key_bytes_burst=1".parse().unwrap();
+        builder.with_sampler("never".parse().unwrap()).with_cap(cap).with_tail(tail("error"))
+    });
+    let spans = world.run(|| {
+        for _ in 0..5 {
+            info_span!("root").in_scope(|| error!("wrong"));
+        }
+    });
+    assert_eq!(spans.len(), 5);
+    assert_eq!(world.handle.stats().spans_lost.capped, 0);
+    check_sums(&world.handle);
+}
