@@ -449,6 +449,8 @@ impl Builder {
             .then(|| Arc::new(TailSampler::new(&self.tail, TailLimits::default())));
         let extras = Extras {
             tail: tail.clone(),
+            #[cfg(feature = "parameters")]
+            policies: self.tail.clone(),
             base,
             stratified,
             describes: self.sampling_attributes,

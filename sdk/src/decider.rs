@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+#[cfg(feature = "parameters")]
+use astracer_samplers::tail::Tail;
 use astracer_samplers::tail::{KeyNumber, TailSampler};
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Decision, Nanos, Randomness, Request, Sampler, Stratified};
@@ -44,6 +46,9 @@ pub(crate) struct Decider {
     why: Option<Why>,
     /// Policies at the end of traces, which count roots by key.
     tail: Option<Arc<TailSampler>>,
+    /// The policies that the service was started with.
+    #[cfg(feature = "parameters")]
+    policies: Tail,
 }
 
 /// The parts of a decider that may be left out.
@@ -54,6 +59,8 @@ pub(crate) struct Extras {
     pub(crate) describes: bool,
     pub(crate) why: Option<Why>,
     pub(crate) tail: Option<Arc<TailSampler>>,
+    #[cfg(feature = "parameters")]
+    pub(crate) policies: Tail,
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -105,18 +112,19 @@ impl Decider {
         clock: Clock,
         extras: Extras,
     ) -> Self {
-        let Extras { base, stratified, describes, why, tail } = extras;
         Decider {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             rules: Live::new(Rules::new(Arc::new(sampler))),
             key,
             parents,
             clock,
-            base,
-            stratified,
-            describes,
-            why,
-            tail,
+            base: extras.base,
+            stratified: extras.stratified,
+            describes: extras.describes,
+            why: extras.why,
+            tail: extras.tail,
+            #[cfg(feature = "parameters")]
+            policies: extras.policies,
         }
     }
 
@@ -163,6 +171,12 @@ impl Decider {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Whether a parameters file's policies are those that the service was started with. A file without any leaves them.
+    #[cfg(feature = "parameters")]
+    pub(crate) fn is_tail(&self, tail: &Tail) -> bool {
+        *tail == Tail::default() || *tail == self.policies
     }
 
     /// Whether roots are counted by key whoever decides about them.

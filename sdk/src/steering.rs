@@ -68,6 +68,10 @@ impl Steering {
             let message = "`random` is not as the service was started with; restart it to change randomness";
             return Err(SteerError::new(None, message));
         }
+        if !decider.is_tail(&parameters.tail) {
+            let message = "`[tail]` is not as the service was started with; restart it to change policies";
+            return Err(SteerError::new(None, message));
+        }
         self.set_sampler(decider, &parameters.config, &parameters.cap);
         Ok(())
     }

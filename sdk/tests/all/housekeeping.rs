@@ -90,6 +90,27 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
 }
 
+/// Policies are part of what is recorded, which does not change while a service runs.
+#[test]
+fn a_file_with_other_policies_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    let file = |capacity: u32, policies: &str| {
+        format!(
+            "version = 4\n[bucket]\ncapacity = {capacity}.0\nrate = 1.0\n[tail]\npolicies = [\"{policies}\"]\n"
+        )
+    };
+    fs::write(&path, file(3, "error")).unwrap();
+    let world = world(|builder| builder.with_watched_parameters_file(&path));
+    fs::write(&path, file(50, "error")).unwrap();
+    world.handle.look_at_parameters();
+    assert_eq!(config(&world), "bucket:capacity=50,rate=1");
+    fs::write(&path, file(51, "odd")).unwrap();
+    (0..2).for_each(|_| world.handle.look_at_parameters());
+    assert_eq!(config(&world), "bucket:capacity=50,rate=1");
+    assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
+}
+
 /// A subscriber that asks the handle when it hears the warning.
 struct Asks(Handle, Arc<Mutex<Vec<Option<String>>>>);
 
