@@ -5,7 +5,11 @@ const rates = new Map();
 let before = null;
 
 const find = (id) => document.getElementById(id);
-const cell = (row, text) => { row.insertCell().textContent = text; };
+const cell = (row, text) => {
+  const made = row.insertCell();
+  made.textContent = text;
+  if (text === "0") made.className = "zero";
+};
 const whole = (value) => value.toLocaleString("en");
 const short = (value) => (value === null ? "" : Number(value.toPrecision(3)).toString());
 
@@ -15,6 +19,9 @@ function spark(points) {
   const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
   const most = Math.max(1, ...points);
   const x = (at) => ((at + POINTS - points.length) * 120) / (POINTS - 1);
+  const base = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  base.setAttribute("d", "M0 19.5H120");
+  svg.append(base);
   line.setAttribute("points", points.map((rate, at) => `${x(at).toFixed(1)},${(19 - (18 * rate) / most).toFixed(1)}`).join(" "));
   svg.append(line);
   return svg;
@@ -67,6 +74,7 @@ function draw(stats, now) {
   }
   for (const name of rates.keys()) if (!known.has(name)) rates.delete(name);
   find("keys").tBodies[0].replaceWith(keys);
+  find("keys").className = stats.keys.some((key) => key.tokens !== null) ? "" : "no-tokens";
   const more = stats.keys_all - stats.keys.length;
   find("state").textContent = more > 0 ? `live; ${whole(more)} keys with fewer roots are not listed` : "live";
   before = { now, known };
