@@ -9,10 +9,11 @@
 //! the tool's own times.
 
 use astracer_model::SpanKind;
+use astracer_recording::stop::Pulse;
 
 use crate::path::{Amount, CriticalPath, Segment};
 use crate::place::Adjusted;
-use crate::tree::{NO_HOST, NONE, Node, Tree};
+use crate::tree::{NONE, Tree, release};
 
 /// The share of the parent's length that may overlap.
 const OVERLAP_ALLOWED: f64 = 0.01;
@@ -40,10 +41,13 @@ pub(crate) struct Crisp {
     stack: Vec<(u32, u64, u64)>,
     exclusive: Vec<i128>,
     on_path: Vec<u32>,
+    /// Of the path, as they are found.
+    segments: Vec<Segment>,
 }
 
 impl Crisp {
-    pub(crate) fn run(&mut self, tree: &Tree, path: &mut CriticalPath) {
+    /// Writes the path of a tree to `path`. Returns false if the work is to stop.
+    pub(crate) fn run(&mut self, tree: &Tree, path: &mut CriticalPath, pulse: &mut Pulse<'_>) -> bool {
         path.adjusted = self.fit(tree);
         self.exclusive.clear();
         self.exclusive.resize(tree.nodes().len(), 0);
@@ -54,15 +58,21 @@ impl Crisp {
         self.stack.push((Tree::ROOT, root.start, root.end));
         while let Some((node, from, to)) = self.stack.pop() {
             self.follow(tree, node, from, to, path);
+            if pulse.stopped_after(1 + tree.children(node).len()) {
+                return false;
+            }
         }
         // Segments of different spans do not overlap, and none is empty: their starts order them.
-        path.segments.sort_unstable_by_key(|segment| segment.start);
-        if path.segments.is_empty() {
-            path.segments.push(Segment { node: Tree::ROOT, start: root.start, end: root.end });
+        self.segments.sort_unstable_by_key(|segment| segment.start);
+        if self.segments.is_empty() {
+            self.segments.push(Segment { node: Tree::ROOT, start: root.start, end: root.end });
         }
+        self.segments.iter().for_each(|&segment| path.segments.push(segment));
+        release(&mut self.segments);
         let exclusive = &self.exclusive;
         let own = |&node: &u32| Amount { node, ns: exclusive[node as usize].max(0) as u64 };
-        path.exclusive.extend(self.on_path.iter().map(own));
+        self.on_path.iter().map(own).for_each(|amount| path.exclusive.push(amount));
+        true
     }
 
     /// Fits spans into their parents, from the root down.
@@ -71,11 +81,11 @@ impl Crisp {
         let root = tree.nodes()[Tree::ROOT as usize];
         self.fitted.clear();
         self.fitted.push(Some(Fitted { start: root.start, end: root.end, length: root.length() }));
-        for node in &tree.nodes()[1..] {
-            let outer = self.fitted[node.parent as usize].filter(|_| !node.follows);
+        for (child, node) in (0u32..).zip(tree.nodes()).skip(1) {
+            let outer = self.fitted[node.parent as usize].filter(|_| !tree.side(child).follows);
             let inner = outer.and_then(|outer| {
                 let only_child = tree.children(node.parent).len() == 1;
-                fit(tree, node, outer, only_child)
+                fit(tree, child, outer, only_child)
             });
             match inner {
                 None => {
@@ -118,11 +128,17 @@ impl Crisp {
             later = Some(fitted);
             // The part of a server's unclipped span outside its client's span is not the client's time.
             let (start, end) = (fitted.start.clamp(from, instant), fitted.end.clamp(from, instant));
-            path.segment(node, end, instant);
+            self.segment(node, end, instant);
             self.stack.push((child, start, end));
             instant = start;
         }
-        path.segment(node, from, instant);
+        self.segment(node, from, instant);
+    }
+
+    fn segment(&mut self, node: u32, start: u64, end: u64) {
+        if start < end {
+            self.segments.push(Segment { node, start, end });
+        }
     }
 
     /// Sorts the children that are left by end, latest first, and of equal ends the last in the input first.
@@ -162,11 +178,11 @@ impl Crisp {
 }
 
 /// Fits one child into its parent; `None` if it is left out.
-fn fit(tree: &Tree, child: &Node, outer: Fitted, only_child: bool) -> Option<Fitted> {
-    let parent = &tree.nodes()[child.parent as usize];
-    let (start, end, length) = (child.start, child.end, child.length());
+fn fit(tree: &Tree, child: u32, outer: Fitted, only_child: bool) -> Option<Fitted> {
+    let node = &tree.nodes()[child as usize];
+    let (start, end, length) = (node.start, node.end, node.length());
     let acceptable = length as f64 <= SERVER_LONGER_AT_MOST * outer.length as f64;
-    if only_child && acceptable && is_call(tree, parent, child) {
+    if only_child && acceptable && is_call(tree, node.parent, child) {
         return Some(Fitted { start, end, length: length.min(outer.length) });
     }
     if start >= outer.start && end <= outer.end {
@@ -181,12 +197,15 @@ fn fit(tree: &Tree, child: &Node, outer: Fitted, only_child: bool) -> Option<Fit
 }
 
 /// True if the child is the server's side of a call by its parent, which has no other child.
-fn is_call(tree: &Tree, parent: &Node, child: &Node) -> bool {
-    let clean = child.kind == SpanKind::Server && parent.kind == SpanKind::Client;
-    let fuzzy = child.kind == SpanKind::Server
-        && parent.kind != SpanKind::Server
-        && parent.parent != NONE
-        && tree.nodes()[parent.parent as usize].kind == SpanKind::Server;
-    let other_host = child.host != NO_HOST && parent.host != NO_HOST && child.host != parent.host;
+fn is_call(tree: &Tree, parent: u32, child: u32) -> bool {
+    let kind = |node: u32| tree.side(node).kind;
+    let above = tree.nodes()[parent as usize].parent;
+    let clean = kind(child) == SpanKind::Server && kind(parent) == SpanKind::Client;
+    let fuzzy = kind(child) == SpanKind::Server
+        && kind(parent) != SpanKind::Server
+        && above != NONE
+        && kind(above) == SpanKind::Server;
+    let hosts = tree.host(child).zip(tree.host(parent));
+    let other_host = hosts.is_some_and(|(child, parent)| child != parent);
     clean || fuzzy || other_host
 }

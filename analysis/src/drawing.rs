@@ -115,8 +115,8 @@ impl Drawing {
         graph.find(rule, &mut path);
         let lengths = graph.lengths();
         let slack = graph.graph().edge_slack(&lengths, graph.last_event());
-        let steps = path.segments.windows(2).map(|step| (step[1].node, step[0].node));
-        let before: HashMap<u32, u32> = steps.collect();
+        let steps = path.segments.iter().zip(path.segments.iter().skip(1));
+        let before: HashMap<u32, u32> = steps.map(|(step, next)| (next.node, step.node)).collect();
         let (mut lanes, mut numbers) = (Vec::new(), HashMap::new());
         let mut lane = |name: String| {
             *numbers.entry(name).or_insert_with_key(|name| {
@@ -151,7 +151,7 @@ impl Drawing {
                 }
             })
             .collect();
-        for segment in &path.segments {
+        for segment in path.segments.iter() {
             let event = &mut events[segment.node as usize];
             (event.on_path, event.critical_ns) = (true, Some(segment.length()));
         }

@@ -180,7 +180,7 @@ impl EventGraph {
             }
         }
         let amounts = (0u32..).zip(slack).filter_map(|(node, ns)| Some(Amount { node, ns: ns? }));
-        path.slack.extend(amounts);
+        amounts.for_each(|amount| path.slack.push(amount));
     }
 
     /// The effect of each function's time on the longest path: the functions on the path, those with most time there

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::Recording;
+use astracer_recording::stop::Pulse;
 
 use crate::traced::{Analyser, Method, Traced};
 
@@ -22,14 +23,11 @@ pub struct PathKinds {
 }
 
 impl PathKinds {
-    /// Finds the kind of each trace; `None` if `stop` says so. It is asked before each trace.
-    pub fn of(recording: &Recording, method: Method, stop: impl Fn() -> bool) -> Option<Self> {
+    /// Finds the kind of each trace; `None` if the work is to stop.
+    pub fn of(recording: &Recording, method: Method, pulse: &mut Pulse<'_>) -> Option<Self> {
         let (mut kinds, mut analyser) = (Self::default(), Analyser::new(method));
         for trace in recording.traces() {
-            if stop() {
-                return None;
-            }
-            kinds.add(&analyser.trace(recording, trace));
+            kinds.add(&analyser.trace_unless_stopped(recording, trace, pulse)?);
         }
         Some(kinds)
     }
@@ -42,7 +40,7 @@ impl PathKinds {
 
     fn kind(&mut self, traced: &Traced<'_>) -> u32 {
         self.times.clear();
-        for segment in &traced.path.segments {
+        for segment in traced.path.segments.iter() {
             *self.times.entry(traced.name(segment.node)).or_default() += u128::from(segment.length());
         }
         let all = u128::from(traced.path.length());

@@ -3,7 +3,7 @@
 use astracer_recording::recording::Recording;
 use serde::Serialize;
 
-use crate::segments::{span_ids, trace_id};
+use crate::segments::trace_id;
 use crate::traced::{Shape, Traced};
 use crate::tree::Tree;
 
@@ -49,7 +49,7 @@ impl Lanes {
     pub fn new(recording: &Recording, traced: &Traced<'_>, lanes_max: usize) -> Self {
         let count = traced.node_count();
         let mut critical: Vec<Vec<(u64, u64)>> = vec![Vec::new(); count];
-        for segment in &traced.path.segments {
+        for segment in traced.path.segments.iter() {
             critical[segment.node as usize].push((segment.start, segment.end));
         }
         let times = |node: u32| match traced.shape {
@@ -69,11 +69,10 @@ impl Lanes {
             chosen.truncate(lanes_max);
         }
         order(traced, &mut chosen);
-        let ids = span_ids(traced);
         let lanes: Vec<Lane> = chosen
             .iter()
             .map(|&node| Lane {
-                span_id: ids[node as usize].to_string(),
+                span_id: recording.span(traced.index(node)).id().to_string(),
                 depth: depths[node as usize],
                 name: recording.names().name(traced.name(node)).to_owned(),
                 service: recording.services().name(traced.service(node)).to_owned(),

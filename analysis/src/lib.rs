@@ -41,7 +41,7 @@ pub use compare::{Comparison, Difference, compare};
 pub use folded::folded;
 pub use kinds::PathKinds;
 pub use lanes::Lanes;
-pub use path::{Amount, CriticalPath, Segment};
+pub use path::{Amount, Amounts, CriticalPath, Segment, Segments};
 pub use place::Skew;
 pub use profile::{By, Profile, Profiler};
 pub use rule::{Rule, SpanPaths, UnknownRule};

@@ -1,6 +1,7 @@
 //! A critical path: which span held a request up, and from when to when.
 
 use crate::place::Adjusted;
+use crate::tree::release;
 
 /// A stretch of time in which one span held the request up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,100 @@ impl Segment {
     }
 }
 
+/// The segments of a path in order of time. Each begins where the one before it ends, so that only starts are held: half
+/// of the memory where every span of a long trace is on the path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Segments {
+    nodes: Vec<u32>,
+    starts: Vec<u64>,
+    /// The end of the last one.
+    end: u64,
+}
+
+impl Segments {
+    /// The number of segments.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// A segment by its place.
+    pub fn get(&self, place: usize) -> Option<Segment> {
+        (place < self.len()).then(|| self.at(place))
+    }
+
+    fn at(&self, place: usize) -> Segment {
+        let end = self.starts.get(place + 1).copied().unwrap_or(self.end);
+        Segment { node: self.nodes[place], start: self.starts[place], end }
+    }
+
+    /// The first one.
+    pub fn first(&self) -> Option<Segment> {
+        self.get(0)
+    }
+
+    /// The last one.
+    pub fn last(&self) -> Option<Segment> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// All of them, in order of time.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Segment> + ExactSizeIterator {
+        (0..self.len()).map(|place| self.at(place))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        release(&mut self.nodes);
+        release(&mut self.starts);
+    }
+
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.nodes.reserve_exact(count);
+        self.starts.reserve_exact(count);
+    }
+
+    /// Adds one behind the others, which begins where they end.
+    pub(crate) fn push(&mut self, segment: Segment) {
+        debug_assert!(self.is_empty() || segment.start == self.end, "{segment:?} behind {}", self.end);
+        self.nodes.push(segment.node);
+        self.starts.push(segment.start);
+        self.end = segment.end;
+    }
+
+    /// Adds one before the others, unless it has no length; it ends where they begin. They are in order of time once
+    /// [`reverse`](Self::reverse) was called.
+    pub(crate) fn push_before(&mut self, segment: Segment) {
+        if segment.start >= segment.end {
+            return;
+        }
+        match self.starts.last() {
+            Some(&next) => debug_assert_eq!(segment.end, next, "{segment:?}"),
+            None => self.end = segment.end,
+        }
+        self.nodes.push(segment.node);
+        self.starts.push(segment.start);
+    }
+
+    /// Ends a series of [`push_before`](Self::push_before).
+    pub(crate) fn reverse(&mut self) {
+        self.nodes.reverse();
+        self.starts.reverse();
+    }
+}
+
+/// Of segments each of which begins where the one before it ends.
+impl FromIterator<Segment> for Segments {
+    fn from_iter<I: IntoIterator<Item = Segment>>(segments: I) -> Self {
+        let mut all = Self::default();
+        segments.into_iter().for_each(|segment| all.push(segment));
+        all
+    }
+}
+
 /// A length that belongs to a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
@@ -29,21 +124,55 @@ pub struct Amount {
     pub ns: u64,
 }
 
+/// Lengths by span, each span once. Apart from each other they take a quarter less than as pairs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    nodes: Vec<u32>,
+    ns: Vec<u64>,
+}
+
+impl Amounts {
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Amount> {
+        self.nodes.iter().zip(&self.ns).map(|(&node, &ns)| Amount { node, ns })
+    }
+
+    pub(crate) fn push(&mut self, amount: Amount) {
+        self.nodes.push(amount.node);
+        self.ns.push(amount.ns);
+    }
+
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.nodes.reserve_exact(count);
+        self.ns.reserve_exact(count);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        release(&mut self.nodes);
+        release(&mut self.ns);
+    }
+}
+
 /// The critical path of one trace.
 #[derive(Clone, Debug, Default)]
 pub struct CriticalPath {
     /// The segments in order of time. Each begins where the one before it ends; together they are the root exactly. A
     /// root of no length has one segment of no length.
-    pub segments: Vec<Segment>,
+    pub segments: Segments,
     /// Of each span on the path, how much shorter it can get before a sibling, or another path of an event graph, takes
     /// its place.
-    pub drag: Vec<Amount>,
+    pub drag: Amounts,
     /// Of each child that is not on the path though its parent is, and of each event beside it, how much longer it can
     /// get before it is.
-    pub slack: Vec<Amount>,
+    pub slack: Amounts,
     /// Time by span as CRISP accounts for it, which differs from the segments where siblings overlap; empty for other
     /// rules, whose spans have the time of their segments.
-    pub exclusive: Vec<Amount>,
+    pub exclusive: Amounts,
     /// The adjustments that fitted spans into their parents.
     pub adjusted: Adjusted,
     /// Time of the segments whose span was shifted, ns.
@@ -60,13 +189,6 @@ impl CriticalPath {
         self.shifted_ns = 0;
     }
 
-    /// Takes up a segment, unless it has no length.
-    pub(crate) fn segment(&mut self, node: u32, start: u64, end: u64) {
-        if start < end {
-            self.segments.push(Segment { node, start, end });
-        }
-    }
-
     /// The length of the whole path, ns.
     pub fn length(&self) -> u64 {
         match (self.segments.first(), self.segments.last()) {
@@ -78,7 +200,7 @@ impl CriticalPath {
     /// True if the segments follow each other without a gap or an overlap from `start` to `end`.
     pub fn tiles(&self, start: u64, end: u64) -> bool {
         let mut at = start;
-        for segment in &self.segments {
+        for segment in self.segments.iter() {
             if segment.start != at || segment.end < segment.start {
                 return false;
             }

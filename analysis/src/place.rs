@@ -7,8 +7,9 @@
 //! the segments of a path tile the root exactly.
 
 use astracer_model::SpanKind;
+use astracer_recording::stop::Pulse;
 
-use crate::tree::{NONE, Node, Tree, release};
+use crate::tree::{Tree, release};
 
 /// The treatment of a child of another machine that reaches outside its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,15 +101,19 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Fits every node of the tree into its parent.
-    pub fn place(&mut self, tree: &Tree, skew: Skew) {
+    /// Fits every node of the tree into its parent. Returns false if the work is to stop.
+    pub fn place(&mut self, tree: &Tree, skew: Skew, pulse: &mut Pulse<'_>) -> bool {
         self.begin(tree);
         for parent in 0..tree.nodes().len() as u32 {
             if skew == Skew::Shift && self.interval(parent).is_some() {
                 self.shift_children(tree, parent);
             }
             self.clip_children(tree, parent);
+            if pulse.stopped_after(1 + tree.children(parent).len()) {
+                return false;
+            }
         }
+        true
     }
 
     fn begin(&mut self, tree: &Tree) {
@@ -130,7 +135,7 @@ impl Placed {
         remote.clear();
         for child in tree.children(parent) {
             self.moves.set(child, moved, count);
-            if may_be_skewed(above, &tree.nodes()[child as usize]) {
+            if may_be_skewed(tree, parent, child) {
                 remote.push(child);
             }
         }
@@ -191,7 +196,8 @@ impl Placed {
     pub(crate) fn place_as_jaeger(&mut self, tree: &Tree) {
         self.begin(tree);
         for (at, node) in tree.nodes().iter().enumerate().skip(1) {
-            let Some(outer) = self.interval(node.parent).filter(|_| !node.follows) else {
+            let follows = tree.side(at as u32).follows;
+            let Some(outer) = self.interval(node.parent).filter(|_| !follows) else {
                 self.adjusted.dropped_spans += 1;
                 continue;
             };
@@ -228,10 +234,11 @@ impl Placed {
 
 /// True if the two spans may have been timed by different clocks, and the parent waits for the child: the server's side
 /// of a client's call, or a child in another service than its parent. Messages are not waited for.
-fn may_be_skewed(parent: &Node, child: &Node) -> bool {
-    if child.follows || parent.kind == SpanKind::Producer || child.kind == SpanKind::Consumer {
+fn may_be_skewed(tree: &Tree, parent: u32, child: u32) -> bool {
+    let (above, below) = (tree.side(parent), tree.side(child));
+    if below.follows || above.kind == SpanKind::Producer || below.kind == SpanKind::Consumer {
         return false;
     }
-    debug_assert_ne!(child.parent, NONE);
-    (parent.kind == SpanKind::Client && child.kind == SpanKind::Server) || parent.service != child.service
+    let service = |node: u32| tree.nodes()[node as usize].service;
+    (above.kind == SpanKind::Client && below.kind == SpanKind::Server) || service(parent) != service(child)
 }

@@ -164,7 +164,7 @@ impl<'r> Profiler<'r> {
         let weight = weight.unwrap_or(1.0);
         self.rows.clear();
         self.rows.resize(if self.by == By::Path { traced.node_count() } else { 0 }, 0);
-        for segment in &traced.path.segments {
+        for segment in traced.path.segments.iter() {
             let row = self.row(traced, segment.node);
             let sums = &mut self.sums[row as usize];
             sums.now += segment.length();
@@ -185,11 +185,11 @@ impl<'r> Profiler<'r> {
                 roots.row(root, row, now, weight);
             }
         }
-        for &amount in &traced.path.drag {
+        for amount in traced.path.drag.iter() {
             let row = self.row(traced, amount.node);
             self.sums[row as usize].drag.push(amount.ns, weight);
         }
-        for &amount in &traced.path.slack {
+        for amount in traced.path.slack.iter() {
             let row = self.row(traced, amount.node);
             self.sums[row as usize].slack.push(amount.ns, weight);
         }

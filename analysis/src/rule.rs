@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
+use astracer_recording::stop::Pulse;
+
 use crate::crisp::Crisp;
 use crate::path::CriticalPath;
 use crate::place::{Interval, Placed, Skew};
@@ -77,13 +79,21 @@ pub struct SpanPaths {
 
 impl SpanPaths {
     /// Writes the path of a tree to `path`, replacing what it holds. [`Rule::Events`] is for event graphs; a tree's
-    /// path is found by [`Rule::Last`] then. Only that rule shifts.
-    pub fn find(&mut self, tree: &Tree, rule: Rule, skew: Skew, path: &mut CriticalPath) {
+    /// path is found by [`Rule::Last`] then. Only that rule shifts. Returns false if the work is to stop; the path is not
+    /// complete then.
+    pub fn find(
+        &mut self,
+        tree: &Tree,
+        rule: Rule,
+        skew: Skew,
+        path: &mut CriticalPath,
+        pulse: &mut Pulse<'_>,
+    ) -> bool {
         path.clear();
         match rule {
-            Rule::Last | Rule::Events => self.last(tree, skew, path),
-            Rule::Jaeger => self.jaeger(tree, path),
-            Rule::Crisp => self.crisp.run(tree, path),
+            Rule::Last | Rule::Events => self.last(tree, skew, path, pulse),
+            Rule::Jaeger => self.jaeger(tree, path, pulse),
+            Rule::Crisp => self.crisp.run(tree, path, pulse),
         }
     }
 
@@ -93,37 +103,39 @@ impl SpanPaths {
     }
 
     /// Fits the spans of a tree into their parents as the rule `last` does, without finding a path.
-    pub(crate) fn place(&mut self, tree: &Tree, skew: Skew) {
-        self.placed.place(tree, skew);
+    pub(crate) fn place(&mut self, tree: &Tree, skew: Skew, pulse: &mut Pulse<'_>) -> bool {
+        self.placed.place(tree, skew, pulse)
     }
 
-    fn last(&mut self, tree: &Tree, skew: Skew, path: &mut CriticalPath) {
-        self.placed.place(tree, skew);
+    fn last(&mut self, tree: &Tree, skew: Skew, path: &mut CriticalPath, pulse: &mut Pulse<'_>) -> bool {
+        if !self.placed.place(tree, skew, pulse) {
+            return false;
+        }
         let placed = &self.placed;
-        let key =
-            |child: u32| placed.interval(child).map(|own| (std::cmp::Reverse(own.end), own.start, child));
         let order = Order {
-            compare: &|a, b| key(a).cmp(&key(b)),
+            key: &|child| placed.interval(child).map_or((0, 0), |own| (own.end, own.start)),
             before: |child, instant, _| child.end <= instant,
             counts: |child| child.length() > 0,
         };
-        self.walk.run(tree, placed, &order, path);
+        if !self.walk.run(tree, placed, &order, path, pulse) {
+            return false;
+        }
         path.adjusted = placed.adjusted();
         let shifted = path.segments.iter().filter(|segment| placed.was_moved(segment.node));
         path.shifted_ns = shifted.map(|segment| u128::from(segment.length())).sum();
+        true
     }
 
-    fn jaeger(&mut self, tree: &Tree, path: &mut CriticalPath) {
+    fn jaeger(&mut self, tree: &Tree, path: &mut CriticalPath, pulse: &mut Pulse<'_>) -> bool {
         self.placed.place_as_jaeger(tree);
         let nodes = tree.nodes();
         // Jaeger sorts by the ends as recorded, before it clips; equal ends stay in the order of the starts.
-        let key = |child: u32| (std::cmp::Reverse(nodes[child as usize].end), child);
         let order = Order {
-            compare: &|a, b| key(a).cmp(&key(b)),
+            key: &|child| (nodes[child as usize].end, 0),
             before: |child: Interval, instant, returning| !returning || child.end < instant,
             counts: |_| true,
         };
-        self.walk.run(tree, &self.placed, &order, path);
         path.adjusted = self.placed.adjusted();
+        self.walk.run(tree, &self.placed, &order, path, pulse)
     }
 }

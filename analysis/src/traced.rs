@@ -3,6 +3,7 @@
 use astracer_model::Format;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::{Recording, TraceView};
+use astracer_recording::stop::Pulse;
 
 use crate::events::EventGraph;
 use crate::path::CriticalPath;
@@ -105,19 +106,39 @@ impl Analyser {
 
     /// The path of one trace of the recording.
     pub fn trace<'a>(&'a mut self, recording: &'a Recording, trace: TraceView<'a>) -> Traced<'a> {
+        self.find(recording, trace, &mut Pulse::never());
+        self.traced(trace)
+    }
+
+    /// The path of one trace of the recording; `None` if the work is to stop.
+    pub fn trace_unless_stopped<'a>(
+        &'a mut self,
+        recording: &'a Recording,
+        trace: TraceView<'a>,
+        pulse: &mut Pulse<'_>,
+    ) -> Option<Traced<'a>> {
+        self.find(recording, trace, pulse).then(|| self.traced(trace))
+    }
+
+    fn traced<'a>(&'a self, trace: TraceView<'a>) -> Traced<'a> {
+        let shape = if self.is_events { Shape::Events(&self.events) } else { Shape::Tree(&self.tree) };
+        Traced { trace, shape, path: &self.path }
+    }
+
+    fn find(&mut self, recording: &Recording, trace: TraceView<'_>, pulse: &mut Pulse<'_>) -> bool {
         let rule = self.method.rule;
         self.is_events = rule == Rule::Events || (rule == Rule::Last && is_event_graph(trace));
         if self.is_events {
             self.events = EventGraph::read(trace);
             self.events.find(self.method.rule, &mut self.path);
-            return Traced { trace, shape: Shape::Events(&self.events), path: &self.path };
+            return !pulse.stopped_after(trace.span_count());
         }
         // Labels are only read for CRISP's rule, as the hosts of spans; one without any value names no host.
-        self.tree.read(trace, |label| {
+        let host = |label| {
             if recording.label_values(label).any(|value| value.is_some()) { label } else { NO_HOST }
-        });
-        self.paths.find(&self.tree, self.method.rule, self.method.skew, &mut self.path);
-        Traced { trace, shape: Shape::Tree(&self.tree), path: &self.path }
+        };
+        self.tree.read(trace, host, pulse)
+            && self.paths.find(&self.tree, self.method.rule, self.method.skew, &mut self.path, pulse)
     }
 
     /// The length of the latest trace, and its length if each function took `factor` times as long, ns. Spans are
@@ -127,7 +148,7 @@ impl Analyser {
             return (self.events.retime(|_| 1.0).round() as u64, self.events.retime(factor));
         }
         if self.method.rule != Rule::Last {
-            self.paths.place(&self.tree, self.method.skew);
+            self.paths.place(&self.tree, self.method.skew, &mut Pulse::never());
         }
         let length = self.tree.nodes().first().map_or(0, |root| root.length());
         (length, self.retimer.retime(&self.tree, self.paths.placed(), factor))

@@ -7,6 +7,7 @@ use std::ops::Range;
 use astracer_model::SpanKind;
 use astracer_recording::intern::Symbol;
 use astracer_recording::recording::TraceView;
+use astracer_recording::stop::Pulse;
 
 /// "No node" where a node's number is expected.
 pub const NONE: u32 = u32::MAX;
@@ -26,11 +27,15 @@ pub struct Node {
     pub name: Symbol,
     /// The service, which stands for the machine whose clock wrote the times.
     pub service: Symbol,
-    /// The host, if the recording was read with one; [`NO_HOST`] otherwise.
-    pub host: Symbol,
+}
+
+/// The relation of a span to its parent, beside their times. Apart from [`Node`], since it is looked at seldom and would
+/// make nodes a quarter larger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Side {
     /// The side of a call.
     pub kind: SpanKind,
-    /// True if its parent did not wait for it (Jaeger's FOLLOWS_FROM).
+    /// True if the parent did not wait for the span (Jaeger's FOLLOWS_FROM).
     pub follows: bool,
 }
 
@@ -39,17 +44,8 @@ pub const NO_HOST: Symbol = Symbol(u32::MAX);
 
 impl Node {
     /// A node that is not written yet.
-    const NOTHING: Self = Self {
-        start: 0,
-        end: 0,
-        parent: NONE,
-        order: 0,
-        name: Symbol(0),
-        service: Symbol(0),
-        host: NO_HOST,
-        kind: SpanKind::Unspecified,
-        follows: false,
-    };
+    const NOTHING: Self =
+        Self { start: 0, end: 0, parent: NONE, order: 0, name: Symbol(0), service: Symbol(0) };
 
     /// From start to end, ns.
     pub fn length(&self) -> u64 {
@@ -61,6 +57,9 @@ impl Node {
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: Vec<Node>,
+    sides: Vec<Side>,
+    /// Empty if no span has a host.
+    hosts: Vec<Symbol>,
     /// The first child of each node, whose children have numbers in a row; one more entry at the end.
     first: Vec<u32>,
     /// Nodes that hang neither under the root nor under one of its descendants: further roots, orphans.
@@ -99,55 +98,77 @@ impl Tree {
     /// The number of the root; the tree is never empty once it was filled.
     pub const ROOT: u32 = 0;
 
-    /// Fills the tree with a trace. `host` gives a span's host from its labels.
-    pub fn read(&mut self, trace: TraceView<'_>, host: impl Fn(Symbol) -> Symbol) {
+    /// Fills the tree with a trace. `host` gives a span's host from its labels. Returns false if the work is to stop; the
+    /// tree is empty then.
+    pub fn read(
+        &mut self,
+        trace: TraceView<'_>,
+        host: impl Fn(Symbol) -> Symbol,
+        pulse: &mut Pulse<'_>,
+    ) -> bool {
+        self.clear();
         let Scratch { parents, positions, .. } = &mut self.scratch;
         parents.clear();
         positions.clear();
         let root = trace.root().index();
-        if trace.span_count() > 1 {
-            positions.reserve_exact(trace.span_count());
-            positions.extend(trace.spans().map(|span| span.index()).zip(0..));
-            positions.sort_unstable();
-        } else {
-            positions.push((root, 0));
+        positions.reserve_exact(trace.span_count());
+        positions.extend(trace.spans().map(|span| span.index()).zip(0..));
+        if !pulse.sort_by_key(positions, |&position| position) {
+            return false;
         }
         let position = |index: u32| {
             let found = positions.binary_search_by_key(&index, |&(index, _)| index);
             found.map_or(NONE, |at| positions[at].1)
         };
         parents.reserve_exact(trace.span_count());
-        parents
-            .extend(trace.spans().map(|span| span.parent().map_or(NONE, |parent| position(parent.index()))));
+        for span in trace.spans() {
+            parents.push(span.parent().map_or(NONE, |parent| position(parent.index())));
+            if pulse.stopped() {
+                return false;
+            }
+        }
         let root = position(root);
         release(&mut self.scratch.positions);
         let nodes = trace.spans().map(|span| {
             let start = span.start().0;
-            Node {
+            let node = Node {
                 start,
                 end: span.end().map_or(start, |end| end.0.max(start)),
                 parent: NONE,
                 order: span.index(),
                 name: span.name_symbol(),
                 service: span.service_symbol(),
-                host: span.label_symbol().map_or(NO_HOST, &host),
-                kind: span.kind(),
-                follows: span.follows(),
-            }
+            };
+            let side = Side { kind: span.kind(), follows: span.follows() };
+            (node, side, span.label_symbol().map_or(NO_HOST, &host))
         });
-        self.link(root, nodes);
+        self.link(root, nodes, pulse)
     }
 
-    /// Fills the tree with nodes in any order, of which `root` is the root. Parents must not form a cycle.
-    pub fn fill(&mut self, nodes: &[Node], root: u32) {
+    /// Fills the tree with nodes in any order, of which `root` is the root; hosts may be [`NO_HOST`]. Parents must not
+    /// form a cycle.
+    pub fn fill(&mut self, nodes: &[(Node, Side, Symbol)], root: u32) {
+        self.clear();
         self.scratch.parents.clear();
-        self.scratch.parents.extend(nodes.iter().map(|node| node.parent));
-        self.link(root, nodes.iter().copied());
+        self.scratch.parents.extend(nodes.iter().map(|(node, ..)| node.parent));
+        self.link(root, nodes.iter().copied(), &mut Pulse::never());
+    }
+
+    fn clear(&mut self) {
+        release(&mut self.nodes);
+        release(&mut self.sides);
+        release(&mut self.hosts);
+        release(&mut self.first);
     }
 
     /// Numbers the nodes below `root` in breadth-first order, which puts parents before children and the children of a
     /// node next to each other.
-    fn link(&mut self, root: u32, nodes: impl Iterator<Item = Node>) {
+    fn link(
+        &mut self,
+        root: u32,
+        nodes: impl Iterator<Item = (Node, Side, Symbol)>,
+        pulse: &mut Pulse<'_>,
+    ) -> bool {
         let Scratch { parents, first, children, numbers, queue, .. } = &mut self.scratch;
         let count = parents.len();
         first.clear();
@@ -163,6 +184,9 @@ impl Tree {
         // `numbers` first serves as the next free slot of each place.
         numbers.clear();
         numbers.extend_from_slice(first);
+        if pulse.stopped_after(count) {
+            return false;
+        }
         for (at, &parent) in (0u32..).zip(parents.iter()).filter(|&(_, &parent)| parent != NONE) {
             let slot = &mut numbers[parent as usize];
             children[*slot as usize] = at;
@@ -172,7 +196,6 @@ impl Tree {
         queue.clear();
         queue.reserve_exact(count);
         queue.push(root);
-        self.first.clear();
         self.first.reserve_exact(count + 1);
         let mut done = 0;
         while let Some(&at) = queue.get(done) {
@@ -182,27 +205,55 @@ impl Tree {
             // The root is not among its own children: parents form no cycle.
             queue.extend(children[below].iter().copied().filter(|&child| child != root));
             done += 1;
+            if pulse.stopped() {
+                self.first.clear();
+                return false;
+            }
         }
         self.first.push(queue.len() as u32);
         release(first);
         release(children);
         release(queue);
         self.unreached = (count - done) as u32;
-        self.nodes.clear();
         self.nodes.reserve_exact(done);
         self.nodes.resize(done, Node::NOTHING);
-        for (at, node) in nodes.enumerate().filter(|&(at, _)| numbers[at] != NONE) {
+        self.sides.reserve_exact(done);
+        self.sides.resize(done, Side::default());
+        for (at, (node, side, host)) in nodes.enumerate().filter(|&(at, _)| numbers[at] != NONE) {
             // A root has no parent, even if orphans are cut off a parent that was found elsewhere.
             let parent = if at == root as usize { NONE } else { numbers[parents[at] as usize] };
-            self.nodes[numbers[at] as usize] = Node { parent, ..node };
+            let number = numbers[at] as usize;
+            self.nodes[number] = Node { parent, ..node };
+            self.sides[number] = side;
+            if host != NO_HOST {
+                if self.hosts.is_empty() {
+                    self.hosts.resize(done, NO_HOST);
+                }
+                self.hosts[number] = host;
+            }
+            if pulse.stopped() {
+                self.clear();
+                return false;
+            }
         }
         release(parents);
         release(numbers);
+        true
     }
 
     /// The nodes, parents before children.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// The relation of a node to its parent.
+    pub fn side(&self, node: u32) -> Side {
+        self.sides[node as usize]
+    }
+
+    /// The host of a node, if one is known.
+    pub fn host(&self, node: u32) -> Option<Symbol> {
+        self.hosts.get(node as usize).copied().filter(|&host| host != NO_HOST)
     }
 
     /// The number of spans that the root's tree does not reach.

@@ -4,14 +4,19 @@
 //! until then the child held the span up, from then on the span itself did. The walk goes on at the child's end inside
 //! of the child, and comes back to the span at the child's start.
 
-use crate::path::{Amount, CriticalPath};
+use std::cmp::Reverse;
+
+use astracer_recording::stop::Pulse;
+
+use crate::path::{Amount, CriticalPath, Segment};
 use crate::place::{Interval, Placed};
-use crate::tree::Tree;
+use crate::tree::{NONE, Tree, release};
 
 /// The differences between the two rules.
 pub(crate) struct Order<'a> {
-    /// Compares two children of one node; the first in order is asked first.
-    pub(crate) compare: &'a dyn Fn(u32, u32) -> std::cmp::Ordering,
+    /// The end and the start by which a child is ordered: that with the latest end is asked first, of equal ends that with
+    /// the earliest start, of equal spans the first.
+    pub(crate) key: &'a dyn Fn(u32) -> (u64, u64),
     /// Tells whether a child ended before the walk's instant. `returning` is true once a child of the span was taken.
     pub(crate) before: fn(child: Interval, instant: u64, returning: bool) -> bool,
     /// Tells whether a child is looked at at all.
@@ -21,12 +26,10 @@ pub(crate) struct Order<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     node: u32,
-    /// The instant down to which the span's time is told.
-    instant: u64,
     /// The next child to look at, by its place in the sorted children.
     next: u32,
-    /// The end of the child that was taken last, if one was.
-    taken: Option<Interval>,
+    /// The child that was taken last, or [`NONE`]. The span's time is told down to its start, or else to the span's end.
+    taken: u32,
 }
 
 /// Working space, kept from trace to trace.
@@ -37,67 +40,102 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Writes the path of a placed tree to `path`, whose segments come out in order of time.
-    pub(crate) fn run(&mut self, tree: &Tree, placed: &Placed, order: &Order<'_>, path: &mut CriticalPath) {
-        let root = tree.nodes()[Tree::ROOT as usize];
+    /// Writes the path of a placed tree to `path`, whose segments come out in order of time. Returns false if the work is
+    /// to stop.
+    pub(crate) fn run(
+        &mut self,
+        tree: &Tree,
+        placed: &Placed,
+        order: &Order<'_>,
+        path: &mut CriticalPath,
+        pulse: &mut Pulse<'_>,
+    ) -> bool {
+        let (root, count) = (tree.nodes()[Tree::ROOT as usize], tree.nodes().len());
+        // Memory that is not written to is not taken; vectors that grow would be copied where they end up.
+        path.segments.reserve(2 * count);
+        path.drag.reserve(count);
         path.drag.push(Amount { node: Tree::ROOT, ns: root.length() });
-        if tree.nodes().len() > 1 {
-            self.sort(tree, placed, order);
-            self.descend(tree, placed, order, path);
+        if count > 1 {
+            if !self.sort(tree, placed, order, pulse) || !self.descend(tree, placed, order, path, pulse) {
+                return false;
+            }
             path.segments.reverse();
-        } else {
-            path.segment(Tree::ROOT, root.start, root.end);
         }
         if path.segments.is_empty() {
-            path.segments.push(crate::path::Segment { node: Tree::ROOT, start: root.start, end: root.end });
+            path.segments.push(Segment { node: Tree::ROOT, start: root.start, end: root.end });
         }
+        true
     }
 
     /// Sorts the children of each node, those that do not count last; a node's children keep their range of numbers.
-    fn sort(&mut self, tree: &Tree, placed: &Placed, order: &Order<'_>) {
+    fn sort(&mut self, tree: &Tree, placed: &Placed, order: &Order<'_>, pulse: &mut Pulse<'_>) -> bool {
         let count = tree.nodes().len() as u32;
         self.sorted.clear();
+        self.sorted.reserve_exact(count as usize);
         self.sorted.extend(0..count);
         let left_out = |child: u32| !placed.interval(child).is_some_and(order.counts);
+        let key = |&child: &u32| {
+            let (end, start) = (order.key)(child);
+            (left_out(child), Reverse(end), start, child)
+        };
         for node in 0..count {
             let range = tree.children(node);
             let children = &mut self.sorted[range.start as usize..range.end as usize];
-            children.sort_by(|&a, &b| left_out(a).cmp(&left_out(b)).then_with(|| (order.compare)(a, b)));
+            if !pulse.sort_by_key(children, key) || pulse.stopped() {
+                return false;
+            }
         }
+        true
     }
 
-    fn descend(&mut self, tree: &Tree, placed: &Placed, order: &Order<'_>, path: &mut CriticalPath) {
-        let frame =
-            |node: u32, instant: u64| Frame { node, instant, next: tree.children(node).start, taken: None };
+    fn descend(
+        &mut self,
+        tree: &Tree,
+        placed: &Placed,
+        order: &Order<'_>,
+        path: &mut CriticalPath,
+        pulse: &mut Pulse<'_>,
+    ) -> bool {
+        let frame = |node: u32| Frame { node, next: tree.children(node).start, taken: NONE };
         self.stack.clear();
-        self.stack.push(frame(Tree::ROOT, tree.nodes()[Tree::ROOT as usize].end));
+        self.stack.push(frame(Tree::ROOT));
         // Each step looks at one child or leaves a span: linear, and as deep as the trace without recursion.
         while let Some(top) = self.stack.last_mut() {
+            if pulse.stopped() {
+                return false;
+            }
             let interval = |place: u32| {
                 let child =
                     self.sorted.get(place as usize).filter(|_| place < tree.children(top.node).end)?;
                 Some((*child, placed.interval(*child).filter(|&own| (order.counts)(own))?))
             };
+            // Neither is left out: both were taken, but for the root.
+            let taken =
+                Some(top.taken).filter(|&taken| taken != NONE).and_then(|taken| placed.interval(taken));
+            let Some(whole) = placed.interval(top.node) else { break };
+            let instant = taken.map_or(whole.end, |taken| taken.start);
             let Some((child, own)) = interval(top.next) else {
-                let start = placed.interval(top.node).map_or(top.instant, |own| own.start);
-                path.segment(top.node, start, top.instant);
+                path.segments.push_before(Segment { node: top.node, start: whole.start, end: instant });
                 self.stack.pop();
                 continue;
             };
             // The sibling that ended last before this one: until then this one can shrink.
             let sibling = interval(top.next + 1);
             top.next += 1;
-            if !(order.before)(own, top.instant, top.taken.is_some()) {
-                let ns = top.taken.map_or(0, |taken| taken.end.saturating_sub(own.end));
+            if !(order.before)(own, instant, taken.is_some()) {
+                let ns = taken.map_or(0, |taken| taken.end.saturating_sub(own.end));
                 path.slack.push(Amount { node: child, ns });
                 continue;
             }
-            path.segment(top.node, own.end, top.instant);
+            path.segments.push_before(Segment { node: top.node, start: own.end, end: instant });
             let ns =
                 sibling.map_or(own.length(), |(_, next)| own.length().min(own.end.saturating_sub(next.end)));
             path.drag.push(Amount { node: child, ns });
-            (top.instant, top.taken) = (own.start, Some(own));
-            self.stack.push(frame(child, own.end));
+            top.taken = child;
+            self.stack.push(frame(child));
         }
+        release(&mut self.stack);
+        release(&mut self.sorted);
+        true
     }
 }

@@ -1,5 +1,6 @@
 //! Signals: Ctrl-C, what ends services (SIGTERM), and the end of the terminal (SIGHUP) ask the work to stop at its next
-//! step. Ctrl-C or SIGTERM behind one of them ends the process at once, but for its unfinished files.
+//! step. Ctrl-C or SIGTERM behind one of them ends the process at once, but for its unfinished files; so does the first
+//! one where nothing is left to save.
 
 use std::ffi::c_int;
 use std::io;
@@ -11,7 +12,19 @@ use std::thread;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::failure::Failure;
 use crate::{output, partial};
+
+/// Whether the first signal ends the process too.
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+
+/// From here on a signal ends the process at once, but for its unfinished files: no more is done than to write and print a
+/// result, which takes long if it is large, and as long as the reader likes if that is a person with a pager.
+pub(crate) fn answer_at_once() {
+    AT_ONCE.store(true, Ordering::Relaxed);
+    #[cfg(test)]
+    crate::stopping::answers_at_once();
+}
 
 /// A flag that these signals set.
 pub(crate) fn stop_flag() -> Arc<AtomicBool> {
@@ -29,9 +42,10 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
     let take = move || {
         for signal in signals.forever() {
             // Both the kernel and the shell may tell of the terminal's end, so that ends nothing at once.
-            if stop.swap(true, Ordering::Relaxed) && [SIGINT, SIGTERM].contains(&signal) {
+            let is_second = stop.swap(true, Ordering::Relaxed) && [SIGINT, SIGTERM].contains(&signal);
+            if is_second || AT_ONCE.load(Ordering::Relaxed) {
                 partial::remove_all();
-                process::exit(128 + signal);
+                process::exit(if is_second { 128 + signal } else { Failure::Interrupted.exit_code().into() });
             }
         }
     };

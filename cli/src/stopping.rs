@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -51,6 +52,34 @@ impl Folder {
                         id(span)
                     );
                 }
+            }
+            fs::write(folder.join(name), text).expect("a writable folder");
+        }
+        folder
+    }
+
+    /// Two recordings of one trace each, with this many spans: a bush, with a branch that is long and a family that is
+    /// large.
+    fn huge(spans: u64) -> Self {
+        let folder = Self(tempfile::tempdir().expect("a temporary folder"));
+        for (name, offset) in [("w.jsonl", 0), ("other.jsonl", 3)] {
+            let mut text = String::new();
+            for span in 1..=spans {
+                let parent = match span % 3 {
+                    _ if span == 1 => 0,
+                    0 if span > 3 => span - 3,
+                    1 => 1,
+                    _ => span * 7919 % (span - 1) + 1,
+                };
+                let parents = if span == 1 { String::new() } else { format!("\"{:016x}{parent:016x}\"", 2) };
+                let start = 1_000 + offset + span * 31 % 1_000;
+                let end = if span == 1 { start + 10_000 } else { start + span * 17 % 5_000 };
+                let name = letters(span % 100);
+                let _ = writeln!(
+                    text,
+                    r#"{{"a":"{:016x}{span:016x}","b":{start},"e":{end},"d":"{name}","r":"s","p":[{parents}]}}"#,
+                    2
+                );
             }
             fs::write(folder.join(name), text).expect("a writable folder");
         }
@@ -229,7 +258,13 @@ fn worked() -> Duration {
     Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
 }
 
+/// The command is ended by a signal from here on, without a question.
+pub(crate) fn answers_at_once() {
+    AT_ONCE_SINCE.set(Some(worked()));
+}
+
 thread_local! {
+    static AT_ONCE_SINCE: Cell<Option<Duration>> = const { Cell::new(None) };
     static ASKED_AT: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
@@ -237,23 +272,26 @@ thread_local! {
 #[derive(Default)]
 struct Questions {
     count: AtomicU64,
-    longest_ns: AtomicU64,
+    /// The longest work in ns, and the number of the question behind it.
+    longest: Mutex<(u64, u64)>,
     /// 0 for never.
     stop_at: u64,
 }
 
 impl Questions {
     fn ask(&self) -> bool {
-        let now = worked();
-        if let Some(before) = ASKED_AT.replace(Some(now)) {
-            self.longest_ns.fetch_max(now.saturating_sub(before).as_nanos() as u64, Ordering::Relaxed);
-        }
+        let now = AT_ONCE_SINCE.get().unwrap_or_else(worked);
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(before) = ASKED_AT.replace(Some(now)) {
+            let mut longest = self.longest.lock().expect("nobody panics with it");
+            *longest = (*longest).max((now.saturating_sub(before).as_nanos() as u64, count));
+        }
         self.stop_at > 0 && count >= self.stop_at
     }
 
-    fn longest(&self) -> Duration {
-        Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed))
+    fn longest(&self) -> (Duration, u64) {
+        let (ns, before) = *self.longest.lock().expect("nobody panics with it");
+        (Duration::from_nanos(ns), before)
     }
 }
 
@@ -262,6 +300,7 @@ impl Questions {
 fn counted(folder: &Folder, args: &[&str], stop_at: u64) -> (Result<(), Failure>, Questions) {
     let questions = Questions { stop_at, ..Questions::default() };
     rayon::broadcast(|_| ASKED_AT.set(None));
+    AT_ONCE_SINCE.set(None);
     ASKED_AT.set(Some(worked()));
     let result = folder.run(args, Stop::when(&|| questions.ask()));
     (result, questions)
@@ -270,18 +309,26 @@ fn counted(folder: &Folder, args: &[&str], stop_at: u64) -> (Result<(), Failure>
 #[cfg(target_os = "linux")]
 #[test]
 fn every_command_asks_at_least_every_50_ms_of_work() {
-    let folder = Folder::new(5_000, 2_000);
-    for (args, _) in MEASURED {
-        let (result, questions) = counted(&folder, args, 0);
-        // Nothing listens where spans are sent.
-        assert!(result.is_ok() || args[0] == "send", "{args:?}: {result:?}");
-        let (longest, count) = (questions.longest(), questions.count.load(Ordering::Relaxed));
+    let folders = [Folder::new(5_000, 2_000), Folder::huge(40_000)];
+    let mut wrong = String::new();
+    // One after the other: the pool's threads are shared.
+    for (folder, (args, _)) in
+        folders.iter().flat_map(|folder| MEASURED.iter().map(move |args| (folder, args)))
+    {
+        let (result, questions) = counted(folder, args, 0);
+        // Nothing listens where spans are sent, and one trace is kept or not.
+        let may_fail = args[0] == "send" || args[0] == "tune";
+        assert!(result.is_ok() || may_fail, "{args:?}: {result:?}");
+        let count = questions.count.load(Ordering::Relaxed);
         assert!(count >= 5, "{args:?} asked {count} times only");
         // The end is work too: what was found is printed and let go of.
         questions.ask();
-        let longest = longest.max(questions.longest());
-        assert!(longest <= BETWEEN_MAX, "{args:?}: {longest:?} of work between two of {count} questions");
+        let (longest, before) = questions.longest();
+        if longest > BETWEEN_MAX {
+            let _ = writeln!(wrong, "{args:?}: {longest:?} of work before question {before} of {count}");
+        }
     }
+    assert!(wrong.is_empty(), "{wrong}");
 }
 
 #[test]

@@ -106,6 +106,16 @@ impl Recording {
         self.traces.iter().map(|row| TraceView::new(self, row))
     }
 
+    /// A span by its [index](SpanView::index).
+    ///
+    /// # Panics
+    ///
+    /// If no span has this index.
+    pub fn span(&self, index: u32) -> SpanView<'_> {
+        assert!((index as usize) < self.spans.len(), "no span has the index {index}");
+        SpanView::new(self, index)
+    }
+
     /// The number of spans. A span that was written twice counts once.
     pub fn span_count(&self) -> usize {
         self.order.len()

@@ -68,8 +68,12 @@ impl<'c> Pulse<'c> {
     /// order, but all there.
     ///
     /// The standard library's sort cannot be stopped, and takes seconds for millions of values. So parts are sorted by
-    /// it, and merged step by step; the copy takes as much memory as the values.
-    pub fn sort_by_key<T: Copy, K: Ord>(&mut self, values: &mut Vec<T>, key: impl Fn(&T) -> K) -> bool {
+    /// it, and merged step by step; the copy takes as much memory as the values. Values that are in order already are left
+    /// alone.
+    pub fn sort_by_key<T: Copy, K: Ord>(&mut self, values: &mut [T], key: impl Fn(&T) -> K) -> bool {
+        if values.is_sorted_by_key(&key) {
+            return !self.stopped_after(values.len());
+        }
         for part in values.chunks_mut(SORTED_AT_ONCE) {
             part.sort_by_key(&key);
             if self.stopped_after(part.len()) {
@@ -102,7 +106,7 @@ impl<'c> Pulse<'c> {
                     return false;
                 }
             }
-            std::mem::swap(values, &mut merged);
+            values.copy_from_slice(&merged);
             run *= 2;
         }
         true

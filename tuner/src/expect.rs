@@ -59,7 +59,7 @@ use sum::{Source, Sum};
 use table::{KeyTable, Size, Table};
 
 /// Units of work (see [`Pulse`]) that a function's distance takes.
-const FUNCTION_WORK: usize = 4;
+const FUNCTION_WORK: usize = 64;
 
 /// A kept part, in expectation. The same measures as a [`Score`], as averages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -123,7 +123,7 @@ impl Workload {
         let mut slot: Vec<u32> = vec![u32::MAX; functions.len()];
         let (mut cells, mut cell_slot) = (Cells::default(), Vec::new());
         let mut latencies: Vec<Latencies> = Vec::with_capacity(recording.trace_count());
-        let kinds = PathKinds::of(recording, Method::default(), || stop.is_asked())?;
+        let kinds = PathKinds::of(recording, Method::default(), &mut stop.pulse())?;
         let mut path_kinds = vec![0; kinds.count()];
         let start = recording.traces().next().map_or(UnixNanos(0), |trace| trace.root().start());
 

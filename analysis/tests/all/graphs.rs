@@ -72,7 +72,7 @@ fn drag_and_slack_are_what_retiming_says() {
         let mut path = CriticalPath::default();
         alone.find(Rule::Last, &mut path);
         let length = alone.retime(|_| 1.0);
-        for segment in &path.segments {
+        for segment in path.segments.iter() {
             let (node, own) = (segment.node, segment.length());
             let drag = path.drag.iter().find(|amount| amount.node == node).expect("each has a drag").ns;
             // Nothing waits before the next event of the path.
@@ -85,7 +85,7 @@ fn drag_and_slack_are_what_retiming_says() {
             assert_eq!(length - without, drag as f64, "seed {seed}, event {node} of {own} ns: {alone:?}");
             checked.0 += 1;
         }
-        for &Amount { node, ns } in &path.slack {
+        for Amount { node, ns } in path.slack.iter() {
             // The time after the event: that of the first event that waited for it.
             let waited = |event: &u32| alone.latest_parent(*event) == Some(node);
             let times: Vec<u64> = (0..alone.events().len() as u32)

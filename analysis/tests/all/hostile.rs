@@ -13,6 +13,7 @@ use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Resource;
 use astracer_model::{Span, SpanId, TraceId, UnixNanos};
 use astracer_recording::recording::{Intake, Keep, Recording};
+use astracer_recording::stop::Pulse;
 
 /// One span: id, parents, start and end in ns, name.
 struct Row<'r>(u64, &'r [u64], Option<u64>, Option<u64>, &'r str);
@@ -51,7 +52,7 @@ fn by_every_rule(recording: &Recording) -> Vec<Profile> {
                     Shape::Tree(tree) => (tree.nodes()[0].start, tree.nodes()[0].end),
                     Shape::Events(_) => {
                         let segments = &traced.path.segments;
-                        (segments[0].start, segments[segments.len() - 1].end)
+                        (segments.first().expect("a segment").start, segments.last().expect("a segment").end)
                     }
                 };
                 assert!(traced.path.tiles(start, end), "{rule}: {:?}", traced.path.segments);
@@ -159,7 +160,7 @@ fn names_cannot_act_in_a_page_a_stack_or_a_line() {
     let traced = analyser.trace(&found, trace);
     profiler.add(&traced, Some(1.0));
     let mut line = Vec::new();
-    segments::write(&mut line, &traced).expect("memory takes everything");
+    segments::write(&mut line, &found, &traced, &mut Pulse::never()).expect("memory takes everything");
     assert_eq!(line.iter().filter(|&&byte| byte == b'\n').count(), 1);
     let lanes = Lanes::new(&found, &traced, 10);
     let profile = profiler.finish(&[50.0]);

@@ -4,11 +4,14 @@ use std::path::Path;
 
 use astracer_analysis::drawing::Drawing;
 use astracer_analysis::events::EventGraph;
-use astracer_analysis::{Analyser, By, Method, PathKinds, Profiler, Rule, Shape, Skew, compare, weight};
+use astracer_analysis::{
+    Analyser, By, Method, PathKinds, Profiler, Rule, Segment, Shape, Skew, compare, weight,
+};
 use astracer_formats::Limits;
 use astracer_model::Format;
 use astracer_recording::recording::{Intake, Keep, Recording};
 use astracer_recording::source::{self, Options};
+use astracer_recording::stop::Pulse;
 
 fn read(path: &str) -> Recording {
     let mut intake = Intake::new(Keep { labels: vec!["hostname".to_owned()], ..Keep::default() });
@@ -72,7 +75,10 @@ fn segments_tile_every_root_and_shares_add_up_to_one() {
                     let segments = &traced.path.segments;
                     let (start, end) = match traced.shape {
                         Shape::Tree(tree) => (tree.nodes()[0].start, tree.nodes()[0].end),
-                        Shape::Events(_) => (segments[0].start, segments[segments.len() - 1].end),
+                        Shape::Events(_) => (
+                            segments.first().expect("a segment").start,
+                            segments.last().expect("a segment").end,
+                        ),
                     };
                     assert!(traced.path.tiles(start, end), "{path}, {rule}: {segments:?}");
                     profilers.iter_mut().for_each(|profiler| profiler.add(&traced, Some(1.0)));
@@ -101,7 +107,7 @@ fn a_weighted_sample_speaks_for_the_whole() {
     let mut times = vec![vec![0u64; recording.trace_count()]; recording.names().len()];
     for (at, trace) in recording.traces().enumerate() {
         let traced = analyser.trace(&recording, trace);
-        for segment in &traced.path.segments {
+        for segment in traced.path.segments.iter() {
             times[traced.name(segment.node).index()][at] += segment.length();
         }
     }
@@ -266,7 +272,8 @@ fn kinds_have_the_functions_with_a_twentieth_of_the_time() {
     let mut intake = Intake::new(Keep::default());
     let (file, limits) = ("request".into(), Limits::default());
     astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
-    let kinds = PathKinds::of(&intake.finish(), Method::default(), || false).expect("nobody stops it");
+    let kinds =
+        PathKinds::of(&intake.finish(), Method::default(), &mut Pulse::never()).expect("nobody stops it");
     // The root alone; both; both; the root alone; both; the call alone.
     assert_eq!(kinds.of_traces(), [0, 1, 1, 0, 1, 2]);
 }
@@ -300,7 +307,7 @@ fn a_slower_function_is_the_first_difference() {
             let mut path = traced.path.clone();
             // Each stretch of the slow function takes longer, and all that follows is later.
             let mut late = 0;
-            for segment in &mut path.segments {
+            let slower = |mut segment: Segment| {
                 segment.start += late;
                 if slow
                     .is_some_and(|(name, _)| recording.names().find(name) == Some(traced.name(segment.node)))
@@ -308,7 +315,9 @@ fn a_slower_function_is_the_first_difference() {
                     late += slow.map_or(0, |(_, ns)| ns);
                 }
                 segment.end += late;
-            }
+                segment
+            };
+            path.segments = traced.path.segments.iter().map(slower).collect();
             profiler.add(&astracer_analysis::Traced { path: &path, ..traced }, Some(1.0));
         }
         profiler.finish(&[])
@@ -326,13 +335,13 @@ fn a_slower_function_is_the_first_difference() {
 #[test]
 fn kinds_tell_traces_apart_that_have_the_same_calls() {
     let recording = read("workloads/hdfs_client_ops.tar.xz");
-    let kinds = PathKinds::of(&recording, Method::default(), || false).expect("nobody stops it");
+    let kinds = PathKinds::of(&recording, Method::default(), &mut Pulse::never()).expect("nobody stops it");
     assert_eq!(kinds.of_traces().len(), recording.trace_count());
     let mut seen: Vec<u32> = kinds.of_traces().to_vec();
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), kinds.count());
-    assert!(PathKinds::of(&recording, Method::default(), || true).is_none());
+    assert!(PathKinds::of(&recording, Method::default(), &mut Pulse::new(|| true)).is_none());
 }
 
 #[test]

@@ -4,30 +4,29 @@ use std::collections::BTreeMap;
 
 use astracer_analysis::place::Placed;
 use astracer_analysis::retime::Retimer;
-use astracer_analysis::tree::{NO_HOST, NONE, Node};
-use astracer_analysis::{CriticalPath, Rule, Skew, SpanPaths, Tree};
+use astracer_analysis::tree::{NO_HOST, NONE, Node, Side};
+use astracer_analysis::{Amounts, CriticalPath, Rule, Skew, SpanPaths, Tree};
 use astracer_model::SpanKind;
 use astracer_recording::intern::Symbol;
+use astracer_recording::stop::Pulse;
 
 use crate::random::Random;
 
-fn node(name: u32, service: u32, parent: u32, start: u64, end: u64) -> Node {
+/// A span with its side and its host.
+type Given = (Node, Side, Symbol);
+
+fn node(name: u32, service: u32, parent: u32, start: u64, end: u64) -> Given {
     let (name, service) = (Symbol(name), Symbol(service));
-    Node {
-        start,
-        end,
-        parent,
-        order: 0,
-        name,
-        service,
-        host: NO_HOST,
-        kind: SpanKind::Unspecified,
-        follows: false,
-    }
+    (Node { start, end, parent, order: 0, name, service }, Side::default(), NO_HOST)
 }
 
-fn tree(nodes: &[Node]) -> Tree {
-    let nodes: Vec<Node> = (0u32..).zip(nodes).map(|(order, node)| Node { order, ..*node }).collect();
+fn of_kind(kind: SpanKind, (node, side, host): Given) -> Given {
+    (node, Side { kind, ..side }, host)
+}
+
+fn tree(nodes: &[Given]) -> Tree {
+    let ordered = |(order, &(node, side, host)): (u32, &Given)| (Node { order, ..node }, side, host);
+    let nodes: Vec<Given> = (0u32..).zip(nodes).map(ordered).collect();
     let mut tree = Tree::default();
     tree.fill(&nodes, 0);
     tree
@@ -35,7 +34,7 @@ fn tree(nodes: &[Node]) -> Tree {
 
 fn path(tree: &Tree, rule: Rule, skew: Skew) -> CriticalPath {
     let mut path = CriticalPath::default();
-    SpanPaths::default().find(tree, rule, skew, &mut path);
+    assert!(SpanPaths::default().find(tree, rule, skew, &mut path, &mut Pulse::never()));
     path
 }
 
@@ -45,7 +44,7 @@ fn segments(tree: &Tree, path: &CriticalPath) -> Vec<(u32, u64, u64)> {
     path.segments.iter().map(|segment| (name(segment.node), segment.start, segment.end)).collect()
 }
 
-fn amounts(tree: &Tree, amounts: &[astracer_analysis::Amount]) -> BTreeMap<u32, u64> {
+fn amounts(tree: &Tree, amounts: &Amounts) -> BTreeMap<u32, u64> {
     amounts.iter().map(|amount| (tree.nodes()[amount.node as usize].name.0, amount.ns)).collect()
 }
 
@@ -87,7 +86,7 @@ fn the_example_has_the_path_that_was_worked_out_by_hand() {
 
 fn retimed(tree: &Tree, factor: impl Fn(Symbol) -> f64) -> f64 {
     let mut placed = Placed::default();
-    placed.place(tree, Skew::Shift);
+    placed.place(tree, Skew::Shift, &mut Pulse::never());
     Retimer::default().retime(tree, &placed, factor)
 }
 
@@ -139,8 +138,9 @@ fn a_child_of_another_clock_is_moved_by_the_least_amount() {
 fn messages_and_what_only_follows_are_not_moved() {
     use SpanKind::{Client, Consumer, Internal, Producer, Server};
     let pair = |parent: SpanKind, child: SpanKind, service: u32, follows: bool| {
-        let root = Node { kind: parent, ..node(0, 0, NONE, 100, 140) };
-        tree(&[root, Node { kind: child, follows, ..node(1, service, 0, 130, 150) }])
+        let root = of_kind(parent, node(0, 0, NONE, 100, 140));
+        let (own, _, host) = node(1, service, 0, 130, 150);
+        tree(&[root, (own, Side { kind: child, follows }, host)])
     };
     for (parent, child, service, follows, moved) in [
         (Internal, Internal, 1, false, true),
@@ -234,11 +234,10 @@ fn crisp_takes_the_last_written_of_equal_ends() {
 #[test]
 fn crisp_does_not_clip_the_server_of_a_clean_call() {
     use SpanKind::{Client, Server, Unspecified};
-    let host = |host: u32, node: Node| Node { host: Symbol(host), ..node };
-    let kind = |kind: SpanKind, node: Node| Node { kind, ..node };
+    let host = |host: u32, (node, side, _): Given| (node, side, Symbol(host));
     // The time of node 1, whose child 2 reaches outside of it.
-    let own = |root: SpanKind, parent: Node, child: Node, more: &[Node]| {
-        let root = kind(root, node(0, 0, NONE, 0, 10_000));
+    let own = |root: SpanKind, parent: Given, child: Given, more: &[Given]| {
+        let root = of_kind(root, node(0, 0, NONE, 0, 10_000));
         let tree = tree(&[&[root, parent, child][..], more].concat());
         let times = amounts(&tree, &path(&tree, Rule::Crisp, Skew::Clip).exclusive);
         // The server's own time is its client's at most.
@@ -246,12 +245,12 @@ fn crisp_does_not_clip_the_server_of_a_clean_call() {
         times[&1]
     };
     let (parent, child) = (node(1, 0, 0, 2_000, 3_000), node(2, 0, 1, 2_005, 3_010));
-    let (client, server) = (kind(Client, parent), kind(Server, child));
+    let (client, server) = (of_kind(Client, parent), of_kind(Server, child));
     // As long as the client's span at most: nothing is left. Clipped, 5 before it are.
     assert_eq!(own(Unspecified, client, server, &[]), 0);
     assert_eq!(own(Unspecified, parent, child, &[]), 5);
     // 1.1 % longer.
-    assert_eq!(own(Unspecified, client, kind(Server, node(2, 0, 1, 2_005, 3_016)), &[]), 5);
+    assert_eq!(own(Unspecified, client, of_kind(Server, node(2, 0, 1, 2_005, 3_016)), &[]), 5);
     // Beside another child, which ended before.
     assert_eq!(own(Unspecified, client, server, &[node(3, 0, 1, 2_001, 2_002)]), 4);
     // A call whose client's side is not marked, below a server; and a child on another host.
@@ -282,17 +281,15 @@ fn a_span_of_another_clock_that_is_too_long_is_clipped() {
 fn random_tree(random: &mut Random) -> Tree {
     let base = [0, 1_000, u64::MAX - 80][random.below(3) as usize];
     let count = 1 + random.below(24) as u32;
-    let nodes: Vec<Node> = (0..count)
+    let nodes: Vec<Given> = (0..count)
         .map(|at| {
             let start = base + random.below(60);
             let parent = if at == 0 { NONE } else { random.below(u64::from(at)) as u32 };
             let kinds = [SpanKind::Unspecified, SpanKind::Client, SpanKind::Server, SpanKind::Producer];
-            Node {
-                kind: kinds[random.below(4) as usize],
-                follows: random.below(12) == 0,
-                host: Symbol(random.below(2) as u32),
-                ..node(at, random.below(3) as u32, parent, start, start + random.below(21))
-            }
+            let side = Side { kind: kinds[random.below(4) as usize], follows: random.below(12) == 0 };
+            let host = Symbol(random.below(2) as u32);
+            let (node, ..) = node(at, random.below(3) as u32, parent, start, start + random.below(21));
+            (node, side, host)
         })
         .collect();
     tree(&nodes)
@@ -343,7 +340,7 @@ fn the_walk_finds_what_the_definition_says() {
     for seed in 1..=3_000 {
         let tree = random_tree(&mut Random(seed));
         let mut placed = Placed::default();
-        placed.place(&tree, Skew::Shift);
+        placed.place(&tree, Skew::Shift, &mut Pulse::never());
         let mut expected = Vec::new();
         reference(&tree, &placed, 0, tree.nodes()[0].end, &mut expected);
         expected.retain(|(_, start, end)| start < end);
@@ -399,18 +396,18 @@ fn a_gain_by_a_shorter_child_of_the_root_is_at_most_its_drag() {
 
 #[test]
 fn a_million_spans_deep_and_300_000_children_are_walked_without_recursion() {
-    let deep: Vec<Node> = (0..1_000_000u32)
+    let deep: Vec<Given> = (0..1_000_000u32)
         .map(|at| node(at % 7, at % 3, at.wrapping_sub(1), u64::from(at), 4_000_000 - u64::from(at)))
         .collect();
-    let wide: Vec<Node> = std::iter::once(node(0, 0, NONE, 0, 1_000_000))
+    let wide: Vec<Given> = std::iter::once(node(0, 0, NONE, 0, 1_000_000))
         .chain((0..300_000u64).map(|at| node(1, at as u32 % 3, 0, at * 3, at * 3 + at % 9)))
         .collect();
     for nodes in [deep, wide] {
         let tree = tree(&nodes);
         for rule in [Rule::Last, Rule::Jaeger, Rule::Crisp] {
             let path = path(&tree, rule, Skew::Shift);
-            assert!(path.tiles(nodes[0].start, nodes[0].end), "{rule}");
+            assert!(path.tiles(nodes[0].0.start, nodes[0].0.end), "{rule}");
         }
-        assert_eq!(retimed(&tree, |_| 1.0), nodes[0].length() as f64);
+        assert_eq!(retimed(&tree, |_| 1.0), nodes[0].0.length() as f64);
     }
 }

@@ -46,7 +46,7 @@ fn check(text: &str, expected: &Value) -> Result<(), String> {
     if found != path {
         return Err(format!("{found:?}, expected {path:?}"));
     }
-    let (start, end) = (segments[0].start, segments[segments.len() - 1].end);
+    let (start, end) = (segments.first().expect("a segment").start, segments.last().expect("a segment").end);
     if !traced.path.tiles(start, end) {
         return Err("the segments do not tile the path".to_owned());
     }

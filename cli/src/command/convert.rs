@@ -11,6 +11,7 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load::{self, Input};
 use crate::losses::{self, LossCount};
 use crate::output;
@@ -87,6 +88,8 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
+    // Formats that hold whole traces are written here, all at once.
+    interrupt::answer_at_once();
     let converted = converter.finish().map_err(|error| output.failure(&error))?;
     progress.finish_and_clear();
     let input = Input::of_conversion(std::slice::from_ref(&args.input), &summary.files, &converted);

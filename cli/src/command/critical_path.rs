@@ -17,6 +17,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load::{self, Input, Loaded};
 use crate::output::{self, count, escaped, measure, named};
 use crate::outputs::{Output, Outputs};
@@ -309,12 +310,11 @@ fn analyse(
     let mut longest: Option<(u64, TraceView<'_>)> = None;
     let open = segments_file.map(Output::open).transpose()?;
     let mut writer = open.as_ref().map(|open| open.writer().map(BufWriter::new)).transpose()?;
+    let mut pulse = stop.pulse();
     for trace in traces {
-        if stop.is_asked() {
-            return Err(Failure::Interrupted);
-        }
         let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
-        let traced = analyser.trace(recording, trace);
+        let traced = analyser.trace_unless_stopped(recording, trace, &mut pulse);
+        let traced = traced.ok_or(Failure::Interrupted)?;
         profiler.add(&traced, weight);
         kinds.add(&traced);
         if let Some(profiler) = &mut path_profiler {
@@ -324,7 +324,10 @@ fn analyse(
             longest = Some((traced.path.length(), trace));
         }
         if let (Some(writer), Some(file)) = (&mut writer, segments_file) {
-            segments::write(writer, &traced).map_err(|error| file.failure(&error))?;
+            segments::write(writer, recording, &traced, &mut pulse).map_err(|error| file.failure(&error))?;
+            if pulse.stopped() {
+                return Err(Failure::Interrupted);
+            }
         }
         if let Some(retiming) = &mut retiming {
             retiming.add(&mut analyser, weight);
@@ -335,6 +338,7 @@ fn analyse(
         drop(writer);
         open.complete()?;
     }
+    interrupt::answer_at_once();
     let lanes_max = if args.json || args.html.is_some() { PAGE_LANES_MAX } else { LANES_MAX };
     let drawn = longest.filter(|_| args.trace.is_some() || args.html.is_some());
     let lanes = drawn.map(|(_, trace)| Lanes::new(recording, &analyser.trace(recording, trace), lanes_max));
@@ -366,16 +370,14 @@ fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input,
     let source = Source { paths: vec![other.to_owned()], ..args.source.clone() };
     let Loaded { recording, input } = load::load_keeping(&source, keep(args), stop)?;
     let mut profiler = profiler(args, &recording);
-    let mut analyser = Analyser::new(method(args));
+    let (mut analyser, mut pulse) = (Analyser::new(method(args)), stop.pulse());
     let root = args.root.as_ref().map(|name| recording.names().find(name));
     for trace in
         recording.traces().filter(|trace| root.is_none_or(|root| root == Some(trace.root().name_symbol())))
     {
-        if stop.is_asked() {
-            return Err(Failure::Interrupted);
-        }
         let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
-        profiler.add(&analyser.trace(&recording, trace), weight);
+        let traced = analyser.trace_unless_stopped(&recording, trace, &mut pulse);
+        profiler.add(&traced.ok_or(Failure::Interrupted)?, weight);
     }
     Ok((input, profiler.finish(&args.percentiles)))
 }

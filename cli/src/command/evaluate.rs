@@ -18,6 +18,7 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
@@ -183,6 +184,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
         file.write(&lines.map_err(|error| Failure::Job(format!("--counts: {error}")))?)?;
     }
+    interrupt::answer_at_once();
     if args.json {
         return output::print_json(&Report { input: &input, evaluation });
     }

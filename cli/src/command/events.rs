@@ -10,6 +10,7 @@ use astracer_tuner::Stop;
 use clap::Args as ClapArgs;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load::{self, Loaded};
 use crate::output::{self, escaped, measure, named};
 use crate::outputs::Outputs;
@@ -75,6 +76,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
         let id = segments::trace_id(args.trace);
         Failure::Job(format!("no trace has the id {id}; critical-path --segments writes all ids"))
     })?;
+    interrupt::answer_at_once();
     let drawing = Drawing::new(&recording, trace, args.rule, usize::from(args.top));
     if let Some(file) = &html {
         file.write(&drawing.page())?;

@@ -10,6 +10,7 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load::{self, Input};
 use crate::output;
 use crate::source::Source;
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let loaded = load::load(&args.source, &[], stop)?;
     let mut inspection = Inspection::new(&loaded.recording, stop).ok_or(Failure::Interrupted)?;
+    interrupt::answer_at_once();
     inspection.sort(args.sort);
     let functions = inspection.functions.len() as u64;
     if args.top > 0 {

@@ -274,3 +274,40 @@ fn the_second_interruption_leaves_no_partial_file() {
     assert_eq!(child.wait().expect("a child").code(), Some(130));
     assert_eq!(folder.names(), [""; 0]);
 }
+
+/// The first Ctrl-C ends a command that only has its result to print, here for a reader that does not read on.
+#[cfg(unix)]
+#[test]
+fn an_interruption_ends_a_long_table_at_once() {
+    use std::fmt::Write as _;
+    use std::io::Read as _;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    let folder = Folder::new("long-table");
+    // More than a pipe holds. Letters, since digits would be folded.
+    let letter = |number: usize| char::from(b'g' + (number % 20) as u8);
+    let spans = (1..=8_000usize).fold(String::new(), |mut spans, span| {
+        let name: String = (0..4).map(|place| letter(span / 20usize.pow(place))).collect();
+        let _ =
+            writeln!(spans, r#"{{"a":"{span:016x}{span:016x}","b":1,"e":2,"d":"{name}","r":"s","p":[]}}"#);
+        spans
+    });
+    let recording = folder.file("w.jsonl", &spans);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["inspect", &recording])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let mut reader = child.stdout.take().expect("piped");
+    reader.read_exact(&mut [0]).expect("it begins to print");
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.expect("kill is there").success());
+    let began = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "still printing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(child.wait().expect("a child").code(), Some(130));
+}

@@ -168,7 +168,9 @@ impl Joiner<'_> {
     fn join_trace(&mut self, recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<TraceRow> {
         self.by_id.clear();
         self.by_id.extend(members.iter().map(|&index| (recording.spans[index as usize].span_id, index)));
-        self.by_id.sort_unstable();
+        if !self.pulse.sort_by_key(&mut self.by_id, |&pair| pair) {
+            return None;
+        }
         let shared = self.drop_duplicates(recording);
         let first = self.order.len();
         self.order.extend(self.by_id.iter().map(|&(_, index)| index));
@@ -186,11 +188,16 @@ impl Joiner<'_> {
             }
         }
         self.fill_starts(recording, first);
-        if self.pulse.stopped() {
+        let by_start = |&index: &u32| (recording.spans[index as usize].start, index);
+        if !self.pulse.sort_by_key(&mut self.order[first..], by_start) {
             return None;
         }
-        self.order[first..].sort_unstable_by_key(|&index| (recording.spans[index as usize].start, index));
-        check_times(recording, &self.order[first..]);
+        for at in first..self.order.len() {
+            check_times(recording, self.order[at]);
+            if self.pulse.stopped() {
+                return None;
+            }
+        }
         let root = find_root(recording, id, &self.order[first..])?;
         Some(TraceRow { id, first: first as u32, len: (self.order.len() - first) as u32, root })
     }
@@ -225,6 +232,9 @@ impl Joiner<'_> {
             match pair {
                 Some(pair) => shared.push(pair),
                 None => ambiguous.extend_from_slice(&distinct[1..]),
+            }
+            if self.pulse.stopped_after(same_id.len()) {
+                return shared;
             }
         }
         repeated.into_iter().for_each(|index| count(recording, ProblemKind::DuplicateSpan, index));
@@ -270,6 +280,9 @@ impl Joiner<'_> {
         while at != NONE && self.mark[at as usize] == NONE {
             self.mark[at as usize] = index;
             at = recording.spans[at as usize].parent;
+            if self.pulse.stopped() {
+                return;
+            }
         }
         if at == NONE || self.mark[at as usize] != index {
             return;
@@ -340,17 +353,15 @@ fn shared_pair(recording: &Recording, id: SpanId, a: u32, b: u32) -> Option<Shar
     either(a, b).or_else(|| either(b, a))
 }
 
-fn check_times(recording: &mut Recording, members: &[u32]) {
-    for &index in members {
-        let row = recording.spans[index as usize];
-        if row.end == NO_TIME {
-            count(recording, ProblemKind::NoEnd, index);
-        } else if row.end < row.start {
-            count(recording, ProblemKind::EndBeforeStart, index);
-        }
-        if row.parent != NONE && row.start < recording.spans[row.parent as usize].start {
-            count(recording, ProblemKind::ClockSkew, index);
-        }
+fn check_times(recording: &mut Recording, index: u32) {
+    let row = recording.spans[index as usize];
+    if row.end == NO_TIME {
+        count(recording, ProblemKind::NoEnd, index);
+    } else if row.end < row.start {
+        count(recording, ProblemKind::EndBeforeStart, index);
+    }
+    if row.parent != NONE && row.start < recording.spans[row.parent as usize].start {
+        count(recording, ProblemKind::ClockSkew, index);
     }
 }
 

@@ -437,15 +437,17 @@ const SHAPES: &[Shape] = &[
 #[test]
 fn joining_is_linear_in_spans_of_any_shape() {
     const N: u64 = 10_000;
+    // Sorting is a little more than linear: of 4 N spans each of two sorts merges its runs in two passes, of N in none.
+    const MERGING: usize = 2 * 2 * 4 * N as usize / 4096;
     for (shape, lines) in SHAPES {
         let (small, large) = (work(&lines(N)), work(&lines(4 * N)));
         // One poll is lost by rounding.
         assert!(
-            small > 0 && large <= 4 * (small + 1),
+            small > 0 && large <= 4 * (small + 1) + MERGING,
             "{shape}: {small} polls for {N} spans, {large} for 4 times as many"
         );
         // A few units for each span: parent, cycle, start.
-        assert!(large <= 6 * 4 * N as usize / 4096, "{shape}: {large} polls");
+        assert!(large <= 6 * 4 * N as usize / 4096 + MERGING, "{shape}: {large} polls");
     }
 }
 

@@ -50,6 +50,10 @@ pub struct SpanView<'r> {
 }
 
 impl<'r> SpanView<'r> {
+    pub(super) fn new(recording: &'r Recording, index: u32) -> Self {
+        Self { recording, index }
+    }
+
     fn row(self) -> &'r SpanRow {
         &self.recording.spans[self.index as usize]
     }

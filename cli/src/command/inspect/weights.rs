@@ -14,6 +14,7 @@ use astracer_tuner::Stop;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load;
 use crate::output;
 use crate::source::{Source, once};
@@ -178,6 +179,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
             output::plural(sums.problems, "problem")
         )));
     }
+    interrupt::answer_at_once();
     let mut weights = sums.finish();
     if weights.keys.is_empty() {
         return Err(Failure::Job("there is no root span in this recording".into()));
