@@ -55,6 +55,11 @@ pub struct Difference {
 /// Standard errors on either side of an interval that holds 95 % of normal numbers.
 const ERRORS: f64 = 1.96;
 
+/// A difference that is no more than the rounding of numbers of this size is none.
+fn rounded(difference: f64, size: f64) -> f64 {
+    if difference.abs() <= 1e-12 * size.abs() { 0.0 } else { difference }
+}
+
 impl Difference {
     /// The least size of the same roots' change that is within two standard errors, ms.
     fn certain_ms(&self) -> f64 {
@@ -88,7 +93,7 @@ pub fn compare(before: &Profile, after: &Profile) -> Comparison {
                 difference_ms,
                 same_roots_ms,
                 error_ms: variance.sqrt(),
-                mix_ms: difference_ms - same_roots_ms,
+                mix_ms: rounded(difference_ms - same_roots_ms, before_ms + after_ms),
                 share_before: row_before.map_or(0.0, |row| row.share),
                 share_after: row_after.map_or(0.0, |row| row.share),
             }
@@ -105,7 +110,7 @@ pub fn compare(before: &Profile, after: &Profile) -> Comparison {
         before_ms,
         after_ms,
         same_roots_ms,
-        mix_ms: after_ms - before_ms - same_roots_ms,
+        mix_ms: rounded(after_ms - before_ms - same_roots_ms, before_ms + after_ms),
         new_roots: before.by_root.as_ref().zip(after.by_root.as_ref()).map_or(0.0, |(b, a)| new_roots(b, a)),
         differences,
     }

@@ -9,7 +9,7 @@
 use astracer_model::SpanKind;
 use astracer_recording::stop::Pulse;
 
-use crate::tree::{Tree, release};
+use crate::tree::{Node, Tree, release};
 
 /// The treatment of a child of another machine that reaches outside its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +56,12 @@ pub struct Adjusted {
 /// Stands for no interval, in half the memory of an option: it ends before it starts.
 const LEFT_OUT: Interval = Interval { start: 1, end: 0 };
 
+impl From<&Node> for Interval {
+    fn from(node: &Node) -> Self {
+        Interval { start: node.start, end: node.end }
+    }
+}
+
 /// The distances in ns that nodes were moved, by their own shifts and their ancestors'. No entries as long as no node
 /// was moved, which is most traces.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +99,8 @@ impl Moves {
 /// The fitted intervals of a tree's nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
-    /// Of a node that was left out, [`LEFT_OUT`].
+    /// Of a node that was left out, [`LEFT_OUT`]. No entries as long as every node has the interval that was recorded,
+    /// which is most traces of one clock.
     intervals: Vec<Interval>,
     moves: Moves,
     remote: Vec<u32>,
@@ -103,9 +110,9 @@ pub struct Placed {
 impl Placed {
     /// Fits every node of the tree into its parent. Returns false if the work is to stop.
     pub fn place(&mut self, tree: &Tree, skew: Skew, pulse: &mut Pulse<'_>) -> bool {
-        self.begin(tree);
+        self.begin();
         for parent in 0..tree.nodes().len() as u32 {
-            if skew == Skew::Shift && self.interval(parent).is_some() {
+            if skew == Skew::Shift && self.interval(tree, parent).is_some() {
                 self.shift_children(tree, parent);
             }
             self.clip_children(tree, parent);
@@ -116,12 +123,8 @@ impl Placed {
         true
     }
 
-    fn begin(&mut self, tree: &Tree) {
-        let (count, root) = (tree.nodes().len(), tree.nodes()[0]);
+    fn begin(&mut self) {
         release(&mut self.intervals);
-        self.intervals.reserve_exact(count);
-        self.intervals.resize(count, LEFT_OUT);
-        self.intervals[0] = Interval { start: root.start, end: root.end };
         self.moves.clear();
         self.adjusted = Adjusted::default();
     }
@@ -166,8 +169,9 @@ impl Placed {
     }
 
     fn clip_children(&mut self, tree: &Tree, parent: u32) {
-        let Some(outer) = self.interval(parent) else {
+        let Some(outer) = self.interval(tree, parent) else {
             self.adjusted.dropped_spans += tree.children(parent).len() as u64;
+            tree.children(parent).for_each(|child| self.set(tree, child, LEFT_OUT));
             return;
         };
         for child in tree.children(parent) {
@@ -180,6 +184,7 @@ impl Placed {
             if inner_end < inner_start || (inner_end == inner_start && start < end) {
                 self.adjusted.dropped_spans += 1;
                 self.adjusted.dropped_ns += u128::from(node.length());
+                self.set(tree, child, LEFT_OUT);
                 continue;
             }
             let inside = (inner_end - inner_start) as u64;
@@ -187,24 +192,26 @@ impl Placed {
                 self.adjusted.clipped_spans += 1;
                 self.adjusted.clipped_ns += u128::from(node.length() - inside);
             }
-            self.intervals[child as usize] = Interval { start: inner_start as u64, end: inner_end as u64 };
+            self.set(tree, child, Interval { start: inner_start as u64, end: inner_end as u64 });
         }
     }
 
     /// Fits nodes as Jaeger's user interface does: clips, drops what begins at its parent's end or later or ends at its
     /// start or earlier, and leaves out spans that only follow from another.
     pub(crate) fn place_as_jaeger(&mut self, tree: &Tree) {
-        self.begin(tree);
-        for (at, node) in tree.nodes().iter().enumerate().skip(1) {
-            let follows = tree.side(at as u32).follows;
-            let Some(outer) = self.interval(node.parent).filter(|_| !follows) else {
+        self.begin();
+        for (child, node) in (0u32..).zip(tree.nodes()).skip(1) {
+            let follows = tree.side(child).follows;
+            let Some(outer) = self.interval(tree, node.parent).filter(|_| !follows) else {
                 self.adjusted.dropped_spans += 1;
+                self.set(tree, child, LEFT_OUT);
                 continue;
             };
             let outside = node.start >= outer.end || (node.start < outer.start && node.end <= outer.start);
             if outside {
                 self.adjusted.dropped_spans += 1;
                 self.adjusted.dropped_ns += u128::from(node.length());
+                self.set(tree, child, LEFT_OUT);
                 continue;
             }
             let inner = Interval { start: node.start.max(outer.start), end: node.end.min(outer.end) };
@@ -212,13 +219,28 @@ impl Placed {
                 self.adjusted.clipped_spans += 1;
                 self.adjusted.clipped_ns += u128::from(node.length() - inner.length());
             }
-            self.intervals[at] = inner;
+            self.set(tree, child, inner);
         }
     }
 
-    /// The interval of a node, `None` if it was left out.
-    pub fn interval(&self, node: u32) -> Option<Interval> {
-        Some(self.intervals[node as usize]).filter(|interval| interval.start <= interval.end)
+    fn set(&mut self, tree: &Tree, node: u32, interval: Interval) {
+        if self.intervals.is_empty() {
+            if interval == Interval::from(&tree.nodes()[node as usize]) {
+                return;
+            }
+            self.intervals.reserve_exact(tree.nodes().len());
+            self.intervals.extend(tree.nodes().iter().map(Interval::from));
+        }
+        self.intervals[node as usize] = interval;
+    }
+
+    /// The interval of a node, `None` if it was left out. `tree` is the one that was placed.
+    pub fn interval(&self, tree: &Tree, node: u32) -> Option<Interval> {
+        let interval = match self.intervals.get(node as usize) {
+            Some(&fitted) => fitted,
+            None => Interval::from(&tree.nodes()[node as usize]),
+        };
+        Some(interval).filter(|interval| interval.start <= interval.end)
     }
 
     /// True if the node, or one above it, was shifted.

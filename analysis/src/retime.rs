@@ -40,8 +40,8 @@ impl Retimer {
 
     /// The new length of one span whose children's are known.
     fn retime_span(&mut self, tree: &Tree, placed: &Placed, node: u32, factor: f64) -> f64 {
-        let Some(own) = placed.interval(node) else { return 0.0 };
-        let interval = |child: u32| placed.interval(child).filter(|interval| interval.length() > 0);
+        let Some(own) = placed.interval(tree, node) else { return 0.0 };
+        let interval = |child: u32| placed.interval(tree, child).filter(|interval| interval.length() > 0);
         self.by_start.clear();
         self.by_start.extend(tree.children(node).filter(|&child| interval(child).is_some()));
         let start = |&child: &u32| interval(child).map(|interval| interval.start);

@@ -113,7 +113,7 @@ impl SpanPaths {
         }
         let placed = &self.placed;
         let order = Order {
-            key: &|child| placed.interval(child).map_or((0, 0), |own| (own.end, own.start)),
+            key: &|child| placed.interval(tree, child).map_or((0, 0), |own| (own.end, own.start)),
             before: |child, instant, _| child.end <= instant,
             counts: |child| child.length() > 0,
         };

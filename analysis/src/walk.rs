@@ -73,7 +73,7 @@ impl Walk {
         self.sorted.clear();
         self.sorted.reserve_exact(count as usize);
         self.sorted.extend(0..count);
-        let left_out = |child: u32| !placed.interval(child).is_some_and(order.counts);
+        let left_out = |child: u32| !placed.interval(tree, child).is_some_and(order.counts);
         let key = |&child: &u32| {
             let (end, start) = (order.key)(child);
             (left_out(child), Reverse(end), start, child)
@@ -107,12 +107,12 @@ impl Walk {
             let interval = |place: u32| {
                 let child =
                     self.sorted.get(place as usize).filter(|_| place < tree.children(top.node).end)?;
-                Some((*child, placed.interval(*child).filter(|&own| (order.counts)(own))?))
+                Some((*child, placed.interval(tree, *child).filter(|&own| (order.counts)(own))?))
             };
             // Neither is left out: both were taken, but for the root.
             let taken =
-                Some(top.taken).filter(|&taken| taken != NONE).and_then(|taken| placed.interval(taken));
-            let Some(whole) = placed.interval(top.node) else { break };
+                Some(top.taken).filter(|&taken| taken != NONE).and_then(|taken| placed.interval(tree, taken));
+            let Some(whole) = placed.interval(tree, top.node) else { break };
             let instant = taken.map_or(whole.end, |taken| taken.start);
             let Some((child, own)) = interval(top.next) else {
                 path.segments.push_before(Segment { node: top.node, start: whole.start, end: instant });

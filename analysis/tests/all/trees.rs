@@ -315,10 +315,10 @@ fn segments_tile_the_root_whatever_the_rule() {
 
 /// The rule `last` as its definition says it, by recursion and search: who held the span up until `instant`?
 fn reference(tree: &Tree, placed: &Placed, node: u32, mut instant: u64, found: &mut Vec<(u32, u64, u64)>) {
-    let start = placed.interval(node).unwrap().start;
+    let start = placed.interval(tree, node).unwrap().start;
     loop {
         let ended = tree.children(node).filter_map(|child| {
-            let own = placed.interval(child)?;
+            let own = placed.interval(tree, child)?;
             (own.length() > 0 && own.end <= instant).then_some((
                 own.end,
                 std::cmp::Reverse(own.start),
