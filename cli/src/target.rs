@@ -1,6 +1,7 @@
 //! Servers by URL: `otlp://host:4317`.
 
 use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 
 use astracer_exporters::{Compression, Destination, Otlp, Protocol, Zipkin};
@@ -81,6 +82,17 @@ impl Target {
         format!("{scheme}://{}{path}", self.rest)
     }
 
+    /// True if a server that listens on this address is the target, as far as can be told without asking it.
+    pub(crate) fn is_served_at(&self, listening: &SocketAddr) -> bool {
+        let server = self.rest.split('/').next().unwrap_or_default();
+        let server = server.rsplit_once('@').map_or(server, |(_, server)| server);
+        let is_here = |address: SocketAddr| {
+            let any = listening.ip().is_unspecified() && address.ip().is_loopback();
+            address.port() == listening.port() && (any || address.ip() == listening.ip())
+        };
+        listening.port() != 0 && server.to_socket_addrs().is_ok_and(|mut found| found.any(is_here))
+    }
+
     /// Makes the client. Nothing is sent yet.
     pub(crate) fn connect(&self) -> Result<Box<dyn Destination>, Failure> {
         let endpoint = self.endpoint();
@@ -123,6 +135,21 @@ mod tests {
         let shown = |url: &str| url.parse::<Target>().map(|target| target.to_string());
         assert_eq!(shown("otlp+https://me:secret@h:1/x"), Ok("otlp+https://me:***@h:1/x".to_owned()));
         assert_eq!(shown("otlp://h:4317"), Ok("otlp://h:4317".to_owned()));
+    }
+
+    #[test]
+    fn a_target_is_known_by_its_own_address() {
+        let is_served = |url: &str, listening: &str| {
+            let target: Target = url.parse().expect("a URL");
+            target.is_served_at(&listening.parse().expect("an address"))
+        };
+        assert!(is_served("otlp://127.0.0.1:4317", "127.0.0.1:4317"));
+        assert!(is_served("zipkin://me:secret@127.0.0.1:4317/x", "0.0.0.0:4317"));
+        assert!(is_served("otlp+http://[::1]:1", "[::]:1"));
+        assert!(!is_served("otlp://127.0.0.1:4318", "127.0.0.1:4317"));
+        assert!(!is_served("otlp://127.0.0.2:4317", "127.0.0.1:4317"));
+        // Another port is chosen when the server starts.
+        assert!(!is_served("otlp://127.0.0.1:0", "127.0.0.1:0"));
     }
 
     #[test]

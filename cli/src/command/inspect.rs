@@ -32,7 +32,7 @@ pub(crate) struct Inspect {
     pub(crate) source: Source,
 
     /// The column to sort by: name, count (traces, share), mean, sd, median, p75, p95, max, trees, spans, max/s.
-    #[arg(long, value_name = "COLUMN", default_value = "count")]
+    #[arg(long, value_name = "COLUMN", default_value = "count", conflicts_with = "weights")]
     pub(crate) sort: Column,
 
     /// Show only the first N rows of each table; 0 shows all.

@@ -130,6 +130,14 @@ struct Refused {
 }
 
 pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
+    if let Some(target) = &args.forward
+        && args.otlp.iter().any(|address| target.is_served_at(address))
+    {
+        return Err(Failure::Usage(format!(
+            "--forward {target} is an address of this receiver, which would pass all spans on to itself without end; \
+             choose another one, or another --otlp"
+        )));
+    }
     let compression = if args.zstd { FileCompression::Zstd { level: 3 } } else { FileCompression::None };
     let mut files = Files::builder(&args.out);
     if let Some(seconds) = args.rotate_age {

@@ -12,6 +12,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::target::Target;
 use crate::{load, output};
 
@@ -118,6 +119,8 @@ fn failed(folder: &Path, error: &io::Error) -> Failure {
 }
 
 fn inspect(look: &Look) -> Result<Found, Failure> {
+    // A spool can be as large as its disk, and is only read here.
+    interrupt::answer_at_once();
     let report = Folder::open(&look.folder).and_then(|folder| verify(&folder));
     let found = Found::new(&look.folder, &report.map_err(|error| failed(&look.folder, &error))?);
     if look.json {

@@ -291,6 +291,8 @@ fn an_option_without_effect_is_refused() {
         (&["evaluate", "x", "--size", "5%"], "--baselines"),
         (&["evaluate", "x", "--quicken"], "--baselines"),
         (&["tune", "x", "--size-min", "50%"], "--size-min 50% is above --size-max 10%"),
+        (&["inspect", "x", "--weights", "--sort", "max"], "--weights"),
+        (&["receive", "--out", "x", "--forward", "otlp://127.0.0.1:4318"], "without end"),
         (&["inspect", "-", "-"], "the standard input can be read only once"),
         (&["tune", "-", "--validate", "-"], "the standard input can be read only once"),
     ] {

@@ -60,6 +60,8 @@ struct Sums<'s> {
     beats: HashMap<(String, String), (i64, u64)>,
     heartbeats: u64,
     problems: u64,
+    /// Those among them that lose data.
+    losses: u64,
 }
 
 fn find<'a>(attributes: &'a [Attribute<'_>], name: &str) -> Option<&'a Value<'a>> {
@@ -144,8 +146,9 @@ impl Sink for Sums<'_> {
         }
     }
 
-    fn problem(&mut self, _problem: Problem) {
+    fn problem(&mut self, problem: Problem) {
         self.problems += 1;
+        self.losses += u64::from(problem.kind.loses_data());
     }
 
     fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
@@ -165,6 +168,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
         beats: HashMap::new(),
         heartbeats: 0,
         problems: 0,
+        losses: 0,
     };
     for path in &args.paths {
         source::read(path, &args.reading.options(), &mut sums)
@@ -173,10 +177,10 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
-    if args.reading.strict && sums.problems > 0 {
+    if args.reading.strict && sums.losses > 0 {
         return Err(Failure::Job(format!(
             "{}; inspect without --weights names them",
-            output::plural(sums.problems, "problem")
+            output::plural(sums.losses, "problem")
         )));
     }
     interrupt::answer_at_once();
