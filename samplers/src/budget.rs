@@ -100,6 +100,12 @@ impl Controller {
         Controller { budget, factor: 1.0 }
     }
 
+    /// The same factor toward another budget.
+    #[must_use]
+    pub fn with_budget(self, budget: Budget) -> Self {
+        Controller { budget, ..self }
+    }
+
     /// The budget.
     pub fn budget(&self) -> &Budget {
         &self.budget

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use astracer_samplers::tail::{Limits as TailLimits, Tail, TailSampler};
-use astracer_samplers::{Cap, Config, Limits, Nanos, RandomSource, Sampler, Stratified};
+use astracer_samplers::{Budget, Cap, Config, Limits, Nanos, RandomSource, Sampler, Stratified};
 use opentelemetry::InstrumentationScope;
 use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry_sdk::Resource;
@@ -33,6 +33,7 @@ use crate::propagation::Propagator;
 use crate::sampler::AstracerSampler;
 use crate::settings::{ContextMode, DroppedSpans, Settings, SpanLimits, Start, WhenFull};
 use crate::stats::Counters;
+use crate::steering::{Spending, Steering};
 use crate::subscriber::AstracerSubscriber;
 use crate::sync::AtomicUsize;
 use crate::tail::{Keeper, Own};
@@ -77,6 +78,7 @@ pub struct Builder {
     sampler: Config,
     sampler_limits: Limits,
     cap: Cap,
+    budget: Option<Budget>,
     explained: usize,
     chores: Chores,
     #[cfg(feature = "polling")]
@@ -109,6 +111,7 @@ impl Default for Builder {
             sampler: DEFAULT_SAMPLER.parse().unwrap_or(Config::Always),
             sampler_limits: Limits::default(),
             cap: Cap::none(),
+            budget: None,
             explained: 0,
             chores: Chores::default(),
             #[cfg(feature = "polling")]
@@ -469,11 +472,22 @@ impl Builder {
                 tail::parts(&self.tail, self.own_policies, sampler, &clock, settings.bounds.trace_age);
             Keeper::new(parts, clock.clone(), counters.clone())
         });
-        let shared =
-            Shared::new(settings, decider.clone(), counters.clone(), queue.clone(), self.ids, keeper);
+        let has_budget = self.budget.is_some();
+        let spending = self.budget.map(|budget| Spending::new(budget, self.sampler, decider.now()));
+        let spent = spending.as_ref().map(Spending::spent);
+        let steering = Steering::new(spending);
+        let shared = Shared::new(
+            settings,
+            decider.clone(),
+            counters.clone(),
+            queue.clone(),
+            self.ids,
+            keeper,
+            steering,
+        );
         let exporter = self.exporter.map(|mut exporter| {
             exporter.set_resource(&resource);
-            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone())))
+            SharedExporter::new(Box::new(ByteCapped::new(exporter, decider.clone(), spent)))
         });
         if let Some(exporter) = exporter.clone() {
             let upkeep: Arc<dyn Upkeep> = shared.clone();
@@ -500,7 +514,7 @@ impl Builder {
             queue.close();
             queue.ended();
         }
-        let housekeeping = (!self.chores.is_empty()).then(|| Housekeeping::new(self.chores));
+        let housekeeping = (has_budget || !self.chores.is_empty()).then(|| Housekeeping::new(self.chores));
         if let Some(housekeeping) = housekeeping.clone() {
             let weak = Arc::downgrade(&shared);
             let thread = std::thread::Builder::new().name("astracer-keeper".to_owned());

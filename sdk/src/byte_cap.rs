@@ -16,6 +16,7 @@ use opentelemetry_sdk::trace::SpanData;
 use crate::decider::Decider;
 use crate::export::{Export, Exported};
 use crate::otlp_size;
+use crate::steering::Spent;
 
 /// Keys with a meter of their own; further ones share one.
 const KEYS_MAX: usize = 10_000;
@@ -26,6 +27,8 @@ pub(crate) struct ByteCapped {
     inner: Box<dyn Export>,
     decider: Arc<Decider>,
     meters: Mutex<Meters>,
+    /// The bytes that go out, for a budget.
+    spent: Option<Arc<Spent>>,
 }
 
 #[derive(Debug, Default)]
@@ -35,8 +38,16 @@ struct Meters {
 }
 
 impl ByteCapped {
-    pub(crate) fn new(inner: Box<dyn Export>, decider: Arc<Decider>) -> Self {
-        ByteCapped { inner, decider, meters: Mutex::default() }
+    pub(crate) fn new(inner: Box<dyn Export>, decider: Arc<Decider>, spent: Option<Arc<Spent>>) -> Self {
+        ByteCapped { inner, decider, meters: Mutex::default(), spent }
+    }
+
+    /// Exports what the cap has admitted.
+    fn pass_on(&self, batch: Vec<SpanData>) -> Exported {
+        if let Some(spent) = &self.spent {
+            spent.add(batch.iter().map(otlp_size::of_span).sum::<usize>() as u64);
+        }
+        self.inner.export(batch)
     }
 
     /// The key by which a trace was counted; empty if that is not known any more.
@@ -73,7 +84,7 @@ impl Export for ByteCapped {
     fn export(&self, mut batch: Vec<SpanData>) -> Exported {
         let cap = self.decider.sampler().cap().own_share();
         if cap.bytes.is_none() && cap.key_bytes.is_none() {
-            return self.inner.export(batch);
+            return self.pass_on(batch);
         }
         let all = batch.len();
         let of_one_trace =
@@ -84,7 +95,7 @@ impl Export for ByteCapped {
         let mut admitted = admitted.into_iter();
         batch.retain(|_| admitted.next().unwrap_or(true));
         let refused = (all - batch.len()) as u64;
-        let mut exported = if batch.is_empty() { Exported::default() } else { self.inner.export(batch) };
+        let mut exported = if batch.is_empty() { Exported::default() } else { self.pass_on(batch) };
         exported.lost.capped += refused;
         if refused > 0 && exported.error.is_none() {
             exported.error = Some(format!("the cap on exported bytes was used up: {refused} spans are lost"));

@@ -230,11 +230,16 @@ impl Builder {
                 return self.with_fault(Origin::File(path.to_owned(), error.line()), message.to_owned());
             }
         };
-        self.with_sampler(parameters.config)
+        let builder = self
+            .with_sampler(parameters.config)
             .with_cap(parameters.cap)
             .with_tail_of(parameters.tail)
             .with_key(parameters.key)
-            .with_random(parameters.random)
+            .with_random(parameters.random);
+        match parameters.budget {
+            Some(budget) => builder.with_budget(budget),
+            None => builder,
+        }
     }
 
     pub(crate) fn with_fault(mut self, origin: Origin, message: String) -> Self {

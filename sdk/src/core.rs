@@ -87,12 +87,13 @@ impl Shared {
         queue: Arc<Queue>,
         ids: Ids,
         tail: Option<Keeper>,
+        steering: Steering,
     ) -> Arc<Self> {
         let trace_age = decider.clock().ticks_of(settings.bounds.trace_age);
         let budget = Budget::new(settings.bounds.open_bytes);
         Arc::new(Shared {
             decider,
-            steering: Steering::default(),
+            steering,
             counters,
             queue,
             traces: Traces::new(settings.bounds.open_traces, budget.clone()),

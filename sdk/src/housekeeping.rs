@@ -1,4 +1,5 @@
-//! Work that is done now and then, on a thread of its own: watching the parameters file, and snapshots of the record table.
+//! Work that is done now and then, on a thread of its own: watching the parameters file, moving the factor of a budget, and
+//! snapshots of the record table.
 //!
 //! The thread is started only if one of these is asked for. It makes no spans: no subscriber hears it but for warnings, each
 //! of which is given once.
@@ -142,6 +143,7 @@ impl Housekeeping {
     /// Looks at the parameters file now.
     pub(crate) fn look(&self, shared: &Shared) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
+        shared.steering().spend(shared.decider());
         let change = lock(&self.work).look(shared);
         self.note(change, |faults| &mut faults.parameters);
     }

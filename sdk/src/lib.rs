@@ -111,8 +111,8 @@ mod why;
 
 pub use astracer_samplers::tail::{Histogram, KeyOutcomes, PolicyCounts, Provisional, Tail};
 pub use astracer_samplers::{
-    Allowance, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override, RandomSource,
-    Reason, Snapshot,
+    Allowance, Budget, Cap, Config as SamplerConfig, KeyRule, Limits as SamplerLimits, Override,
+    RandomSource, Reason, Snapshot,
 };
 
 pub use builder::{Astracer, BuildError, Builder};

@@ -2,6 +2,7 @@
 //! by key.
 
 mod counts;
+mod spending;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,7 @@ use astracer_samplers::{Cap, Config, Nanos};
 
 pub(crate) use self::counts::Carried;
 pub use self::counts::KeyStats;
+pub(crate) use self::spending::{Spending, Spent};
 use crate::decider::Decider;
 use crate::rules::Rules;
 
@@ -17,9 +19,15 @@ use crate::rules::Rules;
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     carried: Mutex<Carried>,
+    /// Of a service with a budget. Taken before `carried`.
+    spending: Option<Mutex<Spending>>,
 }
 
 impl Steering {
+    pub(crate) fn new(spending: Option<Spending>) -> Self {
+        Steering { carried: Mutex::default(), spending: spending.map(Mutex::new) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Carried> {
         self.carried.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,20 +48,53 @@ impl Steering {
         result
     }
 
+    /// Replaces the sampler, scaled to the budget if there is one, and the cap.
     pub(crate) fn set_sampler(&self, decider: &Decider, config: &Config, cap: &Cap) {
+        let mut spending = self.spending();
+        let scaled = spending.as_mut().and_then(|spending| spending.tune(config));
+        self.replace(decider, scaled.as_ref().unwrap_or(config), Some(cap));
+    }
+
+    /// The sampler's config, before it was scaled to the budget.
+    pub(crate) fn tuned(&self, decider: &Decider) -> Config {
+        let spending = self.spending();
+        spending.map_or_else(|| decider.sampler().config().clone(), |spending| spending.tuned().clone())
+    }
+
+    /// The factor on all probabilities; `None` without a budget.
+    pub(crate) fn budget_factor(&self) -> Option<f64> {
+        self.spending()?.factor()
+    }
+
+    /// Moves the factor on all probabilities, if the budget's interval is over.
+    pub(crate) fn spend(&self, decider: &Decider) {
+        let mut spending = self.spending();
+        let scaled = spending.as_mut().and_then(|spending| spending.interval_over(decider.now()));
+        if let Some(scaled) = scaled {
+            self.replace(decider, &scaled, None);
+        }
+    }
+
+    fn spending(&self) -> Option<MutexGuard<'_, Spending>> {
+        Some(self.spending.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// `cap`: the one that is at work, if none is given.
+    fn replace(&self, decider: &Decider, config: &Config, cap: Option<&Cap>) {
         self.change(decider, |rules, carried, now| {
-            let next = match rules.sampler.reconfigured(config, cap, now) {
+            let cap = cap.copied().unwrap_or(*rules.sampler.cap());
+            let next = match rules.sampler.reconfigured(config, &cap, now) {
                 Some(next) => next,
                 None => {
                     carried.retire(Arc::clone(&rules.sampler));
-                    rules.sampler.replaced(config, cap)
+                    rules.sampler.replaced(config, &cap)
                 }
             };
             rules.sampler = Arc::new(next);
         });
     }
 
-    /// Replaces sampler and cap by those of a parameters file's text.
+    /// Replaces sampler, cap and budget by those of a parameters file's text.
     #[cfg(feature = "parameters")]
     pub(crate) fn set_parameters(&self, decider: &Decider, text: &str) -> Result<(), SteerError> {
         use astracer_samplers::parameters::Parameters;
@@ -71,6 +112,14 @@ impl Steering {
         if !decider.is_tail(&parameters.tail) {
             let message = "`[tail]` is not as the service was started with; restart it to change policies";
             return Err(SteerError::new(None, message));
+        }
+        match (self.spending(), parameters.budget) {
+            (Some(mut spending), budget) => spending.set_budget(budget),
+            (None, None) => {}
+            (None, Some(_)) => {
+                let message = "a budget begins with the service; restart it with one";
+                return Err(SteerError::new(None, message));
+            }
         }
         self.set_sampler(decider, &parameters.config, &parameters.cap);
         Ok(())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use astracer_samplers::Cap;
+use astracer_samplers::{Budget, Cap};
 
 use super::Builder;
 
@@ -12,6 +12,15 @@ impl Builder {
     /// fleet's cap: see [`Cap::replicas`].
     pub fn with_cap(mut self, cap: Cap) -> Self {
         self.cap = cap;
+        self
+    }
+
+    /// A target of exported bytes a second, as OTLP protobuf before compression; none by default. The probabilities of bump and of
+    /// a ratio are scaled by one factor, which moves at most twofold an interval and brings no key below its floor; see
+    /// [`Handle::budget_factor`](crate::Handle::budget_factor). Samplers without probabilities stay as they are. A snapshot of
+    /// another factor is of another sampler, and ignored.
+    pub fn with_budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
         self
     }
 

@@ -30,7 +30,7 @@ impl Handle {
     /// Replaces the cap. Its credit stays as it is.
     pub fn set_cap(&self, cap: &Cap) {
         if let Some(shared) = self.shared() {
-            let config = shared.decider().sampler().config().clone();
+            let config = shared.steering().tuned(shared.decider());
             shared.steering().set_sampler(shared.decider(), &config, cap);
         }
     }
@@ -53,11 +53,16 @@ impl Handle {
         decider.sampler().cap_level(decider.now())
     }
 
-    /// Replaces sampler and cap by those of a parameters file's text.
+    /// The factor that the budget has come to, by which all probabilities are scaled; `None` without a budget.
+    pub fn budget_factor(&self) -> Option<f64> {
+        self.shared()?.steering().budget_factor()
+    }
+
+    /// Replaces sampler, cap and budget by those of a parameters file's text.
     ///
     /// # Errors
     ///
-    /// If the text is not a parameters file, or has another key rule or another source of randomness than the service was
+    /// If the text is not a parameters file, begins a budget (one that there was from the start may change or end), or has another key rule or another source of randomness than the service was
     /// started with, which cannot change while it runs. All goes on as before.
     #[cfg(feature = "parameters")]
     pub fn set_parameters(&self, text: &str) -> Result<(), SteerError> {

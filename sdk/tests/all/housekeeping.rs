@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use astracer_sdk::Handle;
+use astracer_samplers::{Nanos, Probability};
+use astracer_sdk::{Budget, Handle};
 use tracing::{Event, Subscriber, info_span};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
@@ -202,4 +204,42 @@ fn a_snapshot_that_cannot_be_written_is_told() {
     world.handle.shutdown(TIMEOUT).unwrap();
     assert!(world.handle.snapshot_fault().unwrap().contains("keys.snapshot"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+/// A budget of a byte a second: whatever is exported is too much, so each interval halves the share, down to the floor.
+#[test]
+fn a_budget_scales_the_sampler_of_a_running_service() {
+    let floor = Probability::new(0.1).unwrap();
+    let budget = Budget::new(1.0).unwrap().with_interval(Nanos::from_secs(1)).with_floor(floor);
+    let world = world(|builder| builder.with_sampler("ratio:0.8".parse().unwrap()).with_budget(budget));
+    assert_eq!((config(&world).as_str(), world.handle.budget_factor()), ("ratio:0.8", Some(1.0)));
+    for factor in [0.5, 0.25] {
+        roots(&world, "a", 50);
+        world.handle.flush(TIMEOUT).unwrap();
+        world.clock.advance(Duration::from_secs(1));
+        world.handle.look_at_parameters();
+        assert_eq!(world.handle.budget_factor(), Some(factor));
+        assert_eq!(config(&world), format!("ratio:{}", 0.8 * factor));
+    }
+    // Another sampler is scaled as well, and another cap scales nothing again.
+    world.handle.set_sampler(&"ratio:0.08".parse().unwrap());
+    assert_eq!(config(&world), "ratio:0.08", "below the floor already");
+    world.handle.set_sampler(&"always".parse().unwrap());
+    assert_eq!(config(&world), "always");
+    world.handle.set_sampler(&"ratio:1".parse().unwrap());
+    assert_eq!(config(&world), "ratio:0.25");
+    world.handle.set_cap(&"traces=100".parse().unwrap());
+    assert_eq!(config(&world), "ratio:0.25");
+    // A file without a budget ends it.
+    world.handle.set_parameters("version = 4\n[ratio]\nprobability = 0.5\n").unwrap();
+    assert_eq!((config(&world).as_str(), world.handle.budget_factor()), ("ratio:0.5", None));
+}
+
+#[test]
+fn a_budget_begins_with_the_service() {
+    let world = world(|builder| builder);
+    let text = "version = 4\n[always]\n[budget]\nbytes = 1.0\n";
+    let refused = world.handle.set_parameters(text).unwrap_err().to_string();
+    assert!(refused.contains("restart"), "{refused}");
+    assert_eq!(world.handle.budget_factor(), None);
 }
