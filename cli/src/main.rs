@@ -20,6 +20,7 @@ mod partial;
 mod source;
 #[cfg(test)]
 mod stopping;
+mod tail;
 mod target;
 mod values;
 

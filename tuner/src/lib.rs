@@ -40,6 +40,7 @@ mod space;
 pub mod statistics;
 pub mod stop;
 mod sweep;
+pub mod tail;
 #[cfg(test)]
 mod testing;
 pub mod tune;

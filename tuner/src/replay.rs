@@ -118,7 +118,7 @@ impl Numbers {
         uniform(self.next(key))
     }
 
-    fn next(&mut self, key: u32) -> Randomness {
+    pub(crate) fn next(&mut self, key: u32) -> Randomness {
         match self {
             Self::Independent(rng) => Randomness::from_low_bits(rng.next_u64()),
             Self::Stratified(next) => {

@@ -10,9 +10,11 @@ use std::time::Duration;
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_samplers::parameters::Parameters;
+use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
 use astracer_tuner::evaluate::{CountRow, Summary, WorkloadSummary};
+use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
 use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -23,6 +25,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::Source;
+use crate::tail::{self, TailArgs};
 use crate::values::{cap, random, share, time_limit};
 
 const EXAMPLES: &str = "\
@@ -35,6 +38,7 @@ Examples:
   astracer evaluate run.json --parameters astracer.toml --phase 0.3 --jitter 5ms --kept ids.txt
   astracer evaluate run.tar.xz --sampler bump:lambda=215,min=0.02 --baselines all
   astracer evaluate run.tar.xz --sampler ratio:0.5 --cap traces=100,key_traces=20
+  astracer evaluate traces/ --sampler ratio:0.01 --tail error,slow:p99 --ring 8MB
 
 Samplers:
   always, never, ratio:P, every:N,
@@ -113,6 +117,9 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_limit, requires = "counts")]
     pub(crate) interval: Duration,
 
+    #[command(flatten)]
+    pub(crate) tail: TailArgs,
+
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
@@ -134,10 +141,14 @@ struct Report<'a> {
     input: &'a Input,
     #[serde(flatten)]
     evaluation: Evaluation,
+    /// Policies at the traces' ends, behind each of our samplers but `always`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tail: Vec<TailSummary>,
 }
 
 pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
-    let (asked, random) = asked(args)?;
+    let Asked { samplers: asked, random, tail } = asked(args)?;
+    tail.as_ref().map_or(Ok(()), tail::check)?;
     let lone = |option: &str| match &asked[..] {
         [sampler] => Ok(Candidate::capped(sampler.config.clone(), sampler.cap)),
         samplers => Err(Failure::Usage(format!(
@@ -154,10 +165,16 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let counts = output("--counts", &args.counts)?;
     let mut samplers = samplers(args, &asked)?;
     let baselines = baselines(args)?;
-    let loaded = load::load(&args.source, &args.key.attributes(), stop)?;
+    let mut labels = args.key.attributes();
+    labels.extend(tail.iter().flat_map(attributes).filter(|name| !args.key.attributes().contains(name)));
+    let loaded = load::load(&args.source, &labels, stop)?;
     let workload = load::workload(&args.source, &loaded.recording, &args.key, stop)?;
     // The workload holds all that replays need.
     let load::Loaded { input, recording } = loaded;
+    let outcomes = tail
+        .as_ref()
+        .map(|tail| Outcomes::new(&recording, tail, stop).ok_or(Failure::Interrupted))
+        .transpose()?;
     drop(recording);
 
     let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
@@ -173,6 +190,18 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let evaluation = evaluator.evaluate(&samplers, &draws, &args.key, stop, || progress.inc(1));
     progress.finish_and_clear();
     let evaluation = evaluation.ok_or(Failure::Interrupted)?;
+    let mut summaries = Vec::new();
+    if let Some(outcomes) = &outcomes {
+        let is_before_policies = |sampler: &&Candidate| match sampler {
+            Candidate::Ours(config) => *config != Config::Always,
+            Candidate::Capped(..) => true,
+            Candidate::Baseline(_) => false,
+        };
+        for sampler in samplers.iter().filter(is_before_policies) {
+            let summary = outcomes.replay(&workload, sampler, &draws, stop);
+            summaries.push(summary.ok_or(Failure::Interrupted)?);
+        }
+    }
     if let Some((file, sampler)) = kept {
         write_ids(&file, &evaluator.kept(&sampler, &draw(args, random, 1)))?;
     }
@@ -186,9 +215,14 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     }
     interrupt::answer_at_once();
     if args.json {
-        return output::print_json(&Report { input: &input, evaluation });
+        return output::print_json(&Report { input: &input, evaluation, tail: summaries });
     }
-    output::print(&(input.heading() + &render(&evaluation) + &missed(&met) + &input.footing()))
+    let policies: String = summaries
+        .iter()
+        .zip(tail.iter().cycle())
+        .map(|(summary, tail)| tail::render(summary, tail))
+        .collect();
+    output::print(&(input.heading() + &render(&evaluation) + &policies + &missed(&met) + &input.footing()))
 }
 
 /// The baselines asked for, with their own parameters.
@@ -207,7 +241,7 @@ fn baselines(args: &Evaluate) -> Result<Vec<BaselineSpec>, Failure> {
 /// Baselines tuned to keep as much as the one sampler that was asked for, or as a tenth.
 fn at_equal_size(
     baselines: &[BaselineSpec],
-    (args, asked, random): (&Evaluate, &[Asked], RandomSource),
+    (args, asked, random): (&Evaluate, &[Sampler], RandomSource),
     evaluator: &Evaluator<'_>,
     stop: Stop<'_>,
 ) -> Result<Vec<EqualSize>, Failure> {
@@ -258,13 +292,20 @@ fn phase(text: &str) -> Result<f64, String> {
 
 /// A sampler asked for, and the cap over it.
 #[derive(PartialEq)]
-struct Asked {
+struct Sampler {
     config: Config,
     cap: Cap,
 }
 
-/// The samplers asked for by text and by file.
-fn asked(args: &Evaluate) -> Result<(Vec<Asked>, RandomSource), Failure> {
+/// The samplers, randomness and policies that options and parameters files ask for.
+struct Asked {
+    samplers: Vec<Sampler>,
+    random: RandomSource,
+    /// Policies: those of the option, else those of the first file that has some.
+    tail: Option<Tail>,
+}
+
+fn asked(args: &Evaluate) -> Result<Asked, Failure> {
     let read = |path: &PathBuf| {
         let failure = |error: String| Failure::Job(format!("--parameters {}: {error}", output::shown(path)));
         // A device may have no end: a longer file than the parser takes is read no further.
@@ -282,18 +323,20 @@ fn asked(args: &Evaluate) -> Result<(Vec<Asked>, RandomSource), Failure> {
             )));
         }
         let cap = args.cap.unwrap_or(parameters.cap);
-        Ok((Asked { config: parameters.config, cap }, parameters.random))
+        Ok((Sampler { config: parameters.config, cap }, parameters.random, parameters.tail))
     };
     let files = args.parameters.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
-    let random = args.random.or(files.first().map(|(_, random)| *random)).unwrap_or_default();
-    let of_files = files.into_iter().map(|(asked, _)| asked);
+    let random = args.random.or(files.first().map(|(_, random, _)| *random)).unwrap_or_default();
+    let of_files = || files.iter().map(|(.., tail)| tail).find(|tail| !tail.is_none()).cloned();
+    let tail = args.tail.tail().or_else(of_files);
     let cap = args.cap.unwrap_or_default();
-    let of_texts = args.samplers.iter().map(|config| Asked { config: config.clone(), cap });
-    Ok((of_texts.chain(of_files).collect(), random))
+    let of_texts = args.samplers.iter().map(|config| Sampler { config: config.clone(), cap });
+    let samplers = of_texts.chain(files.into_iter().map(|(sampler, ..)| sampler)).collect();
+    Ok(Asked { samplers, random, tail })
 }
 
 /// The samplers of the table, each before itself under its cap.
-fn samplers(args: &Evaluate, asked: &[Asked]) -> Result<Vec<Candidate>, Failure> {
+fn samplers(args: &Evaluate, asked: &[Sampler]) -> Result<Vec<Candidate>, Failure> {
     let parse = |text: &&str| text.parse::<Config>().map_err(|error| Failure::Job(error.to_string()));
     let yardsticks = YARDSTICKS.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let mut samplers: Vec<Candidate> = yardsticks.into_iter().map(Candidate::from).collect();

@@ -1,5 +1,6 @@
 //! `astracer tune`: a sampler's parameters for a recording.
 
+mod room;
 mod table;
 
 use std::borrow::Cow;
@@ -8,23 +9,27 @@ use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::Recording;
+use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
 use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
+use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
 use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, check, search, validate};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use self::room::{Room, SEARCHES};
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::{Source, once};
+use crate::tail::{self, TailArgs};
 use crate::values::{cap, part, random, rate, share, size, time_limit, window};
 
 const EXAMPLES: &str = "\
@@ -36,6 +41,7 @@ Examples:
   astracer tune run.tar.xz --per-key never --split 50%
   astracer tune run.tar.xz --risk 0.9
   astracer tune run.tar.xz --cap traces=100,key_traces=20
+  astracer tune traces/ --tail error,slow:p99 --size-max 10%    both together keep a tenth
   astracer tune traces/ --objective 1*dist/entropy+0.5*call-trees --seed 7 --json
 
 If no parameters meet the limits, the nearest are shown with the reason, nothing is
@@ -142,6 +148,9 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) tail: TailArgs,
+
     /// The parameters file to write.
     #[arg(long, value_name = "FILE", default_value = "astracer.toml")]
     pub(crate) out: PathBuf,
@@ -189,10 +198,22 @@ struct Report<'a> {
     keys: Option<KeyChoice>,
     /// On other recordings.
     validated: Vec<HeldOut>,
+    /// Policies at the traces' ends, behind what was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tail: Option<&'a Late>,
     /// The parameters file, if one was written.
     out: Option<&'a Path>,
     /// The page, if one was written.
     report: Option<&'a Path>,
+}
+
+/// Policies, and what they keep behind the sampler that was found.
+#[derive(Serialize)]
+struct Late {
+    #[serde(skip)]
+    tail: Tail,
+    #[serde(flatten)]
+    summary: TailSummary,
 }
 
 pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
@@ -210,6 +231,14 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let began = Instant::now();
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
     let workload = load::workload(&args.source, &recording, &args.key, stop)?;
+    let outcomes = match args.tail.tail() {
+        Some(tail) => Some(Outcomes::new(&recording, &tail, stop).ok_or(Failure::Interrupted)?),
+        None => None,
+    };
+    let room = outcomes.as_ref().map(|outcomes| Room::new(&workload, outcomes, &options));
+    if let Some(room) = &room {
+        options.limits = room.first(stop)?;
+    }
     let bar = load::progress("tuning", 0);
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
     let keys = (!args.one_key && !too_many)
@@ -217,8 +246,24 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     // The workload holds all that tuning needs.
     drop(recording);
 
-    options.time_max = left();
-    let mut tuning = search(&workload, &options, stop, &|progress| show(&bar, "", progress));
+    let mut rounds = 0;
+    let (mut tuning, tail) = loop {
+        options.time_max = left();
+        let tuning = search(&workload, &options, stop, &|progress| show(&bar, "", progress));
+        rounds += 1;
+        match room.as_ref().filter(|_| tuning.feasible) {
+            None => break (tuning, None),
+            Some(room) => match room.after(&tuning, stop)? {
+                (_, Some(limits)) if rounds < SEARCHES.get() && !tuning.interrupted => {
+                    options.limits = limits
+                }
+                (summary, _) => {
+                    let tail = args.tail.tail().unwrap_or_default();
+                    break (tuning, Some(Late { tail, summary }));
+                }
+            },
+        }
+    };
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
             "other keys: not tried, {} keys are too many already; fold ids out of names",
@@ -230,7 +275,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         return Err(Failure::Interrupted);
     }
     // The parameters are worth minutes: nothing that comes behind them may lose them.
-    let mut file = tuning.feasible.then(|| parameters(args, &input, &tuning)).transpose()?;
+    let mut file = tuning.feasible.then(|| parameters(args, &input, &tuning, tail.as_ref())).transpose()?;
     if let Some(text) = &file {
         files.out.write(text)?;
     }
@@ -253,7 +298,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             }
             validations => validations.err(),
         };
-        let with_warnings = parameters(args, &input, &tuning)?;
+        let with_warnings = parameters(args, &input, &tuning, tail.as_ref())?;
         if file.as_ref() != Some(&with_warnings) {
             late = late.or(files.out.write(&with_warnings).err());
             file = Some(with_warnings);
@@ -288,6 +333,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         tuning: &tuning,
         keys,
         validated,
+        tail: tail.as_ref(),
         out: tuning.feasible.then(|| files.out.path()),
         report: page_written,
     };
@@ -328,6 +374,7 @@ impl Files {
 
 /// Refuses options that contradict each other, and what no service could use.
 fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
+    args.tail.tail().as_ref().map_or(Ok(()), tail::check)?;
     if args.key == Grouping::Tree {
         let reason = "a service does not know a trace's whole tree when it starts, so it can't count by it";
         return Err(Failure::Usage(format!("--key tree: {reason}; use name or name+ATTRIBUTE")));
@@ -348,14 +395,16 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The attributes to read: those of the key, or if it has none, those that keys are often made of.
+/// The attributes to read: those of the key, or if it has none, those that keys are often made of; and those that policies
+/// ask for.
 fn labels(args: &Tune) -> Vec<String> {
-    let attributes = args.key.attributes();
-    if attributes.is_empty() && !args.one_key {
-        START_ATTRIBUTES.map(str::to_owned).to_vec()
-    } else {
-        attributes
+    let mut labels = args.key.attributes();
+    if labels.is_empty() && !args.one_key {
+        labels = START_ATTRIBUTES.map(str::to_owned).to_vec();
     }
+    let asked: Vec<String> = args.tail.tail().iter().flat_map(attributes).collect();
+    labels.extend(asked.into_iter().filter(|name| !labels.contains(name)).collect::<Vec<_>>());
+    labels
 }
 
 fn options(args: &Tune) -> Options {
@@ -395,7 +444,11 @@ fn try_keys(
 ) -> KeyChoice {
     // Named as people write them on the command line, where the template is an option of its own.
     let groupings = Grouping::candidates(recording, Template::default());
-    let candidates = groupings.into_iter().map(|grouping| {
+    // Attributes that only policies ask for are not known when a trace begins.
+    let late =
+        |name: &String| !START_ATTRIBUTES.contains(&name.as_str()) && !args.key.attributes().contains(name);
+    let groupings = groupings.into_iter().filter(|grouping| !grouping.attributes().iter().any(late));
+    let candidates = groupings.map(|grouping| {
         let own = if grouping == args.key {
             Some(Cow::Borrowed(workload))
         } else {
@@ -446,10 +499,18 @@ fn stage(stage: Stage) -> &'static str {
 }
 
 /// The content of the parameters file.
-fn parameters(args: &Tune, input: &Input, tuning: &Tuning) -> Result<String, Failure> {
+fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) -> Result<String, Failure> {
     let key = args.key.clone().with_template(load::template(&args.source));
-    let file =
+    let mut file =
         tuning.file(&input.paths().join(" "), &key).map_err(|error| Failure::Job(error.to_string()))?;
+    if let Some(Late { tail, summary }) = late {
+        file.tail = tail.clone();
+        file.comments.push(format!(
+            "Policies keep {:.2} % of the bytes beside it: together {:.2} %.",
+            summary.tail.mean * 1e2,
+            (summary.head.mean + summary.tail.mean) * 1e2
+        ));
+    }
     Ok(file.to_string())
 }
 

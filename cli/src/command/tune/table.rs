@@ -9,6 +9,7 @@ use astracer_tuner::{Parameters, Tuning};
 
 use super::Report;
 use crate::output::{self, measure};
+use crate::tail;
 
 /// The number of single roots that are named; `--json` and the parameters file have all.
 const ROOTS_SHOWN: usize = 8;
@@ -42,6 +43,9 @@ pub(super) fn render(report: &Report<'_>) -> String {
     single_keys(report, &mut text);
     if let Some(replayed) = &tuning.replayed {
         draws(replayed, tuning, &mut text);
+    }
+    if let Some(late) = report.tail {
+        text.push_str(&tail::render(&late.summary, &late.tail));
     }
     for held_out in tuning.held_out.iter().chain(&report.validated) {
         checked(held_out, &mut text);

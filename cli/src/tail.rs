@@ -1,0 +1,131 @@
+//! Policies at the traces' ends: their options, and what a replay says of them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use astracer_samplers::Nanos;
+use astracer_samplers::tail::{Provisional, Tail};
+use astracer_tuner::statistics::MeanSd;
+use astracer_tuner::tail::TailSummary;
+use clap::Args as ClapArgs;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::values::{size, time_limit};
+
+/// Policies for traces that the sampler drops.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Policies at the traces' ends")]
+pub(crate) struct TailArgs {
+    /// Keep dropped traces for what they turn out to be: error, slow:p99 or slow:500ms, odd, attr:NAME>=VALUE; several with
+    /// commas, each with a budget in parentheses, as in error(traces=10,bytes=1e6).
+    #[arg(long, value_name = "POLICIES", value_parser = policies)]
+    pub(crate) tail: Option<Tail>,
+
+    /// The dropped traces that are recorded for the policies: never, armed (of keys in which something went wrong lately) or
+    /// always [default: armed].
+    #[arg(long, value_name = "WHEN", requires = "tail", value_parser = provisional)]
+    pub(crate) provisional: Option<Provisional>,
+
+    /// The size of the ring that recorded traces wait in: bytes, or with KB, MB, GB [default: 32 MiB].
+    #[arg(long, value_name = "SIZE", requires = "tail", value_parser = size)]
+    pub(crate) ring: Option<u64>,
+
+    /// The time for which an ended trace that no policy kept stays in the ring: seconds, or with ms, s, m, h [default: 2s].
+    #[arg(long, value_name = "TIME", requires = "tail", value_parser = time_limit)]
+    pub(crate) hold: Option<Duration>,
+}
+
+impl TailArgs {
+    /// The policies asked for.
+    pub(crate) fn tail(&self) -> Option<Tail> {
+        let mut tail = self.tail.clone()?;
+        if let Some(provisional) = self.provisional {
+            tail = tail.with_provisional(provisional);
+        }
+        if let Some(ring) = self.ring {
+            tail = tail.with_ring_bytes(usize::try_from(ring).unwrap_or(usize::MAX));
+        }
+        if let Some(hold) = self.hold {
+            tail = tail.with_hold(Nanos::new(u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX)));
+        }
+        Some(tail)
+    }
+}
+
+fn policies(text: &str) -> Result<Tail, String> {
+    let tail: Tail = text.parse().map_err(|error: astracer_samplers::ConfigError| error.to_string())?;
+    if tail.is_none() {
+        return Err("no policy is named: write for example error,slow:p99".to_owned());
+    }
+    Ok(tail)
+}
+
+fn provisional(text: &str) -> Result<Provisional, String> {
+    text.parse().map_err(|error: astracer_samplers::ConfigError| error.to_string())
+}
+
+/// Refuses what would keep nothing: an own function is the service's, and not here.
+pub(crate) fn check(tail: &Tail) -> Result<(), Failure> {
+    use astracer_samplers::tail::Policy;
+    let own = tail.rules.iter().find(|rule| matches!(rule.policy, Policy::Own(_)));
+    own.map_or(Ok(()), |rule| {
+        let reason = "is a function of the service, which a recording does not have; leave it out";
+        Err(Failure::Usage(format!("--tail: {} {reason}", rule.policy)))
+    })
+}
+
+/// Lines for a terminal.
+pub(crate) fn render(summary: &TailSummary, tail: &Tail) -> String {
+    let share = |share: f64| format!("{:.2}%", share * 100.0);
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "policies behind {}: the sampler keeps {} of the bytes, they keep {} (\u{b1}{}), together {}",
+        output::escaped(&summary.sampler),
+        share(summary.head.mean),
+        share(summary.tail.mean),
+        share(summary.tail.sd),
+        share(summary.head.mean + summary.tail.mean),
+    );
+    for policy in &summary.policies {
+        let _ = writeln!(
+            text,
+            "  {}: {} traces kept, {} as OTLP; {} refused by its budget",
+            output::escaped(&policy.policy),
+            number(policy.kept),
+            output::bytes(policy.kept_otlp_bytes.mean.round() as u64),
+            number(policy.refused),
+        );
+    }
+    if summary.errors == 0 {
+        let _ = writeln!(text, "  errors: no span of this recording has a status that is an error");
+    } else {
+        let _ = writeln!(
+            text,
+            "  errors: {} of {} kept; {} not recorded ({}), {} given up by the ring, {} refused",
+            number(summary.errors_kept),
+            output::plural(summary.errors, "trace"),
+            number(summary.errors_not_recorded),
+            tail.provisional,
+            number(summary.errors_given_up),
+            number(summary.errors_refused),
+        );
+    }
+    let _ = writeln!(
+        text,
+        "  ring: {} traces recorded, at most {} of {}; {} given up before their end",
+        number(summary.recorded),
+        output::bytes(summary.ring_peak_bytes.mean.round() as u64),
+        output::bytes(tail.ring_bytes as u64),
+        number(summary.given_up),
+    );
+    text
+}
+
+/// A mean number of things with its deviation over the replays.
+fn number(of: MeanSd) -> String {
+    let one =
+        |number: f64| if number.fract() == 0.0 { format!("{number:.0}") } else { format!("{number:.1}") };
+    if of.sd > 0.0 { format!("{} \u{b1}{}", one(of.mean), one(of.sd)) } else { one(of.mean) }
+}

@@ -1,0 +1,445 @@
+//! Policies at the traces' ends, replayed: what they would keep of a recording that the sampler drops, at what bytes, and
+//! with which ring.
+//!
+//! The sampler decides when a trace begins; the policies (`astracer_samplers::tail`, those of a service) when its root ends, of
+//! the dropped traces that are recorded all the same. Time is the draw's. What is simplified:
+//!
+//! - A trace is taken as one process's: its root is the local root, and all of its spans are seen at the root's end.
+//! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is fuller than a service's.
+//! - An error is a span's status. Events of level ERROR are no part of what is read of a recording.
+//! - Attributes are those of any span of the trace, as text. A policy by an own function wants nothing.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+
+use astracer_model::Status;
+use astracer_recording::recording::{Recording, SpanView, TraceView};
+use astracer_samplers::tail::{
+    Decided, Ended, Limits, Policy, PolicyCounts, Rule, Severity, Tail, TailSampler, Trace, Value, View,
+};
+use astracer_samplers::{Nanos, Randomness};
+use serde::Serialize;
+
+use crate::candidate::Candidate;
+use crate::draw::Draw;
+use crate::replay::Numbers;
+use crate::statistics::MeanSd;
+use crate::stop::Stop;
+use crate::workload::Workload;
+
+/// The outcome of each trace of a recording, as far as policies ask.
+#[derive(Clone, Debug)]
+pub struct Outcomes {
+    tail: Tail,
+    outcomes: Vec<Outcome>,
+    /// The attributes that policies ask for, and the sets of their values that spans have.
+    attributes: Vec<String>,
+    sets: Vec<Vec<Option<String>>>,
+    /// The sets of the spans of arrival `n` are `sets_of[first_set of n..first_set of n + 1]`.
+    sets_of: Vec<u32>,
+}
+
+/// The outcome of one trace.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// Of the root.
+    duration_ns: u64,
+    /// From the root's start to the end of the first span that failed.
+    failed_after_ns: Option<u64>,
+    first_set: u32,
+}
+
+impl Outcomes {
+    /// Looks at a recording that was made with [`attributes`] among its labels. `None` if asked to stop.
+    pub fn new(recording: &Recording, tail: &Tail, stop: Stop<'_>) -> Option<Self> {
+        let attributes = attributes(tail);
+        let labels = recording.label_keys();
+        let places: Vec<_> =
+            attributes.iter().map(|name| labels.iter().position(|label| label == name)).collect();
+        let (mut sets, mut sets_of, mut known) = (Vec::new(), Vec::new(), HashMap::new());
+        let mut outcomes = Vec::with_capacity(recording.trace_count());
+        let mut pulse = stop.pulse();
+        for trace in recording.traces() {
+            let first_set = sets_of.len();
+            outcomes.push(outcome(trace, first_set as u32));
+            let labelled = trace.spans().filter(|_| !attributes.is_empty());
+            for set in labelled.filter_map(SpanView::label_symbol) {
+                let number = *known.entry(set).or_insert_with(|| {
+                    let value = |place: &Option<usize>| recording.label_values(set).nth((*place)?).flatten();
+                    sets.push(places.iter().map(|place| value(place).map(str::to_owned)).collect());
+                    sets.len() as u32 - 1
+                });
+                if !sets_of[first_set..].contains(&number) {
+                    sets_of.push(number);
+                }
+            }
+            if pulse.stopped_after(trace.span_count()) {
+                return None;
+            }
+        }
+        Some(Self { tail: tail.clone(), outcomes, attributes, sets, sets_of })
+    }
+
+    /// The policies.
+    pub fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// Replays the policies behind a sampler, on each of some draws; draws that were not finished are left out. `None` if there
+    /// is not a single one.
+    pub fn replay(
+        &self,
+        workload: &Workload,
+        sampler: &Candidate,
+        draws: &[Draw],
+        stop: Stop<'_>,
+    ) -> Option<TailSummary> {
+        let runs: Vec<Run> =
+            draws.iter().filter_map(|draw| self.run(workload, sampler, draw, stop)).collect();
+        (!runs.is_empty()).then(|| self.summary(workload, sampler, &runs))
+    }
+
+    fn run(&self, workload: &Workload, sampler: &Candidate, draw: &Draw, stop: Stop<'_>) -> Option<Run> {
+        let mut states = vec![State::Dropped; workload.arrivals().len()];
+        if !sampler.replay(workload, draw, stop, |arrival, _| states[arrival] = State::ByHead) {
+            return None;
+        }
+        let mut replay = Replay::new(self, workload, states);
+        let mut numbers = Numbers::new(workload, draw);
+        for (place, (at_ns, arrival)) in draw.arrivals(workload, stop)?.into_iter().enumerate() {
+            if stop.is_asked_at(place) {
+                return None;
+            }
+            let randomness = numbers.next(workload.arrivals()[arrival as usize].key);
+            replay.until(at_ns);
+            replay.begin(at_ns, arrival, randomness);
+        }
+        replay.until(u64::MAX);
+        Some(replay.finish())
+    }
+
+    /// The sets of attributes that the spans of an arrival have.
+    fn sets_of(&self, arrival: usize) -> &[u32] {
+        let end = self.outcomes.get(arrival + 1).map_or(self.sets_of.len(), |next| next.first_set as usize);
+        &self.sets_of[self.outcomes[arrival].first_set as usize..end]
+    }
+
+    fn summary(&self, workload: &Workload, sampler: &Candidate, runs: &[Run]) -> TailSummary {
+        let of = |number: &dyn Fn(&Run) -> f64| MeanSd::of(runs.iter().map(number));
+        let all_bytes = workload.arrivals().iter().map(|arrival| arrival.bytes).sum::<u64>().max(1) as f64;
+        let policies = self.tail.rules.iter().enumerate().map(|(at, rule)| PolicySummary {
+            policy: rule.to_string(),
+            kept: of(&|run| run.policies[at].kept as f64),
+            kept_otlp_bytes: of(&|run| run.policies[at].kept_bytes as f64),
+            refused: of(&|run| run.policies[at].refused as f64),
+        });
+        TailSummary {
+            sampler: sampler.to_string(),
+            policies: policies.collect(),
+            head: of(&|run| run.head_bytes as f64 / all_bytes),
+            tail: of(&|run| run.tail_bytes as f64 / all_bytes),
+            traces: of(&|run| run.traces as f64),
+            recorded: of(&|run| run.recorded as f64),
+            errors: self.outcomes.iter().filter(|outcome| outcome.failed_after_ns.is_some()).count() as u64,
+            errors_kept: of(&|run| run.errors_kept as f64),
+            errors_not_recorded: of(&|run| run.errors_not_recorded as f64),
+            ring_peak_bytes: of(&|run| run.ring_peak_bytes as f64),
+            given_up: of(&|run| run.given_up as f64),
+            errors_given_up: of(&|run| run.errors_given_up as f64),
+            errors_refused: of(&|run| run.errors_refused as f64),
+        }
+    }
+}
+
+/// The attributes that policies ask for.
+pub fn attributes(tail: &Tail) -> Vec<String> {
+    let of_rule = |rule: &Rule| match &rule.policy {
+        Policy::Attribute(condition) => Some(condition.name().to_owned()),
+        _ => None,
+    };
+    let names: BTreeSet<String> = tail.rules.iter().filter_map(of_rule).collect();
+    names.into_iter().collect()
+}
+
+fn outcome(trace: TraceView<'_>, first_set: u32) -> Outcome {
+    let root = trace.root();
+    let failed = trace.spans().filter(|span| span.status() == Status::Error);
+    let ended = |span: SpanView<'_>| span.start().since(root.start()).saturating_add(span.duration_ns());
+    Outcome { duration_ns: root.duration_ns(), failed_after_ns: failed.map(ended).min(), first_set }
+}
+
+/// Policies behind one sampler.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TailSummary {
+    /// The sampler before them.
+    pub sampler: String,
+    /// Each policy.
+    pub policies: Vec<PolicySummary>,
+    /// The share of the bytes that the sampler keeps.
+    pub head: MeanSd,
+    /// The share of the bytes that the policies keep beside it.
+    pub tail: MeanSd,
+    /// Traces that the policies keep.
+    pub traces: MeanSd,
+    /// Traces that the sampler dropped and that were recorded all the same.
+    pub recorded: MeanSd,
+    /// Traces of the recording in which a span failed.
+    pub errors: u64,
+    /// Those that were kept, by the sampler or by a policy.
+    pub errors_kept: MeanSd,
+    /// Those that were not recorded: arming missed them.
+    pub errors_not_recorded: MeanSd,
+    /// The most bytes that the ring held.
+    pub ring_peak_bytes: MeanSd,
+    /// Recorded traces that were given up because the ring was full, before a policy could see them.
+    pub given_up: MeanSd,
+    /// Those of them in which a span failed.
+    pub errors_given_up: MeanSd,
+    /// Recorded traces in which a span failed that no policy kept: none wants errors, or its budget was used up.
+    pub errors_refused: MeanSd,
+}
+
+/// One policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PolicySummary {
+    /// As text, with its budget if that is not the default.
+    pub policy: String,
+    /// Traces that it kept.
+    pub kept: MeanSd,
+    /// Their size as OTLP protobuf messages, which budgets count.
+    pub kept_otlp_bytes: MeanSd,
+    /// Traces that it wanted when its budget was used up.
+    pub refused: MeanSd,
+}
+
+/// The numbers of one replay.
+#[derive(Debug, Default)]
+struct Run {
+    policies: Vec<PolicyCounts>,
+    head_bytes: u64,
+    tail_bytes: u64,
+    traces: u64,
+    recorded: u64,
+    errors_kept: u64,
+    errors_not_recorded: u64,
+    ring_peak_bytes: u64,
+    given_up: u64,
+    errors_given_up: u64,
+    errors_refused: u64,
+}
+
+/// An event in the life of a trace after its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    // In this order at the same time.
+    /// A span failed: the trace is marked, so that it is not the next to be given up.
+    Failed,
+    Ended,
+    /// Its time in the ring is over.
+    Released,
+}
+
+/// One replay at work.
+struct Replay<'a> {
+    outcomes: &'a Outcomes,
+    workload: &'a Workload,
+    sampler: TailSampler,
+    /// By arrival.
+    states: Vec<State>,
+    pending: BinaryHeap<Reverse<(u64, Happening, u32)>>,
+    ring: Ring,
+    run: Run,
+}
+
+/// The state of one trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The sampler dropped it, and it is not recorded.
+    Dropped,
+    /// The sampler kept it.
+    ByHead,
+    /// It is recorded, in the ring.
+    Recorded,
+    /// It was recorded, and has lost its place before its end.
+    GivenUp,
+    /// Policies have looked at it.
+    Decided,
+}
+
+impl<'a> Replay<'a> {
+    fn new(outcomes: &'a Outcomes, workload: &'a Workload, states: Vec<State>) -> Self {
+        Self {
+            outcomes,
+            workload,
+            sampler: TailSampler::new(&outcomes.tail, Limits::single_threaded()),
+            states,
+            pending: BinaryHeap::new(),
+            ring: Ring::default(),
+            run: Run::default(),
+        }
+    }
+
+    fn begin(&mut self, at_ns: u64, number: u32, randomness: Randomness) {
+        let (arrival, outcome) =
+            (&self.workload.arrivals()[number as usize], &self.outcomes.outcomes[number as usize]);
+        let ended_ns = at_ns.saturating_add(outcome.duration_ns);
+        self.pending.push(Reverse((ended_ns, Happening::Ended, number)));
+        if self.states[number as usize] == State::ByHead {
+            self.run.head_bytes += arrival.bytes;
+            return;
+        }
+        let key = self.sampler.key(self.workload.key(arrival));
+        if !self.sampler.is_recorded(key, randomness, Nanos::new(at_ns)) {
+            return;
+        }
+        self.run.recorded += 1;
+        self.states[number as usize] = State::Recorded;
+        if let Some(after_ns) = outcome.failed_after_ns {
+            let failed_ns = at_ns.saturating_add(after_ns).min(ended_ns);
+            self.pending.push(Reverse((failed_ns, Happening::Failed, number)));
+        }
+        self.ring.add(at_ns, number, arrival.otlp_bytes);
+        while self.ring.bytes > self.outcomes.tail.ring_bytes as u64 {
+            let Some(oldest) = self.ring.next_to_give_up() else { break };
+            self.release(oldest);
+        }
+        self.run.ring_peak_bytes = self.run.ring_peak_bytes.max(self.ring.bytes);
+    }
+
+    /// Lets happen what happens before this time.
+    fn until(&mut self, at_ns: u64) {
+        while let Some(&Reverse((next_ns, happening, number))) = self.pending.peek() {
+            if next_ns > at_ns {
+                return;
+            }
+            self.pending.pop();
+            match happening {
+                Happening::Failed => self.ring.mark(number),
+                Happening::Ended => self.end(next_ns, number),
+                Happening::Released => self.release(number),
+            }
+        }
+    }
+
+    fn release(&mut self, number: u32) {
+        let arrival = &self.workload.arrivals()[number as usize];
+        let state = &mut self.states[number as usize];
+        if self.ring.remove(number, arrival.otlp_bytes) && *state == State::Recorded {
+            *state = State::GivenUp;
+            self.run.given_up += 1;
+        }
+    }
+
+    fn end(&mut self, at_ns: u64, number: u32) {
+        let (outcomes, workload) = (self.outcomes, self.workload);
+        let (arrival, outcome) = (&workload.arrivals()[number as usize], &outcomes.outcomes[number as usize]);
+        let (now, duration) = (Nanos::new(at_ns), Nanos::new(outcome.duration_ns));
+        let (key, state) = (self.sampler.key(workload.key(arrival)), self.states[number as usize]);
+        let is_error = outcome.failed_after_ns.is_some();
+        let is_recorded = matches!(state, State::ByHead | State::Recorded);
+        self.sampler.count(key, 0, &Ended { now, duration, is_error, is_recorded });
+        let is_kept = match state {
+            State::ByHead => true,
+            State::Recorded => {
+                self.states[number as usize] = State::Decided;
+                let trace = Trace {
+                    key,
+                    now,
+                    duration,
+                    severity: if is_error { Severity::Error } else { Severity::Fine },
+                    shape: shape(arrival.call_tree),
+                    bytes: arrival.otlp_bytes,
+                    view: &Attributes { outcomes, sets: outcomes.sets_of(number as usize) },
+                };
+                matches!(self.sampler.decide(&trace), Decided::Kept(_))
+            }
+            _ => false,
+        };
+        if is_error {
+            let count = match state {
+                _ if is_kept => &mut self.run.errors_kept,
+                State::Dropped => &mut self.run.errors_not_recorded,
+                State::GivenUp => &mut self.run.errors_given_up,
+                _ => &mut self.run.errors_refused,
+            };
+            *count += 1;
+        }
+        if state != State::Recorded {
+            return;
+        }
+        if is_kept {
+            self.run.traces += 1;
+            self.run.tail_bytes += arrival.bytes;
+            self.release(number);
+        } else {
+            let released_ns = at_ns.saturating_add(outcomes.tail.hold.get());
+            self.pending.push(Reverse((released_ns, Happening::Released, number)));
+        }
+    }
+
+    fn finish(self) -> Run {
+        Run { policies: self.sampler.counts(), ..self.run }
+    }
+}
+
+/// A call tree's number, with its bits spread.
+fn shape(call_tree: u32) -> u64 {
+    (u64::from(call_tree) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The attributes of one trace's spans.
+struct Attributes<'a> {
+    outcomes: &'a Outcomes,
+    sets: &'a [u32],
+}
+
+impl View for Attributes<'_> {
+    fn any_attribute(&self, name: &str, test: &mut dyn FnMut(Value<'_>) -> bool) -> bool {
+        let Some(place) = self.outcomes.attributes.iter().position(|known| known == name) else {
+            return false;
+        };
+        let values = self.sets.iter().filter_map(|&set| self.outcomes.sets[set as usize][place].as_deref());
+        values.into_iter().any(|value| test(Value::Text(value)))
+    }
+}
+
+/// The recorded traces, by value and age: ordinary ones, then those that failed.
+#[derive(Debug, Default)]
+struct Ring {
+    bytes: u64,
+    traces: [BTreeSet<(u64, u32)>; 2],
+    /// By arrival: when it came, and its place in `traces`.
+    places: HashMap<u32, (u64, usize)>,
+}
+
+impl Ring {
+    fn add(&mut self, at_ns: u64, number: u32, bytes: u64) {
+        self.bytes += bytes;
+        self.traces[0].insert((at_ns, number));
+        self.places.insert(number, (at_ns, 0));
+    }
+
+    fn mark(&mut self, number: u32) {
+        if let Some((at_ns, place)) = self.places.get_mut(&number) {
+            self.traces[*place].remove(&(*at_ns, number));
+            *place = 1;
+            self.traces[1].insert((*at_ns, number));
+        }
+    }
+
+    /// False if it is not there.
+    fn remove(&mut self, number: u32, bytes: u64) -> bool {
+        let Some((at_ns, place)) = self.places.remove(&number) else { return false };
+        self.traces[place].remove(&(at_ns, number));
+        self.bytes -= bytes;
+        true
+    }
+
+    /// The oldest ordinary one, else the oldest.
+    fn next_to_give_up(&self) -> Option<u32> {
+        self.traces.iter().find_map(|traces| traces.first()).map(|&(_, number)| number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

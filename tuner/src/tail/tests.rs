@@ -1,0 +1,131 @@
+//! Replays by hand: a few traces, each with an outcome that decides it.
+
+use std::sync::Arc;
+
+use astracer_model::problem::Place;
+use astracer_model::sink::{Record, Sink};
+use astracer_model::value::Attribute;
+use astracer_model::{Span, SpanId, TraceId, UnixNanos};
+use astracer_recording::recording::{Intake, Keep};
+use astracer_samplers::Config;
+use astracer_samplers::tail::Provisional;
+
+use super::*;
+use crate::key::Grouping;
+
+/// A trace: when it starts and for how long, ms; whether a child fails, and the child's `code`.
+type Given = (u64, u64, bool, &'static str);
+
+fn recording(traces: &[Given]) -> Recording {
+    let keep = Keep { labels: vec!["code".to_owned()], ..Keep::default() };
+    let mut intake = Intake::new(keep);
+    let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
+    for (&(start_ms, ms, is_failed, code), number) in traces.iter().zip(1u64..) {
+        let span = |id: u64, parent: Option<u64>, name: &'static str| Span {
+            trace_id: TraceId(u128::from(number)),
+            span_id: SpanId(id),
+            parents: parent.into_iter().map(SpanId).collect(),
+            name: name.into(),
+            start: Some(UnixNanos(1_000_000_000 + start_ms * 1_000_000)),
+            end: Some(UnixNanos(1_000_000_000 + (start_ms + ms) * 1_000_000)),
+            ..Span::default()
+        };
+        intake.span(span(2 * number, None, "GET"), Record { bytes: &[0; 60], place: &place });
+        let child = Span {
+            status: if is_failed { Status::Error } else { Status::Unset },
+            attributes: vec![Attribute { key: "code".into(), value: code.into() }],
+            ..span(2 * number + 1, Some(2 * number), "query")
+        };
+        intake.span(child, Record { bytes: &[0; 40], place: &place });
+    }
+    intake.finish()
+}
+
+fn replayed(traces: &[Given], head: &str, tail: &Tail) -> TailSummary {
+    let recording = recording(traces);
+    let workload = Workload::new(&recording, &Grouping::default());
+    let outcomes = Outcomes::new(&recording, tail, Stop::never()).expect("not stopped");
+    let head: Config = head.parse().expect("a sampler");
+    let draws = [Draw::recorded(1)];
+    outcomes.replay(&workload, &head.into(), &draws, Stop::never()).expect("not stopped")
+}
+
+fn tail(text: &str) -> Tail {
+    text.parse::<Tail>().expect("policies").with_provisional(Provisional::Always)
+}
+
+fn kept(summary: &TailSummary) -> Vec<(f64, f64)> {
+    summary.policies.iter().map(|policy| (policy.kept.mean, policy.refused.mean)).collect()
+}
+
+/// The first policy that wants a trace has it. Each trace is 100 bytes of 400.
+#[test]
+fn policies_keep_traces_in_their_order() {
+    let traces = [(0, 5, false, "200"), (10, 5, true, "500"), (20, 50, false, "200"), (30, 50, true, "503")];
+    let summary = replayed(&traces, "never", &tail("error,slow:20ms,attr:code>=500"));
+    assert_eq!(kept(&summary), [(2.0, 0.0), (1.0, 0.0), (0.0, 0.0)]);
+    assert_eq!((summary.head.mean, summary.tail.mean, summary.traces.mean), (0.0, 0.75, 3.0));
+    assert_eq!((summary.recorded.mean, summary.errors, summary.errors_kept.mean), (4.0, 2, 2.0));
+    let summary = replayed(&traces, "never", &tail("attr:code>=503,attr:code=500"));
+    assert_eq!(kept(&summary), [(1.0, 0.0), (1.0, 0.0)]);
+    // The call tree is odd once.
+    assert_eq!(kept(&replayed(&traces, "never", &tail("odd"))), [(1.0, 0.0)]);
+    // Traces that the sampler kept are not the policies' to keep.
+    let summary = replayed(&traces, "always", &tail("error"));
+    assert_eq!((summary.head.mean, summary.tail.mean, summary.recorded.mean), (1.0, 0.0, 0.0));
+    assert_eq!(summary.errors_kept.mean, 2.0);
+}
+
+#[test]
+fn budgets_and_arming_bound_what_is_kept() {
+    let failing: Vec<Given> = (0..40).map(|number| (number, 1, true, "500")).collect();
+    let summary = replayed(&failing, "never", &tail("error(traces=1,burst=3)"));
+    // A burst of three, and a thousandth of a trace each millisecond.
+    assert_eq!((kept(&summary), summary.errors_refused.mean), (vec![(3.0, 37.0)], 37.0));
+    let summary = replayed(&failing, "never", &tail("error").with_provisional(Provisional::Never));
+    assert_eq!((summary.errors_not_recorded.mean, summary.errors_kept.mean), (40.0, 0.0));
+    // A key's first 16 roots are recorded; then, after ten quiet seconds, it is not armed.
+    let mut later: Vec<Given> = (0..40).map(|number| (number, 1, false, "200")).collect();
+    later.push((20_000, 1, true, "500"));
+    later.push((20_010, 1, true, "500"));
+    let summary = replayed(&later, "never", &tail("error").with_provisional(Provisional::Armed));
+    assert!((16.0..19.0).contains(&summary.recorded.mean), "{summary:?}");
+    assert_eq!((summary.errors_not_recorded.mean, summary.errors_kept.mean), (1.0, 1.0));
+}
+
+/// A ring with room for two traces: the oldest ordinary one goes first, and one that failed stays.
+#[test]
+fn a_full_ring_gives_up_the_oldest_ordinary_trace() {
+    let traces = [(0, 1_000, true, "500"), (10, 2_000, false, "200"), (1_500, 1_000, true, "500")];
+    let workload = Workload::new(&recording(&traces), &Grouping::default());
+    let [bytes, of_second] = [0, 1].map(|arrival| workload.arrivals()[arrival].otlp_bytes as usize);
+    assert!(of_second <= bytes);
+    let with = |ring_bytes: usize, hold: Nanos| {
+        let tail = tail("slow:500ms(traces=0.001,burst=1)").with_ring_bytes(ring_bytes).with_hold(hold);
+        replayed(&traces, "never", &tail)
+    };
+    // The first is kept at its end and leaves; the second makes room for none.
+    let summary = with(2 * bytes, Nanos::ZERO);
+    assert_eq!((summary.given_up.mean, summary.ring_peak_bytes.mean), (0.0, (bytes + of_second) as f64));
+    assert_eq!((kept(&summary), summary.errors_refused.mean), (vec![(1.0, 2.0)], 1.0));
+    // With room for one, the second makes the first give way before it has failed.
+    let summary = with(bytes, Nanos::ZERO);
+    assert_eq!((summary.given_up.mean, summary.errors_given_up.mean), (2.0, 1.0));
+    assert_eq!((kept(&summary), summary.errors_kept.mean), (vec![(1.0, 0.0)], 1.0));
+    // A trace that is larger than the ring has no place in it.
+    assert_eq!(with(bytes - 1, Nanos::ZERO).given_up.mean, 3.0);
+    // Ended ones that nobody kept stay for a while, and are not given up when they go.
+    let three = [(0, 1, false, "200"), (10, 1, false, "200"), (20, 1, false, "200")];
+    let held = |hold: Nanos| replayed(&three, "never", &tail("error").with_hold(hold)).ring_peak_bytes.mean;
+    assert_eq!((held(Nanos::ZERO), held(Nanos::from_secs(1))), (of_second as f64, 3.0 * of_second as f64));
+}
+
+#[test]
+fn it_stops_when_asked() {
+    let recording = recording(&[(0, 1, true, "500")]);
+    let workload = Workload::new(&recording, &Grouping::default());
+    let outcomes = Outcomes::new(&recording, &tail("error"), Stop::never()).expect("not stopped");
+    let head = Candidate::from(Config::Never);
+    let stop = Stop::when(&|| true);
+    assert_eq!(outcomes.replay(&workload, &head, &[Draw::recorded(1)], stop), None);
+}
