@@ -32,8 +32,10 @@ const KEYS_MAX: usize = 256;
 const TABLES_BYTES_MAX: usize = 256 << 20;
 /// Floors that are tried, traces; the most that is cheap enough is taken.
 const FLOORS: [f64; 6] = [40.0, 20.0, 10.0, 5.0, 3.0, 1.0];
-/// A key without a floor has a probability that keeps this number of traces at least, in expectation.
+/// A key without a floor has a probability that keeps this number of traces at least, in expectation, or fewer where that would
+/// cost more than a floor may; with fewer than the second number nothing can be told of a key.
 const FLOOR_MIN: f64 = 0.5;
+const FLOOR_LEAST: f64 = 0.01;
 /// A floor may cost this share of the greatest size.
 const FLOOR_COST_MAX: f64 = 0.5;
 /// The weight of the relative error of counts beside the objective: probabilities whose counts err by 10 % more must have
@@ -174,6 +176,14 @@ fn default_floor(sizes: &[(f64, f64)], size_max: f64) -> f64 {
     FLOORS.into_iter().find(|&floor| cost(floor) <= FLOOR_COST_MAX * size_max * all).unwrap_or(0.0)
 }
 
+/// The least number of traces kept of any key, in expectation, whatever the floor.
+fn least_floor(sizes: &[(f64, f64)], size_max: f64) -> f64 {
+    let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+    let kept = sizes.iter().filter(|(traces, _)| *traces > 0.0);
+    let bytes_of_one: f64 = kept.map(|(traces, bytes)| bytes / traces).sum();
+    (FLOOR_COST_MAX * size_max * all / bytes_of_one).clamp(FLOOR_LEAST, FLOOR_MIN)
+}
+
 /// The tables of one draw, without the blocks of time that the sample of this number leaves out; `None` if asked to stop.
 /// Curves: of keys with probabilities of their own, and of all others.
 fn tables(
@@ -228,8 +238,9 @@ impl<'t> PerKey<'t> {
         }
         keys.sort_by(|&a, &b| sizes[b].1.total_cmp(&sizes[a].1).then(a.cmp(&b)));
         keys.truncate(KEYS_MAX);
+        let least = least_floor(&sizes, limits.size_max);
         let own = |keys: &[usize]| {
-            let floor = |&key: &usize| (key, (min_kept.max(FLOOR_MIN) / sizes[key].0).min(1.0));
+            let floor = |&key: &usize| (key, (min_kept.max(least) / sizes[key].0).min(1.0));
             OwnKeys::new(workload, &keys.iter().map(floor).collect::<Vec<_>>(), extras)
         };
         let mut own_keys = own(&keys);
@@ -403,6 +414,9 @@ mod tests {
         // 1 + 1 + 1 bytes.
         assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 + 1e-9), 1.0);
         assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 - 1e-9), 0.0);
+        // Half a trace of each is 1.5 bytes, which may be half of 3.
+        assert_eq!(least_floor(&sizes, 3.1 / 1104.0), 0.5);
+        assert!((least_floor(&sizes, 0.3 / 1104.0) - 0.05).abs() < 1e-12);
     }
 
     /// A score from tables is that of a replay through the samplers themselves, whatever the levels: on plain and moved

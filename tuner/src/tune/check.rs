@@ -8,6 +8,7 @@ use crate::bootstrap::bootstrap;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::held_out::{HeldOut, Replayed};
+use crate::objective::Objective;
 use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
@@ -90,6 +91,15 @@ impl Run<'_> {
         tuning.replayed_share = share.and_then(|share| replay(&share.into()));
         if !cap.is_none() {
             tuning.replayed_capped = replay(&Candidate::Capped(found.clone(), cap));
+        }
+        if let Some(share) = tuning.replayed_share.filter(|_| self.options.objective == Objective::paper()) {
+            let (found, equal) = (replayed.dist_over_entropy.mean, share.dist_over_entropy.mean);
+            if found > equal {
+                tuning.warnings.push(format!(
+                    "replayed, dist/entropy is {found:.3}, and an equal share of the same size has {equal:.3}: use \
+                     `ratio`, or allow a larger size"
+                ));
+            }
         }
         if let (Some(of), Some(share)) = (replayed.dist_over_entropy_weighted, tuning.replayed_share) {
             let equal = share.dist_over_entropy.mean;

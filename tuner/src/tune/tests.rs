@@ -204,7 +204,7 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
     let options =
         Options { limits, per_key_iterations: 100, replays: 24, compare: false, ..quick(Tunable::Bump) };
     assert!(!run(&workload, &options).feasible);
-    let tuning = run(&workload, &Options { per_key: PerKeyUse::Auto, ..options });
+    let tuning = run(&workload, &Options { per_key: PerKeyUse::Auto, ..options.clone() });
     assert!(tuning.feasible && tuning.infeasible.is_none(), "{:?}", tuning.infeasible);
     assert!(
         tuning.warnings.iter().any(|warning| warning.contains("alone do not meet")),
@@ -212,6 +212,10 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
         tuning.warnings
     );
     assert_eq!(tuning.per_root.len(), workload.keys().len());
+    // Half a trace of each key would already be more than 0.1 %.
+    let limits = Limits { size_min: 0.0, size_max: 0.001, ..limits };
+    let small = run(&workload, &Options { limits, per_key: PerKeyUse::Auto, replays: 0, ..options.clone() });
+    assert!(small.feasible && small.score.tfcr < 0.001, "{:?}", small.infeasible);
     let replayed = tuning.replayed.expect("asked for");
     // Of some 30 traces kept, one large one more or less is 10 %; the mean of 24 replays errs by a few percent.
     assert!(replayed.tfcr.mean < 0.0115, "{replayed:?}");
