@@ -40,6 +40,8 @@ const SIZED_MAX: usize = 200_000;
 const TRACES_MIN: usize = 500;
 /// A choice between others.
 const CHOICE: &str = "tune's choice";
+/// On other parts, sizes are compared up to this factor.
+const COMPARABLE: f64 = 1.5;
 /// A sampler that keeps more than the size by this factor, on the part that it was tuned on, does not fit.
 const TOO_LARGE: f64 = 1.1;
 
@@ -140,9 +142,13 @@ fn judge(
             kept * 1e2,
             draws.len(),
         ))?;
-        // A choice between others takes no part itself.
+        // A choice between others takes no part itself, nor does what is of another size altogether.
         let at_size = found.mean * (kept / size).sqrt();
-        if sampler != CHOICE && at_size.is_finite() && best.is_none_or(|(least, _)| at_size < least) {
+        if sampler != CHOICE
+            && kept < COMPARABLE * size
+            && at_size.is_finite()
+            && best.is_none_or(|(least, _)| at_size < least)
+        {
             best = Some((at_size, sampler));
         }
     }

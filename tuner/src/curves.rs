@@ -35,6 +35,9 @@ pub struct Curves {
     pub sizes: Vec<f64>,
     /// An equal share of everything first, then what was found, then ours, then baselines.
     pub series: Vec<Series>,
+    /// The baseline with the least dist/entropy at the largest size, of those that can keep it, on the draws that the tuning was
+    /// checked on.
+    pub best_baseline: Option<(String, Replayed)>,
 }
 
 /// One sampler.
@@ -88,23 +91,38 @@ pub fn curves(
     let of_baseline = |baseline: &BaselineSpec| {
         // The search for the next knob begins at the last one.
         let mut spec = baseline.quickened_for(seconds);
+        let mut largest = None;
         let point = |&size: &f64| {
             let found = at_equal_size(workload, &spec, size, &draws, stop)?;
             spec = found.spec.clone();
+            largest.get_or_insert_with(|| spec.clone());
             let point = at.point(&found.spec.into(), |kept| (kept / size - 1.0).abs() <= 0.05)?;
             done();
             Some(Some(point))
         };
         let points = sizes.iter().map(point).collect::<Option<_>>()?;
-        Some(Series {
-            name: baseline.kind().name.to_owned(),
-            about: baseline.kind().about,
-            ours: false,
-            points,
-        })
+        let (name, about) = (baseline.kind().name.to_owned(), baseline.kind().about);
+        Some((Series { name, about, ours: false, points }, largest))
     };
-    series.extend(baselines.par_iter().map(of_baseline).collect::<Option<Vec<_>>>()?);
-    Some(Curves { sizes, series })
+    let of_baselines = baselines.par_iter().map(of_baseline).collect::<Option<Vec<_>>>()?;
+    let best_baseline = match best(&of_baselines).zip(found.replayed) {
+        None => None,
+        Some(((name, spec), checked)) => {
+            let draws = Draw::unseen(checked.replays as usize, options.seed, options.random);
+            Some((name, Replayed::new(workload, &Candidate::from(spec), &draws, stop, &|| ())?))
+        }
+    };
+    series.extend(of_baselines.into_iter().map(|(series, _)| series));
+    Some(Curves { sizes, series, best_baseline })
+}
+
+/// The baseline with the least dist/entropy at the largest size, of those that keep it.
+fn best(baselines: &[(Series, Option<BaselineSpec>)]) -> Option<(String, BaselineSpec)> {
+    let met = baselines.iter().filter_map(|(series, spec)| {
+        let point = series.points.first()?.as_ref().filter(|point| point.size_met)?;
+        Some((point.dist_over_entropy, series, spec.as_ref()?))
+    });
+    met.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, series, spec)| (series.name.clone(), spec.clone()))
 }
 
 /// Where samplers are looked at.
@@ -221,6 +239,14 @@ mod tests {
         let found = found.expect("not stopped");
         assert_eq!(steps.into_inner(), Curves::steps(baselines.len()));
         assert_eq!(found.series.len(), 5 + baselines.len());
+        let (name, best) = found.best_baseline.as_ref().expect("one keeps a tenth");
+        let of_best = found.series.iter().find(|series| series.name == *name).expect("it is there");
+        let least = found.series[5..].iter().filter_map(|series| series.points[0].as_ref());
+        let least = least.filter(|point| point.size_met).map(|point| point.dist_over_entropy);
+        let point = of_best.points[0].as_ref().expect("possible");
+        assert_eq!(point.dist_over_entropy, least.fold(f64::INFINITY, f64::min));
+        assert_eq!(Some(best.replays), tuning.replayed.map(|replayed| replayed.replays));
+        assert!((best.tfcr.mean / point.size - 1.0).abs() < 0.2, "{best:?} {point:?}");
         for series in &found.series {
             assert_eq!(series.points.len(), found.sizes.len(), "{}", series.name);
             for (point, wanted) in

@@ -12,7 +12,7 @@ use crate::latency::LatencyTally;
 use crate::objective::Target;
 use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally, dist_over_entropy};
-use crate::statistics::Distribution;
+use crate::statistics::{Distribution, Twentieths};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
@@ -26,6 +26,8 @@ pub struct Replayed {
     pub replays: u64,
     /// dist/entropy.
     pub dist_over_entropy: Distribution,
+    /// Single runs' dist/entropy.
+    pub dist_over_entropy_runs: Twentieths,
     /// dist/entropy with SS from weighted means and deviations. `None` where decisions have no weights.
     pub dist_over_entropy_weighted: Option<Distribution>,
     /// Share of the bytes.
@@ -108,6 +110,9 @@ impl Replayed {
         (!runs.is_empty()).then(|| Self {
             replays: runs.len() as u64,
             dist_over_entropy: of(|run| run.score.dist_over_entropy),
+            dist_over_entropy_runs: Twentieths::of(
+                runs.iter().map(|run| run.score.dist_over_entropy).collect(),
+            ),
             dist_over_entropy_weighted: estimates.as_ref().map(|_| {
                 of(|run| {
                     let ss_ms = run.estimates.as_ref().map_or(0.0, |estimates| estimates.ss_ms);
@@ -253,6 +258,7 @@ mod tests {
         Replayed {
             replays: 1,
             dist_over_entropy: of(mean),
+            dist_over_entropy_runs: Twentieths::default(),
             dist_over_entropy_weighted: None,
             tfcr: of(size),
             call_trees: of(1.0),

@@ -59,6 +59,23 @@ impl Distribution {
     }
 }
 
+/// A number over several draws by its quantiles: at 0, 5, 10 to 100 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Twentieths([f64; 21]);
+
+impl Twentieths {
+    /// Of some values; zeros of none.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        values.sort_unstable_by(f64::total_cmp);
+        Self(std::array::from_fn(|twentieth| quantile_of(&values, twentieth as f64 / 20.0)))
+    }
+
+    /// The quantile at this number of twentieths; from 20 on the largest value.
+    pub fn at(&self, twentieth: usize) -> f64 {
+        self.0[twentieth.min(20)]
+    }
+}
+
 /// The number below which a standard normal number lies with this probability (0.5 to 1), within 0.0005: Abramowitz and
 /// Stegun 26.2.23.
 pub(crate) fn normal_quantile(probability: f64) -> f64 {
@@ -91,6 +108,13 @@ pub fn quantile(sorted: &[u64], q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn twentieths_are_quantiles() {
+        let of = Twentieths::of((0..=40).rev().map(f64::from).collect());
+        assert_eq!([0, 1, 10, 20, 99].map(|twentieth| of.at(twentieth)), [0.0, 2.0, 20.0, 40.0, 40.0]);
+        assert_eq!(Twentieths::of(Vec::new()), Twentieths::default());
+    }
 
     #[test]
     fn mean_and_sd_are_the_populations() {

@@ -10,10 +10,13 @@ use plotters::prelude::*;
 
 use super::functions::Bar;
 use crate::curves::{CurvePoint, Curves};
+use crate::statistics::Twentieths;
 use crate::tune::{Search, Tuning};
 
 const SIZE: (u32, u32) = (480, 330);
 const SIZE_SMALL: (u32, u32) = (330, 200);
+/// Of a row of single runs.
+const ROW_HEIGHT: u32 = 52;
 const FONT: (&str, u32) = ("sans-serif", 13);
 /// Dark enough for thin lines on paper, and told apart by people who see no red or no green (Okabe and Ito).
 const BLUE: RGBColor = RGBColor(0, 90, 160);
@@ -168,6 +171,53 @@ where
         chart.draw_series(text)?;
     }
     Ok(())
+}
+
+/// Single runs of some samplers, one below the other: nine of ten runs in a light bar, half of them in a dark one, the median as
+/// a line.
+pub(super) fn runs(rows: &[(&str, &Twentieths)]) -> Markup {
+    let ends = rows.iter().flat_map(|(_, runs)| [runs.at(0), runs.at(20)]);
+    let Some(x) = log_range(ends) else { return nothing() };
+    let height = ROW_HEIGHT * rows.len() as u32;
+    svg("Single runs' dist/entropy by sampler", (SIZE.0, height + ROW_HEIGHT), |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(6)
+            .margin_right(16)
+            .x_label_area_size(38)
+            .build_cartesian_2d(x.clone().log_scale(), 0.0..rows.len() as f64)?;
+        chart
+            .configure_mesh()
+            .disable_mesh()
+            .disable_y_axis()
+            .x_desc("dist/entropy of one run")
+            .label_style(FONT)
+            .x_label_formatter(&|x| number(*x))
+            .draw()?;
+        for (place, (name, runs)) in rows.iter().enumerate() {
+            let color = [BLUE, ORANGE, GREY][place.min(2)];
+            let bottom = (rows.len() - 1 - place) as f64;
+            let value = |twentieth: usize| runs.at(twentieth).clamp(x.start, x.end);
+            let bar = |from: usize, to: usize| {
+                Rectangle::new(
+                    [(value(from), bottom + 0.08), (value(to), bottom + 0.5)],
+                    color.mix(0.45).filled(),
+                )
+            };
+            let line = |from: usize, to: usize| {
+                let ends = if from == to { [0.04, 0.54] } else { [0.29, 0.29] };
+                PathElement::new(
+                    vec![(value(from), bottom + ends[0]), (value(to), bottom + ends[1])],
+                    color.stroke_width(if from == to { 3 } else { 1 }),
+                )
+            };
+            chart.draw_series([bar(1, 19), bar(5, 15)])?;
+            chart.draw_series([line(0, 20), line(10, 10)])?;
+            let text = format!("{name}: median {}", number(runs.at(10)));
+            let at = EmptyElement::at((x.start, bottom + 0.92));
+            chart.draw_series([at + Text::new(text, (4, 0), FONT.into_font().color(&color))])?;
+        }
+        Ok(())
+    })
 }
 
 /// The letter of the equal share.

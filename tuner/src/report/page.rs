@@ -13,7 +13,6 @@ use crate::curves::{CurvePoint, Curves, Series};
 use crate::expect::Expected;
 use crate::held_out::{HeldOut, Replayed};
 use crate::key_choice::KeyChoice;
-use crate::tune::Tuning;
 
 const CSS: &str = include_str!("page.css");
 /// Rows shown of long tables; a line says how many there are beyond.
@@ -95,7 +94,7 @@ fn measures(report: &Report<'_>) -> Markup {
             ", counted by " (report.key) ". Expected values"
             "."
         }
-        @if let Some(replayed) = &tuning.replayed { (draws(tuning, replayed)) }
+        @if let Some(replayed) = &tuning.replayed { (draws(report, replayed)) }
         div.wide { table {
             tr { th { "measure" } th { "tuned" } th { "equal share" } }
             @for (name, of) in rows { tr { td { (name) } td { (of(&tuning.score)) } td { (of(&tuning.baseline)) } } }
@@ -414,9 +413,18 @@ fn words() -> Markup {
 }
 
 /// The figures that hold: on draws that the search did not see.
-fn draws(tuning: &Tuning, replayed: &Replayed) -> Markup {
-    let share = tuning.replayed_share.as_ref();
-    let rows = [("these parameters", Some(replayed)), ("an equal share of the same size", share)];
+fn draws(report: &Report<'_>, replayed: &Replayed) -> Markup {
+    let tuning = report.tuning;
+    let best = report.curves.and_then(|curves| curves.best_baseline.as_ref());
+    let best_name =
+        best.map_or_else(String::new, |(name, _)| format!("the best baseline of that size, {name}"));
+    let rows = [
+        ("these parameters", Some(replayed)),
+        ("an equal share of the same size", tuning.replayed_share.as_ref()),
+        (&best_name, best.map(|(_, replayed)| replayed)),
+    ];
+    let runs: Vec<_> =
+        rows.iter().filter_map(|(name, row)| Some((*name, &row.as_ref()?.dist_over_entropy_runs))).collect();
     let interval = |[low, high]: [f64; 2]| format!("{} to {}", measure(low), measure(high));
     html! {
         p.note {
@@ -424,6 +432,13 @@ fn draws(tuning: &Tuning, replayed: &Replayed) -> Markup {
             "interval with 95 %, and the range of nine of ten single runs."
             @if let Some(luck) = tuning.bootstrap {
                 " With the recording's blocks of time drawn again, dist/entropy of one run is " (interval(luck.run_interval)) "."
+            }
+        }
+        div.charts {
+            div { (charts::runs(&runs)) }
+            p.note {
+                "Each row shows one sampler's runs: nine of ten in the light bar, half of them in the dark one, all on the thin "
+                "line, and the median. A service sees one run."
             }
         }
         div.wide { table {
