@@ -66,10 +66,14 @@ pub(crate) fn estimates(workload: &Workload, reference: &Reference, kept: &[(usi
 }
 
 /// The mean over functions (or roots) of the root of their mean square over several runs.
-pub(crate) fn root_mean_square<'e>(runs: impl Iterator<Item = &'e [f64]> + Clone) -> f64 {
-    let (count, len) = (runs.clone().count().max(1), runs.clone().next().map_or(0, <[f64]>::len));
-    let root = |place: usize| (runs.clone().map(|run| run[place]).sum::<f64>() / count as f64).sqrt();
-    (0..len).map(root).sum::<f64>() / len.max(1) as f64
+pub(crate) fn root_mean_square<'e>(runs: impl Iterator<Item = &'e [f64]>) -> f64 {
+    let (mut sums, mut count) = (Vec::new(), 0.0);
+    for run in runs {
+        sums.resize(run.len(), 0.0);
+        sums.iter_mut().zip(run).for_each(|(sum, square)| *sum += square);
+        count += 1.0;
+    }
+    sums.iter().map(|sum: &f64| (sum / count).sqrt()).sum::<f64>() / sums.len().max(1) as f64
 }
 
 #[cfg(test)]

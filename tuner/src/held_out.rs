@@ -105,6 +105,10 @@ impl Replayed {
             finished.then_some(Run { score, latency, paths, estimates })
         };
         let runs: Vec<Run> = draws.par_iter().filter_map(run).collect();
+        // Other threads have asked until here; this one goes on with sums over all runs and functions.
+        if stop.is_interrupted() {
+            return None;
+        }
         let of = |number: fn(&Run) -> f64| Distribution::of(runs.iter().map(number).collect());
         let estimates: Option<Vec<&Estimates>> = runs.iter().map(|run| run.estimates.as_ref()).collect();
         (!runs.is_empty()).then(|| Self {
