@@ -8,8 +8,8 @@
 //! tuned on the recording and replayed on OTHER, if one is given. Baselines are made as large as the size on the part that
 //! they are tuned on; those that cannot are left out. A row of a Markdown table for each: dist/entropy with the interval of its
 //! mean and that of nine of ten single runs, the share of the bytes kept, the errors of counts by weight, and the number of
-//! replays. Below the table: how often each sampler came first, with dist/entropy brought to the same size by the root of the
-//! sizes' ratio. Rows are printed as they are found, and appended to FILE, so that a long table may be interrupted.
+//! replays. Below the table: how often each sampler came first, with dist/entropy raised by the root of the sizes'
+//! ratio where more was kept. Rows are printed as they are found, and appended to FILE, so that a long table may be interrupted.
 
 #[path = "support/read.rs"]
 mod read;
@@ -143,7 +143,7 @@ fn judge(
             draws.len(),
         ))?;
         // A choice between others takes no part itself, nor does what is of another size altogether.
-        let at_size = found.mean * (kept / size).sqrt();
+        let at_size = found.mean * (kept / size).max(1.0).sqrt();
         if sampler != CHOICE
             && kept < COMPARABLE * size
             && at_size.is_finite()
