@@ -142,18 +142,6 @@ impl Builder {
         self
     }
 
-    /// Limits on the memory of the sampler.
-    pub fn with_sampler_limits(mut self, limits: Limits) -> Self {
-        self.sampler_limits = limits;
-        self
-    }
-
-    /// The randomness of traces that begin here: their ids', unless it is to be stratified.
-    pub fn with_random(mut self, random: RandomSource) -> Self {
-        self.random = random;
-        self
-    }
-
     /// Whether the decision of a parent in another process holds; it does by default.
     pub fn with_parent_decision(mut self, parents: ParentDecision) -> Self {
         self.parents = parents;

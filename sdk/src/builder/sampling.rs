@@ -3,11 +3,23 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use astracer_samplers::{Budget, Cap};
+use astracer_samplers::{Budget, Cap, Limits, RandomSource};
 
 use super::Builder;
 
 impl Builder {
+    /// Limits on the memory of the sampler.
+    pub fn with_sampler_limits(mut self, limits: Limits) -> Self {
+        self.sampler_limits = limits;
+        self
+    }
+
+    /// The randomness of traces that begin here: their ids', unless it is to be stratified.
+    pub fn with_random(mut self, random: RandomSource) -> Self {
+        self.random = random;
+        self
+    }
+
     /// Bounds on what is kept and exported, whatever the sampler decides; none by default. A process holds its share of a
     /// fleet's cap: see [`Cap::replicas`].
     pub fn with_cap(mut self, cap: Cap) -> Self {
