@@ -96,6 +96,10 @@ impl<F: Family> Problem<'_, F> {
     pub(crate) fn feasible(&self, random: &mut Random) -> Option<Point> {
         let mut last_draws = Vec::new();
         for _ in 0..DRAWS {
+            // Sizes are so cheap that hundreds are looked at before a first score, and a pulse begins anew for each.
+            if self.stop.is_asked() {
+                return None;
+            }
             let point = space::anywhere(self.family.dimensions(), random);
             let kept = self.kept(&point)?;
             if self.limits.hold(&kept) {
@@ -105,6 +109,9 @@ impl<F: Family> Problem<'_, F> {
         }
         // Pull them in: towards the least that their window can keep, or the most.
         for (point, too_much) in last_draws {
+            if self.stop.is_asked() {
+                return None;
+            }
             let (least, most) = self.family.extremes(&point);
             let target = if too_much { least } else { most };
             // Where the end of the way violates the limits on the same side, so does all of it.

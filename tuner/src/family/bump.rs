@@ -145,10 +145,6 @@ impl Family for BumpFamily {
         let (length, curve, min) = (self.length(point), self.curve(point), self.min.at(point[MIN]));
         let mut sums = (0.0, 0.0);
         for expectation in &self.expectations {
-            // Sizes are so cheap that hundreds are looked at for one score, and a pulse begins anew for each.
-            if stop.is_asked() {
-                return None;
-            }
             let (bytes, traces) = expectation.kept(length, |_| KeyLaw::Bump(&curve, min), stop)?;
             sums = (sums.0 + bytes, sums.1 + traces);
         }
