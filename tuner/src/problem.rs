@@ -85,10 +85,6 @@ pub struct FrontPoint {
 impl<F: Family> Problem<'_, F> {
     /// The size of what a point keeps, without its score. `None` if asked to stop.
     pub(crate) fn kept(&self, point: &Point) -> Option<Kept> {
-        // A point takes less work than a pulse counts, and hundreds are looked at until one is within the limits.
-        if self.stop.is_asked() {
-            return None;
-        }
         self.family.kept(point, self.stop).map(|shares| self.scale.kept(shares))
     }
 
