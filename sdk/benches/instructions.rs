@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_samplers::{Config, Limits, Nanos, Randomness, Request, Sampler};
-use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Start, gate};
+use astracer_sdk::{Astracer, ContextMode, DroppedSpans, Provisional, Start, Tail, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -67,11 +67,18 @@ fn trace(name: &str, rounds: u64) {
         _ => ContextMode::Recording,
     };
     let own = name.starts_with("subscriber");
+    let tail = match name {
+        name if name.starts_with("late: all") => recorded(Provisional::Always),
+        name if name.starts_with("late: armed") => recorded(Provisional::Armed),
+        name if name.starts_with("late: counted") => recorded(Provisional::Never),
+        _ => Tail::default(),
+    };
     let exclusive = name.contains("exclusive") || own;
     let astracer = Astracer::builder()
         .with_sampler(sampler.parse().expect("a sampler"))
         .with_dropped_spans(if exclusive { DroppedSpans::Disabled } else { DroppedSpans::Visible })
         .with_context_mode(context)
+        .with_tail(tail)
         .with_start(if own { Start::AtOnce } else { Start::WhenUsed })
         .with_threads(false)
         .with_tracked_inactivity(false)
@@ -97,6 +104,13 @@ fn trace(name: &str, rounds: u64) {
         run(&Dispatch::new(Registry::default().with(astracer.layer)), body, rounds);
     }
     let _ = astracer.handle.shutdown(Duration::from_secs(60));
+}
+
+/// A policy that no trace meets. Recorded traces leave the ring with the next one, which is its steady state; the key is
+/// quiet after its first roots, so that armed keys record next to nothing.
+fn recorded(provisional: Provisional) -> Tail {
+    let tail: Tail = "error".parse().expect("a policy");
+    tail.with_provisional(provisional).with_hold(Nanos::new(1))
 }
 
 /// The stock layer behind the gate, dropping everything.

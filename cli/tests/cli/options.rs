@@ -30,6 +30,7 @@ const CONVERTED: Codes = [0, 2, 0, 0, 0, 2, 2, 1, 1, 0];
 
 const INSPECT: &[&str] = &["inspect", INPUT];
 const EVALUATE: &[&str] = &["evaluate", INPUT, "--sampler", "always", "--seeds", "1"];
+const EVALUATE_TAIL: &[&str] = &["evaluate", INPUT, "--sampler", "always", "--seeds", "1", "--tail", "error"];
 const COUNTS: &[&str] =
     &["evaluate", INPUT, "--sampler", "always", "--seeds", "1", "--counts", "counts.jsonl"];
 const BASELINES: &[&str] = &["evaluate", INPUT, "--seeds", "1", "--baselines", "ratio"];
@@ -48,6 +49,7 @@ const TUNE: &[&str] = &[
 ];
 /// As `TUNE` without what the option at hand sets.
 const TUNE_DEFAULT: &[&str] = &["tune", INPUT, "--one-key"];
+const TUNE_TAIL: &[&str] = &["tune", INPUT, "--one-key", "--size-max", "100%", "--tail", "error"];
 const EVENTS: &[&str] = &["events", INPUT, "--trace", "1"];
 const CONVERT: &[&str] = &["convert", INPUT, "new.json"];
 const SEND: &[&str] = &["send", INPUT, "--to", "otlp://127.0.0.1:1"];
@@ -90,6 +92,10 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (COUNTS, "--interval", REFUSED),
     (EVALUATE, "--random", REFUSED),
     (EVALUATE, "--cap", REFUSED),
+    (EVALUATE, "--tail", REFUSED),
+    (EVALUATE_TAIL, "--provisional", REFUSED),
+    (EVALUATE_TAIL, "--ring", REFUSED),
+    (EVALUATE_TAIL, "--hold", REFUSED),
     (&["tune", "--size-max", "100%", "--starts", "1", "--iterations", "10", "--one-key"], "", RECORDING),
     (TUNE, "--format", REFUSED),
     (TUNE, "--expanded-max", REFUSED),
@@ -110,6 +116,10 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (TUNE, "--traces-per-second", REFUSED),
     (TUNE, "--bytes-per-second", REFUSED),
     (TUNE, "--cap", REFUSED),
+    (TUNE, "--tail", REFUSED),
+    (TUNE_TAIL, "--provisional", REFUSED),
+    (TUNE_TAIL, "--ring", REFUSED),
+    (TUNE_TAIL, "--hold", REFUSED),
     (TUNE, "--window", REFUSED),
     (TUNE, "--seed", FROM_0),
     (TUNE_DEFAULT, "--starts", REFUSED),

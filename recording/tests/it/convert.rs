@@ -78,7 +78,8 @@ fn what_a_format_can_hold_comes_through() {
                     let first = back.partition_point(|other| key(other) < key(span));
                     let mut same_ids = back[first..].iter().take_while(|other| key(other) == key(span));
                     // The wording is that of a format, and not the span's.
-                    let is_same = |other: &Span<'_>| *other == Span { wording: other.wording, ..span.clone() };
+                    let is_same =
+                        |other: &Span<'_>| *other == Span { wording: other.wording, ..span.clone() };
                     assert!(same_ids.any(is_same), "{} as {to}: {span:#?}", path.display());
                 }
             }
