@@ -42,12 +42,11 @@ impl ByteCapped {
         ByteCapped { inner, decider, meters: Mutex::default(), spent }
     }
 
-    /// Exports what the cap has admitted.
-    fn pass_on(&self, batch: Vec<SpanData>) -> Exported {
+    /// Counts bytes that go out.
+    fn spend(&self, bytes: u64) {
         if let Some(spent) = &self.spent {
-            spent.add(batch.iter().map(otlp_size::of_span).sum::<usize>() as u64);
+            spent.add(bytes);
         }
-        self.inner.export(batch)
     }
 
     /// The key by which a trace was counted; empty if that is not known any more.
@@ -56,8 +55,7 @@ impl ByteCapped {
         note.map(|note| note.key).unwrap_or_default()
     }
 
-    fn admits(&self, cap: &Cap, trace: &[SpanData]) -> bool {
-        let bytes = trace.iter().map(otlp_size::of_span).sum::<usize>() as u64;
+    fn admits(&self, cap: &Cap, trace: &[SpanData], bytes: u64) -> bool {
         let now = self.decider.now();
         // A trace that was kept late is in no key's allowance: its policy has one. The bound of all holds for it too.
         let ids = &trace[0].span_context;
@@ -76,6 +74,10 @@ impl ByteCapped {
     }
 }
 
+fn bytes_of(spans: &[SpanData]) -> u64 {
+    spans.iter().map(otlp_size::of_span).sum::<usize>() as u64
+}
+
 impl Export for ByteCapped {
     fn set_resource(&mut self, resource: &Resource) {
         self.inner.set_resource(resource);
@@ -84,18 +86,29 @@ impl Export for ByteCapped {
     fn export(&self, mut batch: Vec<SpanData>) -> Exported {
         let cap = self.decider.sampler().cap().own_share();
         if cap.bytes.is_none() && cap.key_bytes.is_none() {
-            return self.pass_on(batch);
+            // Spans are measured only for somebody who asks.
+            if self.spent.is_some() {
+                self.spend(bytes_of(&batch));
+            }
+            return self.inner.export(batch);
         }
         let all = batch.len();
         let of_one_trace =
             |a: &SpanData, b: &SpanData| a.span_context.trace_id() == b.span_context.trace_id();
         let traces = batch.chunk_by(of_one_trace);
-        let admitted: Vec<bool> =
-            traces.flat_map(|trace| vec![self.admits(&cap, trace); trace.len()]).collect();
+        let mut spent = 0;
+        let mut admit = |trace: &[SpanData]| {
+            let bytes = bytes_of(trace);
+            let is_admitted = self.admits(&cap, trace, bytes);
+            spent += if is_admitted { bytes } else { 0 };
+            vec![is_admitted; trace.len()]
+        };
+        let admitted: Vec<bool> = traces.flat_map(&mut admit).collect();
+        self.spend(spent);
         let mut admitted = admitted.into_iter();
         batch.retain(|_| admitted.next().unwrap_or(true));
         let refused = (all - batch.len()) as u64;
-        let mut exported = if batch.is_empty() { Exported::default() } else { self.pass_on(batch) };
+        let mut exported = if batch.is_empty() { Exported::default() } else { self.inner.export(batch) };
         exported.lost.capped += refused;
         if refused > 0 && exported.error.is_none() {
             exported.error = Some(format!("the cap on exported bytes was used up: {refused} spans are lost"));

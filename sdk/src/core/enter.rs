@@ -91,12 +91,12 @@ impl Core {
         let Some(entered) = stack::pop(self.number, id.into_u64()) else { return };
         if entered.inside.is_dropped {
             self.shared.counters.refused(stack::take_refused());
-            if std::thread::panicking() {
+            if self.notes_panics() {
                 // The root may be the span itself, which is no longer on the stack.
                 self.note_panic(self.find(id));
             }
         } else if let Some(entry) = self.find(id) {
-            if std::thread::panicking() {
+            if self.notes_panics() {
                 self.note_panic(Some(entry));
             }
             let now = self.ticks();

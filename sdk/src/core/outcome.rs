@@ -120,12 +120,15 @@ impl Core {
         }
     }
 
+    /// Whether this thread panics, where somebody wants to know. Each exit asks.
+    #[inline]
+    pub(super) fn notes_panics(&self) -> bool {
+        self.shared.tail.is_some() && std::thread::panicking()
+    }
+
     /// A panic passes through a span that this thread leaves.
     #[cold]
     pub(super) fn note_panic(&self, entry: Option<&Entry>) {
-        if self.shared.tail.is_none() || !std::thread::panicking() {
-            return;
-        }
         match entry {
             Some(entry) if entry.phase() == Phase::Kept => {
                 self.shared.traces.mark(entry.trace(), Severity::Error);
