@@ -31,17 +31,21 @@ pub struct Polling {
     every: Duration,
     timeout: Duration,
     headers: Vec<(String, String)>,
+    #[cfg(feature = "polling-tls")]
+    roots: Option<Vec<u8>>,
 }
 
 impl Polling {
     /// Asks this URL each minute. An `https` URL needs the feature `polling-tls`, and is trusted by the system's
-    /// certificates.
+    /// certificates unless there are others.
     pub fn new(url: impl Into<String>) -> Self {
         Polling {
             url: url.into(),
             every: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
             headers: Vec::new(),
+            #[cfg(feature = "polling-tls")]
+            roots: None,
         }
     }
 
@@ -60,6 +64,13 @@ impl Polling {
     /// A header of each request, for example `authorization`.
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Trusts these certificate authorities, in PEM, instead of the system's.
+    #[cfg(feature = "polling-tls")]
+    pub fn with_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.roots = Some(pem.into());
         self
     }
 
@@ -101,7 +112,14 @@ impl Polling {
         // A proxy that `HTTP_PROXY` and the like name cannot reach this machine's own servers.
         let config = if is_loopback(uri.host().unwrap_or_default()) { config.proxy(None) } else { config };
         #[cfg(feature = "polling-tls")]
-        let config = if is_tls { config.tls_config(tls()) } else { config };
+        let config = if is_tls {
+            match tls(self.roots.as_deref()) {
+                Ok(tls) => config.tls_config(tls),
+                Err(fault) => return wrong(fault),
+            }
+        } else {
+            config
+        };
         #[cfg(not(feature = "polling-tls"))]
         if is_tls {
             return wrong(
@@ -133,15 +151,27 @@ fn is_loopback(host: &str) -> bool {
 }
 
 #[cfg(feature = "polling-tls")]
-fn tls() -> ureq::tls::TlsConfig {
+fn tls(own: Option<&[u8]>) -> Result<ureq::tls::TlsConfig, String> {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
     use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
-    let roots = rustls_native_certs::load_native_certs().certs;
+    let roots = match own {
+        None => rustls_native_certs::load_native_certs().certs,
+        Some(pem) => {
+            let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+            read.map_err(|error| format!("the root certificates are not PEM: {error}"))?
+        }
+    };
+    if roots.is_empty() {
+        let remedy = "give those of your authority with Polling::with_root_certificates";
+        return Err(format!("https needs a root certificate, and there is none; {remedy}"));
+    }
     let roots: Vec<_> = roots.iter().map(|root| Certificate::from_der(root).to_owned()).collect();
-    TlsConfig::builder()
+    let config = TlsConfig::builder()
         .provider(TlsProvider::Rustls)
         .root_certs(RootCerts::new_with_certs(&roots))
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .build()
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    Ok(config.build())
 }
 
 /// Asks one URL.

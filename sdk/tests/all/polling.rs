@@ -1,7 +1,7 @@
 //! Parameters polled from a URL, against a server of a few lines.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,22 +24,36 @@ struct State {
     requests: Vec<String>,
 }
 
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
 impl Server {
     fn start() -> Self {
+        Self::start_over(|stream| Box::new(stream))
+    }
+
+    /// A server whose connections are inside of something else.
+    fn start_over(wrap: impl Fn(TcpStream) -> Box<dyn Stream> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server { address: listener.local_addr().unwrap(), state: Arc::default() };
         let own = server.clone();
         // It ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
+                let stream = stream.unwrap();
                 stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+                let mut stream = wrap(stream);
                 let (mut head, mut part) = (Vec::new(), [0; 1024]);
                 while !head.ends_with(b"\r\n\r\n") {
                     match stream.read(&mut part) {
                         Ok(length @ 1..) => head.extend_from_slice(&part[..length]),
                         _ => break,
                     }
+                }
+                if head.is_empty() {
+                    // A handshake that failed.
+                    continue;
                 }
                 let answer = {
                     let mut state = own.state.lock().unwrap();
@@ -198,4 +212,75 @@ fn urls_that_cannot_be_asked_are_faults() {
     let polling = Polling::new("http://config/").with_header("a b", "secret");
     let error = world_with(polling).unwrap_err().to_string();
     assert!(error.contains("a b") && !error.contains("secret"), "{error}");
+}
+
+/// A server's certificate for localhost, that of its authority in PEM, and a server that shows it.
+#[cfg(feature = "polling-tls")]
+fn https() -> (Server, String) {
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    let (authority_key, key) = (rcgen::KeyPair::generate().unwrap(), rcgen::KeyPair::generate().unwrap());
+    let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "an authority");
+    let pem = params.self_signed(&authority_key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, authority_key);
+    let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let chain = vec![params.signed_by(&key, &issuer).unwrap().der().clone()];
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, PrivateKeyDer::try_from(key.serialize_der()).unwrap());
+    let config = Arc::new(config.unwrap());
+    let server = Server::start_over(move |stream| {
+        Box::new(StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream))
+    });
+    (server, pem)
+}
+
+#[cfg(feature = "polling-tls")]
+#[test]
+fn a_file_over_https_comes_from_a_trusted_server_only() {
+    let (server, authority) = https();
+    let (_, other) = https();
+    server.has("\"one\"", &ratio("0.25"));
+    let polling = |host: &str| {
+        let url = format!("https://{host}:{}/astracer.toml", server.address.port());
+        Polling::new(url).with_interval(Duration::from_secs(3_600))
+    };
+    let look_with = |polling: Polling| {
+        let world = world_with(polling).unwrap();
+        let (sampler, fault) = look(&world.handle);
+        (sampler == "ratio:0.25", fault.unwrap_or_default())
+    };
+    let trusting = polling("localhost").with_root_certificates(authority.clone());
+    assert_eq!(look_with(trusting), (true, String::new()));
+    let request = server.last_request();
+    assert!(request.starts_with("get /astracer.toml"), "{request}");
+    let asked = server.state.lock().unwrap().requests.len();
+    // Another authority, and a name that the certificate is not for.
+    for polling in [
+        polling("localhost").with_root_certificates(other),
+        polling("127.0.0.1").with_root_certificates(authority),
+    ] {
+        let (taken, fault) = look_with(polling);
+        assert!(
+            !taken && fault.contains("ertificate") && fault.contains("the last parameters hold"),
+            "{fault}"
+        );
+    }
+    assert_eq!(server.state.lock().unwrap().requests.len(), asked);
+}
+
+#[cfg(feature = "polling-tls")]
+#[test]
+fn root_certificates_that_are_none_are_faults() {
+    let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+    for (pem, says) in [("", "there is none"), (broken, "not PEM")] {
+        let polling = Polling::new("https://config/").with_root_certificates(pem);
+        let error = world_with(polling).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
 }
