@@ -28,6 +28,8 @@ pub(crate) struct Bucket {
     unit: u64,
     /// The time that an empty bucket takes to be full, in ns, rounded down.
     fill: u64,
+    /// The time that one unit takes to come back, in ns, rounded up.
+    one: u64,
 }
 
 /// The answer of a bucket.
@@ -51,11 +53,16 @@ impl Bucket {
         let unit = (1e9 * parts / allowance.rate()).ceil();
         let fill = (allowance.burst() * unit / parts).floor();
         // Both are bounded by what an allowance may be.
-        Bucket { unit: unit as u64, fill: fill as u64 }
+        let (unit, fill) = (unit as u64, fill as u64);
+        Bucket { unit, fill, one: unit.div_ceil(1 << FRACTION_BITS) }
     }
 
     /// The time that this number of units takes to come back, in ns, rounded up.
+    #[inline]
     fn cost(&self, units: u64) -> u64 {
+        if units == 1 {
+            return self.one;
+        }
         let cost = (u128::from(units) * u128::from(self.unit)).div_ceil(1 << FRACTION_BITS);
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
@@ -66,13 +73,15 @@ impl Bucket {
     }
 
     /// The threshold with which a bucket of this credit keeps what `threshold` would.
+    #[inline]
     fn raised(&self, credit: u64, threshold: u64) -> u64 {
         let half = self.fill / 2;
-        if credit >= half {
-            return threshold;
-        }
-        let missing =
-            (u128::from(half - credit) * u128::from(HALVINGS << STEP_BITS) / u128::from(half)) as u64;
+        if credit >= half { threshold } else { self.raised_by(half - credit, half, threshold) }
+    }
+
+    #[inline(never)]
+    fn raised_by(&self, missing: u64, half: u64, threshold: u64) -> u64 {
+        let missing = (u128::from(missing) * u128::from(HALVINGS << STEP_BITS) / u128::from(half)) as u64;
         let (halvings, part) = (missing >> STEP_BITS, missing & ((1 << STEP_BITS) - 1));
         // Between two halvings, on the line between them.
         let kept = Threshold::RANGE.saturating_sub(threshold) >> halvings;
@@ -127,19 +136,15 @@ impl Meter {
         now: Nanos,
     ) -> Answer {
         let (cost, now) = (bucket.cost(units), now.get());
-        let empty_at = now.saturating_add(bucket.fill);
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            if word > empty_at.saturating_add(LATE_MAX.get()) {
-                // The clock was set back. The bucket goes on empty, as if it had just been used up.
-                let _ = self.word.compare_exchange(word, empty_at, Ordering::Relaxed, Ordering::Relaxed);
-                return self.strike(now);
+            let missing = word.saturating_sub(now);
+            let after = missing.saturating_add(cost);
+            if after > bucket.fill {
+                return self.refuse(bucket, word, now);
             }
-            let next = word.max(now).saturating_add(cost);
-            if next > empty_at {
-                return self.strike(now);
-            }
-            let raised = bucket.raised(bucket.credit(word, now), threshold);
+            let next = now.saturating_add(after);
+            let raised = bucket.raised(bucket.fill - missing, threshold);
             if randomness.get() < raised {
                 return Answer::Raised;
             }
@@ -177,8 +182,14 @@ impl Meter {
         struck != 0 && now.abs_diff(struck - 1) < UNWEIGHED
     }
 
+    /// The bucket has no room for a call.
     #[cold]
-    fn strike(&self, now: u64) -> Answer {
+    fn refuse(&self, bucket: &Bucket, word: u64, now: u64) -> Answer {
+        let empty_at = now.saturating_add(bucket.fill);
+        if word > empty_at.saturating_add(LATE_MAX.get()) {
+            // The clock was set back. The bucket goes on empty, as if it had just been used up.
+            let _ = self.word.compare_exchange(word, empty_at, Ordering::Relaxed, Ordering::Relaxed);
+        }
         let struck = self.struck.load(Ordering::Relaxed);
         if struck == 0 || now.abs_diff(struck - 1) >= NOTED {
             self.struck.store(now.saturating_add(1), Ordering::Relaxed);

@@ -30,6 +30,7 @@ impl Caps {
     }
 
     /// The decision about a trace that the sampler keeps. A threshold that was no true weight stays none.
+    #[inline]
     pub(crate) fn admit(
         &self,
         all: &Meter,
@@ -41,25 +42,36 @@ impl Caps {
         let mut threshold = decision.threshold.map_or(0, Threshold::get);
         let mut is_weighed = decision.threshold.is_some();
         let of_key = of_key.zip(self.key_traces.as_ref());
-        let mut taken = None;
-        for (meter, bucket) in of_key.into_iter().chain(self.traces.as_ref().map(|bucket| (all, bucket))) {
+        if let Some((meter, bucket)) = of_key {
             match meter.ask(bucket, 1, threshold, randomness, now) {
                 Answer::Kept { threshold: raised, is_weighed: still } => {
                     threshold = raised;
                     is_weighed &= still;
-                    taken = Some((meter, bucket));
+                }
+                refused => return refusal(refused),
+            }
+        }
+        if let Some(bucket) = &self.traces {
+            match all.ask(bucket, 1, threshold, randomness, now) {
+                Answer::Kept { threshold: raised, is_weighed: still } => {
+                    threshold = raised;
+                    is_weighed &= still;
                 }
                 refused => {
                     // The key's part was taken for nothing.
-                    if let Some((meter, bucket)) = taken {
+                    if let Some((meter, bucket)) = of_key {
                         meter.give_back(bucket, 1);
                     }
-                    let reason = if refused == Answer::Raised { Reason::Cap } else { Reason::CapEmpty };
-                    return Decision { keep: false, threshold: None, reason };
+                    return refusal(refused);
                 }
             }
         }
         let threshold = if is_weighed { Threshold::new(threshold) } else { None };
         Decision { threshold, ..decision }
     }
+}
+
+fn refusal(refused: Answer) -> Decision {
+    let reason = if refused == Answer::Raised { Reason::Cap } else { Reason::CapEmpty };
+    Decision { keep: false, threshold: None, reason }
 }
