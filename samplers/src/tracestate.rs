@@ -85,6 +85,16 @@ impl<'a> OtMember<'a> {
         }
     }
 
+    /// A member of these two alone.
+    pub fn of_numbers(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
+        OtMember { threshold, randomness, others: Vec::new() }
+    }
+
+    /// Whether it holds sub-keys beside `th` and `rv`.
+    pub fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
         self.threshold.is_none() && self.randomness.is_none() && self.others.is_empty()
     }

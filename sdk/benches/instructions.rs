@@ -29,9 +29,12 @@ fn main() {
         return;
     };
     match name.as_str() {
-        "decision" => decide("", rounds),
+        "decision" => decide(FEW, "", rounds),
         // Within its bounds, as a cap is nearly all of the time.
-        "decision, capped" => decide("traces=1e9,key_traces=1e9", rounds),
+        "decision, capped" => decide(FEW, "traces=1e9,key_traces=1e9", rounds),
+        "decision, kept" => decide(ALL, "", rounds),
+        "decision, kept, one allowance" => decide(ALL, "traces=1e9", rounds),
+        "decision, kept, capped" => decide(ALL, "traces=1e9,key_traces=1e9", rounds),
         "idle layer" => run(&Dispatch::new(Registry::default().with(Idle)), plain, rounds),
         "gate, exclusive" => gated(plain, rounds),
         "gate, exclusive, of 100" => gated(hundred, rounds),
@@ -60,7 +63,12 @@ fn run_here(mut body: fn(), rounds: u64) {
 }
 
 fn trace(name: &str, rounds: u64) {
-    let sampler = if name.contains("kept") { "always" } else { "never" };
+    let sampler = match name {
+        // All are kept, with a weight.
+        name if name.contains("weighed") => "ratio:1",
+        name if name.contains("kept") => "always",
+        _ => "never",
+    };
     let context = match name.rsplit(", ").next() {
         Some("no context") => ContextMode::Off,
         Some("ids") => ContextMode::Ids,
@@ -128,8 +136,12 @@ fn gated(body: fn(), rounds: u64) {
     run(&Dispatch::new(Registry::default().with(gate(layer, DroppedSpans::Disabled))), body, rounds);
 }
 
-fn decide(cap: &str, rounds: u64) {
-    let config: Config = "bump:lambda=10,min=0.01,window=1s".parse().expect("a sampler");
+/// A sampler that keeps one call in a hundred, and one that keeps all.
+const FEW: &str = "bump:lambda=10,min=0.01,window=1s";
+const ALL: &str = "bump:lambda=1000000,min=0.01,window=1s";
+
+fn decide(config: &str, cap: &str, rounds: u64) {
+    let config: Config = config.parse().expect("a sampler");
     let sampler = Sampler::with_cap(&config, Limits::default(), &cap.parse().expect("a cap"));
     let mut trace_id = 1u128;
     let mut round = || {

@@ -24,6 +24,7 @@ use crate::propagation::is_undecided;
 use crate::rules::Rules;
 use crate::stats::Counters;
 use crate::sync::statics::{AtomicU64, Ordering};
+use crate::trace_state::{self, State};
 use crate::weight;
 use crate::why::Why;
 
@@ -93,7 +94,7 @@ pub(crate) struct Outcome {
     pub(crate) keep: bool,
     /// The root's key, if its end is to be counted.
     pub(crate) key: Option<KeyNumber>,
-    pub(crate) trace_state: TraceState,
+    pub(crate) trace_state: State,
     /// For the root, if it is kept. Empty unless the builder asks for them.
     pub(crate) attributes: Vec<KeyValue>,
 }
@@ -101,7 +102,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Nothing is decided, and nothing is kept.
     pub(crate) const DROP: Outcome =
-        Outcome { keep: false, key: None, trace_state: TraceState::NONE, attributes: Vec::new() };
+        Outcome { keep: false, key: None, trace_state: State::EMPTY, attributes: Vec::new() };
 }
 
 impl Decider {
@@ -220,7 +221,7 @@ impl Decider {
         counters: &Counters,
     ) -> Outcome {
         let state = parent.trace_state();
-        let mut member = weight::member(state);
+        let mut member = trace_state::member(state);
         // A trace that began elsewhere has its randomness already: its `rv`, or its id.
         if !parent.is_valid() && member.randomness.is_none() {
             member.randomness = self.stratified_for(key, trace_id);

@@ -105,6 +105,7 @@ mod tail;
 #[cfg(test)]
 mod test_callsite;
 mod thread;
+mod trace_state;
 mod traces;
 mod weight;
 mod why;

@@ -61,6 +61,6 @@ impl ShouldSample for AstracerSampler {
             }
         };
         let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };
-        SamplingResult { decision, attributes: added, trace_state }
+        SamplingResult { decision, attributes: added, trace_state: trace_state.to_api() }
     }
 }

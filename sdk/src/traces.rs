@@ -281,6 +281,7 @@ mod loom_models {
     use crate::settings::Settings;
     use crate::stats::Counters;
     use crate::test_callsite::METADATA;
+    use crate::trace_state::State;
 
     /// Slots, and the queue behind them.
     struct Model {
@@ -303,7 +304,7 @@ mod loom_models {
             let header = || Header {
                 trace_id: TraceId::from(u128::from(id / 10)),
                 flags: TraceFlags::SAMPLED,
-                state: None,
+                state: State::EMPTY,
                 began: 1,
                 kept_by: KeptBy::HEAD,
                 cut: 0,

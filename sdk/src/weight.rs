@@ -9,8 +9,7 @@ use astracer_samplers::{Decision, Randomness, Reason};
 use opentelemetry::trace::{SpanContext, TraceState};
 use opentelemetry::{KeyValue, TraceId};
 
-/// The key of OpenTelemetry's member.
-const OT: &str = "ot";
+use crate::trace_state::{State, member};
 
 /// The randomness that a trace id holds.
 #[inline]
@@ -18,51 +17,27 @@ pub(crate) fn of_trace_id(trace_id: TraceId) -> Randomness {
     Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()))
 }
 
-/// OpenTelemetry's member of a parent's trace state. One that is not of the specification's grammar says nothing.
-pub(crate) fn member(state: &TraceState) -> OtMember<'_> {
-    state.get(OT).and_then(|member| OtMember::parse(member).ok()).unwrap_or_default()
-}
-
 /// The trace state of a trace that goes on as its parent was decided. A threshold that contradicts the parent's flag is
 /// erased: some process on the way decided otherwise, so that the trace's weight is unknown.
-pub(crate) fn honoured(parent: &SpanContext) -> TraceState {
+pub(crate) fn honoured(parent: &SpanContext) -> State {
     let state = parent.trace_state();
     let mut member = member(state);
-    let Some(threshold) = member.threshold else { return state.clone() };
+    let Some(threshold) = member.threshold else { return State::of(state) };
     let randomness = member.randomness.unwrap_or_else(|| of_trace_id(parent.trace_id()));
     if threshold.keeps(randomness) == parent.is_sampled() {
-        return state.clone();
+        return State::of(state);
     }
     member.threshold = None;
-    with_member(state, member)
+    State::with_member(state, member)
 }
 
 /// The trace state with the weight of a trace that was decided here, where there is a true one; a threshold of the
 /// parent's is not ours and goes. A dropped trace has none: nobody will count it. Neither has one that is kept because
 /// everything is: without `th` it counts as one, which it is.
-pub(crate) fn decided(state: &TraceState, mut member: OtMember<'_>, decision: &Decision) -> TraceState {
+pub(crate) fn decided(state: &TraceState, mut member: OtMember<'_>, decision: &Decision) -> State {
     let weighed = decision.keep && decision.reason != Reason::Always;
     member.threshold = decision.threshold.filter(|_| weighed);
-    with_member(state, member)
-}
-
-/// The trace state without a weight: of a trace that was kept for its outcome, and not by chance.
-pub(crate) fn without(state: &TraceState) -> TraceState {
-    let mut member = member(state);
-    member.threshold = None;
-    with_member(state, member)
-}
-
-fn with_member(state: &TraceState, member: OtMember<'_>) -> TraceState {
-    let value = member.value();
-    if !value.is_empty() {
-        // The value is of the grammar, so this does not fail.
-        return state.insert(OT, value).unwrap_or_default();
-    }
-    match state.get(OT) {
-        Some(_) => state.delete(OT).unwrap_or_default(),
-        None => state.clone(),
-    }
+    State::with_member(state, member)
 }
 
 /// The decision as attributes of the root, which backends can read that do not know trace states. The names are those of

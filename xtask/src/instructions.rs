@@ -34,6 +34,8 @@ const CASES: [(&str, &[(&str, u64)]); 2] = [
             ("kept, ids", 10),
             ("kept, no context", 10),
             ("kept, attributes, no context", 10),
+            ("kept, weighed", 10),
+            ("kept, weighed, no context", 10),
             ("kept, own trait's call", 10),
             ("kept, stock trait's call", 10),
             ("gate, exclusive", 10),
@@ -50,6 +52,9 @@ const CASES: [(&str, &[(&str, u64)]); 2] = [
             ("subscriber, kept, attributes, no context", 10),
             ("decision", 1),
             ("decision, capped", 1),
+            ("decision, kept", 1),
+            ("decision, kept, one allowance", 1),
+            ("decision, kept, capped", 1),
         ],
     ),
     (

@@ -12,6 +12,7 @@ use crate::settings::{ContextMode, Start};
 use crate::stats::{Counted, Loss};
 use crate::table::{Beginning, CONTEXT, Entry, Pending, Phase, ROOT, STATE};
 use crate::thread;
+use crate::trace_state::State;
 use crate::traces::TraceRef;
 
 /// The id of a span that begins.
@@ -150,7 +151,7 @@ impl Core {
 
     /// The parts of a child that not every span has.
     fn begin_extra(&self, entry: &Entry, parent: &Entry, body: Option<Box<Body>>, base: Base) {
-        let state = if parent.has(STATE) { parent.extra().state.clone() } else { None };
+        let state = if parent.has(STATE) { parent.extra().state.clone() } else { State::EMPTY };
         let mut extra = entry.extra();
         (extra.body, extra.state) = (body, state);
         drop(extra);

@@ -100,8 +100,7 @@ impl Core {
     }
 
     fn span_context(&self, entry: &Entry, kept: &Kept) -> SpanContext {
-        let state = if entry.has(STATE) { entry.extra().state.as_deref().cloned() } else { None };
-        let state = state.unwrap_or(TraceState::NONE);
+        let state = if entry.has(STATE) { entry.extra().state.to_api() } else { TraceState::NONE };
         SpanContext::new(kept.trace_id, kept.span_id, kept.trace_flags, false, state)
     }
 

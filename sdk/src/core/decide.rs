@@ -1,10 +1,9 @@
 //! A local root is decided: once, as late as its parent may still be set, by whichever thread comes first.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use opentelemetry::baggage::BaggageExt as _;
-use opentelemetry::trace::{SpanContext, TraceState};
+use opentelemetry::trace::SpanContext;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
@@ -110,11 +109,10 @@ impl Core {
         }
         let flags = self.flags_below(parent).with_sampled(false);
         let mut old = None;
-        if self.settings().context != ContextMode::Off
-            && (base.is_some() || outcome.trace_state != TraceState::NONE)
+        if self.settings().context != ContextMode::Off && (base.is_some() || !outcome.trace_state.is_empty())
         {
             let base = base.cloned().unwrap_or_default();
-            let ids = SpanContext::new(trace_id, drawn.span_id, flags, false, outcome.trace_state);
+            let ids = SpanContext::new(trace_id, drawn.span_id, flags, false, outcome.trace_state.to_api());
             old = extra.context.replace(of_dropped(&base, ids));
         }
         let body = extra.body.take();
@@ -181,8 +179,8 @@ impl Core {
         let Outcome { trace_state: state, attributes, .. } = outcome;
         self.shared.counters.made();
         self.shared.counters.trace_made();
-        if state != TraceState::NONE {
-            entry.extra().state = Some(Arc::new(state));
+        if !state.is_empty() {
+            entry.extra().state = state;
         }
         if !attributes.is_empty() {
             let mut extra = entry.extra();

@@ -1,13 +1,11 @@
 //! A span ends, and with its local root the trace.
 
-use std::sync::Arc;
-
-use opentelemetry::trace::TraceState;
 use tracing_core::span::Id;
 
 use super::Core;
 use crate::record::{Body, Ending, Header, KeptBy, Record};
 use crate::table::{Entry, HELD, Phase, REMOTE_PARENT, ROOT};
+use crate::trace_state::State;
 
 impl Core {
     #[inline]
@@ -28,7 +26,7 @@ impl Core {
         let is_kept = matches!(phase, Phase::Waiting | Phase::Kept);
         if entry.flags() & HELD == 0 {
             if is_kept {
-                self.end_kept(entry, None, None);
+                self.end_kept(entry, State::EMPTY, None);
             }
             return self.table.free(entry);
         }
@@ -38,7 +36,7 @@ impl Core {
     fn end_with_extra(&self, entry: &Entry, is_kept: bool) {
         let mut extra = entry.take_extra();
         if is_kept {
-            self.end_kept(entry, extra.state.take(), extra.body.as_deref_mut());
+            self.end_kept(entry, std::mem::take(&mut extra.state), extra.body.as_deref_mut());
         } else if entry.flags() & ROOT != 0 {
             self.count_dropped_root(entry);
         }
@@ -51,7 +49,7 @@ impl Core {
     }
 
     #[inline]
-    fn end_kept(&self, entry: &Entry, state: Option<Arc<TraceState>>, body: Option<&mut Body>) {
+    fn end_kept(&self, entry: &Entry, state: State, body: Option<&mut Body>) {
         let Some(metadata) = entry.metadata() else { return };
         let ids = (entry.span_id(), entry.parent());
         let mut record = Record::new(metadata, ids, entry.began(), self.ending(entry), entry.thread());

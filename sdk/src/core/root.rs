@@ -3,10 +3,9 @@
 //! Only those fields are looked at that the key needs, where they are; the others are copied if the trace is kept.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use opentelemetry::baggage::BaggageExt as _;
-use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::Attributes;
@@ -118,9 +117,8 @@ impl Core {
             ..Beginning::below_dropped(attributes.metadata(), span_id)
         });
         self.note_root(entry, outcome.key, true);
-        if self.settings().context != ContextMode::Off && (base.is_some() || trace_state != TraceState::NONE)
-        {
-            let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state);
+        if self.settings().context != ContextMode::Off && (base.is_some() || !trace_state.is_empty()) {
+            let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state.to_api());
             entry.extra().context = Some(of_dropped(&base.unwrap_or_default(), ids));
         }
         Some(entry)
@@ -166,10 +164,10 @@ impl Core {
         });
         self.note_root(entry, outcome.key, false);
         let state = outcome.trace_state;
-        if body.is_some() || state != TraceState::NONE {
+        if body.is_some() || !state.is_empty() {
             let mut extra = entry.extra();
             extra.body = body;
-            extra.state = (state != TraceState::NONE).then(|| Arc::new(state));
+            extra.state = state;
         }
         if let Some(base) = base
             && self.settings().context != ContextMode::Off

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use opentelemetry::trace::{
-    Event as OtelEvent, Link as OtelLink, SpanContext, SpanKind, Status as OtelStatus, TraceState,
+    Event as OtelEvent, Link as OtelLink, SpanContext, SpanKind, Status as OtelStatus,
 };
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
@@ -15,7 +15,6 @@ use crate::clock::{Anchor, Anchors, Clock};
 use crate::record::{Attribute, Event, EventName, EventTime, MemoryView, Record, Status, TraceView};
 use crate::settings::{Extras, Settings};
 use crate::thread::ThreadName;
-use crate::weight;
 
 /// Converts traces; belongs to the exporter's thread.
 #[derive(Debug)]
@@ -126,11 +125,11 @@ impl Converter {
                 links.links.push(OtelLink::new(link.to.clone(), attributes, link.cut));
             }
         }
-        let of_others = if trace.header.kept_by.is_late() { weight::without } else { TraceState::clone };
-        let state = trace.header.state.as_deref().map_or(TraceState::NONE, of_others);
+        let state = &trace.header.state;
+        let state = if trace.header.kept_by.is_late() { &state.without_threshold() } else { state };
         let (trace_id, flags) = (trace.header.trace_id, trace.header.flags);
         let mut span = SpanData {
-            span_context: SpanContext::new(trace_id, record.span_id, flags, false, state),
+            span_context: SpanContext::new(trace_id, record.span_id, flags, false, state.to_api()),
             parent_span_id: record.parent,
             parent_span_is_remote: record.parent_is_remote(),
             span_kind: detail.and_then(|detail| detail.kind.clone()).unwrap_or(SpanKind::Internal),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use opentelemetry::trace::TraceState;
+use astracer_samplers::Threshold;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::queue::{Queue, Taken, Work};
@@ -14,6 +14,7 @@ use crate::record::{Buffer, Ending, Header, KeptBy, Record};
 use crate::settings::{Bounds, Settings, WhenFull};
 use crate::stats::{Counted, Counters, Loss};
 use crate::test_callsite::METADATA;
+use crate::trace_state::State;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 struct Random(u64);
@@ -38,10 +39,9 @@ struct World {
 }
 
 /// `th` for a weight of `2^power`: the share `1 - 2^-power` of the range is dropped.
-fn state(power: u32) -> Option<Arc<TraceState>> {
-    let threshold = (1_u64 << 56) - (1_u64 << (56 - power));
-    let state = TraceState::from_key_value([("ot", format!("th:{threshold:014x}"))]);
-    (power > 0).then(|| Arc::new(state.expect("a tracestate")))
+fn state(power: u32) -> State {
+    let threshold = Threshold::new((1_u64 << 56) - (1_u64 << (56 - power)));
+    State::of_numbers(threshold.filter(|_| power > 0), None)
 }
 
 impl World {

@@ -3,7 +3,7 @@
 //! A batch that was exported is used again. So small traces share few lines of memory, which are written one after the
 //! other, and the buffer that a trace was recorded in stays in the cache of the thread that writes to it next.
 
-use astracer_samplers::tracestate::OtMember;
+use astracer_samplers::Threshold;
 
 use super::attribute::Attribute;
 use super::body::Body;
@@ -42,9 +42,7 @@ fn weight(header: &Header) -> f64 {
     if header.kept_by.is_late() {
         return 0.0;
     }
-    let Some(state) = &header.state else { return 1.0 };
-    let member = state.get("ot").and_then(|member| OtMember::parse(member).ok());
-    member.and_then(|member| member.threshold).map_or(1.0, |threshold| threshold.adjusted_count())
+    header.state.threshold().map_or(1.0, Threshold::adjusted_count)
 }
 
 /// The class of a trace's weight, by powers of two: 0 is the lightest, `classes - 1` the heaviest.

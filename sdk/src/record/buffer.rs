@@ -4,9 +4,6 @@
 //! details, events and links. So none of them names its record, and lists of traces can be appended to each other by
 //! copying.
 
-use std::sync::Arc;
-
-use opentelemetry::trace::TraceState;
 use opentelemetry::{TraceFlags, TraceId};
 
 use super::attribute::Attribute;
@@ -16,14 +13,14 @@ use super::memory::Memory;
 use super::span::{Detail, Record};
 use crate::clock::Ticks;
 use crate::stats::Counted;
+use crate::trace_state::State;
 
 /// The facts that all spans of a trace share.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) trace_id: TraceId,
     pub(crate) flags: TraceFlags,
-    /// `None`: empty, as it mostly is.
-    pub(crate) state: Option<Arc<TraceState>>,
+    pub(crate) state: State,
     /// The start of the trace's local root: the clock dates all spans of a trace by one reading.
     pub(crate) began: Ticks,
     pub(crate) kept_by: KeptBy,

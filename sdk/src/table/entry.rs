@@ -43,10 +43,8 @@
 
 mod root;
 
-use std::sync::Arc;
-
 use crossbeam_utils::atomic::AtomicCell;
-use opentelemetry::trace::{SpanContext, TraceState};
+use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
@@ -58,6 +56,7 @@ use crate::record::Body;
 use crate::sync::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock, wait_a_moment,
 };
+use crate::trace_state::State;
 use crate::traces::TraceRef;
 
 /// The state of an entry; see the module.
@@ -158,7 +157,7 @@ pub(crate) struct Entry {
 pub(crate) struct Extra {
     pub(crate) body: Option<Box<Body>>,
     pub(crate) context: Option<Context>,
-    pub(crate) state: Option<Arc<TraceState>>,
+    pub(crate) state: State,
     pub(crate) pending: Option<Box<Pending>>,
 }
 
@@ -167,7 +166,7 @@ impl Extra {
         let flag = |there: bool, flag| if there { flag } else { 0 };
         flag(self.body.is_some(), BODY)
             | flag(self.context.is_some(), CONTEXT)
-            | flag(self.state.is_some(), STATE)
+            | flag(!self.state.is_empty(), STATE)
             | flag(self.pending.is_some(), PENDING)
     }
 }
@@ -551,7 +550,7 @@ impl<'a> Claim<'a> {
         let entry = self.entry;
         let mut extra = entry.extra();
         let old = (extra.pending.replace(pending), extra.context.take());
-        extra.state = None;
+        extra.state = State::EMPTY;
         entry.set_flags(ROOT, BASE_CURRENT);
         drop(extra);
         entry.trace.store(TraceRef::NONE.pack(), Ordering::Relaxed);

@@ -3,6 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use astracer_samplers::RandomSource;
 use astracer_sdk::{Builder, ContextMode, DroppedSpans};
 use tracing::{info, info_span};
 
@@ -93,16 +94,18 @@ fn a_kept_span_allocates_its_context_and_nothing_else() {
     assert_eq!(allocations(|builder| builder.with_context_mode(ContextMode::Recording)), 2_000);
 }
 
-/// A weight travels in the trace state, of which each context has a copy, and the API makes another for the span in it:
-/// the list, the key and the value.
+/// A weight in our own form is one allocation, which the spans of the trace share. The API's contexts own theirs: the list,
+/// the key and the value, and with `Recording` the API makes another copy for the span in it.
 #[test]
-fn a_weight_allocates_its_copies() {
-    let weighed = |mode| allocations(|b| b.with_sampler("ratio:1".parse().unwrap()).with_context_mode(mode));
-    // The root's state is made once: our text, the API's list and its key, and the state that the trace's spans share.
-    let root = 4;
-    assert_eq!(weighed(ContextMode::Off), 100 * root);
-    assert_eq!(weighed(ContextMode::Ids), 1_000 * (1 + 3) + 100 * root);
-    assert_eq!(weighed(ContextMode::Recording), 1_000 * (2 + 6) + 100 * root);
+fn a_weight_allocates_once_and_the_copies_of_contexts() {
+    for random in [RandomSource::Independent, RandomSource::Stratified] {
+        let ratio = |b: Builder| b.with_sampler("ratio:1".parse().unwrap()).with_random(random);
+        let weighed = |mode| allocations(|b| ratio(b).with_context_mode(mode));
+        let roots = 100;
+        assert_eq!(weighed(ContextMode::Off), roots);
+        assert_eq!(weighed(ContextMode::Ids), 1_000 * (1 + 3) + roots);
+        assert_eq!(weighed(ContextMode::Recording), 1_000 * (2 + 6) + roots);
+    }
 }
 
 #[test]

@@ -1,0 +1,174 @@
+//! The trace state of a trace, in a form that spans share.
+//!
+//! OpenTelemetry's `TraceState` is a list of pairs of texts, and a copy of it allocates for the list and for each text.
+//! Most traces begin here and hold nothing but a weight: two numbers, whose text is made when somebody reads it.
+
+use std::sync::Arc;
+
+use astracer_samplers::tracestate::OtMember;
+use astracer_samplers::{Randomness, Threshold};
+use opentelemetry::trace::TraceState;
+
+/// The key of OpenTelemetry's member.
+const OT: &str = "ot";
+
+/// The trace state of a trace. One pointer, since each open span has one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct State(Option<Arc<Held>>);
+
+#[derive(Debug, PartialEq)]
+enum Held {
+    /// One member, OpenTelemetry's, of nothing but `th` and `rv`.
+    Weight { threshold: Option<Threshold>, randomness: Option<Randomness> },
+    /// Any other.
+    List(TraceState),
+}
+
+impl State {
+    pub(crate) const EMPTY: State = State(None);
+
+    /// A state as it came, word for word.
+    pub(crate) fn of(state: &TraceState) -> Self {
+        if *state == TraceState::NONE { State::EMPTY } else { Held::List(state.clone()).into() }
+    }
+
+    /// A state with nothing but a weight.
+    pub(crate) fn of_numbers(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
+        match (threshold, randomness) {
+            (None, None) => State::EMPTY,
+            (threshold, randomness) => Held::Weight { threshold, randomness }.into(),
+        }
+    }
+
+    /// This state with another member of OpenTelemetry's in front, or with none if that is empty.
+    pub(crate) fn with_member(state: &TraceState, member: OtMember<'_>) -> Self {
+        let is_alone = state.into_iter().all(|(key, _)| key == OT);
+        if is_alone && !member.has_others() {
+            return State::of_numbers(member.threshold, member.randomness);
+        }
+        let value = member.value();
+        if !value.is_empty() {
+            // The value is of the grammar, so this does not fail.
+            return Held::List(state.insert(OT, value).unwrap_or_default()).into();
+        }
+        match state.get(OT) {
+            Some(_) => Held::List(state.delete(OT).unwrap_or_default()).into(),
+            None => State::of(state),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The threshold that kept the trace, if it has a weight.
+    pub(crate) fn threshold(&self) -> Option<Threshold> {
+        match &**self.0.as_ref()? {
+            Held::Weight { threshold, .. } => *threshold,
+            Held::List(state) => member(state).threshold,
+        }
+    }
+
+    /// The state without a weight: of a trace that was kept for its outcome, and not by chance.
+    pub(crate) fn without_threshold(&self) -> Self {
+        match self.0.as_deref() {
+            None => State::EMPTY,
+            Some(Held::Weight { randomness, .. }) => State::of_numbers(None, *randomness),
+            Some(Held::List(state)) => {
+                let mut member = member(state);
+                member.threshold = None;
+                State::with_member(state, member)
+            }
+        }
+    }
+
+    /// A copy for OpenTelemetry's API.
+    pub(crate) fn to_api(&self) -> TraceState {
+        match self.0.as_deref() {
+            None => TraceState::NONE,
+            Some(Held::Weight { threshold, randomness }) => {
+                let member = OtMember::of_numbers(*threshold, *randomness);
+                // The value is of the grammar, so this does not fail.
+                TraceState::NONE.insert(OT, member.value()).unwrap_or_default()
+            }
+            Some(Held::List(state)) => state.clone(),
+        }
+    }
+}
+
+impl From<Held> for State {
+    fn from(held: Held) -> Self {
+        State(Some(Arc::new(held)))
+    }
+}
+
+/// OpenTelemetry's member of a trace state. One that is not of the specification's grammar says nothing.
+pub(crate) fn member(state: &TraceState) -> OtMember<'_> {
+    state.get(OT).and_then(|member| OtMember::parse(member).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(state: &str, value: &str) -> State {
+        let state: TraceState = state.parse().unwrap();
+        State::with_member(&state, OtMember::parse(value).unwrap_or_default())
+    }
+
+    #[test]
+    fn numbers_alone_are_written_as_the_specification_says() {
+        for (state, value, header) in [
+            ("", "th:fd70a", "ot=th:fd70a"),
+            ("", "th:0", "ot=th:0"),
+            ("", "rv:0000000000abcd", "ot=rv:0000000000abcd"),
+            ("ot=th:8;k:1", "th:00000000000001;rv:ffffffffffffff", "ot=th:00000000000001;rv:ffffffffffffff"),
+            ("ot=th:8", "", ""),
+            ("ot=nonsense", "", ""),
+            ("", "", ""),
+        ] {
+            let made = with(state, value);
+            assert!(!matches!(made.0.as_deref(), Some(Held::List(_))), "{state}, {value}");
+            assert_eq!(made.to_api().header(), header, "{state}, {value}");
+            assert_eq!(made.is_empty(), header.is_empty());
+        }
+    }
+
+    #[test]
+    fn other_members_and_sub_keys_stay() {
+        for (state, value, header) in [
+            ("a=1", "th:8", "ot=th:8,a=1"),
+            ("a=1,ot=th:8,b=2", "th:c;k:1", "ot=th:c;k:1,a=1,b=2"),
+            ("a=1,ot=th:8", "", "a=1"),
+            ("a=1", "", "a=1"),
+            ("", "th:8;k:1", "ot=th:8;k:1"),
+        ] {
+            let made = with(state, value);
+            assert_eq!(made.to_api().header(), header, "{state}, {value}");
+            assert_eq!(made.threshold(), OtMember::of(header).unwrap().threshold);
+        }
+    }
+
+    #[test]
+    fn a_weight_goes_and_the_rest_stays() {
+        for (state, value, header) in [
+            ("", "th:8", ""),
+            ("", "th:8;rv:00000000000001", "ot=rv:00000000000001"),
+            ("a=1", "th:8;k:1", "ot=k:1,a=1"),
+            ("a=1", "th:8", "a=1"),
+        ] {
+            let without = with(state, value).without_threshold();
+            assert_eq!(without.to_api().header(), header);
+            assert_eq!(without.threshold(), None);
+        }
+    }
+
+    /// A state that came is passed on word for word, malformed or not.
+    #[test]
+    fn a_state_as_it_came_keeps_its_words() {
+        for header in ["ot=rv:00000000000001;th:80", "ot=th:X", "a=1"] {
+            assert_eq!(State::of(&header.parse().unwrap()).to_api().header(), header);
+        }
+        assert!(State::of(&TraceState::NONE).is_empty());
+    }
+}
