@@ -83,11 +83,6 @@ impl Step {
         Step::Test,
     ];
 
-    /// The steps of CI: all but those that take longer than the rest together.
-    pub(crate) fn of_ci() -> impl Iterator<Item = Step> {
-        Step::ALL.into_iter().filter(|step| *step != Step::Bounds)
-    }
-
     pub(crate) fn named(name: &str) -> Option<Step> {
         Step::ALL.into_iter().find(|step| step.name() == name)
     }

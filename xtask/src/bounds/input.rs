@@ -18,6 +18,8 @@ pub(crate) enum Many {
     Roots,
     /// Spans below one span.
     Children,
+    /// Spans of one trace with branches of every length, each within its parent and beside others.
+    Branches,
     /// Spans below each other, without starts: those are looked for upwards.
     Depth,
     /// Parents of one span.
@@ -32,12 +34,13 @@ pub(crate) enum Many {
 
 impl Many {
     #[cfg(test)]
-    pub(crate) const ALL: [Many; 10] = [
+    pub(crate) const ALL: [Many; 11] = [
         Many::Traces,
         Many::Spans,
         Many::Names,
         Many::Roots,
         Many::Children,
+        Many::Branches,
         Many::Depth,
         Many::Parents,
         Many::Problems,
@@ -74,6 +77,19 @@ pub(crate) fn write(folder: &Path, many: Many, count: usize) -> io::Result<()> {
             lines.span((1, 1), &[], "root", true);
             (2..=count)
                 .for_each(|span| lines.span((1, span), &[1], &format!("call {}", letters(span % 7)), true));
+        }
+        Many::Branches => {
+            let mut times = vec![(1_000u64, 1_000_000_000u64)];
+            lines.timed((1, 1), &[], "root", times[0]);
+            for place in 1..count {
+                // Half of the spans go on where the last one was, the others begin anywhere.
+                let parent = if place % 2 == 0 { place - 1 } else { place * 7919 % place.div_ceil(2) };
+                let (start, end) = times[parent];
+                let length = end - start;
+                let own = (start + length * (place as u64 % 3) / 8, end - length * (place as u64 % 5) / 8);
+                times.push(own);
+                lines.timed((1, place + 1), &[parent + 1], &format!("call {}", letters(place % 7)), own);
+            }
         }
         Many::Depth => {
             lines.span((1, 1), &[], "root", true);
@@ -117,11 +133,20 @@ struct Lines(String);
 
 impl Lines {
     fn span(&mut self, (trace, span): (usize, usize), parents: &[usize], name: &str, timed: bool) {
-        let id = |span: &usize| format!("{trace:016x}{span:016x}");
-        let parents: Vec<String> = parents.iter().map(|parent| format!("\"{}\"", id(parent))).collect();
         let start = 1_000 + 10 * trace + span % 7;
         let times =
             if timed { format!("\"b\":{start},\"e\":{},", start + 5 + span % 11) } else { String::new() };
+        self.line((trace, span), parents, name, &times);
+    }
+
+    /// A span with a start and an end, ms.
+    fn timed(&mut self, place: (usize, usize), parents: &[usize], name: &str, (start, end): (u64, u64)) {
+        self.line(place, parents, name, &format!("\"b\":{start},\"e\":{end},"));
+    }
+
+    fn line(&mut self, (trace, span): (usize, usize), parents: &[usize], name: &str, times: &str) {
+        let id = |span: &usize| format!("{trace:016x}{span:016x}");
+        let parents: Vec<String> = parents.iter().map(|parent| format!("\"{}\"", id(parent))).collect();
         let _ = writeln!(
             self.0,
             r#"{{"a":"{}",{times}"d":"{name}","r":"s","p":[{}]}}"#,
