@@ -14,6 +14,7 @@ use crate::profile::{Profile, Row};
 
 /// The differences of a recording from another one.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Comparison {
     /// Mean length of a trace's path there, ms.
     pub before_ms: f64,
@@ -31,6 +32,7 @@ pub struct Comparison {
 
 /// One function, service or path of calls in two recordings. Times are means over all traces of a recording, by weight.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Difference {
     /// Its name; of a path of calls, the names from the root down.
     pub name: Vec<String>,

@@ -25,6 +25,7 @@ const APART_MAX: usize = 8;
 
 /// An event graph in a form to be drawn.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Drawing {
     /// The trace's id in hexadecimal digits.
     pub trace_id: String,
@@ -50,6 +51,7 @@ pub struct Drawing {
 
 /// One event.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DrawnEvent {
     /// Its id.
     pub id: String,
@@ -71,6 +73,7 @@ pub struct DrawnEvent {
 
 /// One of the longest paths.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DrawnPath {
     /// Its length, ns.
     pub length_ns: f64,
@@ -82,6 +85,7 @@ pub struct DrawnPath {
 
 /// The effect of one function's time.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DrawnProcedure {
     /// The function.
     pub name: String,
@@ -95,6 +99,7 @@ pub struct DrawnProcedure {
 
 /// An edge to an event.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DrawnEdge {
     /// The event that it comes from, by its place in [`Drawing::events`].
     pub from: u32,

@@ -37,6 +37,7 @@ pub struct Graph {
 
 /// A path through a graph.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GraphPath {
     /// The sum of its edges' lengths.
     pub length: f64,
@@ -46,6 +47,7 @@ pub struct GraphPath {
 
 /// The effect of one procedure's time on the longest path.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ProcedureSlack {
     /// Its time on the longest path.
     pub on_path: f64,

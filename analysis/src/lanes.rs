@@ -9,6 +9,7 @@ use crate::tree::Tree;
 
 /// A trace as rows.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Lanes {
     /// The trace's id in hexadecimal digits.
     pub trace_id: String,
@@ -25,6 +26,7 @@ pub struct Lanes {
 
 /// One span of a drawing.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Lane {
     /// The span's id.
     pub span_id: String,

@@ -5,6 +5,7 @@ use crate::tree::release;
 
 /// A stretch of time in which one span held the request up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Segment {
     /// The span, by its number in the tree or event graph.
     pub node: u32,
@@ -160,6 +161,7 @@ impl Amounts {
 
 /// The critical path of one trace.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CriticalPath {
     /// The segments in order of time. Each begins where the one before it ends; together they are the root exactly. A
     /// root of no length has one segment of no length.

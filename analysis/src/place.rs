@@ -13,6 +13,7 @@ use crate::tree::{Node, Tree, release};
 
 /// The treatment of a child of another machine that reaches outside its parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Skew {
     /// Move it, with all below it, by the least amount that puts it inside; clip it if it is too long for that.
     #[default]
@@ -23,6 +24,7 @@ pub enum Skew {
 
 /// A node's time once it has been fitted into its parent's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Interval {
     /// Start, ns since the epoch.
     pub start: u64,
@@ -39,6 +41,7 @@ impl Interval {
 
 /// The changes that fitting made in one trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Adjusted {
     /// Spans that were moved by a shift of their own; those below them moved along.
     pub shifted_spans: u64,

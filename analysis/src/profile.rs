@@ -12,6 +12,7 @@ use crate::traced::{Shape, Traced};
 
 /// The grouping of critical time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum By {
     /// The name of the operation.
     #[default]
@@ -27,6 +28,7 @@ pub const DEPTH_MAX: u32 = 256;
 
 /// One function, service or path of calls.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// Its name; of a path of calls, the names from the root down.
     pub name: Vec<String>,
@@ -49,6 +51,7 @@ pub struct Row {
 
 /// The adjustments that fitted spans into their parents, over all traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Fitting {
     /// Spans that were shifted, and spans of all.
     pub shifted_spans: u64,
@@ -72,6 +75,7 @@ pub struct Fitting {
 
 /// The critical time of a recording.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Profile {
     /// Traces looked at.
     pub traces: u64,

@@ -14,6 +14,7 @@ use crate::walk::{Order, Walk};
 
 /// The rule that determines the activity a span waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// The child that finished last; a child that ends when the next begins was before it. Event graphs, whose edges
     /// tell what waited for what, go by their edges.

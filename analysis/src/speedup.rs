@@ -10,6 +10,7 @@ use crate::traced::Analyser;
 
 /// Traces' lengths before and after.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Speedup {
     /// As recorded.
     pub before: Summary,

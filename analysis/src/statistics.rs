@@ -14,6 +14,7 @@ pub(crate) struct Times {
 
 /// A summary of lengths of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// The mean, ms.
     pub mean_ms: f64,

@@ -62,6 +62,7 @@ pub struct Options {
 
 /// A summary of the files that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Summary {
     /// The files with traces, in the order read.
     pub files: Vec<FileSummary>,
@@ -71,6 +72,7 @@ pub struct Summary {
 
 /// One file with traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileSummary {
     /// The file's name, including the archives that contain it: `run.tar.xz/spans/nn.json`.
     pub name: Arc<str>,

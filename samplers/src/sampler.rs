@@ -145,6 +145,7 @@ impl Kind {
 
 /// The decision that an operator puts in the place of a sampler's.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Override {
     /// All are kept, with probability 1.
     Keep,

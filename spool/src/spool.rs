@@ -127,6 +127,7 @@ pub struct Record {
 
 /// Outcome of an attempt to deliver the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome<'r> {
     /// The record is done.
     Delivered,

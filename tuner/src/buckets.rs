@@ -24,6 +24,7 @@ pub fn upper_ms(bucket: u8) -> f64 {
 
 /// One bucket of one function in the full trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LatencyCell {
     /// Index into [`Workload::functions`](crate::Workload::functions).
     pub function: u32,

@@ -30,6 +30,7 @@ const ITERATIONS: u64 = 80;
 
 /// Samplers at several sizes.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Curves {
     /// The shares of the bytes that were to be kept, the largest first.
     pub sizes: Vec<f64>,
@@ -42,6 +43,7 @@ pub struct Curves {
 
 /// One sampler.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Series {
     /// The kind of sampler.
     pub name: String,
@@ -55,6 +57,7 @@ pub struct Series {
 
 /// One sampler at one size: means over some replays.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct CurvePoint {
     /// With its parameters.
     pub sampler: String,

@@ -20,6 +20,7 @@ const KNOB_MIN: f64 = 1e-9;
 
 /// The baseline whose size came nearest to the wanted one.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct EqualSize {
     /// With its parameters.
     pub spec: BaselineSpec,

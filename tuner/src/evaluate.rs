@@ -28,6 +28,7 @@ pub struct Evaluator<'w> {
 
 /// The table: one row for each sampler and draw, and one summary for each sampler.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Evaluation {
     /// The workload replayed.
     pub workload: WorkloadSummary,
@@ -39,6 +40,7 @@ pub struct Evaluation {
 
 /// A workload in numbers.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct WorkloadSummary {
     /// Traces.
     pub traces: u64,
@@ -64,6 +66,7 @@ pub struct WorkloadSummary {
 
 /// One sampler's score on one draw.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// The sampler, as it can be asked for.
     pub sampler: String,
@@ -80,6 +83,7 @@ pub struct Row {
 
 /// The traces of one key in one interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct CountRow {
     /// The interval's start, ns from the first arrival.
     pub start_ns: u64,
@@ -93,6 +97,7 @@ pub struct CountRow {
 
 /// One sampler over all draws.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// The sampler, as it can be asked for.
     pub sampler: String,
@@ -112,6 +117,7 @@ pub struct Summary {
 
 /// The numbers of a [`Score`] as averages.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Averages {
     /// Traces kept.
     pub traces: f64,

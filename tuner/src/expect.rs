@@ -63,6 +63,7 @@ const FUNCTION_WORK: usize = 64;
 
 /// A kept part, in expectation. The same measures as a [`Score`], as averages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Expected {
     /// Traces kept.
     pub traces: f64,
@@ -132,6 +133,7 @@ impl Expected {
 
 /// The measures that take memory and time of their own: true if wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Extras {
     /// The distance of latencies.
     pub latencies: bool,
@@ -146,6 +148,7 @@ impl Extras {
 
 /// Which sums an expectation has.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Design {
     /// The rule by which calls count.
     pub counting: Counting,

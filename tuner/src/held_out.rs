@@ -21,6 +21,7 @@ const OVER_FITTED: f64 = 1.3;
 
 /// A sampler over several draws.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Replayed {
     /// The number of replays, each on a draw of its own.
     pub replays: u64,
@@ -48,6 +49,7 @@ pub struct Replayed {
 
 /// Relative errors of estimated counts: the root of the mean square over the replays, mean over functions or roots.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct CountErrors {
     /// Of the functions' numbers of calls.
     pub functions: f64,
@@ -170,6 +172,7 @@ impl Replayed {
 
 /// Parameters on another workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct HeldOut {
     /// Which workload.
     pub name: String,

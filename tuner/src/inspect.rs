@@ -19,6 +19,7 @@ const NS_PER_MS: f64 = 1e6;
 
 /// A recording's tables: the shape of the paper's Tables 1 (roots), 2 (functions) and 4 (sizes).
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Inspection {
     /// The number of traces.
     pub traces: u64,
@@ -44,6 +45,7 @@ pub struct Inspection {
 
 /// The traces of one root name.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Root {
     /// The root span's name.
     pub name: String,
@@ -67,6 +69,7 @@ pub struct Root {
 
 /// The spans of one name.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct FunctionRow {
     /// The operation's name.
     pub name: String,
@@ -88,6 +91,7 @@ pub struct FunctionRow {
 
 /// A column to sort by: names ascending, numbers descending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Column {
     /// The name.
     Name,

@@ -12,6 +12,7 @@ use astracer_samplers::{Attributes, KeyRule, KeyRuleError, Template};
 
 /// The rule by which a recording's traces get their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Grouping {
     /// By a key that is known when a trace starts, as a service makes it.
     Key(KeyRule),

@@ -19,6 +19,7 @@ const TIME_SHARE: f64 = 0.1;
 
 /// The figures that each key reaches, and which key to use.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct KeyChoice {
     /// In the order given.
     pub keys: Vec<KeyRow>,
@@ -30,6 +31,7 @@ pub struct KeyChoice {
 
 /// The figures of one key.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct KeyRow {
     /// The rule.
     pub key: String,

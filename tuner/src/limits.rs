@@ -24,6 +24,7 @@ impl Default for Limits {
 
 /// The sizes of the part that a candidate keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Kept {
     /// Share of the bytes, 0 to 1.
     pub size: f64,

@@ -20,6 +20,7 @@ pub struct NameFolding {
 
 /// Statistics of folded names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Folded {
     /// Different names, as recorded, that held ids.
     pub raw_names: u64,

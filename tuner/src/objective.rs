@@ -8,6 +8,7 @@ use crate::statistics::normal_quantile;
 
 /// One number that says how bad a kept part is; 0 is perfect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Measure {
     /// SS by IEn: the paper's.
     DistOverEntropy,

@@ -9,6 +9,7 @@ use crate::workload::Workload;
 
 /// Measures of whether a kept part still tells the functions that requests wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PathScore {
     /// Path kinds with at least one trace kept.
     pub paths: u64,

@@ -69,6 +69,7 @@ pub(crate) struct Evaluated<P = Point> {
 
 /// A point of a Pareto front.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct FrontPoint {
     /// The parameters.
     pub parameters: Parameters,

@@ -9,6 +9,7 @@ use crate::workload::{Calls, Workload};
 
 /// The paper's measures of one kept part.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Score {
     /// Traces kept.
     pub traces: u64,

@@ -11,6 +11,7 @@ use crate::random::Random;
 /// Which sampler is tuned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Tunable {
     /// Keep with a probability that falls with a decaying count of calls.
     #[default]
@@ -35,6 +36,7 @@ impl Tunable {
 /// A sampler's parameters, as they are written: each with four digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum Parameters {
     /// Of bump with windows.
     Bump {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// Mean and standard deviation of a population.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct MeanSd {
     /// The arithmetic mean; 0 of nothing.
     pub mean: f64,
@@ -32,6 +33,7 @@ impl MeanSd {
 
 /// A number over several draws: its mean, how well the draws know that, and how far single runs lie from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Distribution {
     /// The arithmetic mean; infinite if any value is.
     pub mean: f64,

@@ -170,6 +170,7 @@ fn outcome(trace: TraceView<'_>, first_set: u32) -> Outcome {
 
 /// Policies behind one sampler.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct TailSummary {
     /// The sampler before them.
     pub sampler: String,
@@ -201,6 +202,7 @@ pub struct TailSummary {
 
 /// One policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PolicySummary {
     /// As text, with its budget if that is not the default.
     pub policy: String,

@@ -62,6 +62,7 @@ const STOPPED: &str = "the search was stopped before it found anything";
 
 /// The state of a search, for a progress display.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Progress {
     /// In words.
     pub stage: Stage,
@@ -176,6 +177,7 @@ impl Tuning {
 /// Probabilities of single keys against common parameters, both tuned on every other block of time and replayed on the
 /// blocks between, and the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PerKeyTrial {
     /// With common parameters: tuned on even blocks, and on odd ones.
     pub common: [Replayed; 2],
@@ -188,6 +190,7 @@ pub struct PerKeyTrial {
 
 /// Parameters of one root.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RootParameters {
     /// The key.
     pub key: String,
@@ -197,6 +200,7 @@ pub struct RootParameters {
 
 /// One search.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Search {
     /// `annealing`, `random` or `grid`.
     pub method: &'static str,

@@ -41,6 +41,7 @@ pub struct Workload {
 
 /// One function (an operation's name) in the full trace.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Function {
     /// Its name.
     pub name: Arc<str>,
@@ -75,6 +76,7 @@ pub struct Arrival {
 
 /// The calls of one function in one trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Calls {
     /// Index into [`Workload::functions`].
     pub function: u32,
@@ -91,6 +93,7 @@ pub struct Calls {
 
 /// Calls with durations in one bucket, in one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Latencies {
     /// Index into [`Workload::latency_cells`].
     pub cell: u32,

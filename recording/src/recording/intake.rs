@@ -39,6 +39,7 @@ pub struct Keep {
 
 /// A file that was skipped because it contains no traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Skipped {
     /// The file.
     pub file: Arc<str>,

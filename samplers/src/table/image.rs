@@ -40,6 +40,7 @@ impl std::error::Error for ImageError {}
 
 /// The times at which an image was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Restored {
     /// The caller's stamp.
     pub stamp: u64,

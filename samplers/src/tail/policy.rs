@@ -20,6 +20,7 @@ pub enum Severity {
 
 /// The duration from which a root is slow.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Slow {
     /// Longer than this.
     Than(Nanos),
@@ -57,6 +58,7 @@ impl Quantile {
 
 /// A comparison of an attribute's value with a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Comparison {
     /// `=`
     Equal,
@@ -102,6 +104,7 @@ impl Comparison {
 
 /// A value of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Value<'a> {
     /// A truth value.
     Bool(bool),

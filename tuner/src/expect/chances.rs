@@ -11,6 +11,7 @@ const EXPONENT_MAX: f64 = 700.0;
 
 /// The rule by which a key's traces are kept.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum KeyLaw<'c> {
     /// Each with the same probability.
     Constant(f64),

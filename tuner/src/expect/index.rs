@@ -11,6 +11,7 @@ use crate::workload::Workload;
 /// The rule by which the calls before an arrival count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Counting {
     /// Each by 1/2 for each half-life since then: no window, no edge.
     #[default]

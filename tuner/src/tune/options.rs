@@ -60,6 +60,7 @@ pub struct Options {
 /// Whether keys get probabilities of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum PerKeyUse {
     /// If they are better on blocks of time that they were not tuned on, and no key is a loop.
     #[default]
