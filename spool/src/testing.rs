@@ -18,6 +18,7 @@ struct State {
     fails_reads: bool,
     fails_writes: bool,
     fails_syncs: bool,
+    fails_cuts: bool,
     lock: Arc<()>,
 }
 
@@ -51,6 +52,11 @@ impl MemoryDisk {
     /// Makes syncs fail.
     pub fn fail_syncs(&self, fails: bool) {
         self.state().fails_syncs = fails;
+    }
+
+    /// Makes cuts fail.
+    pub fn fail_cuts(&self, fails: bool) {
+        self.state().fails_cuts = fails;
     }
 
     /// Returns the names and contents of all files.
@@ -168,6 +174,9 @@ impl DiskFile for MemoryFile {
     }
 
     fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        if self.disk.state().fails_cuts {
+            return Err(io::Error::other("EIO"));
+        }
         self.with(|content| {
             content.bytes.truncate(bytes as usize);
             content.synced = content.synced.min(content.bytes.len());

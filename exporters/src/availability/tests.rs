@@ -108,6 +108,21 @@ fn the_reason_of_waiting_is_visible() {
     assert_eq!((counter.read().waiting, counter.read().retries), (None, 1));
 }
 
+/// Without delays there is no wait in which the age would be seen.
+#[test]
+fn no_attempt_begins_after_the_age_though_there_is_no_delay() {
+    let none = Retry::default().with_initial_delay(Duration::ZERO).with_max_age(SECOND);
+    let (availability, time) = availability(none);
+    let mut times = Vec::new();
+    let sent = availability.send(availability.deadline(), || {
+        times.push(time.now().as_millis());
+        assert!(times.len() < 9, "{times:?}");
+        time.advance(SECOND / 2);
+        Err::<(), _>(busy(None))
+    });
+    assert_eq!((sent.map_err(|error| error.kind()), times), (Err(ErrorKind::Unavailable), vec![0, 500]));
+}
+
 #[test]
 fn attempts_can_be_limited() {
     let (availability, time) = availability(Retry::default().with_max_attempts(3));

@@ -79,6 +79,8 @@ fn a_record_under_way_is_not_counted_twice() {
         let delivered = if outcome == Some(Outcome::Delivered) { 3 } else { 0 };
         assert_eq!(spool.counts().delivered, delivered);
         assert_eq!(spool.counts().dropped, before.dropped + 3 - delivered);
+        drain(&mut spool);
+        assert_eq!(spool.counts().pending, 0);
     }
 }
 
@@ -117,6 +119,17 @@ fn rejected_records_keep_their_reason() {
 }
 
 #[test]
+fn a_dead_letter_larger_than_all_that_they_may_take_is_counted_lost() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default().with_dead_letter_bytes(100));
+    spool.append(0, 0, 5, &payload(0, 200)).unwrap();
+    let record = spool.peek(0).unwrap().unwrap();
+    spool.settle(&record, Outcome::Rejected("too large"));
+    assert_eq!((spool.counts().rejected, spool.counts().dead_letters_lost), (5, 5));
+    assert!(disk.files().iter().all(|(name, _)| !name.starts_with("dead")));
+}
+
+#[test]
 fn a_full_disk_loses_nothing_that_was_appended() {
     let disk = MemoryDisk::default();
     let mut spool = open(&disk, &Settings::default());
@@ -139,6 +152,25 @@ fn a_full_disk_loses_nothing_that_was_appended() {
     spool.append(0, 0, 1, &payload(3, 0)).unwrap();
     assert_eq!(drain(&mut spool), [0, 1, 2, 3]);
     assert_eq!(spool.counts().damaged, 0);
+}
+
+/// Behind a torn frame that could not be cut, nothing is written: the next record has a segment of its own.
+#[test]
+fn a_torn_frame_that_stays_is_not_written_over() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default());
+    spool.append(0, 0, 1, &payload(0, 0)).unwrap();
+    let used: usize = disk.files().iter().map(|(_, bytes)| bytes.len()).sum();
+    disk.set_capacity(Some(used + 500));
+    disk.fail_cuts(true);
+    spool.append(0, 0, 1, &payload(99, 1_000)).unwrap_err();
+    disk.set_capacity(None);
+    let torn = disk.files();
+    spool.append(0, 0, 1, &payload(1, 0)).unwrap();
+    let is_there = |file: &(String, Vec<u8>)| disk.files().contains(file);
+    assert!(torn.iter().filter(|(name, _)| name.ends_with(".seg")).all(is_there));
+    assert_eq!(drain(&mut spool), [0, 1]);
+    assert_eq!(spool.counts().pending, 0);
 }
 
 #[test]
