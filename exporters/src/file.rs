@@ -42,6 +42,12 @@ pub enum Compression {
     /// As they are.
     #[default]
     None,
+    /// With gzip, named `.jsonl.gz`. Each call's lines are a member of their own, so that the file is whole after each call.
+    #[cfg(feature = "gzip")]
+    Gzip {
+        /// From 1 (fast) to 9 (small); 6 is gzip's own choice.
+        level: u32,
+    },
     /// With zstd, named `.jsonl.zst`. Each call's lines are a block that can be read without those behind it.
     #[cfg(feature = "zstd")]
     Zstd {
@@ -153,6 +159,8 @@ impl FilesBuilder {
     pub fn open(self) -> Result<Files, ExportError> {
         let extension = match self.settings.compression {
             Compression::None => "jsonl",
+            #[cfg(feature = "gzip")]
+            Compression::Gzip { .. } => "jsonl.gz",
             #[cfg(feature = "zstd")]
             Compression::Zstd { .. } => "jsonl.zst",
         };
@@ -334,6 +342,8 @@ impl State {
         }
         let bytes = match settings.compression {
             Compression::None => lines.len() as u64,
+            #[cfg(feature = "gzip")]
+            Compression::Gzip { .. } => open::gzip_bound(lines.len() as u64),
             #[cfg(feature = "zstd")]
             Compression::Zstd { .. } => open::zstd_bound(lines.len() as u64),
         };
@@ -379,6 +389,8 @@ impl State {
         let Some(file) = &self.file else { return false };
         let too_large = match settings.compression {
             Compression::None => file.bytes() + bytes > settings.rotate_bytes,
+            #[cfg(feature = "gzip")]
+            Compression::Gzip { .. } => file.bytes() >= settings.rotate_bytes,
             #[cfg(feature = "zstd")]
             Compression::Zstd { .. } => file.bytes() >= settings.rotate_bytes,
         };

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ErrorKind, ExportError};
 
-/// Endings of names. Files of either kind count, whichever is written now.
-const EXTENSIONS: [&str; 2] = ["jsonl", "jsonl.zst"];
+/// Endings of names. Files of each kind count, whichever is written now.
+const EXTENSIONS: [&str; 3] = ["jsonl", "jsonl.gz", "jsonl.zst"];
 
 /// Files that other processes may have made since the folder was looked at.
 const TAKEN_MAX: u32 = 1_000;

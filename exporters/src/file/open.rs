@@ -36,6 +36,17 @@ struct Counted {
     bytes: u64,
 }
 
+impl Counted {
+    /// Cuts the file to what was written well; false if it could not be.
+    fn cut(&mut self, bytes: u64) -> bool {
+        let cut = self.disk.cut(bytes).is_ok();
+        if cut {
+            self.bytes = bytes;
+        }
+        cut
+    }
+}
+
 impl Write for Counted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.disk.write(bytes)?;
@@ -50,6 +61,8 @@ impl Write for Counted {
 
 enum Body {
     Plain(Counted),
+    #[cfg(feature = "gzip")]
+    Gzip(Counted, flate2::Compression),
     #[cfg(feature = "zstd")]
     Zstd(Encoder<'static, Counted>),
 }
@@ -89,6 +102,8 @@ impl OpenFile {
         let counted = Counted { disk, bytes: 0 };
         let body = match compression {
             Compression::None => Body::Plain(counted),
+            #[cfg(feature = "gzip")]
+            Compression::Gzip { level } => Body::Gzip(counted, flate2::Compression::new(level.clamp(1, 9))),
             #[cfg(feature = "zstd")]
             Compression::Zstd { level } => match Encoder::new(counted, level) {
                 Ok(encoder) => Body::Zstd(encoder),
@@ -107,6 +122,8 @@ impl OpenFile {
     pub(super) fn bytes_on_disk(&self) -> u64 {
         match &self.body {
             Body::Plain(counted) => counted.bytes,
+            #[cfg(feature = "gzip")]
+            Body::Gzip(counted, _) => counted.bytes,
             #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => encoder.get_ref().bytes,
         }
@@ -121,6 +138,8 @@ impl OpenFile {
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), ExportError> {
         let written = match &mut self.body {
             Body::Plain(counted) => counted.write_all(lines),
+            #[cfg(feature = "gzip")]
+            Body::Gzip(counted, level) => member(lines, *level).and_then(|member| counted.write_all(&member)),
             #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => encoder.write_all(lines).and_then(|()| encoder.flush()),
         };
@@ -139,13 +158,9 @@ impl OpenFile {
     /// Takes back what was written of lines that failed.
     fn take_back(&mut self) {
         self.sound = match &mut self.body {
-            Body::Plain(counted) => {
-                let cut = counted.disk.cut(self.good_bytes).is_ok();
-                if cut {
-                    counted.bytes = self.good_bytes;
-                }
-                cut
-            }
+            Body::Plain(counted) => counted.cut(self.good_bytes),
+            #[cfg(feature = "gzip")]
+            Body::Gzip(counted, _) => counted.cut(self.good_bytes),
             // The encoder has gone on, and the blocks behind would refer to the one that is missing.
             #[cfg(feature = "zstd")]
             Body::Zstd(_) => false,
@@ -156,6 +171,8 @@ impl OpenFile {
     pub(super) fn sync(&mut self) -> Result<(), ExportError> {
         let synced = match &mut self.body {
             Body::Plain(counted) => counted.disk.sync(),
+            #[cfg(feature = "gzip")]
+            Body::Gzip(counted, _) => counted.disk.sync(),
             #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => encoder.get_mut().disk.sync(),
         };
@@ -167,6 +184,8 @@ impl OpenFile {
         let before = self.bytes_on_disk();
         let finished = match self.body {
             Body::Plain(counted) => Ok(counted),
+            #[cfg(feature = "gzip")]
+            Body::Gzip(counted, _) => Ok(counted),
             #[cfg(feature = "zstd")]
             Body::Zstd(encoder) => encoder.finish(),
         };
@@ -176,6 +195,20 @@ impl OpenFile {
         };
         (bytes, result.map_err(|error| ExportError::file(self.path, &error)))
     }
+}
+
+/// Lines as a gzip member.
+#[cfg(feature = "gzip")]
+fn member(lines: &[u8], level: flate2::Compression) -> io::Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+    encoder.write_all(lines)?;
+    encoder.finish()
+}
+
+/// The largest gzip member that `bytes` can compress to: some bytes more in each block that is stored, header and trailer.
+#[cfg(feature = "gzip")]
+pub(super) fn gzip_bound(bytes: u64) -> u64 {
+    bytes + (bytes >> 7) + 1024
 }
 
 /// The largest zstd frame that `bytes` can compress to: an eighth of a per cent more in each block, plus the frame's header.
@@ -243,6 +276,20 @@ pub(super) mod tests {
         assert_eq!(&*disk.0.lock().unwrap(), b"first\n3rd\n");
     }
 
+    /// A torn member in the middle would hide the members behind it.
+    #[test]
+    fn a_gzip_member_that_does_not_fit_is_taken_back() {
+        let level = flate2::Compression::new(6);
+        let whole = member(b"first\n", level).unwrap();
+        let disk = Small(Arc::default(), whole.len() + 10, false);
+        let compression = Compression::Gzip { level: 6 };
+        let mut file = OpenFile::on(Box::new(disk.clone()), "f".into(), compression).unwrap();
+        file.write(b"first\n").unwrap();
+        file.write(b"second\n").unwrap_err();
+        assert_eq!((file.is_sound(), file.bytes(), file.bytes_on_disk()), (true, 26, 26));
+        assert_eq!(*disk.0.lock().unwrap(), whole);
+    }
+
     #[test]
     fn what_cannot_be_taken_back_ends_the_file() {
         let disk = Small(Arc::default(), 10, true);
@@ -253,7 +300,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn zstd_makes_no_more_than_its_bound() {
+    fn compression_makes_no_more_than_its_bound() {
         // Noise, which does not compress: 64-bit xorshift, Marsaglia 2003.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let noise: Vec<u8> = std::iter::repeat_with(|| {
@@ -264,15 +311,18 @@ pub(super) mod tests {
         })
         .take(1 << 20)
         .collect();
-        for bytes in [0, 1, 1000, 1 << 20] {
+        let zstd: fn(u64) -> u64 = zstd_bound;
+        let kinds = [(Compression::Zstd { level: 3 }, zstd), (Compression::Gzip { level: 1 }, gzip_bound)];
+        for (bytes, (compression, bound)) in
+            [0, 1, 1000, 1 << 20].map(|bytes| kinds.map(|kind| (bytes, kind))).concat()
+        {
             let disk = Small(Arc::default(), usize::MAX, false);
-            let compression = Compression::Zstd { level: 3 };
             let mut file = OpenFile::on(Box::new(disk.clone()), "f".into(), compression).unwrap();
             file.write(&noise[..bytes]).unwrap();
             let (size, closed) = file.close(false);
             closed.unwrap();
             assert_eq!(size, disk.0.lock().unwrap().len() as u64);
-            assert!(size <= zstd_bound(bytes as u64), "{size}");
+            assert!(size <= bound(bytes as u64), "{size} {compression:?}");
         }
     }
 }

@@ -252,6 +252,35 @@ fn zstd_files_can_be_read_complete_growing_and_torn() {
     assert_ne!(torn.problems, [""; 0]);
 }
 
+/// gzip's trailer stands behind each call: nothing is torn while the file grows, and a torn end costs a part of one call.
+#[test]
+fn gzip_files_can_be_read_while_they_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let compression = FileCompression::Gzip { level: 6 };
+    let files = Files::builder(folder.path()).with_compression(compression).open().unwrap();
+    send(&files, 0..100).unwrap();
+    send(&files, 100..200).unwrap();
+    let growing = read(folder.path());
+    assert_eq!((growing.spans.len(), growing.problems), (200, vec![]));
+    assert!(files.total_bytes() < line_bytes(200) / 4);
+    drop(files);
+    let file = folder.path().join("traces-00000001.jsonl.gz");
+    assert_eq!(numbers(&file), Vec::from_iter(0..200));
+    // Files of every ending count towards the total, and the next one has the next number.
+    let files = Files::builder(folder.path()).open().unwrap();
+    assert_eq!(files.total_bytes(), fs::metadata(&file).unwrap().len());
+    send(&files, 200..201).unwrap();
+    assert!(folder.path().join("traces-00000002.jsonl").exists());
+    drop(files);
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() - 30]).unwrap();
+    let torn = read(&file);
+    let numbers: Vec<_> = torn.spans.iter().map(|span| span.span_id.0 - 1).collect();
+    assert!((100..200).contains(&numbers.len()), "{}", numbers.len());
+    assert_eq!(numbers, Vec::from_iter(0..numbers.len() as u64));
+    assert_ne!(torn.problems, [""; 0]);
+}
+
 #[test]
 fn another_writer_in_the_folder_costs_nothing() {
     let folder = tempfile::tempdir().unwrap();
