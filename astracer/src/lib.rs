@@ -3,14 +3,18 @@
 //! # Contents of this crate
 //!
 //! The root re-exports `astracer-sdk` (the layer, the sampler for OpenTelemetry, their builder and handle), `exporters` the
-//! exporters whose features are on, and [`samplers`] the types that configure a sampler. Its own is only
-//! `exporters::WithDestination`, which connects the SDK and the exporters.
+//! exporters whose features are on, and [`samplers`] the types that configure a sampler. Its own are only
+//! `exporters::WithDestination` and `OutcomeMetrics`, which connect the SDK and the exporters.
 
 #[cfg(feature = "_exporters")]
 mod destination;
+#[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
+mod outcome_metrics;
 
 #[doc(inline)]
 pub use astracer_sdk::*;
+#[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
+pub use outcome_metrics::{OutcomeMetrics, RunningOutcomeMetrics};
 
 pub use astracer_samplers as samplers;
 
@@ -31,7 +35,7 @@ pub mod exporters {
     #[cfg(feature = "file")]
     pub use astracer_exporters::{FileCompression, Files, FilesBuilder, Fsync, WhenFull};
     #[cfg(any(feature = "otlp-http", feature = "otlp-grpc"))]
-    pub use astracer_exporters::{Otlp, OtlpBuilder, Protocol};
+    pub use astracer_exporters::{Otlp, OtlpBuilder, OtlpMetrics, OtlpMetricsBuilder, Protocol};
     #[cfg(feature = "zipkin")]
     pub use astracer_exporters::{Zipkin, ZipkinBuilder};
 }

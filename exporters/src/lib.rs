@@ -106,7 +106,15 @@ pub use exporter::Exporter;
 #[cfg(feature = "file")]
 pub use file::{Compression as FileCompression, Files, FilesBuilder, Fsync, WhenFull};
 #[cfg(feature = "_otlp")]
-pub use otlp::{Otlp, OtlpBuilder, Protocol, UnknownProtocol, wire};
+pub use otlp::{Otlp, OtlpBuilder, OtlpMetrics, OtlpMetricsBuilder, Protocol, UnknownProtocol, wire};
+/// Metrics, for [`OtlpMetrics`].
+#[cfg(feature = "_otlp")]
+pub mod metrics {
+    pub use astracer_formats::otlp_proto::{HistogramPoint, Metric, MetricData, MetricExemplar, SumPoint};
+    pub use astracer_model::span::{Resource, Scope};
+    pub use astracer_model::value::Attribute;
+    pub use astracer_model::{SpanId, TraceId, UnixNanos, Value};
+}
 #[cfg(feature = "_send")]
 pub use retry::Retry;
 #[cfg(feature = "spool")]

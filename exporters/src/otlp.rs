@@ -26,6 +26,7 @@ mod codec;
 mod config;
 #[cfg(feature = "otlp-grpc")]
 mod grpc;
+mod metrics;
 mod response;
 
 /// Parts of the protocol that servers need too.
@@ -36,6 +37,7 @@ pub mod wire {
 }
 
 pub use config::{OtlpBuilder, Protocol, UnknownProtocol};
+pub use metrics::{OtlpMetrics, OtlpMetricsBuilder};
 
 /// Sends spans to a server that speaks OTLP.
 ///
@@ -75,24 +77,33 @@ impl Otlp {
         headers: Vec<(HeaderName, HeaderValue)>,
     ) -> Result<Self, ConfigError> {
         let requests = Requests::new(&builder.sending);
-        let wire = match builder.protocol {
+        Ok(Otlp { wire: Wire::new(&builder, uri, headers)?, requests })
+    }
+}
+
+impl Wire {
+    fn new(
+        builder: &OtlpBuilder,
+        uri: Uri,
+        headers: Vec<(HeaderName, HeaderValue)>,
+    ) -> Result<Self, ConfigError> {
+        match builder.protocol {
             #[cfg(feature = "otlp-http")]
             Protocol::HttpProtobuf | Protocol::HttpJson => {
                 let json = builder.protocol == Protocol::HttpJson;
                 let client = Client::new(uri, headers, &builder.sending);
                 let client = client.map_err(|reason| ConfigError::new("certificates", reason))?;
-                Wire::Http { client, json }
+                Ok(Wire::Http { client, json })
             }
             #[cfg(feature = "otlp-grpc")]
-            Protocol::Grpc => Wire::Grpc(grpc::Client::new(uri, headers, &builder)?),
+            Protocol::Grpc => Ok(Wire::Grpc(grpc::Client::new(uri, headers, builder)?)),
             #[cfg(not(all(feature = "otlp-http", feature = "otlp-grpc")))]
             _ => {
                 let reason = "this program was built without that protocol: it needs the feature `otlp-http` or \
                               `otlp-grpc` of astracer-exporters";
-                return Err(ConfigError::new("protocol", reason));
+                Err(ConfigError::new("protocol", reason))
             }
-        };
-        Ok(Otlp { wire, requests })
+        }
     }
 }
 

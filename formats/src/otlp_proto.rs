@@ -25,6 +25,7 @@ use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Resource, Scope};
 
 mod message;
+mod metrics;
 mod request;
 mod size;
 #[cfg(test)]
@@ -33,6 +34,7 @@ mod wire;
 mod write;
 
 use message::Head;
+pub use metrics::{HistogramPoint, Metric, MetricData, MetricExemplar, SumPoint, write_metrics_request};
 pub use request::Request;
 pub use size::otlp_size;
 use wire::{Bytes, Fault, Fields, LEN, Why};

@@ -21,6 +21,7 @@
 
 mod arming;
 mod budget;
+mod exemplars;
 mod histogram;
 mod keys;
 mod policy;
@@ -29,6 +30,7 @@ mod shapes;
 mod text;
 
 pub use arming::Provisional;
+pub use exemplars::Exemplar;
 pub use histogram::Histogram;
 pub use keys::{KeyNumber, KeyOutcomes};
 pub use policy::{Comparison, Condition, Policy, Rule, Severity, Slow, Value};

@@ -510,7 +510,8 @@ impl Builder {
             let spawned = thread.spawn(move || housekeeping.run(&weak, exporter.as_deref()));
             spawned.map_err(|error| BuildError { kind: Kind::Thread(error) })?;
         }
-        let handle = Handle::new(Some(shared.clone()), exporter.clone()).with_housekeeping(housekeeping);
+        let handle = Handle::new(Some(shared.clone()), exporter.clone());
+        let handle = handle.with_housekeeping(housekeeping).with_resource(resource);
         #[cfg(feature = "polling")]
         let handle = match self.polled {
             Some(client) => {

@@ -82,6 +82,16 @@ impl Clock {
         self.counter.delta_as_nanos(start, end)
     }
 
+    /// The date of a reading not long ago.
+    pub(crate) fn date(&self, ticks: Ticks) -> SystemTime {
+        self.compare().date(self, ticks)
+    }
+
+    /// The date of this clock's making.
+    pub(crate) fn origin(&self) -> SystemTime {
+        self.date(self.origin)
+    }
+
     /// Reads both clocks.
     fn compare(&self) -> Anchor {
         let ticks = self.ticks();

@@ -5,9 +5,10 @@ mod tail;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use astracer_samplers::{Config, Snapshot};
+use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
 use crate::export::{SharedExporter, WaitError};
@@ -23,6 +24,7 @@ pub struct Handle {
     shared: Option<Arc<Shared>>,
     exporter: Option<Arc<SharedExporter>>,
     housekeeping: Option<Arc<Housekeeping>>,
+    resource: Option<Resource>,
     #[cfg(feature = "polling")]
     poller: Option<Arc<crate::polling::Poller>>,
 }
@@ -36,9 +38,14 @@ impl Handle {
             shared,
             exporter,
             housekeeping: None,
+            resource: None,
             #[cfg(feature = "polling")]
             poller: None,
         }
+    }
+
+    pub(crate) fn with_resource(self, resource: Resource) -> Self {
+        Handle { resource: Some(resource), ..self }
     }
 
     pub(crate) fn with_housekeeping(self, housekeeping: Option<Arc<Housekeeping>>) -> Self {
@@ -77,6 +84,17 @@ impl Handle {
     /// Whether anything is recorded at all: false if switched off.
     pub fn is_enabled(&self) -> bool {
         self.shared().is_some()
+    }
+
+    /// The service's resource; `None` if switched off.
+    pub fn resource(&self) -> Option<&Resource> {
+        self.shared()?;
+        self.resource.as_ref()
+    }
+
+    /// The date from which on roots are counted; `None` if switched off.
+    pub fn counted_since(&self) -> Option<SystemTime> {
+        Some(self.shared()?.decider().clock().origin())
     }
 
     /// Counts since the start.

@@ -17,15 +17,18 @@ mod view;
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
-use astracer_samplers::tail::{Decided, KeyNumber, KeyOutcomes, Policy, Severity, TailSampler, Trace};
+use astracer_samplers::tail::{
+    Decided, Exemplar, KeyNumber, KeyOutcomes, Policy, Severity, TailSampler, Trace,
+};
 use astracer_samplers::{Allowance, Meter, Nanos};
-use opentelemetry::TraceId;
+use opentelemetry::{SpanId, TraceId};
 
 use self::announce::Announcements;
 use self::asked::Asked;
 pub(crate) use self::own::{Function, Own};
-use self::ring::{Fate, Held, LateSpan, Ring, Taken};
+use self::ring::{Fate, Held, LateSpan, PutBack, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
@@ -33,6 +36,7 @@ use crate::export::Queue;
 use crate::record::{Body, Buffer, Header, KeptBy, Record};
 use crate::stats::{Counters, GivenUp, TailStats};
 use crate::sync::statics::{AtomicU64, Ordering};
+use crate::thread;
 use crate::traces::{Provisional, RingRoom, TraceRef, Traces};
 
 /// The parts of the tail that a layer needs.
@@ -54,6 +58,8 @@ pub(crate) struct Keeper {
     kept_by_hand: AtomicU64,
     kept_by_caller: AtomicU64,
     not_there: AtomicU64,
+    /// Of these asks, those for traces that came later.
+    came_later: AtomicU64,
     refused_callers: AtomicU64,
     pub(crate) without_slot: AtomicU64,
 }
@@ -118,6 +124,7 @@ impl Keeper {
             kept_by_hand: AtomicU64::new(0),
             kept_by_caller: AtomicU64::new(0),
             not_there: AtomicU64::new(0),
+            came_later: AtomicU64::new(0),
             refused_callers: AtomicU64::new(0),
             without_slot: AtomicU64::new(0),
         }
@@ -154,9 +161,10 @@ impl Keeper {
         };
         let decided = self.decide(&held, root.now);
         let wanted = self.ring.take_wanted(trace_id, root.at, self.wanted_for);
+        self.came_later.fetch_add(wanted.map_or(0, |wanted| wanted.asks), Ordering::Relaxed);
         match (decided, wanted) {
             (Decided::Kept(place), _) => return self.export(held, KeptBy::policy(place), queue),
-            (_, Some(by)) => return self.export_asked(held, by, queue),
+            (_, Some(wanted)) => return self.export_asked(held, wanted.by, queue),
             (Decided::Refused(_), None) => held.reason = GivenUp::Refused,
             _ => {}
         }
@@ -198,7 +206,23 @@ impl Keeper {
         }
     }
 
+    /// A trace is kept, by the head sampler or late: it stands for its root's duration.
+    pub(crate) fn note_kept(&self, key: KeyNumber, root: (TraceId, SpanId), nanos: u64, ended: Ticks) {
+        let since_1970 = self.clock.date(ended).duration_since(UNIX_EPOCH).unwrap_or_default();
+        let exemplar = Exemplar::new(
+            u128::from_be_bytes(root.0.to_bytes()),
+            u64::from_be_bytes(root.1.to_bytes()),
+            Nanos::new(nanos),
+            u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+        );
+        self.sampler.note_kept(key, thread::number() as usize, exemplar);
+    }
+
     fn export(&self, mut held: Held, by: KeptBy, queue: &Queue) {
+        // A trace whose root is still open has no duration yet.
+        if let Some(root) = held.buffer.records.iter().rev().find(|record| record.is_local_root()) {
+            self.note_kept(held.key, (held.header.trace_id, root.span_id), held.duration, held.ended);
+        }
         // First, so that spans that end from now on follow.
         self.ring.note_kept(held.header.trace_id, by);
         self.announced.add(held.header.trace_id);
@@ -291,7 +315,7 @@ impl Keeper {
         }
         let mut found = false;
         loop {
-            match self.ring.take(trace_id, by, self.clock.ticks()) {
+            match self.ring.take(trace_id, by, self.clock.ticks(), u64::from(!found)) {
                 Taken::Held(held) => {
                     self.counters.not_held(held.buffer.counted());
                     self.export_asked(*held, by, queue);
@@ -332,9 +356,19 @@ impl Keeper {
                     kept += 1;
                     self.counters.not_held(held.buffer.counted());
                     self.export_asked(held, KeptBy::HAND, queue);
-                } else if let Some(held) = self.ring.put_back(held) {
-                    self.counters.not_held(held.buffer.counted());
-                    self.give_up(Held { reason: GivenUp::ShutDown, ..held });
+                    continue;
+                }
+                match self.ring.put_back(held) {
+                    PutBack::Held => {}
+                    PutBack::Wanted(held, wanted) => {
+                        self.came_later.fetch_add(wanted.asks, Ordering::Relaxed);
+                        self.counters.not_held(held.buffer.counted());
+                        self.export_asked(*held, wanted.by, queue);
+                    }
+                    PutBack::Closed(held) => {
+                        self.counters.not_held(held.buffer.counted());
+                        self.give_up(Held { reason: GivenUp::ShutDown, ..*held });
+                    }
                 }
             }
         });
@@ -374,10 +408,11 @@ impl Keeper {
             policies: self.sampler.counts(),
             kept_by_hand: read(&self.kept_by_hand),
             kept_by_caller: read(&self.kept_by_caller),
-            not_there: read(&self.not_there),
+            not_there: read(&self.not_there).saturating_sub(read(&self.came_later)),
             refused_callers: read(&self.refused_callers),
             traces_open: traces.provisional().into(),
             ring_bytes: self.ring.bytes() as u64,
+            ring_bytes_max: self.ring.bytes_max() as u64,
             without_slot: read(&self.without_slot),
             own_faults: self.own.iter().map(Own::stats).collect(),
             shapes_forgotten: self.sampler.shapes_forgotten(),

@@ -69,6 +69,7 @@ pub struct OtlpBuilder {
     headers: Vec<(String, String)>,
     headers_setting: String,
     pub(super) sending: Sending,
+    signal: Signal,
     fault: Option<ConfigError>,
 }
 
@@ -82,13 +83,36 @@ impl Default for OtlpBuilder {
             headers: Vec::new(),
             headers_setting: "header".to_owned(),
             sending: Sending::new(4 << 20),
+            signal: Signal::Traces,
             fault: None,
         }
     }
 }
 
-/// The variable for traces only, and the one for all signals.
-const PREFIXES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"];
+/// The kind of data that is sent, with its own endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    Traces,
+    Metrics,
+}
+
+impl Signal {
+    /// The variables for this signal only, and those for all signals.
+    fn prefixes(self) -> [&'static str; 2] {
+        match self {
+            Signal::Traces => ["OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"],
+            Signal::Metrics => ["OTEL_EXPORTER_OTLP_METRICS_", "OTEL_EXPORTER_OTLP_"],
+        }
+    }
+
+    /// The path over HTTP, behind a base.
+    fn path(self) -> &'static str {
+        match self {
+            Signal::Traces => "/v1/traces",
+            Signal::Metrics => "/v1/metrics",
+        }
+    }
+}
 
 impl OtlpBuilder {
     /// Sets the protocol. Defaults to `http/protobuf` if the feature `otlp-http` is enabled, else `grpc`.
@@ -106,9 +130,22 @@ impl OtlpBuilder {
     }
 
     /// The URL for traces, which is used as it is.
-    pub fn with_traces_endpoint(mut self, url: impl Into<String>) -> Self {
-        self.endpoint = Some(Endpoint::Exact(url.into()));
-        self.endpoint_setting = "traces_endpoint".to_owned();
+    pub fn with_traces_endpoint(self, url: impl Into<String>) -> Self {
+        self.with_exact_endpoint("traces_endpoint", url.into())
+    }
+
+    pub(super) fn with_signal(self, signal: Signal) -> Self {
+        OtlpBuilder { signal, ..self }
+    }
+
+    #[cfg(feature = "otlp-grpc")]
+    pub(super) fn signal(&self) -> Signal {
+        self.signal
+    }
+
+    pub(super) fn with_exact_endpoint(mut self, setting: &str, url: String) -> Self {
+        self.endpoint = Some(Endpoint::Exact(url));
+        self.endpoint_setting = setting.to_owned();
         self
     }
 
@@ -138,8 +175,9 @@ impl OtlpBuilder {
     /// `OTEL_BSP_EXPORT_TIMEOUT` the age of a batch with all its attempts. `COMPRESSION` may also be `zstd`.
     /// [`build`](OtlpBuilder::build) fails with the first variable that cannot be used.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let prefixes = self.signal.prefixes();
         let get = |name: &str| -> Option<(String, String)> {
-            let named = PREFIXES.iter().map(|prefix| format!("{prefix}{name}"));
+            let named = prefixes.iter().map(|prefix| format!("{prefix}{name}"));
             named
                 .filter_map(|full| variable(&full).map(|value| (full, value.trim().to_owned())))
                 .find(|(_, value)| !value.is_empty())
@@ -161,7 +199,7 @@ impl OtlpBuilder {
                 value.parse().map_err(|error: UnknownProtocol| ConfigError::new(&name, error.to_string()))?;
         }
         if let Some((name, value)) = get("ENDPOINT") {
-            let exact = name.starts_with(PREFIXES[0]);
+            let exact = name.starts_with(self.signal.prefixes()[0]);
             self.endpoint = Some(if exact { Endpoint::Exact(value) } else { Endpoint::Base(value) });
             self.endpoint_setting = name;
         }
@@ -243,7 +281,13 @@ impl OtlpBuilder {
     /// # Errors
     ///
     /// If a setting or variable can't be used, or the program was built without what it asks for.
-    pub fn build(mut self) -> Result<Otlp, ConfigError> {
+    pub fn build(self) -> Result<Otlp, ConfigError> {
+        let (builder, uri, headers) = self.checked()?;
+        Otlp::new(builder, uri, headers)
+    }
+
+    /// The settings with the parsed endpoint and headers, if all can be used.
+    pub(super) fn checked(mut self) -> Result<(Self, Uri, Vec<(HeaderName, HeaderValue)>), ConfigError> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
@@ -252,7 +296,7 @@ impl OtlpBuilder {
             return Err(ConfigError::new(&self.endpoint_setting, crate::NO_TLS));
         }
         let headers = self.headers().map_err(|reason| ConfigError::new(&self.headers_setting, reason))?;
-        Otlp::new(self, uri, headers)
+        Ok((self, uri, headers))
     }
 
     fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
@@ -290,7 +334,7 @@ impl OtlpBuilder {
         }
         let path = parts.path_and_query.as_ref().map_or("/", PathAndQuery::as_str);
         let path = match (grpc, exact) {
-            (false, false) => format!("{}/v1/traces", path.trim_end_matches('/')),
+            (false, false) => format!("{}{}", path.trim_end_matches('/'), self.signal.path()),
             _ => path.to_owned(),
         };
         parts.path_and_query = Some(path.parse().map_err(|error| format!("`{text}` is no URL: {error}"))?);

@@ -21,15 +21,19 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 use super::codec::Encoded;
-use super::config::OtlpBuilder;
+use super::config::{OtlpBuilder, Signal};
 use crate::compression::Compression;
 use crate::config::ConfigError;
 use crate::endpoint::shown;
 use crate::error::{ErrorKind, ExportError};
 use crate::probe::{Peer, Speaks};
 
-const METHOD: PathAndQuery =
-    PathAndQuery::from_static("/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+fn method(signal: Signal) -> PathAndQuery {
+    PathAndQuery::from_static(match signal {
+        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    })
+}
 
 /// A connection to a server, made when it is first needed.
 pub(super) struct Client {
@@ -85,11 +89,12 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ConfigError::new("runtime", error.to_string()))?;
         let (sender, mut receiver) = jobs::unbounded_channel::<Job>();
+        let method = method(builder.signal());
         let work = async move {
             // Ends when the client is gone.
             let grpc = grpc(endpoint.connect_lazy(), compression);
             while let Some(job) = receiver.recv().await {
-                tokio::spawn(job.run(grpc.clone(), metadata.clone()));
+                tokio::spawn(job.run(grpc.clone(), method.clone(), metadata.clone()));
             }
         };
         let spawned =
@@ -196,10 +201,10 @@ fn grpc(channel: Channel, compression: Option<CompressionEncoding>) -> tonic::cl
 }
 
 impl Job {
-    async fn run(self, grpc: tonic::client::Grpc<Channel>, metadata: MetadataMap) {
+    async fn run(self, grpc: tonic::client::Grpc<Channel>, method: PathAndQuery, metadata: MetadataMap) {
         let Job { message, timeout, answer } = self;
         let late = Status::deadline_exceeded("no answer in time");
-        let result = tokio::time::timeout(timeout, call(grpc, metadata, message)).await;
+        let result = tokio::time::timeout(timeout, call(grpc, method, metadata, message)).await;
         // The caller waits.
         let _ = answer.send(result.unwrap_or(Err(late)));
     }
@@ -207,13 +212,14 @@ impl Job {
 
 async fn call(
     mut grpc: tonic::client::Grpc<Channel>,
+    method: PathAndQuery,
     metadata: MetadataMap,
     message: Bytes,
 ) -> Result<Bytes, Status> {
     grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
     let mut request = Request::new(message);
     *request.metadata_mut() = metadata;
-    let response = grpc.unary(request, METHOD, Encoded).await?;
+    let response = grpc.unary(request, method, Encoded).await?;
     Ok(response.into_inner())
 }
 

@@ -46,13 +46,13 @@ impl TraceWriter for Writer<'_> {
 }
 
 /// The wire types.
-const VARINT: u8 = 0;
-const FIXED64: u8 = 1;
+pub(super) const VARINT: u8 = 0;
+pub(super) const FIXED64: u8 = 1;
 const LEN: u8 = 2;
 const FIXED32: u8 = 5;
 
 /// The tag of a field with a number below 16.
-const fn tag(number: u8, wire_type: u8) -> u8 {
+pub(super) const fn tag(number: u8, wire_type: u8) -> u8 {
     number << 3 | wire_type
 }
 
@@ -102,12 +102,12 @@ pub(super) fn scope_span(out: &mut Vec<u8>, span: &Span<'_>) {
     message(out, 2, |out| span_fields(out, span));
 }
 
-fn resource_fields(out: &mut Vec<u8>, resource: &Resource) {
+pub(super) fn resource_fields(out: &mut Vec<u8>, resource: &Resource) {
     attributes(out, 1, &resource.attributes);
     count(out, 2, resource.dropped_attributes);
 }
 
-fn scope_fields(out: &mut Vec<u8>, scope: &Scope) {
+pub(super) fn scope_fields(out: &mut Vec<u8>, scope: &Scope) {
     text(out, 1, &scope.name);
     text(out, 2, &scope.version);
     attributes(out, 3, &scope.attributes);
@@ -181,12 +181,12 @@ fn ids(out: &mut Vec<u8>, trace_id: TraceId, span_id: SpanId) {
     id(out, 2, span_id.0.to_be_bytes());
 }
 
-fn id<const N: usize>(out: &mut Vec<u8>, number: u8, bytes: [u8; N]) {
+pub(super) fn id<const N: usize>(out: &mut Vec<u8>, number: u8, bytes: [u8; N]) {
     out.extend_from_slice(&[tag(number, LEN), N as u8]);
     out.extend_from_slice(&bytes);
 }
 
-fn attributes(out: &mut Vec<u8>, number: u8, attributes: &[Attribute<'_>]) {
+pub(super) fn attributes(out: &mut Vec<u8>, number: u8, attributes: &[Attribute<'_>]) {
     for Attribute { key, value } in attributes {
         message(out, number, |out| {
             text(out, 1, key);
@@ -227,13 +227,13 @@ fn value_field(out: &mut Vec<u8>, value: &Value<'_>) {
     }
 }
 
-fn text(out: &mut Vec<u8>, number: u8, text: &str) {
+pub(super) fn text(out: &mut Vec<u8>, number: u8, text: &str) {
     if !text.is_empty() {
         bytes(out, number, text.as_bytes());
     }
 }
 
-fn bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+pub(super) fn bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     out.push(tag(number, LEN));
     varint::append(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -246,7 +246,7 @@ fn count(out: &mut Vec<u8>, number: u8, count: u32) {
     }
 }
 
-fn fixed64(out: &mut Vec<u8>, number: u8, value: u64) {
+pub(super) fn fixed64(out: &mut Vec<u8>, number: u8, value: u64) {
     if value != 0 {
         out.push(tag(number, FIXED64));
         out.extend_from_slice(&value.to_le_bytes());
@@ -255,7 +255,7 @@ fn fixed64(out: &mut Vec<u8>, number: u8, value: u64) {
 
 /// Appends a message whose fields `fields` appends.
 #[inline]
-fn message(out: &mut Vec<u8>, number: u8, fields: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn message(out: &mut Vec<u8>, number: u8, fields: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[tag(number, LEN), 0]);
     let start = out.len();
     fields(out);

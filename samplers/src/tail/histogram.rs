@@ -40,10 +40,15 @@ impl Default for Histogram {
     }
 }
 
+/// 2 to the power of a scale, which is small: put together as bits, since each root asks.
+fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((1_023 + i64::from(exponent)) as u64) << 52)
+}
+
 /// The bucket of a number of seconds above 0.
 fn index(seconds: f64, scale: i32) -> i32 {
     // Powers of two have exact logarithms, so that the bounds of coarse buckets are exact.
-    let steps = seconds.log2() * 2_f64.powi(scale);
+    let steps = seconds.log2() * power_of_two(scale);
     // Durations of 64-bit nanoseconds lie within 2^-30 and 2^35, so 2^26 steps at the finest scale.
     steps.ceil() as i32 - 1
 }
@@ -167,7 +172,7 @@ impl Histogram {
 
     /// The lower bound of a bucket, which is the upper one of that before.
     fn bound(&self, bucket: usize) -> Nanos {
-        let exponent = f64::from(self.first + bucket as i32) * 2_f64.powi(-self.scale);
+        let exponent = f64::from(self.first + bucket as i32) * power_of_two(-self.scale);
         Nanos::new((exponent.exp2() * 1e9) as u64)
     }
 

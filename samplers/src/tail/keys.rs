@@ -5,6 +5,7 @@
 
 use super::arming::Provisional;
 use super::budget::Meters;
+use super::exemplars::{Exemplar, Exemplars};
 use super::histogram::Histogram;
 use super::policy::Quantile;
 use crate::nanos::Nanos;
@@ -50,6 +51,7 @@ struct Tally {
     /// All durations before those.
     settled: Option<Box<Histogram>>,
     began: Nanos,
+    exemplars: Exemplars,
 }
 
 impl Tally {
@@ -89,6 +91,8 @@ pub struct KeyOutcomes {
     pub missed_slow: u64,
     /// Their durations.
     pub durations: Histogram,
+    /// Kept traces among them: the latest of each power of two of the durations, at most 20, the shortest first.
+    pub exemplars: Vec<Exemplar>,
 }
 
 #[derive(Debug)]
@@ -169,10 +173,18 @@ impl Record {
         Nanos::new(self.slow_from.get(quantile).map_or(u64::MAX, |from| from.load(Ordering::Relaxed)))
     }
 
+    fn tally(&self, shard: usize) -> MutexGuard<'_, Tally> {
+        let shard = &self.shards[shard % self.shards.len()];
+        lock(shard.get_or_init(|| Box::new(Mutex::new(Tally::default()))))
+    }
+
+    pub(super) fn note_kept(&self, shard: usize, exemplar: Exemplar) {
+        self.tally(shard).exemplars.note(exemplar);
+    }
+
     /// Counts a root.
     pub(super) fn count(&self, shard: usize, ended: &super::Ended, is_slow: bool, shape: &Shape) {
-        let shard = &self.shards[shard % self.shards.len()];
-        let mut tally = lock(shard.get_or_init(|| Box::new(Mutex::new(Tally::default()))));
+        let mut tally = self.tally(shard);
         tally.current.record(ended.duration);
         if ended.is_error {
             tally.errors += 1;
@@ -210,8 +222,10 @@ impl Record {
     fn outcomes(&self) -> KeyOutcomes {
         let mut outcomes =
             KeyOutcomes { key: self.key.as_deref().map(str::to_owned), ..KeyOutcomes::default() };
+        let mut exemplars = Exemplars::default();
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             let tally = lock(shard).clone();
+            exemplars.merge(&tally.exemplars);
             outcomes.errors += tally.errors;
             outcomes.missed_errors += tally.missed_errors;
             outcomes.missed_slow += tally.missed_slow;
@@ -221,6 +235,7 @@ impl Record {
             }
         }
         outcomes.calls = outcomes.durations.count();
+        outcomes.exemplars = exemplars.sorted();
         outcomes
     }
 }

@@ -3,6 +3,7 @@
 use super::Tail;
 use super::arming::Provisional;
 use super::budget::{self, Meters};
+use super::exemplars::Exemplar;
 use super::keys::{ARMED_MAX, KeyNumber, KeyOutcomes, Keys, Shape};
 use super::policy::{Policy, Rule, Severity, Slow, Value};
 use super::shapes::Shapes;
@@ -216,6 +217,11 @@ impl TailSampler {
             record.arm(ended.now.saturating_add(ARMED));
         }
         record.count(shard, ended, is_slow, self.keys.shape());
+    }
+
+    /// Notes a trace that is kept, by whomever, as an exemplar of its key's durations.
+    pub fn note_kept(&self, key: KeyNumber, shard: usize, exemplar: Exemplar) {
+        self.keys.record(key).note_kept(shard, exemplar);
     }
 
     /// Puts a recorded trace to the policies, in their order.

@@ -91,15 +91,19 @@ impl Core {
             shared.traces.mark(trace, severity);
         }
         if entry.trace_flags().is_sampled() {
-            let worst = severity.max(shared.traces.severity(trace));
+            let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
+            let root = is_root.then(|| (entry.trace_id(), record.span_id));
             shared.traces.end_span(trace, header, record, body, (&shared.queue, &shared.settings.bounds));
-            if is_root {
-                self.count_root(keeper, entry, at, worst == Severity::Error, true);
+            if let Some(root) = root {
+                let end = self.count_root(keeper, entry, at, worst == Severity::Error, true);
+                if let Some(key) = entry.root_key() {
+                    keeper.note_kept(key, root, end.nanos, at);
+                }
             }
             return;
         }
         let room = OpenRing { keeper, traces: &shared.traces };
-        let worst = severity.max(shared.traces.severity(trace));
+        let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
         let ended =
             shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
         let root = is_root.then(|| self.count_root(keeper, entry, at, worst == Severity::Error, true));

@@ -31,6 +31,10 @@ impl Handle {
 
     /// Keeps the traces that are held now and that the function wants; returns their number. Panics are caught, and counted as
     /// not wanted.
+    ///
+    /// The function runs where no lock is held, while an eighth of the traces is out of the ring. Of these, one that is asked for
+    /// meanwhile is kept when it comes back, whatever the function says; a child that ends meanwhile, after its root, does not find
+    /// its trace and is given up, counted as `late`.
     pub fn keep_where(&self, wants: impl Fn(&TailTrace<'_>) -> bool + Send + Sync + 'static) -> u64 {
         let Some((shared, keeper)) = self.keeper() else { return 0 };
         keeper.keep_where(Arc::new(wants), shared.queue())

@@ -49,7 +49,7 @@ pub struct TailStats {
     pub kept_by_hand: u64,
     /// Traces kept because a caller kept its part.
     pub kept_by_caller: u64,
-    /// Traces that somebody asked for and that were not there (any more, or yet).
+    /// Traces that somebody asked for and that have not come: they had left, are still open, or were never recorded here.
     pub not_there: u64,
     /// Traces that callers asked for above 100 a second, or beyond the 16 of one list, or by what is no id.
     pub refused_callers: u64,
@@ -61,6 +61,8 @@ pub struct TailStats {
     pub spans_held: u64,
     /// Bytes of open and of held traces, of those of the ring.
     pub ring_bytes: u64,
+    /// The most that they may take.
+    pub ring_bytes_max: u64,
     /// Recorded spans that were given up, by reason.
     pub spans_given_up: GivenUpTraces,
     /// Recorded traces that were given up, by reason.

@@ -87,10 +87,12 @@ impl Row {
 
 /// A trace that somebody wants before it has come.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+pub(crate) struct Wanted {
     trace_id: TraceId,
-    by: KeptBy,
+    pub(crate) by: KeptBy,
     asked: Ticks,
+    /// The times that it was asked for in vain.
+    pub(crate) asks: u64,
 }
 
 #[derive(Debug, Default)]
@@ -163,11 +165,11 @@ impl Ring {
     }
 
     /// Whether somebody wants this trace, which is about to be held or given up; and forgets it.
-    pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks, lasting: Ticks) -> Option<KeptBy> {
+    pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks, lasting: Ticks) -> Option<Wanted> {
         let mut shard = self.shard(trace_id);
         let at = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)?;
         let wanted = shard.wanted.remove(at)?;
-        (now.saturating_sub(wanted.asked) <= lasting).then_some(wanted.by)
+        (now.saturating_sub(wanted.asked) <= lasting).then_some(wanted)
     }
 
     /// Holds a trace, and returns those whose time is over. The trace comes back if nothing is held any more.
@@ -226,9 +228,9 @@ impl Ring {
         shard.kept.push_back((trace_id, by));
     }
 
-    /// Takes out a trace that somebody wants, and notes it as kept. If it is not there, it is wanted from now on; returns
-    /// whether it was already kept.
-    pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks) -> Taken {
+    /// Takes out a trace that somebody wants. If it is not there and was not kept, it is wanted from now on; `asks` is
+    /// 1 if this asks in vain.
+    pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks, asks: u64) -> Taken {
         let mut shard = self.shard(trace_id);
         let [ordinary, marked] = &mut shard.rows;
         if let Some(held) = marked.take(trace_id).or_else(|| ordinary.take(trace_id)) {
@@ -237,29 +239,36 @@ impl Ring {
         if shard.kept.iter().any(|(kept, _)| *kept == trace_id) {
             return Taken::Before;
         }
-        if shard.wanted.iter().any(|wanted| wanted.trace_id == trace_id) {
+        if let Some(wanted) = shard.wanted.iter_mut().find(|wanted| wanted.trace_id == trace_id) {
+            wanted.asks += asks;
             return Taken::Asked;
         }
         if shard.wanted.len() == REMEMBERED {
             shard.wanted.pop_front();
         }
-        shard.wanted.push_back(Wanted { trace_id, by, asked: now });
+        shard.wanted.push_back(Wanted { trace_id, by, asked: now, asks });
         Taken::Asked
     }
 
-    /// Puts back a trace that was taken out and is not kept after all.
-    pub(crate) fn put_back(&self, held: Held) -> Option<Held> {
-        let mut shard = self.shard(held.header.trace_id);
+    /// Puts back a trace that was taken out and is not kept after all; unless somebody asked for it meanwhile.
+    pub(crate) fn put_back(&self, held: Held) -> PutBack {
+        let trace_id = held.header.trace_id;
+        let mut shard = self.shard(trace_id);
+        if let Some(at) = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)
+            && let Some(wanted) = shard.wanted.remove(at)
+        {
+            return PutBack::Wanted(Box::new(held), wanted);
+        }
         if self.closed.load(Ordering::Relaxed) {
-            return Some(held);
+            return PutBack::Closed(Box::new(held));
         }
         let row = usize::from(held.severity > Severity::Fine);
         let Row { ids, held: places } = &mut shard.rows[row];
         // In its order: others came meanwhile.
         let at = places.partition_point(|other| other.as_ref().is_none_or(|other| other.ended <= held.ended));
-        ids.insert(at, short(held.header.trace_id));
+        ids.insert(at, short(trace_id));
         places.insert(at, Some(held));
-        None
+        PutBack::Held
     }
 
     /// The traces of a shard, to be put back or kept.
@@ -314,6 +323,16 @@ impl Ring {
 pub(crate) enum Fate {
     Kept(KeptBy),
     Held(Severity),
+}
+
+/// See [`Ring::put_back`].
+#[derive(Debug)]
+pub(crate) enum PutBack {
+    Held,
+    /// Somebody asked for it while it was out.
+    Wanted(Box<Held>, Wanted),
+    /// Nothing is held any more.
+    Closed(Box<Held>),
 }
 
 /// A trace that somebody wants.

@@ -424,6 +424,26 @@ fn traces_that_are_held_can_be_chosen_by_a_function() {
 }
 
 /// A root that stays open for long: its trace is put to the policies as it is.
+/// The function looks at traces that are out of the ring: what it asks for itself is kept when it comes back.
+#[test]
+fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
+    let world = dropping(tail("error"));
+    let mut ids = Vec::new();
+    tracing::dispatcher::with_default(&world.dispatch, || ids = (0..20).map(|_| request(false)).collect());
+    let (handle, wanted) = (world.handle.clone(), ids[7]);
+    let kept = world.handle.keep_where(move |trace| {
+        assert!(trace.trace_id() != wanted || !handle.keep(wanted), "it is out of the ring");
+        false
+    });
+    assert_eq!(kept, 0, "by the function");
+    let spans = world.exported();
+    assert_eq!(names(&spans), ["GET /cart", "query"]);
+    assert!(spans.iter().all(|span| span.span_context.trace_id() == wanted));
+    let stats = world.handle.stats().tail;
+    assert_eq!((stats.kept_by_hand, stats.not_there, stats.traces_held), (1, 0, 19));
+    check_sums(&world.handle);
+}
+
 #[test]
 fn an_old_trace_does_not_wait_for_its_root() {
     let world = dropping(tail("error"));

@@ -1,13 +1,15 @@
 //! Exact totals beside what is kept: heartbeats, metrics, and the cap on bytes.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use opentelemetry::trace::Status;
+use opentelemetry::trace::{Status, TraceContextExt as _};
+use opentelemetry::{Context, SpanId, TraceId};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::info_span;
 
 use crate::support::{TIMEOUT, World, world};
+use crate::tail::tail;
 
 fn roots(world: &World, name: &str, count: usize) {
     tracing::dispatcher::with_default(&world.dispatch, || {
@@ -105,6 +107,43 @@ fn a_key_s_bytes_are_capped_apart() {
     let mut names: Vec<_> = spans.iter().map(|span| span.name.as_ref()).collect();
     names.sort_unstable();
     assert_eq!(names, ["a", "a", "b", "b", "c"]);
+}
+
+/// Kept by the head, by a policy, by hand: each stands for its duration. One that is dropped does not.
+#[test]
+fn kept_traces_are_exemplars_of_durations() {
+    let world = world(|builder| {
+        builder.with_sampler("bucket:capacity=1,rate=0.001".parse().unwrap()).with_tail(tail("error"))
+    });
+    let began = world.handle.counted_since().unwrap();
+    let root = |millis: u64, fails: bool| {
+        info_span!("r").in_scope(|| {
+            world.clock.advance(Duration::from_millis(millis));
+            if fails {
+                tracing::error!("failed");
+            }
+            Context::current().span().span_context().clone()
+        })
+    };
+    let mut roots = Vec::new();
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        roots = vec![root(100, false), root(3, true), root(700, false), root(20, false)];
+    });
+    assert!(world.handle.keep(roots[3].trace_id()));
+    world.handle.shutdown(TIMEOUT).unwrap();
+    let outcomes = world.handle.outcomes();
+    let found: Vec<_> = outcomes[0]
+        .exemplars
+        .iter()
+        .map(|of| (of.duration.get() / 1_000_000, TraceId::from(of.trace_id), SpanId::from(of.span_id)))
+        .collect();
+    let of = |millis, at: usize| (millis, roots[at].trace_id(), roots[at].span_id());
+    assert_eq!(found, [of(3, 1), of(20, 3), of(100, 0)]);
+    let since_1970 = |date: SystemTime| date.duration_since(UNIX_EPOCH).unwrap().as_nanos();
+    let ends = outcomes[0].exemplars.iter().map(|of| u128::from(of.unix_nanos) - since_1970(began));
+    assert_eq!(ends.collect::<Vec<_>>(), [103, 823, 100].map(|millis| millis * 1_000_000));
+    assert_eq!((outcomes[0].calls, outcomes[0].errors), (4, 1));
+    assert!(world.handle.resource().is_some());
 }
 
 #[cfg(feature = "metrics")]

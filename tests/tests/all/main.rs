@@ -4,6 +4,7 @@ mod independent;
 mod keys;
 mod metrics_example;
 mod middleware;
+mod outcome_metrics;
 mod real_servers;
 mod recordings;
 mod stratified;

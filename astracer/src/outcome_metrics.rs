@@ -1,0 +1,282 @@
+//! The totals of all local roots as metrics, sent over OTLP.
+//!
+//! OpenTelemetry's SDK for metrics has no way in for a finished histogram, and makes no exemplars (0.33: its lists of them
+//! are always empty), so these are sent beside it.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use astracer_exporters::OtlpMetrics;
+use astracer_exporters::metrics::{
+    Attribute, HistogramPoint, Metric, MetricData, MetricExemplar, Resource, Scope, SpanId, SumPoint,
+    TraceId, UnixNanos, Value,
+};
+use astracer_samplers::tail::{Exemplar, Histogram, KeyOutcomes};
+use astracer_sdk::Handle;
+
+/// Sends calls, errors and durations of all local roots by key, dropped ones too, as OpenTelemetry metrics.
+///
+/// They are [`Handle::outcomes`], which counts while policies are set ([`Builder::with_tail`](crate::Builder::with_tail)):
+///
+/// - a duration, `astracer.root.duration` unless it is named otherwise: an exponential histogram in seconds by key, whose count is
+///   that of the roots, with exemplars that name kept traces;
+/// - `astracer.root.errors`: roots below which an error was seen, and `astracer.root.errors.missed`, those of them in traces
+///   that were not recorded.
+///
+/// Keys without a record are one point with the attribute `otel.metric.overflow`. All are cumulative, so a request that fails is
+/// made good by the next.
+///
+/// ```no_run
+/// # fn run(astracer: astracer::Astracer) -> Result<(), Box<dyn std::error::Error>> {
+/// use astracer::OutcomeMetrics;
+/// use astracer::exporters::OtlpMetrics;
+///
+/// let sender = OtlpMetrics::builder().with_environment().build()?;
+/// let metrics = OutcomeMetrics::new(&astracer.handle, sender)
+///     .with_duration_name("http.server.request.duration")
+///     .with_key_attribute("http.route")
+///     .start()?;
+/// // At the end of the service, before the handle's shutdown: sends once more.
+/// metrics.stop();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct OutcomeMetrics {
+    handle: Handle,
+    sender: OtlpMetrics,
+    duration: String,
+    errors: String,
+    key: String,
+    interval: Duration,
+}
+
+/// The time between two requests, as OpenTelemetry's periodic reader has it.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+impl OutcomeMetrics {
+    /// Metrics of this handle, for this server.
+    pub fn new(handle: &Handle, sender: OtlpMetrics) -> Self {
+        OutcomeMetrics {
+            handle: handle.clone(),
+            sender,
+            duration: "astracer.root.duration".to_owned(),
+            errors: "astracer.root.errors".to_owned(),
+            key: "key".to_owned(),
+            interval: INTERVAL,
+        }
+    }
+
+    /// The name of the histogram of durations, such as `http.server.request.duration`.
+    pub fn with_duration_name(self, name: impl Into<String>) -> Self {
+        OutcomeMetrics { duration: name.into(), ..self }
+    }
+
+    /// The name of the count of errors; with `.missed` behind it, that of those in traces that were not recorded.
+    pub fn with_errors_name(self, name: impl Into<String>) -> Self {
+        OutcomeMetrics { errors: name.into(), ..self }
+    }
+
+    /// The name of the attribute that has the key, such as `http.route`; `key` by default.
+    pub fn with_key_attribute(self, name: impl Into<String>) -> Self {
+        OutcomeMetrics { key: name.into(), ..self }
+    }
+
+    /// The time between two requests; 60 s by default, at least a tenth of a second.
+    pub fn with_interval(self, interval: Duration) -> Self {
+        OutcomeMetrics { interval: interval.max(Duration::from_millis(100)), ..self }
+    }
+
+    /// Sends them from a thread of its own until the result is stopped or dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot be started.
+    pub fn start(self) -> io::Result<RunningOutcomeMetrics> {
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        let thread = std::thread::Builder::new().name("astracer-metrics".to_owned());
+        let thread = thread.spawn(move || self.run(&shared))?;
+        Ok(RunningOutcomeMetrics { state, thread: Some(thread) })
+    }
+
+    fn run(self, state: &State) {
+        let _suppressed = opentelemetry::Context::enter_telemetry_suppressed_scope();
+        loop {
+            let guard = state.lock();
+            let wait = state.changed.wait_timeout_while(guard, self.interval, |inner| !inner.is_over);
+            let is_over = wait.unwrap_or_else(PoisonError::into_inner).0.is_over;
+            // Nothing has been counted yet, or tracing is switched off: there is nothing to send.
+            if let Some(sent) = self.send(SystemTime::now()) {
+                state.note(sent);
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    fn send(&self, now: SystemTime) -> Option<Result<(), String>> {
+        let (resource, start) = (self.handle.resource()?, self.handle.counted_since()?);
+        let outcomes = Some(self.handle.outcomes()).filter(|outcomes| !outcomes.is_empty())?;
+        let scope = Scope {
+            name: "astracer".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Scope::default()
+        };
+        let resource: Resource = astracer_exporters::resource(resource);
+        let times = (nanos(start), nanos(now));
+        Some(match self.sender.send((&resource, &scope), times, &self.metrics(&outcomes)) {
+            Ok(delivery) if delivery.rejected > 0 => {
+                let (target, message) = (self.sender.target(), delivery.message);
+                Err(format!("{target} rejected {} points: {message}", delivery.rejected))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    fn metrics(&self, outcomes: &[KeyOutcomes]) -> Vec<Metric> {
+        let sum = |name: String, description: &str, of: fn(&KeyOutcomes) -> u64| Metric {
+            name,
+            description: description.to_owned(),
+            unit: "{root}".to_owned(),
+            data: MetricData::Sum(
+                outcomes
+                    .iter()
+                    .map(|key| SumPoint { attributes: self.attributes(key), value: of(key) })
+                    .collect(),
+            ),
+        };
+        vec![
+            Metric {
+                name: self.duration.clone(),
+                description: "Durations of all local roots, kept or dropped.".to_owned(),
+                unit: "s".to_owned(),
+                data: MetricData::Histogram(outcomes.iter().map(|key| self.histogram(key)).collect()),
+            },
+            sum(self.errors.clone(), "Local roots below which an error was seen.", |key| key.errors),
+            sum(
+                format!("{}.missed", self.errors),
+                "Those of them in traces that were not recorded.",
+                |key| key.missed_errors,
+            ),
+        ]
+    }
+
+    fn attributes(&self, key: &KeyOutcomes) -> Vec<Attribute<'static>> {
+        let (name, value) = match &key.key {
+            Some(text) => (self.key.clone(), Value::String(text.clone().into())),
+            None => ("otel.metric.overflow".to_owned(), Value::Bool(true)),
+        };
+        vec![Attribute { key: name.into(), value }]
+    }
+
+    fn histogram(&self, key: &KeyOutcomes) -> HistogramPoint {
+        let durations: &Histogram = &key.durations;
+        let (offset, buckets) = durations.buckets();
+        HistogramPoint {
+            attributes: self.attributes(key),
+            count: durations.count(),
+            sum: durations.sum_seconds(),
+            min: durations.min().map(|min| min.as_secs_f64()),
+            max: durations.max().map(|max| max.as_secs_f64()),
+            scale: durations.scale(),
+            zeros: durations.zeros(),
+            offset,
+            buckets: buckets.to_vec(),
+            exemplars: key.exemplars.iter().map(exemplar).collect(),
+        }
+    }
+}
+
+fn exemplar(of: &Exemplar) -> MetricExemplar {
+    MetricExemplar {
+        value: of.duration.as_secs_f64(),
+        time: UnixNanos(of.unix_nanos),
+        trace_id: TraceId(of.trace_id),
+        span_id: SpanId(of.span_id),
+    }
+}
+
+fn nanos(date: SystemTime) -> UnixNanos {
+    let since = date.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixNanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    is_over: bool,
+    sent: u64,
+    failed: u64,
+    last_error: Option<String>,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, outcome: Result<(), String>) {
+        let mut inner = self.lock();
+        match outcome {
+            Ok(()) => {
+                inner.sent += 1;
+                inner.last_error = None;
+            }
+            Err(error) => {
+                inner.failed += 1;
+                inner.last_error = Some(error);
+            }
+        }
+    }
+}
+
+/// [`OutcomeMetrics`] at work.
+#[derive(Debug)]
+pub struct RunningOutcomeMetrics {
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RunningOutcomeMetrics {
+    /// The requests that were taken, and those that failed.
+    pub fn requests(&self) -> (u64, u64) {
+        let inner = self.state.lock();
+        (inner.sent, inner.failed)
+    }
+
+    /// The last request's failure; `None` if it was taken.
+    pub fn last_error(&self) -> Option<String> {
+        self.state.lock().last_error.clone()
+    }
+
+    /// Sends once more, and ends. Returns that request's failure, if it failed.
+    pub fn stop(mut self) -> Option<String> {
+        self.end();
+        self.last_error()
+    }
+
+    fn end(&mut self) {
+        self.state.lock().is_over = true;
+        self.state.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for RunningOutcomeMetrics {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,116 @@
+//! Metrics over OTLP, for what OpenTelemetry's SDK for metrics has no way in: finished histograms, with exemplars.
+
+use std::time::Duration;
+
+use astracer_formats::otlp_proto::{Metric, write_metrics_request};
+use astracer_model::UnixNanos;
+use astracer_model::span::{Resource, Scope};
+
+use super::Wire;
+use super::config::{OtlpBuilder, Protocol, Signal};
+use crate::compression::Compression;
+use crate::config::ConfigError;
+use crate::counts::Delivery;
+use crate::error::ExportError;
+use crate::requests::Wire as _;
+
+/// Sends cumulative metrics to a server that speaks OTLP.
+///
+/// A request is sent once: the next one has all that a lost one had.
+#[derive(Debug)]
+pub struct OtlpMetrics {
+    wire: Wire,
+    timeout: Duration,
+}
+
+/// Settings of [`OtlpMetrics`], from [`OtlpMetrics::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct OtlpMetricsBuilder(OtlpBuilder);
+
+impl OtlpMetrics {
+    /// Settings, all at their defaults. [`OtlpMetricsBuilder::with_environment`] reads `OTEL_EXPORTER_OTLP_*`.
+    pub fn builder() -> OtlpMetricsBuilder {
+        OtlpMetricsBuilder(OtlpBuilder::default().with_signal(Signal::Metrics))
+    }
+
+    /// The endpoint, without its password.
+    pub fn target(&self) -> String {
+        self.wire.target()
+    }
+
+    /// Sends the points of the time from `start` to `now`. The server may reject some.
+    ///
+    /// # Errors
+    ///
+    /// If the request is not answered in time, or refused.
+    pub fn send(
+        &self,
+        of: (&Resource, &Scope),
+        times: (UnixNanos, UnixNanos),
+        metrics: &[Metric],
+    ) -> Result<Delivery, ExportError> {
+        let mut body = Vec::new();
+        write_metrics_request(&mut body, of, times, metrics);
+        let points = metrics.iter().map(Metric::points).sum();
+        self.wire.post(&self.wire.pack(body), points, self.timeout)
+    }
+}
+
+impl OtlpMetricsBuilder {
+    /// Sets the protocol, `grpc` or `http/protobuf`. Defaults to the latter if the feature `otlp-http` is enabled.
+    pub fn with_protocol(self, protocol: Protocol) -> Self {
+        Self(self.0.with_protocol(protocol))
+    }
+
+    /// The server: `http://host:port` or `https://host:port`. Over HTTP, `/v1/metrics` is appended. If it is not set,
+    /// that is `http://localhost:4318`, or port 4317 for gRPC.
+    pub fn with_endpoint(self, base: impl Into<String>) -> Self {
+        Self(self.0.with_endpoint(base))
+    }
+
+    /// The URL for metrics, which is used as it is.
+    pub fn with_metrics_endpoint(self, url: impl Into<String>) -> Self {
+        Self(self.0.with_exact_endpoint("metrics_endpoint", url.into()))
+    }
+
+    /// Adds a header to each request (gRPC: metadata).
+    pub fn with_header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        Self(self.0.with_header(name, value))
+    }
+
+    /// Compresses requests. None by default.
+    pub fn with_compression(self, compression: Compression) -> Self {
+        Self(self.0.with_compression(compression))
+    }
+
+    /// Limits the time of a request. 10 s by default.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self(self.0.with_timeout(timeout))
+    }
+
+    /// Reads the environment: see [`with_variables`](OtlpMetricsBuilder::with_variables).
+    pub fn with_environment(self) -> Self {
+        Self(self.0.with_environment())
+    }
+
+    /// Reads variables as [`OtlpBuilder::with_variables`] does, with `METRICS_` in the place of `TRACES_`.
+    pub fn with_variables(self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        Self(self.0.with_variables(variable))
+    }
+
+    /// Makes the sender. Nothing is sent, and the server need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// If a setting or variable can't be used, or the program was built without what it asks for.
+    pub fn build(self) -> Result<OtlpMetrics, ConfigError> {
+        if self.0.protocol == Protocol::HttpJson {
+            let reason = "metrics are not sent as JSON here: use http/protobuf or grpc";
+            return Err(ConfigError::new("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", reason));
+        }
+        let timeout = self.0.sending.timeout;
+        let (builder, uri, headers) = self.0.checked()?;
+        Ok(OtlpMetrics { wire: Wire::new(&builder, uri, headers)?, timeout })
+    }
+}

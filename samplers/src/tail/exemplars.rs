@@ -1,0 +1,88 @@
+//! Kept traces that stand for the durations of a key: the latest of each power of two.
+
+use crate::nanos::Nanos;
+
+/// A kept trace as an example of its root's duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exemplar {
+    /// The trace.
+    pub trace_id: u128,
+    /// Its local root.
+    pub span_id: u64,
+    /// The root's duration.
+    pub duration: Nanos,
+    /// The date of the root's end, in ns since 1970.
+    pub unix_nanos: u64,
+}
+
+impl Exemplar {
+    /// A kept trace with the duration and the end of its local root.
+    pub fn new(trace_id: u128, span_id: u64, duration: Nanos, unix_nanos: u64) -> Self {
+        Exemplar { trace_id, span_id, duration, unix_nanos }
+    }
+
+    /// The power of two of its duration.
+    fn octave(&self) -> u32 {
+        self.duration.get().leading_zeros()
+    }
+}
+
+/// Exemplars of a key: as many as OpenTelemetry's reservoir for exponential histograms suggests, at most.
+const EXEMPLARS_MAX: usize = 20;
+
+/// The latest kept trace of each power of two of the durations.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exemplars(Vec<Exemplar>);
+
+impl Exemplars {
+    pub(super) fn note(&mut self, exemplar: Exemplar) {
+        let known = self.0.iter().position(|known| known.octave() == exemplar.octave());
+        let oldest = || (0..self.0.len()).min_by_key(|at| self.0[*at].unix_nanos);
+        match known.or_else(|| oldest().filter(|_| self.0.len() == EXEMPLARS_MAX)) {
+            // Shards are merged in any order.
+            Some(at) if self.0[at].unix_nanos <= exemplar.unix_nanos => self.0[at] = exemplar,
+            Some(_) => {}
+            None => self.0.push(exemplar),
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Exemplars) {
+        other.0.iter().for_each(|exemplar| self.note(*exemplar));
+    }
+
+    /// By duration, the shortest first.
+    pub(super) fn sorted(mut self) -> Vec<Exemplar> {
+        self.0.sort_by_key(|exemplar| exemplar.duration);
+        self.0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn exemplar(number: u64, duration: u64) -> Exemplar {
+        Exemplar::new(number.into(), number, Nanos::new(duration), number)
+    }
+
+    #[test]
+    fn the_latest_of_each_power_of_two_stays() {
+        let (mut one, mut other) = (Exemplars::default(), Exemplars::default());
+        one.note(exemplar(1, 1_000));
+        one.note(exemplar(4, 1_020));
+        other.note(exemplar(3, 600));
+        other.note(exemplar(2, 5_000));
+        one.merge(&other);
+        let ids: Vec<u64> = one.sorted().iter().map(|exemplar| exemplar.span_id).collect();
+        assert_eq!(ids, [4, 2], "512 to 1,023 ns, and 4,096 to 8,191");
+    }
+
+    #[test]
+    fn they_are_bounded_and_the_oldest_goes() {
+        let mut exemplars = Exemplars::default();
+        (0..60).for_each(|octave| exemplars.note(exemplar(octave, 1 << octave)));
+        let ids: Vec<u64> = exemplars.sorted().iter().map(|exemplar| exemplar.span_id).collect();
+        assert_eq!(ids, (40..60).collect::<Vec<_>>());
+    }
+}

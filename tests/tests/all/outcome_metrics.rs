@@ -1,0 +1,154 @@
+//! Totals of all local roots, as a server gets them that speaks OTLP.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use astracer::exporters::OtlpMetrics;
+use astracer::{Astracer, OutcomeMetrics, Provisional, Tail};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{Metric, number_data_point};
+use opentelemetry_sdk::trace::InMemorySpanExporter;
+use prost::Message as _;
+use tracing::{error, info_span};
+use tracing_subscriber::layer::SubscriberExt as _;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Answers each request with this status; gives paths and bodies.
+fn serve(status: u16) -> (SocketAddr, mpsc::Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, requests) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut first, mut length) = (String::new(), 0);
+            stream.read_line(&mut first).unwrap();
+            let mut line = String::new();
+            while stream.read_line(&mut line).unwrap() > 2 {
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            let _ = sender.send((first.split(' ').nth(1).unwrap().to_owned(), body));
+        }
+    });
+    (address, requests)
+}
+
+fn metrics(astracer: &Astracer, to: SocketAddr) -> OutcomeMetrics {
+    let sender = OtlpMetrics::builder().with_endpoint(format!("http://{to}")).build().unwrap();
+    OutcomeMetrics::new(&astracer.handle, sender).with_interval(Duration::from_secs(3_600))
+}
+
+fn text(attributes: &[KeyValue]) -> (&str, &str) {
+    let [KeyValue { key, value: Some(value), .. }] = attributes else { panic!("{attributes:?}") };
+    match &value.value {
+        Some(Value::StringValue(text)) => (key, text),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn sums(metric: &Metric) -> Vec<(&str, i64)> {
+    let Some(Data::Sum(sum)) = &metric.data else { panic!("{metric:?}") };
+    assert!(sum.is_monotonic && sum.aggregation_temporality == 2, "cumulative");
+    let of = |value: &Option<number_data_point::Value>| match value {
+        Some(number_data_point::Value::AsInt(value)) => *value,
+        other => panic!("{other:?}"),
+    };
+    sum.data_points.iter().map(|point| (text(&point.attributes).1, of(&point.value))).collect()
+}
+
+#[test]
+fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
+    let (address, requests) = serve(200);
+    let spans = InMemorySpanExporter::default();
+    let tail: Tail = "error".parse().unwrap();
+    let astracer = Astracer::builder()
+        .with_sampler("never".parse().unwrap())
+        .with_tail(tail.with_provisional(Provisional::Always))
+        .with_exporter(spans.clone())
+        .build()
+        .unwrap();
+    let running = metrics(&astracer, address)
+        .with_duration_name("http.server.request.duration")
+        .with_errors_name("shop.errors")
+        .with_key_attribute("http.route");
+    let running = running.start().unwrap();
+    let dispatch = tracing_subscriber::registry().with(astracer.layer.clone());
+    tracing::subscriber::with_default(dispatch, || {
+        for call in 0..100 {
+            let root = if call % 4 == 0 { info_span!("GET /a") } else { info_span!("GET /b") };
+            root.in_scope(|| {
+                std::thread::sleep(Duration::from_micros(call));
+                if call == 40 {
+                    error!("failed");
+                }
+            });
+        }
+    });
+    astracer.handle.flush(TIMEOUT).unwrap();
+    assert_eq!(running.stop(), None);
+    let (path, body) = requests.recv_timeout(TIMEOUT).unwrap();
+    assert_eq!(path, "/v1/metrics");
+    let request = ExportMetricsServiceRequest::decode(&body[..]).unwrap();
+    let resource = &request.resource_metrics[0];
+    let has_service =
+        resource.resource.as_ref().unwrap().attributes.iter().any(|of| of.key == "service.name");
+    assert!(has_service, "{resource:?}");
+    let [duration, errors, missed] = &resource.scope_metrics[0].metrics[..] else { panic!("{request:?}") };
+    assert_eq!((&*duration.name, &*duration.unit), ("http.server.request.duration", "s"));
+    assert_eq!((&*errors.name, &*missed.name), ("shop.errors", "shop.errors.missed"));
+    assert_eq!(sums(errors), [("GET /a", 1), ("GET /b", 0)]);
+    assert_eq!(sums(missed), [("GET /a", 0), ("GET /b", 0)]);
+
+    let Some(Data::ExponentialHistogram(histogram)) = &duration.data else { panic!("{duration:?}") };
+    assert_eq!(histogram.aggregation_temporality, 2, "cumulative");
+    let [a, b] = &histogram.data_points[..] else { panic!("{histogram:?}") };
+    assert_eq!((text(&a.attributes), a.count), (("http.route", "GET /a"), 25));
+    assert_eq!((text(&b.attributes), b.count), (("http.route", "GET /b"), 75));
+    assert!(a.start_time_unix_nano > 0 && a.start_time_unix_nano < a.time_unix_nano);
+    let (min, max, sum) = (b.min.unwrap(), b.max.unwrap(), b.sum.unwrap());
+    // 99 us are slept through at least.
+    assert!(max >= 99e-6 && min <= max && sum >= max && sum <= 75.0 * max, "{b:?}");
+    let positive = b.positive.as_ref().unwrap();
+    assert_eq!(positive.bucket_counts.iter().sum::<u64>() + b.zero_count, 75);
+    // The bounds of the data model: the last bucket in use ends at the maximum or above, and begins below it.
+    let bound = |index: i32| 2_f64.powf(f64::from(index) * 2_f64.powi(-b.scale));
+    let last = positive.offset + positive.bucket_counts.len() as i32 - 1;
+    assert!(bound(last) < max * 1.000_001 && max < bound(last + 1) * 1.000_001, "{b:?}");
+
+    let kept = spans.get_finished_spans().unwrap();
+    let [exemplar] = &a.exemplars[..] else { panic!("{a:?}") };
+    assert_eq!(exemplar.trace_id, kept[0].span_context.trace_id().to_bytes());
+    assert_eq!(exemplar.span_id, kept[0].span_context.span_id().to_bytes());
+    assert!(b.exemplars.is_empty(), "nothing of it was kept");
+}
+
+#[test]
+fn a_server_that_refuses_is_told_of() {
+    let (address, requests) = serve(401);
+    let astracer = Astracer::builder()
+        .with_tail("error".parse().unwrap())
+        .with_exporter(InMemorySpanExporter::default())
+        .build()
+        .unwrap();
+    let none = metrics(&astracer, address).start().unwrap();
+    assert_eq!(none.stop(), None);
+    assert!(requests.try_recv().is_err(), "nothing was counted, and nothing is sent");
+    let running = metrics(&astracer, address).start().unwrap();
+    let dispatch = tracing_subscriber::registry().with(astracer.layer.clone());
+    tracing::subscriber::with_default(dispatch, || info_span!("root").in_scope(|| ()));
+    let error = running.stop().unwrap();
+    assert!(error.contains("401") && error.contains(&address.to_string()), "{error}");
+}
