@@ -1,6 +1,6 @@
 //! The endpoint's answers as JSON.
 
-use astracer_samplers::tail::PolicyCounts;
+use astracer_samplers::tail::{KeyOutcomes, PolicyCounts};
 use serde_json::{Map, Value, json};
 
 use crate::handle::Handle;
@@ -19,6 +19,9 @@ pub(super) fn stats(handle: &Handle) -> String {
     let all = keys.len();
     keys.sort_by(|a, b| b.seen.cmp(&a.seen).then_with(|| a.key.cmp(&b.key)));
     keys.truncate(KEYS_MAX);
+    let mut outcomes = handle.outcomes();
+    outcomes.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.key.cmp(&b.key)));
+    outcomes.truncate(KEYS_MAX);
     let overrides: Map<String, Value> =
         handle.overrides().into_iter().map(|(key, (_, left))| (key, left.as_secs().into())).collect();
     line(&json!({
@@ -40,6 +43,7 @@ pub(super) fn stats(handle: &Handle) -> String {
         "dry_run": handle.dry_run().as_ref().map(dry_run),
         "keys_all": all,
         "keys": keys.iter().map(key).collect::<Value>(),
+        "outcomes": outcomes.iter().map(outcome).collect::<Value>(),
     }))
 }
 
@@ -54,7 +58,12 @@ fn late(tail: &TailStats) -> Value {
         "kept_by_caller": tail.kept_by_caller,
         "open": tail.traces_open,
         "held": tail.traces_held,
+        "not_there": tail.not_there,
+        "refused_callers": tail.refused_callers,
         "ring_bytes": tail.ring_bytes,
+        "ring_bytes_max": tail.ring_bytes_max,
+        "without_slot": tail.without_slot,
+        "switched_off": tail.own_faults.iter().filter(|own| own.switched_off).map(|own| &*own.name).collect::<Value>(),
         "given_up": given_up,
     })
 }
@@ -66,6 +75,19 @@ fn dry_run(dry: &DryRunStats) -> Value {
         "kept": dry.kept_here(),
         "kept_really": dry.kept_really(),
         "kept_by_both": dry.both_kept,
+    })
+}
+
+/// The outcomes of all roots of a key.
+fn outcome(of: &KeyOutcomes) -> Value {
+    let millis = |share| of.durations.quantile(share).map(|duration| duration.as_secs_f64() * 1e3);
+    json!({
+        "key": of.key,
+        "calls": of.calls,
+        "errors": of.errors,
+        "missed_errors": of.missed_errors,
+        "p50_ms": millis(0.5),
+        "p99_ms": millis(0.99),
     })
 }
 

@@ -5,10 +5,11 @@ const rates = new Map();
 let before = null;
 
 const find = (id) => document.getElementById(id);
-const cell = (row, text) => {
+const cell = (row, text, group) => {
   const made = row.insertCell();
   made.textContent = text;
-  if (text === "0") made.className = "zero";
+  if (text === "0") made.classList.add("zero");
+  if (group) made.classList.add(group);
 };
 const whole = (value) => value.toLocaleString("en");
 const short = (value) => (value === null ? "" : Number(value.toPrecision(3)).toString());
@@ -40,6 +41,32 @@ function draw(stats, now) {
     ["parameters file", stats.parameters_fault ?? ""],
     ["last error", stats.last_error ?? ""],
   ];
+  const tail = stats.tail;
+  if (tail.policies.length > 0) {
+    const given = Object.entries(tail.given_up).filter(([, traces]) => traces > 0);
+    const ring = `${whole(tail.ring_bytes)} of ${whole(tail.ring_bytes_max)} bytes`;
+    rows.push(
+      ["recorded traces open / held", `${whole(tail.open)} / ${whole(tail.held)}, ${ring}`],
+      ["given up", given.map(([reason, traces]) => `${reason.replace("_", " ")} ${whole(traces)}`).join(", ") || "none"],
+      ["kept by hand / for callers", `${whole(tail.kept_by_hand)} / ${whole(tail.kept_by_caller)}`],
+      ["asked for in vain / refused", `${whole(tail.not_there)} / ${whole(tail.refused_callers)}`],
+    );
+    if (tail.without_slot > 0) rows.push(["not recorded for want of a slot", whole(tail.without_slot)]);
+    if (tail.switched_off.length > 0) rows.push(["policies switched off", tail.switched_off.join(", ")]);
+  }
+  const fill = (name, lines) => {
+    const body = document.createElement("tbody");
+    for (const line of lines) {
+      const row = body.insertRow();
+      for (const text of line) cell(row, text);
+    }
+    find(name).tBodies[0].replaceWith(body);
+    find(name).hidden = lines.length === 0;
+  };
+  fill("late", tail.policies.map((of) => [of.policy, whole(of.kept), whole(of.bytes), whole(of.refused)]));
+  const nameOf = (key) => key ?? "(keys without a record)";
+  fill("outcomes", stats.outcomes.map((of) =>
+    [nameOf(of.key), whole(of.calls), whole(of.errors), whole(of.missed_errors), short(of.p50_ms), short(of.p99_ms)]));
   if (stats.dry_run !== null) {
     const dry = stats.dry_run;
     rows.push(["dry run", `${dry.sampler}: would keep ${whole(dry.kept)}, really kept ${whole(dry.kept_really)} of ${whole(dry.seen)}`]);
@@ -49,7 +76,7 @@ function draw(stats, now) {
     const row = process.insertRow();
     cell(row, name);
     cell(row, value);
-    if (name === "parameters file" || name === "last error") row.className = "fault";
+    if (["parameters file", "last error", "policies switched off"].includes(name)) row.className = "fault";
   }
   find("process").tBodies[0].replaceWith(process);
 
@@ -57,7 +84,7 @@ function draw(stats, now) {
   const keys = document.createElement("tbody");
   const known = new Map();
   for (const key of stats.keys) {
-    const name = key.key ?? "(keys without a record)";
+    const name = nameOf(key.key);
     known.set(name, key.seen);
     const points = rates.get(name) ?? [];
     const last = before?.known.get(name);
@@ -70,11 +97,12 @@ function draw(stats, now) {
     row.insertCell().append(spark(points));
     for (const count of [key.seen, key.kept, key.sampler, key.cap, key.cap_empty, key.override]) cell(row, whole(count));
     cell(row, short(key.probability));
-    cell(row, short(key.tokens));
+    cell(row, short(key.tokens), "tokens");
   }
   for (const name of rates.keys()) if (!known.has(name)) rates.delete(name);
   find("keys").tBodies[0].replaceWith(keys);
-  find("keys").className = stats.keys.some((key) => key.tokens !== null) ? "" : "no-tokens";
+  find("keys").classList.toggle("no-tokens", stats.keys.every((key) => key.tokens === null));
+  find("keys").hidden = stats.keys.length === 0;
   const more = stats.keys_all - stats.keys.length;
   find("state").textContent = more > 0 ? `live; ${whole(more)} keys with fewer roots are not listed` : "live";
   before = { now, known };

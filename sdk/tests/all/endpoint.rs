@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use astracer_sdk::Endpoint;
+use astracer_sdk::{Endpoint, Provisional, Tail};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use serde_json::{Value, json};
@@ -68,6 +68,39 @@ fn counts_and_decisions_are_served() {
         let (status, body) = ask(&endpoint, &format!("GET {path}"), "");
         assert!(status == 200 && !body.contains("//cdn") && !body.contains("https:"), "{path}");
     }
+}
+
+#[test]
+fn what_is_kept_late_is_served() {
+    let world = world(|builder| {
+        let tail: Tail = "error,own:bad".parse().unwrap();
+        let tail = tail.with_provisional(Provisional::Always).with_ring_bytes(1 << 20);
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail);
+        builder.with_own_policy("bad", |_| panic!("a fault of the policy's"))
+    });
+    let endpoint = world.handle.serve(any_port(), None).unwrap();
+    (0..20).for_each(|_| drop(root(&world, "GET /")));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        info_span!("root", otel.name = "GET /").in_scope(|| tracing::error!("failed"));
+    });
+    world.handle.keep_for_caller(&"f".repeat(32));
+    let stats: Value = serde_json::from_str(&ask(&endpoint, "GET /stats", "").1).unwrap();
+    let tail = &stats["tail"];
+    assert_eq!(tail["policies"][0]["policy"], json!("error"));
+    assert_eq!(tail["policies"][0]["kept"], json!(1));
+    assert_eq!((&tail["held"], &tail["ring_bytes_max"]), (&json!(20), &json!(1 << 20)));
+    assert!(tail["ring_bytes"].as_u64().unwrap() > 0);
+    assert_eq!((&tail["not_there"], &tail["switched_off"]), (&json!(1), &json!(["bad"])));
+    let key = &stats["outcomes"][0];
+    assert_eq!((&key["errors"], &key["missed_errors"], &key["calls"]), (&json!(1), &json!(0), &json!(21)));
+    assert!(key["p50_ms"].is_number() && key["p99_ms"].is_number());
+    for name in ["policies", "given_up", "not_there", "refused_callers", "without_slot", "switched_off"] {
+        assert!(page_script(&endpoint).contains(name) && !tail[name].is_null(), "{name}");
+    }
+}
+
+fn page_script(endpoint: &Endpoint) -> String {
+    ask(endpoint, "GET /page.js", "").1
 }
 
 #[test]
