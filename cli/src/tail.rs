@@ -11,7 +11,7 @@ use clap::Args as ClapArgs;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::values::{size, time_limit};
+use crate::values::{hold, size};
 
 /// Policies for traces that the sampler drops.
 #[derive(Clone, Debug, ClapArgs)]
@@ -31,8 +31,9 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "SIZE", requires = "tail", value_parser = size)]
     pub(crate) ring: Option<u64>,
 
-    /// The time for which an ended trace that no policy kept stays in the ring: seconds, or with ms, s, m, h [default: 2s].
-    #[arg(long, value_name = "TIME", requires = "tail", value_parser = time_limit)]
+    /// The time for which an ended trace that no policy kept stays in the ring: seconds, or with ms, s, m, h; 0 to free it
+    /// at once [default: 2s].
+    #[arg(long, value_name = "TIME", requires = "tail", value_parser = hold)]
     pub(crate) hold: Option<Duration>,
 }
 

@@ -23,6 +23,14 @@ pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
     duration(text, MILLISECOND..=YEAR)
 }
 
+/// A time for which something stays; 0: it goes at once.
+pub(crate) fn hold(text: &str) -> Result<Duration, String> {
+    if decimal(text.trim_end_matches(char::is_alphabetic)) == Some(0.0) {
+        return duration(text, Duration::ZERO..=YEAR);
+    }
+    duration(text, MILLISECOND..=YEAR)
+}
+
 /// A cap that bounds something.
 pub(crate) fn cap(text: &str) -> Result<Cap, String> {
     let cap: Cap = text.parse().map_err(|error: ConfigError| error.to_string())?;
@@ -137,6 +145,12 @@ mod tests {
         for wrong in ["0", "-1", "999us", "1e-10", "1e-300", "1e19", "1e300", "18446744074", "86401", "25h"] {
             let error = window(wrong).expect_err(wrong);
             assert_eq!(error, format!("'{wrong}' is out of range: from 1ms to 1day"));
+        }
+        for (text, millis) in [("0", 0), ("0s", 0), ("0ms", 0), ("0.0", 0), ("2", 2_000), ("1ms", 1)] {
+            assert_eq!(hold(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for wrong in ["-0.1", "1us", "0x", "", "ms", "two"] {
+            assert!(hold(wrong).is_err(), "{wrong}");
         }
         assert!(time_limit("25h").is_ok() && time_limit("1e19").is_err() && time_limit("0").is_err());
     }
