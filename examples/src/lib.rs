@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "examples print")]
 
+pub mod chain;
 pub mod load;
 pub mod quotes;
 pub mod shop;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use axum::http::{Method, Request};
+use axum::http::{Method, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
@@ -84,6 +84,27 @@ impl Load {
         latencies_us.sort_unstable();
         Ok(Outcome { duration, failed, latencies_us })
     }
+}
+
+/// Sends one request over a connection of its own, and returns the answer's status.
+///
+/// # Errors
+///
+/// If the connection fails.
+pub async fn answer(
+    to: SocketAddr,
+    path: &str,
+) -> Result<StatusCode, Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect(to).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get(path).header("host", "shop").body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    response.into_body().collect().await?;
+    drop(sender);
+    connection.await??;
+    Ok(status)
 }
 
 async fn client(

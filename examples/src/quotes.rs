@@ -58,17 +58,25 @@ where
         rpc.method = "Get",
         number
     );
-    let answer = async {
-        let mut request = Request::new(format!("quote {number}"));
-        let context = tracing::Span::current().context();
-        opentelemetry::global::get_text_map_propagator(|propagator| {
-            propagator.inject_context(&context, &mut Metadata(request.metadata_mut()));
-        });
-        let mut client = Grpc::new(service);
-        client.ready().await.map_err(|error| Status::unavailable(error.into().to_string()))?;
-        client.unary(request, PathAndQuery::from_static(PATH), Texts).await
-    };
-    answer.instrument(span).await.map(Response::into_inner)
+    unary(service, PathAndQuery::from_static(PATH), format!("quote {number}")).instrument(span).await
+}
+
+/// Calls a method with the current span's context.
+pub(crate) async fn unary<S>(service: S, path: PathAndQuery, text: String) -> Result<String, Status>
+where
+    S: GrpcService<Body>,
+    S::Error: Into<StdError>,
+    S::ResponseBody: HttpBody<Data = bytes::Bytes> + Send + 'static,
+    <S::ResponseBody as HttpBody>::Error: Into<StdError> + Send,
+{
+    let mut request = Request::new(text);
+    let context = tracing::Span::current().context();
+    opentelemetry::global::get_text_map_propagator(|propagator| {
+        propagator.inject_context(&context, &mut Metadata(request.metadata_mut()));
+    });
+    let mut client = Grpc::new(service);
+    client.ready().await.map_err(|error| Status::unavailable(error.into().to_string()))?;
+    client.unary(request, path, Texts).await.map(Response::into_inner)
 }
 
 /// The server's method. The caller's context is current here.

@@ -31,7 +31,7 @@ pub fn routes() -> Router {
 }
 
 /// Wraps a route as a service does: the request's span is named by its route.
-async fn traced(request: Request, next: Next) -> Response {
+pub(crate) async fn traced(request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let method = request.method().as_str();
     let span = info_span!(

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use astracer::exporters::{Console, Files, Otlp, Protocol, WithDestination as _, Zipkin};
+use astracer::samplers::Nanos;
 use astracer::{
     Astracer, Cap, ContextMode, DroppedSpans, Endpoint, Handle, Provisional, SamplerConfig, Start, Stats,
     Tail,
@@ -45,6 +46,10 @@ pub struct Options {
     /// The dropped traces that are recorded so that a policy of --tail may keep them: never, armed or always.
     #[arg(long, value_name = "WHICH", default_value = "armed")]
     pub provisional: Provisional,
+
+    /// The time for which an ended trace that no policy kept can still be asked for, in seconds; 0: it goes at once.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub hold: Duration,
 
     /// Read the sampler from a parameters file of `astracer tune` instead.
     #[arg(long, value_name = "FILE")]
@@ -111,6 +116,11 @@ impl FromStr for Export {
     }
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| format!("'{text}' is not a number of seconds such as 2, 0.5 or 0"))
+}
+
 /// Discards spans, like an exporter that costs nothing.
 #[derive(Debug)]
 struct Nowhere;
@@ -142,6 +152,14 @@ pub struct Ours {
 }
 
 impl Running {
+    /// The handle of our tracing.
+    pub fn handle(&self) -> Option<&Handle> {
+        match self {
+            Self::Astracer(ours) => Some(&ours.handle),
+            _ => None,
+        }
+    }
+
     /// The address of the live page, if there is one.
     pub fn live(&self) -> Option<SocketAddr> {
         match self {
@@ -175,7 +193,8 @@ impl Options {
             .with_tail(if self.tail.is_none() {
                 self.tail.clone()
             } else {
-                self.tail.clone().with_provisional(self.provisional)
+                let hold = Nanos::new(u64::try_from(self.hold.as_nanos())?);
+                self.tail.clone().with_provisional(self.provisional).with_hold(hold)
             })
             // With `Disabled`, spans below a dropped root do not exist at all. `DroppedSpans::Visible`, the
             // default, suits services whose logs name their spans.
@@ -275,6 +294,13 @@ fn late(handle: &Handle, stats: &Stats) -> String {
         text.push_str(&format!(
             "\nkept late for {}: {} traces, {} refused",
             policy.policy, policy.kept, policy.refused
+        ));
+    }
+    let tail = &stats.tail;
+    if tail.kept_by_hand + tail.kept_by_caller + tail.not_there + tail.refused_callers > 0 {
+        text.push_str(&format!(
+            "\nkept for callers: {} traces, by hand: {}; asked for and not there: {}, refused: {}",
+            tail.kept_by_caller, tail.kept_by_hand, tail.not_there, tail.refused_callers
         ));
     }
     for key in handle.outcomes() {

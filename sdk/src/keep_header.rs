@@ -114,18 +114,28 @@ where
 /// A tower layer for clients: tells the peers that it is given which traces were kept late since the last request, and hears from
 /// their answers which to keep.
 ///
-/// A peer is the authority of a request's URI, or its header `host`: `payments:8080`.
+/// A peer is the authority of a request's URI, or its header `host`: `payments:8080`. Requests through tonic's channel have neither:
+/// see [`KeepCallsLayer::with_unnamed_peer`].
 #[derive(Clone)]
 pub struct KeepCallsLayer {
     handle: Handle,
     /// The number of traces that each has heard of.
     peers: Arc<BTreeMap<String, AtomicU64>>,
+    /// The same of the peer whose requests name none.
+    unnamed: Option<Arc<AtomicU64>>,
 }
 
 impl KeepCallsLayer {
     /// Tells nobody, until peers are added.
     pub fn new(handle: Handle) -> Self {
-        KeepCallsLayer { handle, peers: Arc::default() }
+        KeepCallsLayer { handle, peers: Arc::default(), unnamed: None }
+    }
+
+    /// Tells the server of a client that has only one, too, whose requests name none: those through tonic's channel, which adds
+    /// the authority further inside, and those of hyper's connections.
+    #[must_use]
+    pub fn with_unnamed_peer(self) -> Self {
+        KeepCallsLayer { unnamed: Some(Arc::default()), ..self }
     }
 
     /// Tells this peer, too, and hears what it answers.
@@ -153,7 +163,10 @@ impl KeepCallsLayer {
     fn peer<A>(&self, request: &Request<A>) -> Option<&AtomicU64> {
         let authority = request.uri().authority().map(|authority| authority.as_str());
         let host = || request.headers().get(http::header::HOST)?.to_str().ok();
-        self.peers.get(authority.or_else(host)?)
+        match authority.or_else(host) {
+            Some(named) => self.peers.get(named),
+            None => self.unnamed.as_deref(),
+        }
     }
 }
 
@@ -176,6 +189,13 @@ impl<S> Layer<S> for KeepCallsLayer {
 pub struct KeepCalls<S> {
     inner: S,
     layer: KeepCallsLayer,
+}
+
+impl<S> KeepCalls<S> {
+    /// The client inside.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
 }
 
 impl<S, A, B> Service<Request<A>> for KeepCalls<S>

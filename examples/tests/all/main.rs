@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use astracer_recording::recording::{Intake, Keep, Recording};
+use astracer_model::TraceId;
+use astracer_recording::recording::{Intake, Keep, Recording, TraceView};
 use astracer_recording::source;
 use astracer_tuner::tune::{Options, tune};
 use astracer_tuner::{Grouping, Stop, Workload};
@@ -63,6 +64,69 @@ fn an_example_without_a_server_says_what_was_lost() {
 fn client_and_server_are_one_trace() {
     let text = run(env!("CARGO_BIN_EXE_tonic"), &["--calls", "1", "--sampler", "always"]);
     assert!(text.contains("├─ quotes.Quotes/Get") || text.contains("└─ quotes.Quotes/Get"), "{text}");
+}
+
+/// The traces that a service of the chain has exported, with their reasons, in the order of the reasons.
+fn kept(folder: &Path, service: &str) -> Vec<(String, TraceId)> {
+    let mut intake = Intake::new(Keep { full: true, ..Keep::default() });
+    source::read(&folder.join(service), &source::Options::default(), &mut intake).expect("a recording");
+    let recording = intake.finish();
+    let reason = |trace: TraceView<'_>| {
+        let span = trace.root().full().expect("whole spans");
+        let reason = span.attributes.iter().find(|attribute| attribute.key == "sampling.reason");
+        reason.and_then(|reason| reason.value.as_str()).unwrap_or_default().to_owned()
+    };
+    let mut kept: Vec<_> = recording.traces().map(|trace| (reason(trace), trace.id())).collect();
+    kept.sort();
+    kept
+}
+
+/// Nine orders: at the third the shop fails, at the fifth the bank declines. Three processes, each with its own decisions.
+fn chain(folder: &Path, hold: &str) -> (String, [Vec<(String, TraceId)>; 3]) {
+    let export = format!("file={}", folder.display());
+    let options = ["--sampler", "never", "--tail", "error", "--provisional", "always", "--hold", hold];
+    let text =
+        run(env!("CARGO_BIN_EXE_chain"), &[&options[..], &["--orders=9", "--export", &export]].concat());
+    assert!(text.contains("9 orders, 1 failed"), "{text}");
+    (text, ["shop", "stock", "bank"].map(|service| kept(folder, service)))
+}
+
+fn ids(kept: &[(String, TraceId)]) -> Vec<TraceId> {
+    let mut ids: Vec<TraceId> = kept.iter().map(|(_, id)| *id).collect();
+    ids.sort();
+    ids
+}
+
+#[test]
+fn an_error_in_one_of_three_processes_brings_the_parts_of_all() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (text, [shop, stock, bank]) = chain(folder.path(), "600");
+    assert_eq!((shop.len(), stock.len(), bank.len()), (2, 2, 2), "{text}");
+    assert!(ids(&shop) == ids(&stock) && ids(&shop) == ids(&bank), "{shop:?} {stock:?} {bank:?}");
+    for (kept, reasons) in
+        [(&shop, ["caller", "error"]), (&stock, ["caller"; 2]), (&bank, ["caller", "error"])]
+    {
+        assert_eq!([&*kept[0].0, &*kept[1].0], reasons);
+    }
+    assert!(shop[1].1 == bank[0].1, "the shop's own error came down, the bank's came up");
+    assert!(
+        text.contains("kept for callers: 2 traces, by hand: 0; asked for and not there: 0, refused: 0"),
+        "{text}"
+    );
+}
+
+/// Nothing is held: the shop's error is told with its next request, and comes too late.
+#[test]
+fn what_came_too_late_is_counted() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (text, [shop, stock, bank]) = chain(folder.path(), "0");
+    assert_eq!((shop.len(), stock.len(), bank.len()), (2, 1, 1), "{text}");
+    assert_eq!(ids(&stock), ids(&bank));
+    let stock = text.split("--- stock").nth(1).expect("three services");
+    assert!(
+        stock.contains("kept for callers: 1 traces, by hand: 0; asked for and not there: 1, refused: 0"),
+        "{text}"
+    );
 }
 
 fn recording(folder: &Path) -> Recording {

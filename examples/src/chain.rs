@@ -1,0 +1,230 @@
+//! Three services, each for a process of its own: an axum shop asks a tonic stock, which asks a bank on hyper alone. Each tells
+//! the others which traces it kept late, with the layers of `astracer-keep` on both sides of each call.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use astracer::{
+    Handle, KeepCalls, KeepCallsLayer, KeepLayer, OpenTelemetrySpanExt as _, RemoteParentFuture,
+    RemoteParentLayer,
+};
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::uri::PathAndQuery;
+use axum::http::{self, HeaderMap, HeaderName, Request, Response, StatusCode};
+use axum::middleware;
+use axum::routing::get;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1 as client;
+use hyper::server::conn::http1 as server;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use opentelemetry::propagation::Injector;
+use tokio::net::{TcpListener, TcpStream};
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tower_layer::Layer as _;
+use tower_service::Service;
+use tracing::{Instrument as _, error, info_span, instrument};
+
+use crate::quotes::{connect, unary};
+use crate::shop::traced;
+use crate::texts::Texts;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// The bank declines one order in this many.
+pub const DECLINES: u64 = 5;
+/// The shop fails at the order with this remainder of seven, after all went well below it.
+pub const FAILS: u64 = 3;
+
+const RESERVE: &str = "/stock.Stock/Reserve";
+
+/// Serves `/orders/{id}`, over HTTP by axum.
+///
+/// # Errors
+///
+/// If the stock's address is not valid, or the listener fails.
+pub async fn shop(listener: TcpListener, stock: SocketAddr, handle: Handle) -> Result<(), Failure> {
+    let channel = connect(stock).await.map_err(|error| error.to_string())?;
+    // A channel's requests name no authority yet: there is one peer.
+    let stock = KeepCallsLayer::new(handle.clone()).with_unnamed_peer().layer(channel);
+    let remote = RemoteParentLayer::global();
+    let routes = Router::new()
+        .route("/orders/{id}", get(order))
+        .with_state(stock)
+        .route_layer(middleware::from_fn(traced))
+        .route_layer(remote.clone())
+        // Outside of the request's span, which has ended when the caller is told.
+        .route_layer(KeepLayer::new(handle, remote));
+    Ok(axum::serve(listener, routes).await?)
+}
+
+async fn order(State(stock): State<KeepCalls<Channel>>, Path(id): Path<u64>) -> Result<String, StatusCode> {
+    let span = info_span!("reserve", otel.kind = "client", id);
+    let answer = unary(stock, PathAndQuery::from_static(RESERVE), id.to_string()).instrument(span).await;
+    let answer = answer.map_err(|_| StatusCode::BAD_GATEWAY)?;
+    if id % 7 == FAILS {
+        error!("no label could be printed");
+        return Err(StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    Ok(answer)
+}
+
+/// Serves `stock.Stock/Reserve`, over gRPC by tonic.
+///
+/// # Errors
+///
+/// If it cannot listen.
+pub async fn stock(incoming: TcpIncoming, bank: SocketAddr, handle: Handle) -> Result<(), Failure> {
+    let peer = KeepCallsLayer::new(handle.clone()).with_peer(bank.to_string());
+    let stock = Stock { bank: peer.layer(Http { address: bank }) };
+    let remote = RemoteParentLayer::global();
+    let server = Server::builder().layer(KeepLayer::new(handle, remote.clone())).layer(remote);
+    Ok(server.clone().add_service(stock).serve_with_incoming(incoming).await?)
+}
+
+/// The service, in the form of generated code.
+#[derive(Clone, Debug)]
+struct Stock {
+    bank: KeepCalls<Http>,
+}
+
+impl NamedService for Stock {
+    const NAME: &'static str = "stock.Stock";
+}
+
+type Pending<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+impl Service<Request<Body>> for Stock {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pending<Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let reserve = Reserve(self.bank.clone());
+        Box::pin(async { Ok(tonic::server::Grpc::new(Texts).unary(reserve, request).await) })
+    }
+}
+
+struct Reserve(KeepCalls<Http>);
+
+impl tonic::server::UnaryService<String> for Reserve {
+    type Response = String;
+    type Future = Pending<tonic::Response<String>, tonic::Status>;
+
+    fn call(&mut self, request: tonic::Request<String>) -> Self::Future {
+        let span = info_span!("stock.Stock/Reserve", otel.kind = "server", rpc.system = "grpc");
+        let bank = self.0.clone();
+        Box::pin(
+            async move {
+                let id = request.into_inner();
+                pay(bank, &id).await.map(tonic::Response::new).map_err(|error| {
+                    // A bank that is not there.
+                    tonic::Status::unavailable(error.to_string())
+                })
+            }
+            .instrument(span),
+        )
+    }
+}
+
+/// Asks the bank. A card that is declined is nothing that goes wrong here.
+#[instrument(skip(bank), fields(otel.kind = "client"))]
+async fn pay(mut bank: KeepCalls<Http>, id: &str) -> Result<String, Failure> {
+    let mut request = Request::get(format!("/payments/{id}")).body(Empty::<Bytes>::new())?;
+    let host = bank.get_ref().address.to_string();
+    request.headers_mut().insert(http::header::HOST, host.parse()?);
+    let context = tracing::Span::current().context();
+    opentelemetry::global::get_text_map_propagator(|propagator| {
+        propagator.inject_context(&context, &mut Headers(request.headers_mut()));
+    });
+    std::future::poll_fn(|cx| bank.poll_ready(cx)).await?;
+    let response = bank.call(request).await?;
+    let text = response.into_body().collect().await?.to_bytes();
+    Ok(String::from_utf8(text.to_vec())?)
+}
+
+struct Headers<'a>(&'a mut HeaderMap);
+
+impl Injector for Headers<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(key.as_bytes()), value.parse()) {
+            self.0.insert(name, value);
+        }
+    }
+}
+
+/// A client by hyper alone, with a connection for each request.
+#[derive(Clone, Debug)]
+struct Http {
+    address: SocketAddr,
+}
+
+impl Service<Request<Empty<Bytes>>> for Http {
+    type Response = Response<Incoming>;
+    type Error = Failure;
+    type Future = Pending<Response<Incoming>, Failure>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Empty<Bytes>>) -> Self::Future {
+        let address = self.address;
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            let (mut sender, connection) = client::handshake(TokioIo::new(stream)).await?;
+            tokio::spawn(connection);
+            Ok(sender.send_request(request).await?)
+        })
+    }
+}
+
+/// Serves `/payments/{id}`, over HTTP by hyper alone.
+///
+/// # Errors
+///
+/// If the listener fails.
+pub async fn bank(listener: TcpListener, handle: Handle) -> Result<(), Failure> {
+    let keep = KeepLayer::new(handle, RemoteParentLayer::global());
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let keep = keep.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let keep = keep.clone();
+            async move {
+                let headers = request.headers();
+                let trace_id = keep.hear(headers);
+                let mut response = RemoteParentFuture::new(headers, payment(request.uri().path())).await;
+                keep.answer(trace_id, response.headers_mut());
+                Ok::<_, Infallible>(response)
+            }
+        });
+        tokio::spawn(server::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+#[instrument(name = "GET /payments/{id}", fields(otel.kind = "server"))]
+async fn payment(path: &str) -> Response<Full<Bytes>> {
+    tokio::task::yield_now().await;
+    let id: u64 = path.rsplit('/').next().and_then(|id| id.parse().ok()).unwrap_or_default();
+    let text = if id.is_multiple_of(DECLINES) {
+        error!(id, "card declined");
+        "declined"
+    } else {
+        "paid"
+    };
+    Response::new(Full::new(text.into()))
+}
