@@ -165,8 +165,12 @@ impl Traces {
         let severity = severity_of(slot.marks_of(trace.turn));
         let (spans_max, bytes_max) = ring.limits();
         let buffer = &gathered.buffer;
-        let is_full =
-            gathered.is_full || buffer.records.len() >= spans_max || buffer.bytes_used() >= bytes_max;
+        // Bytes are added up where something may have grown: most spans are a record in memory that is accounted for.
+        let may_grow =
+            body.is_some() || buffer.records.len() == buffer.records.capacity() || gathered.room.bytes() == 0;
+        let is_full = gathered.is_full
+            || buffer.records.len() >= spans_max
+            || may_grow && buffer.bytes_used() >= bytes_max;
         let given_up = if gathered.is_given_up {
             Some((record.counted(), GivenUp::RingFull))
         } else if is_full && !is_root {
@@ -174,7 +178,8 @@ impl Traces {
         } else {
             gathered.header.get_or_insert_with(header);
             gathered.buffer.append(record, body);
-            let outgrown = gathered.outgrows().then(|| gathered.make_room(ring, severity)).flatten();
+            let outgrows = may_grow && gathered.outgrows();
+            let outgrown = outgrows.then(|| gathered.make_room(ring, severity)).flatten();
             outgrown.map(|counted| (counted, GivenUp::RingFull))
         };
         if let (Some((counted, _)), Some(header)) = (given_up, &mut gathered.header) {
