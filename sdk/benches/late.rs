@@ -47,7 +47,7 @@ impl Random {
         ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// The time to the next event of a Poisson process with so many a second.
+    /// The time to the next event of a Poisson process of this rate a second.
     fn wait(&mut self, rate: f64) -> f64 {
         -self.unit().ln() / rate
     }
