@@ -89,6 +89,9 @@ impl Default for OtlpBuilder {
     }
 }
 
+/// Headers of each request.
+pub(super) type Headers = Vec<(HeaderName, HeaderValue)>;
+
 /// The kind of data that is sent, with its own endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
@@ -287,7 +290,7 @@ impl OtlpBuilder {
     }
 
     /// The settings with the parsed endpoint and headers, if all can be used.
-    pub(super) fn checked(mut self) -> Result<(Self, Uri, Vec<(HeaderName, HeaderValue)>), ConfigError> {
+    pub(super) fn checked(mut self) -> Result<(Self, Uri, Headers), ConfigError> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
@@ -299,7 +302,7 @@ impl OtlpBuilder {
         Ok((self, uri, headers))
     }
 
-    fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    fn headers(&self) -> Result<Headers, String> {
         let header = |(name, value): &(String, String)| {
             let parsed =
                 HeaderName::from_str(name).map_err(|_| format!("`{name}` is not the name of a header"))?;
