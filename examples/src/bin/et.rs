@@ -74,6 +74,7 @@ fn options(name: &str) -> Outcome<Options> {
         cap: None,
         live: None,
         tail: Tail::default(),
+        hold: Duration::ZERO,
         provisional: Provisional::default(),
         tracing,
     })
