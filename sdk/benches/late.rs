@@ -164,7 +164,7 @@ fn armed() {
             for _ in 0..2_000_000 {
                 world.clock.advance(Duration::from_millis(10));
                 now += 0.01;
-                let mut fails = outages && now < outage_until && random.next() % 10 == 0;
+                let mut fails = outages && now < outage_until && random.next().is_multiple_of(10);
                 if now >= next {
                     fails = true;
                     outage_until = now + 30.0;
