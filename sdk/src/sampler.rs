@@ -51,6 +51,10 @@ impl ShouldSample for AstracerSampler {
             let decision = SamplingDecision::Drop;
             return SamplingResult { decision, attributes: Vec::new(), trace_state: TraceState::NONE };
         };
+        let is_root = parent.as_ref().is_none_or(|(parent, _)| parent.is_remote());
+        if decider.counts_roots() && is_root {
+            counters.decided_elsewhere();
+        }
         let Outcome { keep, trace_state, attributes: added, key: _ } = match &parent {
             Some((parent, context)) if decider.respects(parent, context) => decider.follow(parent),
             parent => {

@@ -261,6 +261,7 @@ pub(crate) struct Counters {
     /// Thousandths of calls.
     calls_lost: AtomicU64,
     key_panics: AtomicU64,
+    roots_elsewhere: AtomicU64,
 }
 
 /// Shares that one thread has alone. Numbers of threads are not used again.
@@ -371,11 +372,20 @@ impl Counters {
         self.key_panics.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A root was decided whose spans another SDK records, though traces are to be kept late.
+    pub(crate) fn decided_elsewhere(&self) {
+        self.roots_elsewhere.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn roots_elsewhere(&self) -> u64 {
+        self.roots_elsewhere.load(Ordering::Relaxed)
+    }
+
     /// Reads the counts that come late first, so that no term is smaller than what was taken from it.
     pub(crate) fn read(&self) -> Stats {
         let exported = self.exported.read();
         let lost: [Counted; LOSSES] = std::array::from_fn(|loss| self.lost[loss].read());
-        let mut tail = TailStats::default();
+        let mut tail = TailStats { roots_elsewhere: self.roots_elsewhere(), ..TailStats::default() };
         for (reason, _) in GivenUp::ALL {
             let counted = self.given_up[reason as usize].read();
             *tail.spans_given_up.of(reason) = counted.spans;

@@ -28,7 +28,7 @@ use opentelemetry::{SpanId, TraceId};
 use self::announce::Announcements;
 use self::asked::Asked;
 pub(crate) use self::own::{Function, Own};
-use self::ring::{Fate, Held, LateSpan, PutBack, Ring, Taken};
+use self::ring::{Fate, Held, Holding, LateSpan, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
@@ -49,8 +49,6 @@ pub(crate) struct Keeper {
     counters: Arc<Counters>,
     /// Whether a policy needs shapes.
     is_shaped: bool,
-    /// The time for which a trace is wanted that has not come.
-    wanted_for: Ticks,
     spans_max: usize,
     announced: Announcements,
     callers: Meter,
@@ -62,6 +60,8 @@ pub(crate) struct Keeper {
     came_later: AtomicU64,
     refused_callers: AtomicU64,
     pub(crate) without_slot: AtomicU64,
+    /// A warning of roots that another SDK records was given.
+    told_elsewhere: AtomicU64,
 }
 
 /// The parameters of a [`Keeper`].
@@ -113,10 +113,9 @@ impl Keeper {
             is_shaped,
             sampler,
             own: own.into(),
-            ring: Ring::new(ring_bytes, hold),
+            ring: Ring::new(ring_bytes, hold, wanted_for),
             clock,
             counters,
-            wanted_for,
             spans_max,
             announced: Announcements::default(),
             callers: Meter::default(),
@@ -127,6 +126,7 @@ impl Keeper {
             came_later: AtomicU64::new(0),
             refused_callers: AtomicU64::new(0),
             without_slot: AtomicU64::new(0),
+            told_elsewhere: AtomicU64::new(0),
         }
     }
 
@@ -160,7 +160,7 @@ impl Keeper {
             reason: GivenUp::Unwanted,
         };
         let decided = self.decide(&held, root.now);
-        let wanted = self.ring.take_wanted(trace_id, root.at, self.wanted_for);
+        let wanted = self.ring.take_wanted(trace_id, root.at);
         self.came_later.fetch_add(wanted.map_or(0, |wanted| wanted.asks), Ordering::Relaxed);
         match (decided, wanted) {
             (Decided::Kept(place), _) => return self.export(held, KeptBy::policy(place), queue),
@@ -175,10 +175,27 @@ impl Keeper {
         }
         self.counters.held(held.buffer.counted());
         let mut out = Vec::new();
-        self.ring.hold(held, root.at, &mut out);
+        let holding = self.ring.hold(held, root.at, &mut out);
+        self.settle(holding, queue);
         for held in out {
             self.counters.not_held(held.buffer.counted());
             self.give_up(held);
+        }
+    }
+
+    /// A trace that is counted as held is exported or given up, if it is not in the ring after all.
+    fn settle(&self, holding: Holding, queue: &Queue) {
+        match holding {
+            Holding::Held => {}
+            Holding::Wanted(held, wanted) => {
+                self.came_later.fetch_add(wanted.asks, Ordering::Relaxed);
+                self.counters.not_held(held.buffer.counted());
+                self.export_asked(*held, wanted.by, queue);
+            }
+            Holding::Refused(held) => {
+                self.counters.not_held(held.buffer.counted());
+                self.give_up(*held);
+            }
         }
     }
 
@@ -266,15 +283,25 @@ impl Keeper {
         false
     }
 
-    /// A span ends whose trace has left before it.
-    pub(crate) fn end_late(&self, header: Header, record: Record, body: Option<&mut Body>, queue: &Queue) {
+    /// A span ends whose trace has left before it. A trace that waits in the ring is put to the policies again if
+    /// something worse is seen in the span.
+    pub(crate) fn end_late(
+        &self,
+        (header, record): (Header, Record),
+        (severity, now): (Severity, Nanos),
+        mut body: Option<&mut Body>,
+        queue: &Queue,
+    ) {
         let counted = record.counted();
         if queue.is_closed() {
             return self.counters.give_up(GivenUp::ShutDown, counted);
         }
-        let mut body = body;
-        match self.ring.end_late(header, record, body.as_deref_mut()) {
+        match self.ring.end_late(header, record, severity, body.as_deref_mut()) {
             LateSpan::Held => self.counters.held(counted),
+            LateSpan::Worse(held) => {
+                self.counters.held(counted);
+                self.decide_again(*held, now, queue);
+            }
             LateSpan::Full => self.counters.give_up(GivenUp::Cut, counted),
             LateSpan::Gone => self.counters.give_up(GivenUp::Late, counted),
             LateSpan::Kept(kept) => {
@@ -283,6 +310,31 @@ impl Keeper {
                 queue.push_span(header, record, body);
             }
         }
+    }
+
+    /// A trace that was taken out of the ring goes to the policies, and back if none keeps it.
+    fn decide_again(&self, mut held: Held, now: Nanos, queue: &Queue) {
+        match self.decide(&held, now) {
+            Decided::Kept(place) => {
+                self.counters.not_held(held.buffer.counted());
+                self.export(held, KeptBy::policy(place), queue);
+            }
+            decided => {
+                if matches!(decided, Decided::Refused(_)) {
+                    held.reason = GivenUp::Refused;
+                }
+                self.put_back(held, queue);
+            }
+        }
+    }
+
+    /// Puts a trace back into the ring that was taken out of it.
+    fn put_back(&self, held: Held, queue: &Queue) {
+        let holding = match self.ring.put_back(held, self.clock.ticks()) {
+            Holding::Refused(held) => Holding::Refused(Box::new(Held { reason: GivenUp::ShutDown, ..*held })),
+            holding => holding,
+        };
+        self.settle(holding, queue);
     }
 
     /// Gives up what has been held for its time. Runs on a thread of ours.
@@ -294,6 +346,12 @@ impl Keeper {
             self.give_up(held);
         }
         self.own.iter().for_each(Own::warn);
+        if self.counters.roots_elsewhere() > 0 && self.told_elsewhere.swap(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                "astracer's sampler decides about spans that another SDK records, behind the gate or alone: \
+                 no policy keeps their traces late"
+            );
+        }
     }
 
     /// From now on nothing is held: what is left is given up.
@@ -356,19 +414,8 @@ impl Keeper {
                     kept += 1;
                     self.counters.not_held(held.buffer.counted());
                     self.export_asked(held, KeptBy::HAND, queue);
-                    continue;
-                }
-                match self.ring.put_back(held) {
-                    PutBack::Held => {}
-                    PutBack::Wanted(held, wanted) => {
-                        self.came_later.fetch_add(wanted.asks, Ordering::Relaxed);
-                        self.counters.not_held(held.buffer.counted());
-                        self.export_asked(*held, wanted.by, queue);
-                    }
-                    PutBack::Closed(held) => {
-                        self.counters.not_held(held.buffer.counted());
-                        self.give_up(Held { reason: GivenUp::ShutDown, ..*held });
-                    }
+                } else {
+                    self.put_back(held, queue);
                 }
             }
         });

@@ -15,9 +15,21 @@ pub(crate) struct Options {
 }
 
 /// The modes, by the names that the test `proof::soak` knows: the layer and the subscriber, where spans below a dropped root
-/// are visible to other layers or disabled; tracing-opentelemetry behind the gate, both ways; the layer with too little room.
-const MODES: [&str; 7] =
-    ["visible", "disabled", "subscriber", "subscriber-disabled", "gate", "gate-disabled", "cramped"];
+/// are visible to other layers or disabled; tracing-opentelemetry behind the gate, both ways; the layer with too little room; and with
+/// traces that are kept late.
+const MODES: [&str; 11] = [
+    "visible",
+    "disabled",
+    "subscriber",
+    "subscriber-disabled",
+    "gate",
+    "gate-disabled",
+    "cramped",
+    "late",
+    "late-disabled",
+    "late-subscriber",
+    "late-cramped",
+];
 
 /// The mode of this name.
 pub(crate) fn mode(name: &str) -> Option<&'static str> {
@@ -38,8 +50,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Eight comparisons, each with this many sessions of 50 programs: 100,000 programs.
-const SESSIONS: u32 = 250;
+/// Thirteen comparisons, each with this many sessions of 50 programs: 100,000 programs.
+const SESSIONS: u32 = 155;
 
 /// The step of `ci`.
 pub(crate) fn programs(root: &Path) -> Outcome {

@@ -46,6 +46,10 @@ impl Builder {
     /// local root ends. Nothing that is propagated changes: other processes are told that it is dropped. Its spans are
     /// exported with an attribute `sampling.reason`, without a threshold and with `sampler.adjusted_count` 0, so that sums
     /// of weights stay true.
+    ///
+    /// Policies are the layer's and the subscriber's. Behind the [`gate`](crate::gate()), and with the sampler in another SDK's
+    /// provider, the spans of dropped traces are recorded by nobody: such roots are counted as
+    /// [`TailStats::roots_elsewhere`](crate::TailStats::roots_elsewhere).
     pub fn with_tail(mut self, tail: Tail) -> Self {
         self.tail = tail;
         self

@@ -76,7 +76,7 @@ impl Core {
                 Some(inside) if !(inside.is_dropped || inside.is_lost) && inside.entry != 0 => {
                     Id::from_u64(inside.entry)
                 }
-                Some(inside) if inside.is_dropped => return self.note_dropped_event(event),
+                Some(inside) if inside.is_dropped => return self.note_dropped_event(event, inside.entry),
                 _ => return,
             }
         } else {
@@ -155,7 +155,7 @@ impl Core {
         let context = if found.is_some() { context } else { context.as_ref().map(of_lost) };
         context.unwrap_or_else(|| {
             // Contexts are switched off; but the ids are asked for.
-            let ids = if entry.phase() == Phase::Kept { self.ids(entry) } else { None };
+            let ids = if entry.phase() == Phase::Kept { self.ids_to_call(entry) } else { None };
             ids.map(|ids| Context::new().with_remote_span_context(ids)).unwrap_or_default()
         })
     }
@@ -209,7 +209,7 @@ impl Core {
         let entry = self.recordable(id)?;
         let ids = match entry.settled_phase() {
             Phase::Undecided => None,
-            _ => self.ids(entry),
+            _ => self.ids_to_call(entry),
         };
         let ids = ids.unwrap_or(opentelemetry::trace::SpanContext::NONE);
         Some(self.live(entry, ids))

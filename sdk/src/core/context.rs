@@ -120,6 +120,13 @@ impl Core {
         Some(self.span_context(entry, &kept(entry)))
     }
 
+    /// The ids of a started span as other processes are told them. Where contexts are off, nobody is told of a dropped trace,
+    /// whether it is recorded or not.
+    pub(crate) fn ids_to_call(&self, entry: &Entry) -> Option<SpanContext> {
+        let is_told = self.settings().context != ContextMode::Off || entry.trace_flags().is_sampled();
+        if is_told { self.ids(entry) } else { None }
+    }
+
     pub(crate) fn live(&self, entry: &Entry, context: SpanContext) -> LiveSpan {
         entry.extra().expose();
         LiveSpan { core: self.own.clone(), id: Id::from_u64(entry.id()), sequence: entry.sequence(), context }
@@ -161,9 +168,16 @@ pub(crate) struct LiveSpan {
 impl LiveSpan {
     fn with<T>(&self, f: impl FnOnce(&mut Body, &SpanLimits) -> T) -> Option<T> {
         let core = self.core.upgrade()?;
-        let with = |body: &mut Body| (!body.is_ended_by_hand()).then(|| f(body, &core.settings().limits));
-        core.find(&self.id)?
-            .with_extra(self.sequence, |extra| with(extra.body.get_or_insert_with(|| core.new_body())))?
+        let entry = core.find(&self.id)?;
+        entry.with_extra(self.sequence, |extra| {
+            let body = extra.body.get_or_insert_with(|| core.new_body());
+            if body.is_ended_by_hand() {
+                return None;
+            }
+            let result = f(body, &core.settings().limits);
+            core.mark_if_failed(entry, body);
+            Some(result)
+        })?
     }
 }
 

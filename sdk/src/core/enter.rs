@@ -91,13 +91,13 @@ impl Core {
         let Some(entered) = stack::pop(self.number, id.into_u64()) else { return };
         if entered.inside.is_dropped {
             self.shared.counters.refused(stack::take_refused());
-            if self.notes_panics() {
+            if self.counts_outcomes() {
                 // The root may be the span itself, which is no longer on the stack.
-                self.note_panic(self.find(id));
+                self.leave_dropped(self.find(id).or_else(|| self.find_id(entered.inside.entry)));
             }
         } else if let Some(entry) = self.find(id) {
-            if self.notes_panics() {
-                self.note_panic(Some(entry));
+            if self.counts_outcomes() && std::thread::panicking() {
+                self.note_panic(entry);
             }
             let now = self.ticks();
             entry.set_last_exit(now);

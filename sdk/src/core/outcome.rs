@@ -111,7 +111,10 @@ impl Core {
             (EndedSpan::Whole(whole), Some(root)) => {
                 keeper.end_trace(*whole, root, &shared.traces, &shared.queue);
             }
-            (EndedSpan::Late(header, record), _) => keeper.end_late(header, record, body, &shared.queue),
+            (EndedSpan::Late(header, record), _) => {
+                let seen = (severity, shared.decider.time_of(at));
+                keeper.end_late((header, record), seen, body, &shared.queue);
+            }
             (EndedSpan::GivenUp(counted, reason), _) => shared.counters.give_up(reason, counted),
             (EndedSpan::Gathered | EndedSpan::Whole(_), _) => {}
         }
@@ -124,28 +127,42 @@ impl Core {
         }
     }
 
-    /// Whether this thread panics, where somebody wants to know. Each exit asks.
+    /// Whether the outcomes of roots are counted.
     #[inline]
-    pub(super) fn notes_panics(&self) -> bool {
-        self.shared.tail.is_some() && std::thread::panicking()
+    pub(super) fn counts_outcomes(&self) -> bool {
+        self.shared.tail.is_some()
+    }
+
+    /// A thread leaves a dropped span. A dropped root ends when it is last left, as a kept one does.
+    pub(super) fn leave_dropped(&self, entry: Option<&Entry>) {
+        let Some(entry) = entry else { return };
+        if is_counted_root(entry) {
+            entry.set_last_exit(self.ticks());
+        }
+        if std::thread::panicking() {
+            self.note_panic(entry);
+        }
     }
 
     /// A panic passes through a span that this thread leaves.
     #[cold]
-    pub(super) fn note_panic(&self, entry: Option<&Entry>) {
+    pub(super) fn note_panic(&self, entry: &Entry) {
         match entry {
-            Some(entry) if entry.phase() == Phase::Kept => {
+            entry if entry.phase() == Phase::Kept => {
                 self.shared.traces.mark(entry.trace(), Severity::Error);
             }
-            Some(entry) if is_counted_root(entry) => entry.set_failed(),
-            _ => self.fail_dropped_root(),
+            entry if is_counted_root(entry) => entry.set_failed(),
+            entry => self.fail_dropped_root(entry.trace_id()),
         }
     }
 
-    /// An event below a dropped root.
-    pub(super) fn note_dropped_event(&self, event: &Event<'_>) {
-        if *event.metadata().level() == Level::ERROR && self.shared.tail.is_some() {
-            self.fail_dropped_root();
+    /// An event below a dropped root, in the span of this entry.
+    pub(super) fn note_dropped_event(&self, event: &Event<'_>, inside: u64) {
+        if *event.metadata().level() == Level::ERROR
+            && self.shared.tail.is_some()
+            && let Some(entry) = self.find_id(inside)
+        {
+            self.fail_dropped_root(entry.trace_id());
         }
     }
 
@@ -158,15 +175,16 @@ impl Core {
         match entry {
             _ if !seen.0 => {}
             root if is_counted_root(root) => root.set_failed(),
-            _ => self.fail_dropped_root(),
+            below => self.fail_dropped_root(below.trace_id()),
         }
     }
 
-    /// Notes an error on the dropped root that this thread is inside of, if it is there.
-    fn fail_dropped_root(&self) {
+    /// Notes an error on the dropped root of this trace, if this thread is inside of it. It may be inside of others too:
+    /// a request that is polled inside of another one's spans.
+    fn fail_dropped_root(&self, trace_id: TraceId) {
         let root = stack::find_entry(self.number, |inside| {
             let entry = self.find_id(inside.entry)?;
-            is_counted_root(entry).then_some(inside.entry)
+            (is_counted_root(entry) && entry.trace_id() == trace_id).then_some(inside.entry)
         });
         if let Some(entry) = root.and_then(|id| self.find_id(id)) {
             entry.set_failed();

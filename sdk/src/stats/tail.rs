@@ -70,6 +70,9 @@ pub struct TailStats {
     /// Roots that were to be recorded when there was no slot for one more open trace: see
     /// [`Builder::with_open_traces_max`](crate::Builder::with_open_traces_max).
     pub without_slot: u64,
+    /// Roots that the [`ShouldSample`](crate::AstracerSampler) decided about, with or without the gate: their spans are
+    /// recorded by another SDK, so that no policy sees how they end and no outcome is counted.
+    pub roots_elsewhere: u64,
     /// Faults of policies that are functions of the service's.
     pub own_faults: Vec<OwnPolicyFaults>,
     /// Shapes that made room for others within an hour: they count as odd when they come again.

@@ -117,7 +117,19 @@ pub(crate) struct Ring {
     bytes_max: usize,
     /// The time for which traces stay.
     hold: Ticks,
+    /// The time for which a trace is wanted that has not come.
+    wanted_for: Ticks,
     closed: AtomicBool,
+}
+
+/// The fate of a trace that was to be held.
+#[derive(Debug)]
+pub(crate) enum Holding {
+    Held,
+    /// Somebody asked for it when it was not there.
+    Wanted(Box<Held>, Wanted),
+    /// Nothing is held, or nothing any more.
+    Refused(Box<Held>),
 }
 
 /// The fate of a span whose trace has left before it.
@@ -125,6 +137,8 @@ pub(crate) struct Ring {
 pub(crate) enum LateSpan {
     /// It is with its trace in the ring.
     Held,
+    /// Something was seen in it that is worse than what was seen in its trace, which is taken out with it.
+    Worse(Box<Held>),
     /// There is no room for it in the ring.
     Full,
     /// Its trace was kept.
@@ -134,12 +148,13 @@ pub(crate) enum LateSpan {
 }
 
 impl Ring {
-    pub(crate) fn new(bytes: usize, hold: Ticks) -> Self {
+    pub(crate) fn new(bytes: usize, hold: Ticks, wanted_for: Ticks) -> Self {
         Ring {
             shards: Default::default(),
             budget: Budget::new(bytes),
             bytes_max: bytes,
             hold,
+            wanted_for,
             closed: AtomicBool::new(false),
         }
     }
@@ -164,24 +179,31 @@ impl Ring {
         room.grow_to(bytes, Use::Entries)
     }
 
-    /// Whether somebody wants this trace, which is about to be held or given up; and forgets it.
-    pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks, lasting: Ticks) -> Option<Wanted> {
-        let mut shard = self.shard(trace_id);
-        let at = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)?;
-        let wanted = shard.wanted.remove(at)?;
-        (now.saturating_sub(wanted.asked) <= lasting).then_some(wanted)
+    /// Whether somebody wants this trace, which has come; and forgets it.
+    pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
+        self.wish_for(&mut self.shard(trace_id), trace_id, now)
     }
 
-    /// Holds a trace, and returns those whose time is over. The trace comes back if nothing is held any more.
-    pub(crate) fn hold(&self, held: Held, now: Ticks, out: &mut Vec<Held>) {
+    fn wish_for(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
+        let at = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)?;
+        let wanted = shard.wanted.remove(at)?;
+        (now.saturating_sub(wanted.asked) <= self.wanted_for).then_some(wanted)
+    }
+
+    /// Holds a trace, unless somebody has asked for it meanwhile, or nothing is held; and takes out those whose time is over.
+    pub(crate) fn hold(&self, held: Held, now: Ticks, out: &mut Vec<Held>) -> Holding {
         let mut shard = self.shard(held.header.trace_id);
+        if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
+            return Holding::Wanted(Box::new(held), wanted);
+        }
         // Set before all shards are emptied, each under its lock.
         if self.closed.load(Ordering::Relaxed) || self.hold == 0 {
-            return out.push(held);
+            return Holding::Refused(Box::new(held));
         }
         let row = usize::from(held.severity > Severity::Fine);
         shard.rows[row].push(held);
         self.pop_expired(&mut shard, now, EXPIRED_AT_ONCE, out);
+        Holding::Held
     }
 
     fn pop_expired(&self, shard: &mut Shard, now: Ticks, most: usize, out: &mut Vec<Held>) {
@@ -250,25 +272,22 @@ impl Ring {
         Taken::Asked
     }
 
-    /// Puts back a trace that was taken out and is not kept after all; unless somebody asked for it meanwhile.
-    pub(crate) fn put_back(&self, held: Held) -> PutBack {
-        let trace_id = held.header.trace_id;
-        let mut shard = self.shard(trace_id);
-        if let Some(at) = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)
-            && let Some(wanted) = shard.wanted.remove(at)
-        {
-            return PutBack::Wanted(Box::new(held), wanted);
+    /// Puts back a trace that was taken out and that no policy keeps, as [`Ring::hold`] does.
+    pub(crate) fn put_back(&self, held: Held, now: Ticks) -> Holding {
+        let mut shard = self.shard(held.header.trace_id);
+        if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
+            return Holding::Wanted(Box::new(held), wanted);
         }
         if self.closed.load(Ordering::Relaxed) {
-            return PutBack::Closed(Box::new(held));
+            return Holding::Refused(Box::new(held));
         }
         let row = usize::from(held.severity > Severity::Fine);
         let Row { ids, held: places } = &mut shard.rows[row];
         // In its order: others came meanwhile.
         let at = places.partition_point(|other| other.as_ref().is_none_or(|other| other.ended <= held.ended));
-        ids.insert(at, short(trace_id));
+        ids.insert(at, short(held.header.trace_id));
         places.insert(at, Some(held));
-        PutBack::Held
+        Holding::Held
     }
 
     /// The traces of a shard, to be put back or kept.
@@ -297,16 +316,22 @@ impl Ring {
     }
 
     /// A span ends whose trace has left before it.
-    pub(crate) fn end_late(&self, header: Header, record: Record, body: Option<&mut Body>) -> LateSpan {
+    pub(crate) fn end_late(
+        &self,
+        header: Header,
+        record: Record,
+        severity: Severity,
+        body: Option<&mut Body>,
+    ) -> LateSpan {
         let trace_id = header.trace_id;
         let mut shard = self.shard(trace_id);
         if let Some((_, by)) = shard.kept.iter().rev().find(|(kept, _)| *kept == trace_id) {
             return LateSpan::Kept(Box::new((Header { kept_by: *by, ..header }, record)));
         }
-        let [ordinary, marked] = &mut shard.rows;
-        let Some(held) = ordinary.get(trace_id).or_else(|| marked.get(trace_id)) else {
+        let Some(row) = shard.rows.iter_mut().find(|row| row.find(trace_id).is_some()) else {
             return LateSpan::Gone;
         };
+        let Some(held) = row.get(trace_id) else { return LateSpan::Gone };
         let bytes =
             held.buffer.bytes_held() + 2 * size_of::<Record>() + body.as_ref().map_or(0, |body| body.bytes());
         if bytes > held.room.bytes() && !held.room.grow_to(bytes.next_power_of_two(), Use::Entries) {
@@ -314,7 +339,11 @@ impl Ring {
             return LateSpan::Full;
         }
         held.buffer.append(record, body);
-        LateSpan::Held
+        if severity <= held.severity {
+            return LateSpan::Held;
+        }
+        held.severity = severity;
+        row.take(trace_id).map_or(LateSpan::Held, |held| LateSpan::Worse(Box::new(held)))
     }
 }
 
@@ -323,16 +352,6 @@ impl Ring {
 pub(crate) enum Fate {
     Kept(KeptBy),
     Held(Severity),
-}
-
-/// See [`Ring::put_back`].
-#[derive(Debug)]
-pub(crate) enum PutBack {
-    Held,
-    /// Somebody asked for it while it was out.
-    Wanted(Box<Held>, Wanted),
-    /// Nothing is held any more.
-    Closed(Box<Held>),
 }
 
 /// A trace that somebody wants.
@@ -344,3 +363,6 @@ pub(crate) enum Taken {
     /// It is not there, now.
     Asked,
 }
+
+#[cfg(all(test, loom))]
+mod loom_models;

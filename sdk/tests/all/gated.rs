@@ -361,3 +361,25 @@ fn spans_beyond_the_gate_s_table_stay_dropped() {
     assert_eq!(draw(&spans), "");
     assert_eq!(gated.inner.take(), ["dropped"]);
 }
+
+/// Nobody records the spans that the gate drops, so no policy sees them: such roots are counted, and said so.
+#[test]
+fn policies_at_the_end_see_nothing_behind_the_gate() {
+    for dropped_spans in BOTH {
+        let world = world(|builder| {
+            let tail = "error".parse::<astracer_sdk::Tail>().unwrap();
+            let tail = tail.with_provisional(astracer_sdk::Provisional::Always);
+            builder.with_sampler("every:2".parse().unwrap()).with_tail(tail)
+        });
+        let gated = Gated::new(dropped_spans, world.astracer.sampler.clone());
+        with_default(&gated.dispatch, || {
+            for _ in 0..10 {
+                info_span!("root").in_scope(|| info_span!("child").in_scope(|| tracing::error!("failed")));
+            }
+        });
+        assert_eq!(gated.collector.spans().len(), 10, "the head sampler's half, of two spans each");
+        let stats = world.handle.stats();
+        assert_eq!((stats.tail.roots_elsewhere, stats.traces_made), (10, 0), "{stats:?}");
+        assert!(world.handle.outcomes().is_empty());
+    }
+}

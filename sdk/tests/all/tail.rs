@@ -390,6 +390,41 @@ fn late_children_of_a_trace_that_was_kept_follow_it() {
     check_sums(&world.handle);
 }
 
+/// A trace that was too old to wait for its root is held; a child that fails after that has the policies asked again.
+#[test]
+fn a_late_child_that_fails_brings_a_trace_that_is_held() {
+    let world = dropping(tail("error"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("root");
+        let step = |fails: bool| {
+            root.in_scope(|| info_span!("step").in_scope(|| fails.then(|| error!("failed"))));
+        };
+        step(false);
+        world.clock.advance(Duration::from_secs(31));
+        // The exporter's thread looks for old traces when there is something to do.
+        for _ in 0..1_000 {
+            if world.handle.stats().tail.traces_open == 0 {
+                break;
+            }
+            request(true);
+            world.handle.flush(TIMEOUT).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let held = world.handle.stats().tail;
+        assert_eq!((held.traces_open, held.spans_held), (0, 1), "{held:?}");
+        step(false);
+        assert_eq!(world.handle.stats().tail.spans_held, 2);
+        step(true);
+        drop(root);
+    });
+    let spans = world.exported();
+    assert_eq!(spans.iter().filter(|span| span.name == "step").count(), 3);
+    let root = one(&spans, "root");
+    assert_eq!(reason(root).as_deref(), Some("error"));
+    assert_eq!(world.handle.stats().tail.spans_held, 0);
+    check_sums(&world.handle);
+}
+
 /// A trace that is asked for while it is open is kept when its root ends.
 #[test]
 fn an_open_trace_can_be_asked_for() {

@@ -48,6 +48,8 @@ mod support;
 mod tail;
 #[path = "../all/tail_bounds.rs"]
 mod tail_bounds;
+#[path = "../all/tail_roots.rs"]
+mod tail_roots;
 #[path = "../all/threads.rs"]
 mod threads;
 #[path = "../all/unwritten.rs"]

@@ -14,8 +14,8 @@ use super::driver::{Answer, Line};
 /// A span's ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mention {
-    trace: TraceId,
-    span: SpanId,
+    pub(crate) trace: TraceId,
+    pub(crate) span: SpanId,
     sampled: bool,
 }
 
@@ -63,6 +63,9 @@ impl Seen {
     }
 }
 
+/// The attribute of spans that were kept late.
+const REASON: &str = "sampling.reason";
+
 /// An exported span.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Record {
@@ -104,6 +107,32 @@ impl Record {
             events: Vec::new(),
             links: Vec::new(),
         }
+    }
+
+    /// An error was seen in it.
+    pub(crate) fn failed(&self) -> bool {
+        matches!(self.status, Status::Error { .. })
+    }
+
+    /// The steps until its end, from a time on.
+    pub(crate) fn duration(&self, since: u64) -> u64 {
+        self.end.unwrap_or(since) - since
+    }
+
+    /// Whether the other one is below it.
+    pub(crate) fn is_above(&self, other: &Record) -> bool {
+        other.parent.is_some_and(|parent| parent.span == self.ids.span)
+    }
+
+    /// As it is exported where its trace is kept late.
+    pub(crate) fn kept_late(mut self, reason: &str) -> Record {
+        self.attributes.insert(REASON.to_owned(), reason.to_owned());
+        self.attributes.insert("sampler.adjusted_count".to_owned(), "0".to_owned());
+        self
+    }
+
+    fn is_late(&self) -> bool {
+        self.attributes.contains_key(REASON)
     }
 
     /// `Ok` is final, and of two errors the later counts (OpenTelemetry specification, "Set Status"), but for one without
@@ -192,6 +221,7 @@ pub(crate) enum NamedAnswer {
     Exists(bool),
     Context(NamedSeen),
     SetParent(Result<(), String>),
+    Kept(u64),
 }
 
 impl Names {
@@ -211,6 +241,12 @@ impl Names {
         (trace, *self.spans.entry(span).or_insert(next), true)
     }
 
+    /// Of spans that are exported though they are not sampled.
+    fn of_late(&mut self, ids: Mention) -> Name {
+        let (trace, span, _) = self.of(Mention { sampled: true, ..ids });
+        (trace, span, ids.sampled)
+    }
+
     /// A step's line, with names for ids.
     pub(crate) fn line(&mut self, line: &Line) -> (NamedSeen, NamedAnswer) {
         let current = self.seen(&line.current);
@@ -219,6 +255,7 @@ impl Names {
             Answer::Exists(exists) => NamedAnswer::Exists(*exists),
             Answer::Context(seen) => NamedAnswer::Context(self.seen(seen)),
             Answer::SetParent(result) => NamedAnswer::SetParent(result.clone()),
+            Answer::Kept(number) => NamedAnswer::Kept(*number),
         };
         (current, answer)
     }
@@ -243,8 +280,13 @@ impl Names {
 
     fn record(&mut self, record: &Record) -> String {
         let Record { name, kind, parent_is_remote, state, status, .. } = record;
-        let own = self.of(record.ids);
-        let parent = record.parent.map(|parent| self.of(parent));
+        let (own, parent) = if record.is_late() {
+            // The flag of a parent is not exported.
+            let parent = record.parent.map(|parent| self.of_late(Mention { sampled: false, ..parent }));
+            (self.of_late(record.ids), parent)
+        } else {
+            (self.of(record.ids), record.parent.map(|parent| self.of(parent)))
+        };
         let links: Vec<_> = record.links.iter().map(|link| (self.of(link.to), &link.attributes)).collect();
         format!(
             "{name} {kind} {own:?} in {parent:?} (remote: {parent_is_remote}) {state:?} {status:?} {:?} \
@@ -261,6 +303,10 @@ pub(crate) struct Cramped {
     /// The reference's trace of each of ours.
     traces: HashMap<TraceId, TraceId>,
     pub(crate) exported: u64,
+    /// The reference's spans so far: a trace that is held may leave in a later program than there.
+    expected: Vec<Record>,
+    /// The starts of spans that were exported.
+    seen: HashSet<u64>,
 }
 
 impl Cramped {
@@ -289,8 +335,16 @@ impl Cramped {
 
     /// Each exported span is one of the reference's, with no attribute that it does not have, below one that is above it
     /// there.
-    pub(crate) fn compare_records(&mut self, got: &[Record], expected: &[Record]) -> Result<(), String> {
+    pub(crate) fn compare_records(&mut self, got: &[Record], expected: Vec<Record>) -> Result<(), String> {
         self.exported += got.len() as u64;
+        self.expected.extend(expected);
+        let expected = std::mem::take(&mut self.expected);
+        let compared = self.compare_with(got, &expected);
+        self.expected = expected;
+        compared
+    }
+
+    fn compare_with(&mut self, got: &[Record], expected: &[Record]) -> Result<(), String> {
         // Spans begin one by one.
         let by_start: HashMap<u64, &Record> = expected.iter().map(|record| (record.start, record)).collect();
         let by_id: HashMap<SpanId, &Record> =
@@ -299,14 +353,18 @@ impl Cramped {
             .iter()
             .filter_map(|record| Some((record.ids.span, by_start.get(&record.start)?.ids.span)))
             .collect();
-        let mut seen = HashSet::new();
         for record in got {
             let expected = by_start.get(&record.start).ok_or_else(|| format!("nobody made {record:?}"))?;
-            if !seen.insert(record.start) {
+            if !self.seen.insert(record.start) {
                 return Err(format!("exported twice: {record:?}"));
             }
-            self.compare(record.ids, expected.ids)?;
-            let is_part = |(key, value): (&String, &String)| expected.attributes.get(key) == Some(value);
+            let is_late = record.is_late();
+            let sampled = |ids: Mention| Mention { sampled: ids.sampled || is_late, ..ids };
+            self.compare(sampled(record.ids), sampled(expected.ids))?;
+            // The reasons may differ, and cut spans are counted.
+            let is_part = |(key, value): (&String, &String)| {
+                is_late && key.starts_with("sampl") || expected.attributes.get(key) == Some(value)
+            };
             if record.name != expected.name || !record.attributes.iter().all(is_part) {
                 return Err(format!("{record:?} is not {expected:?}"));
             }

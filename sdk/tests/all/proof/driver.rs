@@ -17,6 +17,7 @@ use tracing::{Instrument as _, Span, debug_span, error, info, info_span};
 
 use super::compare::Seen;
 use super::program::{CONTEXTS, Cx, FUTURES, Mark, Op, Parent, SPANS, Step, THREADS, Template};
+use super::setup::Counts;
 use super::world::World;
 
 /// Observable outcome of one step.
@@ -25,6 +26,8 @@ pub(crate) struct Line {
     /// The context that is current on the thread afterwards.
     pub(crate) current: Seen,
     pub(crate) answer: Answer,
+    /// Where traces are kept late.
+    pub(crate) counts: Option<Counts>,
 }
 
 /// The answer of an operation.
@@ -35,6 +38,8 @@ pub(crate) enum Answer {
     Exists(bool),
     Context(Seen),
     SetParent(Result<(), String>),
+    /// The number of traces that were kept.
+    Kept(u64),
 }
 
 /// The threads of a world, and the places of its programs.
@@ -54,6 +59,8 @@ struct Places {
     world: Arc<World>,
     /// Handles, with the subscriber that each belongs to.
     spans: Mutex<[(Option<Span>, usize); SPANS]>,
+    /// The steps at which these spans began, which tell them apart: after a shutdown spans share an id.
+    began: Mutex<[i64; SPANS]>,
     contexts: Mutex<[Context; CONTEXTS]>,
     futures: Mutex<[Option<Spawned>; FUTURES]>,
     /// The future to be polled by the one that is polled next.
@@ -97,10 +104,17 @@ impl Future for Request {
     }
 }
 
+/// A span that a thread is inside of.
+struct Inside {
+    entered: EnteredSpan,
+    subscriber: usize,
+    began: i64,
+}
+
 /// State of one thread.
 #[derive(Default)]
 struct Local {
-    entered: Vec<(EnteredSpan, usize)>,
+    entered: Vec<Inside>,
     /// With the ids of the span in the context.
     attached: Vec<(ContextGuard, SpanContext)>,
 }
@@ -111,6 +125,7 @@ impl Driver {
         let places = Arc::new(Places {
             world: world.clone(),
             spans: Mutex::new(std::array::from_fn(|_| (None, 0))),
+            began: Mutex::default(),
             contexts: Mutex::new(std::array::from_fn(|_| Context::new())),
             futures: Mutex::default(),
             inner: Mutex::default(),
@@ -263,10 +278,9 @@ impl Local {
     }
 
     /// Whether the thread is inside of the span, and has entered another one after it.
-    fn is_around(&self, span: &Span, subscriber: usize) -> bool {
-        let mut inside = self.entered.iter().rev().filter(|(_, owner)| *owner == subscriber);
-        inside.next().is_some_and(|(last, _)| last.id() != span.id())
-            && inside.any(|(other, _)| other.id() == span.id())
+    fn is_around(&self, began: i64, subscriber: usize) -> bool {
+        let mut inside = self.entered.iter().rev().filter(|inside| inside.subscriber == subscriber);
+        inside.next().is_some_and(|last| last.began != began) && inside.any(|other| other.began == began)
     }
 
     fn perform(&mut self, places: &Arc<Places>, op: Op) -> Line {
@@ -281,24 +295,29 @@ impl Local {
                 let new = places.inside(subscriber, || begin(template, &parent, now));
                 answer = Answer::Exists(!new.is_disabled());
                 places.put(span, Some(new), subscriber);
+                places.began.lock().unwrap()[span] = now;
                 parent.drop(places);
             }
-            Op::Enter(span) => {
-                if let Some((span, subscriber)) = places.span(span)
-                    && (world.may_reenter() || !self.is_around(&span, subscriber))
+            Op::Enter(place) => {
+                let began = places.began.lock().unwrap()[place];
+                if let Some((span, subscriber)) = places.span(place)
+                    && (world.may_reenter() || !self.is_around(began, subscriber))
                 {
-                    self.entered.push((places.inside(subscriber, || span.entered()), subscriber));
+                    let entered = places.inside(subscriber, || span.entered());
+                    self.entered.push(Inside { entered, subscriber, began });
                 }
             }
             Op::Exit(nth) => {
                 if let Some(at) = self.entered.len().checked_sub(nth + 1) {
-                    let (entered, subscriber) = self.entered.remove(at);
+                    let Inside { entered, subscriber, began: _ } = self.entered.remove(at);
                     places.inside(subscriber, || drop(entered));
                 }
             }
             Op::Clone { from, to } => {
                 if let Some((span, subscriber)) = places.span(from) {
                     places.put(to, Some(span), subscriber);
+                    let mut began = places.began.lock().unwrap();
+                    began[to] = began[from];
                 }
             }
             Op::Drop(span) => places.put(span, None, 0),
@@ -391,10 +410,16 @@ impl Local {
                 }
             }
             Op::Cancel(future) => places.cancel(future),
+            Op::Keep(place) => {
+                let context = places.context(Cx::Kept(place));
+                answer = Answer::Kept(world.keep(context.span().span_context().trace_id()));
+            }
+            Op::KeepWhere => answer = Answer::Kept(world.keep_where()),
+            Op::Arm => world.arm_all(),
             Op::Flush => world.flush(),
             Op::Shutdown => world.shut_down(),
         }
-        Line { current: world.seen(&Context::current()), answer }
+        Line { current: world.seen(&Context::current()), answer, counts: world.counts() }
     }
 }
 

@@ -83,6 +83,12 @@ pub(crate) enum Op {
     },
     /// A future is dropped, whether it has come to its end or not.
     Cancel(usize),
+    /// Someone asks for the trace of a context that was kept.
+    Keep(usize),
+    /// Someone asks for all traces of one kind.
+    KeepWhere,
+    /// All keys are armed.
+    Arm,
     Flush,
     Shutdown,
 }
@@ -184,6 +190,8 @@ pub(crate) struct Shape {
     pub(crate) shutdown: bool,
     /// Parents may be set.
     pub(crate) set_parent: bool,
+    /// Traces are kept late.
+    pub(crate) late: bool,
 }
 
 /// Makes programs in which most steps do something: it follows which places are filled.
@@ -284,6 +292,11 @@ impl Generator<'_> {
             96 => Op::AddLink(self.span()?),
             97 => Op::SetOnCurrent,
             98 => Op::SetOnContext(self.random.below(CONTEXTS)),
+            99 if self.shape.late => match self.random.below(8) {
+                0 => Op::Arm,
+                1 | 2 => Op::KeepWhere,
+                _ => Op::Keep(self.random.below(CONTEXTS)),
+            },
             100..102 => Op::Spawn { future: self.random.below(FUTURES), span: self.span()? },
             102..106 => {
                 let inside = self.random.one_in(2).then(|| self.random.below(FUTURES));

@@ -14,64 +14,20 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
-use std::time::SystemTime;
 
 use astracer_sdk::ContextMode;
-use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt as _, TraceFlags, TraceState};
-use opentelemetry::{Context, ContextGuard, KeyValue, SpanId, TraceId};
-use tracing::field::{Field, Visit};
+use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceFlags, TraceState};
+use opentelemetry::{Context, ContextGuard, SpanId, TraceId};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context as LayerContext;
 
 use super::compare::{Link, Mention, Record};
-use super::world::Made;
-
-/// Rules that differ between the layer's modes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    pub(crate) context: ContextMode,
-    /// Spans start when they begin.
-    pub(crate) at_once: bool,
-    /// Spans below a dropped root do not exist, unless they have a field `otel.kind`.
-    pub(crate) refuses: bool,
-    /// Of traces that begin here, the first of each `keep_every` is kept; 0: none.
-    pub(crate) keep_every: u64,
-    pub(crate) kind: Kind,
-}
-
-/// The layers that the reference stands for. They differ in what the extension trait says of a span that is bound to the
-/// dropped root above it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Kind {
-    /// Ours: its parent cannot be set, and its context is the dropped trace's.
-    Layer,
-    /// The same, and the subscriber disables events where it disables spans.
-    Subscriber,
-    /// tracing-opentelemetry's: no span is bound.
-    Stock,
-    /// The gate before tracing-opentelemetry's, which knows nothing of the span: its parent is set without effect, its
-    /// context is empty, and no span is linked to it.
-    Gate,
-}
-
-impl Kind {
-    pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Kind::Layer | Kind::Subscriber)
-    }
-
-    /// Whether a span that begins below a dropped one is bound to it.
-    fn binds(self, attributes: &tracing::span::Attributes<'_>) -> bool {
-        let is_outward = is_outward(attributes.metadata());
-        match self {
-            Kind::Layer | Kind::Subscriber => !(is_outward && attributes.is_contextual()),
-            Kind::Stock => false,
-            Kind::Gate => !is_outward,
-        }
-    }
-}
+use super::late::Late;
+use super::recording::{Fields, Recording};
+use super::rules::{Kind, Rules, is_outward};
+use super::setup::{LateSetup, Made};
 
 /// The layer, on one subscriber.
 #[derive(Clone)]
@@ -97,6 +53,8 @@ pub(crate) struct Book {
     /// Nothing more is recorded, and spans that end are lost.
     pub(crate) is_shut_down: bool,
     lost: u64,
+    /// `None` unless traces are kept late.
+    pub(crate) late: Option<Late>,
 }
 
 struct Entry {
@@ -105,9 +63,17 @@ struct Entry {
     base: Context,
     /// It is below a dropped root, and keeps to it.
     bound: bool,
-    /// It began below a kept span of this layer, and was given no other parent: it counts as made though it has not
-    /// started.
-    below_kept: bool,
+    /// The kept span of this layer that it began below, if it was given no other parent: it counts as made though it has
+    /// not started.
+    below: Option<usize>,
+    /// Its parent is a dropped span of ours, unless it is given another one.
+    below_dropped: bool,
+    /// The key of a local root whose end is counted.
+    key: Option<String>,
+    /// Where traces are kept late: its trace's part, if it is kept or recorded, and whether it is recorded.
+    part: Option<(usize, bool)>,
+    /// An error was seen below it, a dropped root.
+    failed: bool,
     was_entered: bool,
     last_left: Option<u64>,
     record: Record,
@@ -118,7 +84,7 @@ impl Entry {
     fn is_made(&self) -> bool {
         match self.place {
             Place::Kept(_) => true,
-            Place::NotStarted => self.below_kept,
+            Place::NotStarted => self.below.is_some(),
             Place::Dropped(_) => false,
         }
     }
@@ -127,9 +93,11 @@ impl Entry {
 /// The span of the layer that a new one begins below.
 enum Above {
     None,
-    Kept,
+    Kept(usize),
     /// A dropped one, to which the new one is bound.
     Binding,
+    /// A dropped one, to which it is not.
+    Dropped,
 }
 
 /// The span that a context is current for.
@@ -155,7 +123,7 @@ thread_local! {
 
 impl Reference {
     /// One layer for each subscriber.
-    pub(crate) fn new(rules: Rules, subscribers: usize) -> (Vec<Reference>, Shared) {
+    pub(crate) fn new(rules: Rules, subscribers: usize, late: Option<LateSetup>) -> (Vec<Reference>, Shared) {
         let book = Arc::new(Mutex::new(Book {
             rules,
             now: 0,
@@ -167,6 +135,7 @@ impl Reference {
             exported: Vec::new(),
             is_shut_down: false,
             lost: 0,
+            late: late.map(Late::new),
         }));
         ((0..subscribers).map(|subscriber| Reference { book: book.clone(), subscriber }).collect(), book)
     }
@@ -196,7 +165,8 @@ impl Reference {
             return Err(());
         }
         entry.base = parent;
-        entry.below_kept = false;
+        entry.below = None;
+        entry.below_dropped = false;
         Ok(())
     }
 
@@ -209,6 +179,11 @@ impl Reference {
         }
         match (&book.entries[at].place, book.rules.context) {
             (Place::NotStarted, _) | (Place::Dropped(_), ContextMode::Off) => Context::new(),
+            (Place::Kept(_), ContextMode::Off)
+                if book.entries[at].part.is_some_and(|(_, recorded)| recorded) =>
+            {
+                Context::new()
+            }
             (Place::Kept(context), ContextMode::Off) => {
                 Context::new().with_remote_span_context(context.span().span_context().clone())
             }
@@ -231,16 +206,17 @@ impl Reference {
         }
         let base = entry.base.clone();
         let parent = base.span().span_context().clone();
-        let is_late = book.is_shut_down && !book.entries[at].below_kept;
+        let is_late = book.is_shut_down && book.entries[at].below.is_none();
         let keep = !is_late && if parent.is_valid() { parent.is_sampled() } else { book.ask() };
         let trace = if parent.is_valid() { parent.trace_id() } else { TraceId::from(u128::from(book.id())) };
         // A span that is bound to a dropped root has its context.
         let is_bound = book.entries[at].bound;
+        let is_recorded = !is_late && book.place_in_part(at, trace, keep);
         let span = if is_bound { parent.span_id() } else { SpanId::from(book.id()) };
         let flags = if keep { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         let state = if is_late && !is_bound { TraceState::NONE } else { parent.trace_state().clone() };
         let own = SpanContext::new(trace, span, flags, false, state);
-        let place = match (keep, book.rules.context) {
+        let place = match (keep || is_recorded, book.rules.context) {
             (false, _) => Place::Dropped(base.with_remote_span_context(own.clone())),
             (true, ContextMode::Recording) => {
                 let span = Recording { book: Arc::downgrade(&self.book), at, context: own.clone() };
@@ -265,7 +241,7 @@ impl Reference {
             let book = self.lock();
             return match &book.entries[at].place {
                 Place::NotStarted => (Context::new(), Above::None),
-                Place::Kept(context) => (context.clone(), Above::Kept),
+                Place::Kept(context) => (context.clone(), Above::Kept(at)),
                 Place::Dropped(context) => {
                     let parent = &book.entries[at];
                     // The gate learns what became of a span when it is entered.
@@ -282,17 +258,20 @@ impl Reference {
         }
         let current = Context::current();
         let book = self.lock();
-        let innermost = book.innermost(self.subscriber).map(|at| book.entries[at].place.clone());
+        let innermost = book.innermost(self.subscriber);
+        let above = Above::Kept(innermost.unwrap_or_default());
+        let innermost = innermost.map(|at| book.entries[at].place.clone());
         match (innermost, book.rules.context) {
-            (Some(Place::Kept(context)), ContextMode::Off) => (context, Above::Kept),
+            (Some(Place::Kept(context)), ContextMode::Off) => (context, above),
             (Some(Place::Dropped(context)), ContextMode::Off) => (context, Above::Binding),
             (Some(Place::Kept(context) | Place::Dropped(context)), _)
                 if context.span().span_context().span_id() != current.span().span_context().span_id() =>
             {
                 (current, Above::None)
             }
-            (Some(Place::Kept(_)), _) => (current, Above::Kept),
+            (Some(Place::Kept(_)), _) => (current, above),
             (Some(Place::Dropped(_)), _) if book.rules.kind.binds(attributes) => (current, Above::Binding),
+            (Some(Place::Dropped(_)), _) => (current, Above::Dropped),
             _ => (current, Above::None),
         }
     }
@@ -338,17 +317,95 @@ impl Book {
     }
 
     /// Changes what is recorded of a span that is open, and not dropped.
-    fn change(&mut self, at: usize, f: impl FnOnce(&mut Record)) {
+    pub(crate) fn change(&mut self, at: usize, f: impl FnOnce(&mut Record)) {
         let entry = &mut self.entries[at];
         if entry.record.end.is_none() && !matches!(entry.place, Place::Dropped(_)) {
             f(&mut entry.record);
+            // An error marks its trace at once, if the span has started.
+            if let (Some((part, _)), Some(late)) = (entry.part, &mut self.late)
+                && entry.record.failed()
+            {
+                late.mark(part);
+            }
         }
+    }
+
+    /// Where traces are kept late: a span that starts gets its place in a part. Returns whether it is recorded.
+    fn place_in_part(&mut self, at: usize, trace: TraceId, keep: bool) -> bool {
+        let Some(late) = &mut self.late else { return false };
+        let entry = &self.entries[at];
+        let part = match entry.below {
+            Some(above) => self.entries[above].part,
+            // It is no local root, or one whose parent was dropped here: that one's end is counted.
+            None if entry.bound || entry.below_dropped => None,
+            None => {
+                let key = key_of(&entry.record.name);
+                let part = late.decided(&key, trace, entry.record.start, keep);
+                self.entries[at].key = Some(key);
+                part
+            }
+        };
+        self.entries[at].part = part;
+        part.is_some_and(|(_, is_recorded)| is_recorded)
+    }
+
+    /// An error event below a dropped root: it is seen if the thread is inside of that root.
+    fn fail_dropped_root(&mut self, subscriber: usize, innermost: usize) {
+        let trace = self.entries[innermost].record.ids.trace;
+        let inside = self.inside.get(&std::thread::current().id()).into_iter().flatten().rev();
+        let is_root = |entry: &Entry| entry.key.is_some() && matches!(entry.place, Place::Dropped(_));
+        let root = inside
+            .filter(|(owner, _)| *owner == subscriber)
+            .map(|(_, at)| *at)
+            .find(|at| is_root(&self.entries[*at]) && self.entries[*at].record.ids.trace == trace);
+        if let Some(root) = root {
+            self.entries[root].failed = true;
+        }
+    }
+
+    /// A span ends where traces are kept late. Returns what is exported.
+    fn end_late(&mut self, at: usize) -> Vec<Record> {
+        let Some(late) = &mut self.late else { return Vec::new() };
+        let entry = &self.entries[at];
+        let (record, is_root) = (entry.record.clone(), entry.below.is_none());
+        match (entry.part, &entry.key) {
+            (Some((part, true)), _) => return late.end_recorded(part, record, is_root),
+            (Some((part, false)), _) => late.end_kept(part, &record, is_root),
+            (None, Some(key)) => late.count(key, record.duration(record.start), entry.failed, false),
+            (None, None) => {}
+        }
+        Vec::new()
+    }
+
+    pub(crate) fn keep(&mut self, trace: TraceId) -> u64 {
+        let Some(late) = &mut self.late else { return 0 };
+        let (was_there, exported) = late.keep(trace);
+        self.exported.extend(exported);
+        u64::from(was_there)
+    }
+
+    pub(crate) fn keep_where(&mut self, name: &str) -> u64 {
+        let Some(late) = &mut self.late else { return 0 };
+        let (number, exported) = late.keep_where(name);
+        self.exported.extend(exported);
+        number
+    }
+
+    pub(crate) fn shut_down(&mut self) {
+        if let Some(late) = &mut self.late
+            && !self.is_shut_down
+        {
+            let exported = late.shut_down(self.now);
+            self.exported.extend(exported);
+        }
+        self.is_shut_down = true;
     }
 }
 
-/// Whether spans like this one speak with other processes.
-fn is_outward(metadata: &tracing::Metadata<'_>) -> bool {
-    metadata.fields().iter().any(|field| field.name() == "otel.kind")
+/// The key of a root: its name, with a star for a number of three digits or more.
+fn key_of(name: &str) -> String {
+    let number = name.strip_prefix("renamed ").filter(|number| number.len() >= 3);
+    number.map_or(name.to_owned(), |_| "renamed *".to_owned())
 }
 
 impl<S: tracing::Subscriber> Layer<S> for Reference {
@@ -391,7 +448,11 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
             place: Place::NotStarted,
             base,
             bound: matches!(above, Above::Binding),
-            below_kept: matches!(above, Above::Kept),
+            below: if let Above::Kept(above) = above { Some(above) } else { None },
+            below_dropped: matches!(above, Above::Dropped),
+            key: None,
+            part: None,
+            failed: false,
             was_entered: false,
             last_left: None,
             record,
@@ -468,10 +529,14 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
             event.parent().and_then(|parent| self.find(parent))
         };
         let Some(at) = at else { return };
+        let is_error = *event.metadata().level() == tracing::Level::ERROR;
+        if is_error && event.is_contextual() && matches!(self.lock().entries[at].place, Place::Dropped(_)) {
+            return self.lock().fail_dropped_root(self.subscriber, at);
+        }
         let mut fields = Record::new("", 0);
         event.record(&mut Fields { record: &mut fields });
         self.lock().change(at, |record| {
-            if *event.metadata().level() == tracing::Level::ERROR {
+            if is_error {
                 record.raise(&Status::error(""));
             }
             record.events.push((fields.name, fields.attributes));
@@ -486,8 +551,12 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         let now = book.now;
         let entry = &mut book.entries[at];
         entry.record.end = Some(entry.last_left.unwrap_or(now));
-        if matches!(entry.place, Place::Kept(_)) {
-            let record = entry.record.clone();
+        let is_kept =
+            matches!(entry.place, Place::Kept(_)) && entry.part.is_none_or(|(_, recorded)| !recorded);
+        let late = book.end_late(at);
+        book.exported.extend(late);
+        if is_kept {
+            let record = book.entries[at].record.clone();
             if book.is_shut_down {
                 book.lost += 1;
             } else {
@@ -495,95 +564,4 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
             }
         }
     }
-}
-
-/// Takes the fields of spans and events.
-struct Fields<'a> {
-    record: &'a mut Record,
-}
-
-impl Fields<'_> {
-    fn text(&mut self, name: &str, value: String) {
-        match name {
-            "otel.name" | "message" => self.record.name = value,
-            "otel.kind" => self.record.kind = value,
-            name => {
-                self.record.attributes.insert(name.to_owned(), value);
-            }
-        }
-    }
-}
-
-impl Visit for Fields<'_> {
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.text(field.name(), value.to_string());
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.text(field.name(), value.to_string());
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.text(field.name(), value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.text(field.name(), format!("{value:?}"));
-    }
-}
-
-/// A kept span, as the OpenTelemetry API sees it.
-#[derive(Debug)]
-struct Recording {
-    book: Weak<Mutex<Book>>,
-    at: usize,
-    context: SpanContext,
-}
-
-impl fmt::Debug for Book {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Book")
-    }
-}
-
-impl Recording {
-    fn change(&self, f: impl FnOnce(&mut Record)) {
-        if let Some(book) = self.book.upgrade() {
-            book.lock().unwrap().change(self.at, f);
-        }
-    }
-}
-
-impl Span for Recording {
-    fn add_event_with_timestamp<T>(&mut self, _: T, _: SystemTime, _: Vec<KeyValue>)
-    where
-        T: Into<std::borrow::Cow<'static, str>>,
-    {
-    }
-
-    fn span_context(&self) -> &SpanContext {
-        &self.context
-    }
-
-    fn is_recording(&self) -> bool {
-        true
-    }
-
-    fn set_attribute(&mut self, attribute: KeyValue) {
-        self.change(|record| {
-            record.attributes.insert(attribute.key.to_string(), attribute.value.to_string());
-        });
-    }
-
-    fn set_status(&mut self, _: Status) {}
-
-    fn update_name<T>(&mut self, _: T)
-    where
-        T: Into<std::borrow::Cow<'static, str>>,
-    {
-    }
-
-    fn add_link(&mut self, _: SpanContext, _: Vec<KeyValue>) {}
-
-    fn end_with_timestamp(&mut self, _: SystemTime) {}
 }

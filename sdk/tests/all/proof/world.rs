@@ -1,18 +1,20 @@
 //! Subscribers with a layer on them, and what a program needs of it: ours, tracing-opentelemetry's, or the reference.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Start, gate};
+use astracer_samplers::Nanos;
+use astracer_sdk::{Astracer, Clock, ContextMode, DroppedSpans, ManualClock, Start, Stats, Tail, gate};
 use opentelemetry::propagation::{Injector, TextMapCompositePropagator, TextMapPropagator as _};
 use opentelemetry::trace::{
     SpanContext, SpanKind, Status, TraceContextExt as _, TraceState, TracerProvider as _,
 };
-use opentelemetry::{Context, KeyValue, TraceId};
+use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::trace::{
-    SamplingDecision, SamplingResult, SdkTracer, SdkTracerProvider, ShouldSample,
+    IdGenerator, RandomIdGenerator, SamplingDecision, SamplingResult, SdkTracer, SdkTracerProvider,
+    ShouldSample,
 };
 use tracing::{Dispatch, Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetryLayer;
@@ -22,61 +24,24 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
 use super::compare::{Link, Mention, Record, Seen};
-use super::reference::{Book, Kind, Reference, Rules};
+use super::late::Late;
+use super::reference::{Book, Reference};
+use super::rules::{Kind, Rules};
+use super::setup::{Counts, Filter, KeyCounts, Made, Room, Setup, Waiting};
 use crate::support::{Base, Collector, TIMEOUT, start};
 
-/// The settings that programs run with.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setup {
-    pub(crate) dropped_spans: DroppedSpans,
-    pub(crate) context: ContextMode,
-    pub(crate) start: Start,
-    /// The stock extension trait is called, by feature `bridge`.
-    pub(crate) bridge: bool,
-    /// Of traces that begin here, the first of each `keep_every` is kept; 0: none.
-    pub(crate) keep_every: u64,
-    pub(crate) subscribers: usize,
-    pub(crate) filter: Filter,
-    /// Bounds that cost no spans: only when they leave depends on them.
-    pub(crate) waiting: Waiting,
-    /// Bounds that cost spans.
-    pub(crate) room: Option<Room>,
-}
+/// Ids of which none is recorded for being one of 1,024.
+#[derive(Debug, Default)]
+struct UnluckyIds(RandomIdGenerator);
 
-/// Bounds on ended spans that wait for their trace.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    pub(crate) open_traces: u32,
-    pub(crate) spans_per_trace: u32,
-    pub(crate) trace_age: Duration,
-}
+impl IdGenerator for UnluckyIds {
+    fn new_trace_id(&self) -> TraceId {
+        TraceId::from(u128::from_be_bytes(self.0.new_trace_id().to_bytes()) | 1)
+    }
 
-/// Bounds so small that programs reach them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    pub(crate) open_bytes: usize,
-    pub(crate) queue_bytes: usize,
-}
-
-/// Counts of the spans of kept traces.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Made {
-    /// Those that began.
-    pub(crate) made: u64,
-    /// Those that have not ended.
-    pub(crate) open: u64,
-    /// Those that ended after the shutdown.
-    pub(crate) lost: u64,
-}
-
-/// A filter for spans below the level INFO.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Filter {
-    None,
-    /// Of the layer alone: other layers see the spans.
-    OnLayer,
-    /// Of the whole subscriber.
-    Beside,
+    fn new_span_id(&self) -> SpanId {
+        self.0.new_span_id()
+    }
 }
 
 /// The time that passes with each step.
@@ -116,6 +81,21 @@ impl World {
         if let Some(Room { open_bytes, queue_bytes }) = setup.room {
             builder = builder.with_open_bytes_max(open_bytes).with_queue_bytes_max(queue_bytes);
         }
+        if let Some(late) = &setup.late {
+            let policies: Vec<&str> = late.policies.iter().map(|policy| policy.text).collect();
+            let hold = match (late.holds, late.steps) {
+                (false, _) => Nanos::ZERO,
+                (true, None) => Nanos::from_secs(2),
+                (true, Some(steps)) => Nanos::new((STEP * steps).as_nanos() as u64),
+            };
+            let tail = policies.join(",").parse::<Tail>().unwrap();
+            let tail =
+                tail.with_provisional(late.provisional).with_hold(hold).with_ring_bytes(late.ring_bytes);
+            builder = builder
+                .with_tail(tail)
+                .with_own_policy("many", |trace| trace.spans().count() >= 3)
+                .with_random_id_generator(UnluckyIds::default());
+        }
         let astracer = builder
             .with_sampler(sampler.parse().unwrap())
             .with_dropped_spans(setup.dropped_spans)
@@ -145,7 +125,7 @@ impl World {
             dispatches,
             subject,
             has_contexts: setup.context != ContextMode::Off,
-            is_cramped: setup.room.is_some(),
+            is_cramped: setup.is_cramped(),
             propagator,
             steps: AtomicU64::new(0),
         }
@@ -173,7 +153,7 @@ impl World {
             dispatches,
             subject,
             has_contexts: setup.context != ContextMode::Off,
-            is_cramped: setup.room.is_some(),
+            is_cramped: setup.is_cramped(),
             propagator,
             steps: AtomicU64::new(0),
         }
@@ -187,14 +167,14 @@ impl World {
             keep_every: setup.keep_every,
             kind,
         };
-        let (layers, book) = Reference::new(rules, setup.subscribers);
+        let (layers, book) = Reference::new(rules, setup.subscribers, setup.late);
         let dispatches = layers.into_iter().map(|layer| on_registry!(layer, setup.filter)).collect();
         let propagator = Astracer::builder().build().unwrap().propagator();
         World {
             dispatches,
             subject: Subject::Reference { book },
             has_contexts: setup.context != ContextMode::Off,
-            is_cramped: setup.room.is_some(),
+            is_cramped: setup.is_cramped(),
             propagator,
             steps: AtomicU64::new(0),
         }
@@ -247,6 +227,98 @@ impl World {
         }
     }
 
+    /// The counts of recorded traces, and that every span and every trace is in one place. `None` where none is recorded.
+    pub(crate) fn counts(&self) -> Option<Counts> {
+        match &self.subject {
+            Subject::Reference { book } => book.lock().unwrap().late.as_ref().map(Late::counts),
+            Subject::Stock { .. } => None,
+            Subject::Ours { astracer, .. } => {
+                let stats = astracer.handle.stats();
+                let tail = &stats.tail;
+                if tail.policies.is_empty() {
+                    return None;
+                }
+                let spans =
+                    stats.spans_exported + stats.spans_lost.total() + stats.spans_open + stats.spans_waiting;
+                let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
+                assert_eq!(
+                    stats.spans_made,
+                    spans + tail.spans_held + tail.spans_given_up.total(),
+                    "{stats:?}"
+                );
+                assert_eq!(
+                    stats.traces_made,
+                    traces + tail.traces_held + tail.traces_given_up.total(),
+                    "{stats:?}"
+                );
+                let given_up = tail.spans_given_up.iter().zip(tail.traces_given_up.iter());
+                let mut reasons = given_up.map(|((_, spans), (_, traces))| (spans, traces));
+                Some(Counts {
+                    held: (tail.spans_held, tail.traces_held),
+                    given_up: std::array::from_fn(|_| reasons.next().unwrap()),
+                    policies: tail.policies.iter().map(|policy| (policy.kept, policy.refused)).collect(),
+                    kept_by_hand: tail.kept_by_hand,
+                    not_there: tail.not_there,
+                    traces_open: tail.traces_open,
+                })
+            }
+        }
+    }
+
+    /// Outcomes by key.
+    pub(crate) fn outcomes(&self) -> BTreeMap<String, KeyCounts> {
+        match &self.subject {
+            Subject::Reference { book } => {
+                book.lock().unwrap().late.as_ref().map(Late::outcomes).unwrap_or_default()
+            }
+            Subject::Stock { .. } => BTreeMap::new(),
+            Subject::Ours { astracer, .. } => {
+                let all = astracer.handle.outcomes().into_iter();
+                all.map(|of| {
+                    let counts = KeyCounts {
+                        calls: of.calls,
+                        errors: of.errors,
+                        missed_errors: of.missed_errors,
+                        missed_slow: of.missed_slow,
+                    };
+                    (of.key.unwrap_or_default(), counts)
+                })
+                .collect()
+            }
+        }
+    }
+
+    /// Asks for a trace; returns 1 if it was there.
+    pub(crate) fn keep(&self, trace: TraceId) -> u64 {
+        if trace == TraceId::INVALID {
+            return 0;
+        }
+        match &self.subject {
+            Subject::Reference { book } => book.lock().unwrap().keep(trace),
+            Subject::Stock { .. } => 0,
+            Subject::Ours { astracer, .. } => u64::from(astracer.handle.keep(trace)),
+        }
+    }
+
+    /// Asks for all traces that are held and have a client's span; returns their number.
+    pub(crate) fn keep_where(&self) -> u64 {
+        match &self.subject {
+            Subject::Reference { book } => book.lock().unwrap().keep_where("client"),
+            Subject::Stock { .. } => 0,
+            Subject::Ours { astracer, .. } => {
+                astracer.handle.keep_where(|trace| trace.spans().any(|span| span.name() == "client"))
+            }
+        }
+    }
+
+    pub(crate) fn arm_all(&self) {
+        match &self.subject {
+            Subject::Reference { book } => book.lock().unwrap().late.iter_mut().for_each(Late::arm_all),
+            Subject::Stock { .. } => {}
+            Subject::Ours { astracer, .. } => astracer.handle.arm_all(Duration::from_secs(60)),
+        }
+    }
+
     /// Exact accounting, after a flush: what was made and has ended was exported, unless the layer was shut down before.
     pub(crate) fn account(&self, expected: Made) -> Result<(), String> {
         let Made { made, open, lost } = expected;
@@ -255,7 +327,16 @@ impl World {
         let spans = (stats.spans_made, stats.spans_exported, stats.spans_open);
         let losses = (stats.spans_waiting, stats.spans_lost.total(), stats.spans_lost.shut_down);
         let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
-        let is_exact = spans == (made, made - open - lost, open)
+        let Stats { tail, .. } = &stats;
+        let late = tail.spans_held + tail.spans_given_up.total();
+        let traces = traces + tail.traces_held + tail.traces_given_up.total();
+        // Spans of an open recorded trace wait, until its root ends.
+        let gathered = stats.spans_waiting;
+        if tail.traces_open == 0 && gathered > 0 {
+            return Err(format!("{gathered} wait for nothing\n{stats:?}"));
+        }
+        let losses = if tail.traces_open > 0 { (0, losses.1, losses.2) } else { losses };
+        let is_exact = spans == (made, made - open - lost - late - gathered, open)
             && losses == (0, lost, lost)
             && stats.traces_made == traces;
         if is_exact && stats.traces_open <= open { Ok(()) } else { Err(format!("{expected:?}\n{stats:?}")) }
@@ -266,8 +347,11 @@ impl World {
     pub(crate) fn account_whatever_was_lost(&self, exported: u64) -> Result<(), String> {
         let Subject::Ours { astracer, .. } = &self.subject else { return Ok(()) };
         let stats = astracer.handle.stats();
+        let Stats { tail, .. } = &stats;
         let spans = stats.spans_exported + stats.spans_lost.total() + stats.spans_open;
         let traces = stats.traces_exported + stats.traces_lost.total() + stats.traces_open;
+        let spans = spans + tail.spans_held + tail.spans_given_up.total();
+        let traces = traces + tail.traces_held + tail.traces_given_up.total();
         let is_exact = (stats.spans_made, stats.traces_made) == (spans, traces);
         if is_exact && stats.spans_exported == exported && stats.spans_waiting == 0 && stats.spans_open == 0 {
             Ok(())
@@ -300,7 +384,7 @@ impl World {
     pub(crate) fn shut_down(&self) {
         match &self.subject {
             Subject::Ours { astracer, .. } => astracer.handle.shutdown(TIMEOUT).unwrap(),
-            Subject::Reference { book } => book.lock().unwrap().is_shut_down = true,
+            Subject::Reference { book } => book.lock().unwrap().shut_down(),
             Subject::Stock { .. } => {}
         }
     }

@@ -1,0 +1,126 @@
+//! loom models of the ring. Run by `cargo xtask loom`.
+
+use loom::sync::Arc as LoomArc;
+use loom::thread;
+use opentelemetry::{SpanId, TraceFlags};
+
+use super::*;
+use crate::record::Ending;
+use crate::test_callsite::METADATA;
+
+const HOLD: Ticks = 10;
+
+fn header() -> Header {
+    Header {
+        trace_id: trace(),
+        flags: TraceFlags::default(),
+        state: None,
+        began: 1,
+        kept_by: KeptBy::HEAD,
+        cut: 0,
+    }
+}
+
+fn trace() -> TraceId {
+    TraceId::from(7u128)
+}
+
+fn record(id: u64) -> Record {
+    Record::new(&METADATA, (SpanId::from(id), SpanId::INVALID), 1, Ending { time: 2, busy: None }, 1)
+}
+
+/// A trace of one span, with room for more.
+fn held(ring: &Ring) -> Held {
+    let mut held = Held {
+        header: header(),
+        buffer: Buffer::default(),
+        room: Room::default(),
+        key: KeyNumber::OTHERS,
+        severity: Severity::Fine,
+        duration: 1,
+        ended: 2,
+        reason: GivenUp::Unwanted,
+    };
+    held.buffer.append(record(1), None);
+    assert!(ring.grow(&mut held.room, 1 << 16));
+    held
+}
+
+fn ring() -> LoomArc<Ring> {
+    LoomArc::new(Ring::new(1 << 20, HOLD, HOLD))
+}
+
+fn hold(ring: &Ring) -> Holding {
+    ring.hold(held(ring), 2, &mut Vec::new())
+}
+
+/// A trace is asked for while its root ends. Whoever comes second finds it: the asker in the ring, or the root the wish.
+#[test]
+fn loom_a_trace_that_is_asked_for_as_it_comes_is_found() {
+    loom::model(|| {
+        let ring = ring();
+        let other = ring.clone();
+        let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2), Taken::Held(_)));
+        // As in `Keeper::end_trace`.
+        let wanted = ring.take_wanted(trace(), 2).is_some() || matches!(hold(&ring), Holding::Wanted(..));
+        assert!(wanted ^ asks.join().unwrap(), "a wish is lost, or granted twice");
+    });
+}
+
+/// Two ask for a trace at once, and its time is over: it leaves once.
+#[test]
+fn loom_a_trace_leaves_the_ring_once() {
+    loom::model(|| {
+        let ring = ring();
+        hold(&ring);
+        let (other, third) = (ring.clone(), ring.clone());
+        let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2), Taken::Held(_)));
+        let expires = thread::spawn(move || {
+            let mut out = Vec::new();
+            third.expire(2 + HOLD, &mut out);
+            out.len()
+        });
+        let found = usize::from(ring.pop_lowest(Severity::Error).is_some());
+        assert_eq!(found + usize::from(asks.join().unwrap()) + expires.join().unwrap(), 1);
+        assert_eq!(ring.bytes(), 0, "its bytes are given back");
+    });
+}
+
+/// A span ends after its trace, while the trace is kept: it is with it, follows it, or comes too late. It is never left
+/// behind in the ring.
+#[test]
+fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
+    loom::model(|| {
+        let ring = ring();
+        hold(&ring);
+        let other = ring.clone();
+        let late = thread::spawn(move || match other.end_late(header(), record(2), Severity::Fine, None) {
+            LateSpan::Held => 1,
+            LateSpan::Kept(_) | LateSpan::Gone => 0,
+            LateSpan::Full | LateSpan::Worse(_) => panic!("there is room, and nothing was seen"),
+        });
+        let Taken::Held(taken) = ring.take(trace(), KeptBy::HAND, 2) else { panic!("it is held") };
+        ring.note_kept(trace(), KeptBy::HAND);
+        assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
+    });
+}
+
+/// A trace comes, or is put back, while the ring closes: it is emptied with the rest, or comes back to whoever brings it.
+#[test]
+fn loom_nothing_stays_in_a_closed_ring() {
+    for puts_back in [false, true] {
+        loom::model(move || {
+            let ring = ring();
+            let other = ring.clone();
+            let comes = thread::spawn(move || {
+                let holding = if puts_back { other.put_back(held(&other), 2) } else { hold(&other) };
+                usize::from(matches!(holding, Holding::Refused(_)))
+            });
+            // As in `Keeper::close`.
+            ring.close();
+            let mut emptied = 0;
+            ring.take_all(|all| emptied += all.len());
+            assert_eq!(emptied + comes.join().unwrap(), 1);
+        });
+    }
+}

@@ -1,0 +1,373 @@
+//! The reference's part for traces that are kept late: what became of each local root, by lists and maps.
+//!
+//! Every local root of a kept or a recorded trace has a part, which is never used again. Room and time are without end
+//! here; programs in which they are not are compared by [`Cramped`](super::compare::Cramped).
+
+use std::collections::{BTreeMap, HashSet};
+
+use astracer_sdk::Provisional;
+use opentelemetry::TraceId;
+
+use super::compare::Record;
+use super::setup::{Counts, KeyCounts, LateSetup};
+
+/// Spans of one local root's trace.
+#[derive(Debug)]
+struct Part {
+    key: String,
+    trace: TraceId,
+    began: u64,
+    /// An error was seen.
+    failed: bool,
+    /// Spans that have ended, with whether each is the local root.
+    gathered: Vec<(Record, bool)>,
+    is_recorded: bool,
+    /// Its spans no longer gather.
+    has_left: bool,
+    /// The first policy that wanted it when its budget was used up, if there was one.
+    was_refused: bool,
+    duration: u64,
+}
+
+#[derive(Debug, Default)]
+struct Key {
+    counts: KeyCounts,
+    is_armed: bool,
+    /// Roots that were recorded because they were among the first.
+    early: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Late {
+    setup: LateSetup,
+    parts: Vec<Part>,
+    /// Parts in the ring: those in which nothing was seen, and those in which something was; in the order of their ends.
+    held: [Vec<usize>; 2],
+    kept: Vec<(TraceId, &'static str)>,
+    wanted: Vec<TraceId>,
+    keys: BTreeMap<String, Key>,
+    shapes: HashSet<(String, Vec<Vec<String>>)>,
+    counts: Counts,
+    pub(crate) is_closed: bool,
+}
+
+/// The first roots of a key, and no budget.
+const EARLY: u64 = 16;
+
+impl Late {
+    pub(crate) fn new(setup: LateSetup) -> Self {
+        Late {
+            setup,
+            parts: Vec::new(),
+            held: Default::default(),
+            kept: Vec::new(),
+            wanted: Vec::new(),
+            keys: BTreeMap::new(),
+            shapes: HashSet::new(),
+            counts: Counts { policies: vec![(0, 0); setup.policies.len()], ..Counts::default() },
+            is_closed: false,
+        }
+    }
+
+    /// A local root is decided. Returns its part, and whether it is recorded, if it is not simply dropped.
+    pub(crate) fn decided(
+        &mut self,
+        key: &str,
+        trace: TraceId,
+        began: u64,
+        keep: bool,
+    ) -> Option<(usize, bool)> {
+        let known = self.keys.entry(key.to_owned()).or_default();
+        let is_recorded = !keep
+            && match self.setup.provisional {
+                Provisional::Always => true,
+                Provisional::Armed => {
+                    known.is_armed || {
+                        known.early += 1;
+                        known.early <= EARLY
+                    }
+                }
+                _ => false,
+            };
+        if !keep && !is_recorded {
+            return None;
+        }
+        self.parts.push(Part {
+            key: key.to_owned(),
+            trace,
+            began,
+            failed: false,
+            gathered: Vec::new(),
+            is_recorded,
+            has_left: false,
+            was_refused: false,
+            duration: 0,
+        });
+        Some((self.parts.len() - 1, is_recorded))
+    }
+
+    /// An error is seen in an open part.
+    pub(crate) fn mark(&mut self, part: usize) {
+        let part = &mut self.parts[part];
+        part.failed |= !part.has_left;
+    }
+
+    /// A root ends: dropped, kept or recorded.
+    pub(crate) fn count(&mut self, key: &str, duration: u64, is_error: bool, is_recorded: bool) {
+        let is_slow = self.setup.policies.iter().any(|policy| policy.is_slow(duration));
+        let key = self.keys.entry(key.to_owned()).or_default();
+        key.is_armed |= is_error || is_slow;
+        key.counts.calls += 1;
+        key.counts.errors += u64::from(is_error);
+        key.counts.missed_errors += u64::from(is_error && !is_recorded);
+        key.counts.missed_slow += u64::from(is_slow && !is_recorded);
+    }
+
+    /// A span of a kept trace ends.
+    pub(crate) fn end_kept(&mut self, part: usize, record: &Record, is_root: bool) {
+        let is_error = record.failed();
+        self.parts[part].failed |= is_error;
+        if is_root {
+            let Part { key, failed, began, .. } = &self.parts[part];
+            let (key, failed, duration) = (key.clone(), *failed, record.duration(*began));
+            self.count(&key, duration, failed, true);
+        }
+    }
+
+    /// A span of a recorded trace ends. Returns what is exported.
+    pub(crate) fn end_recorded(&mut self, at: usize, record: Record, is_root: bool) -> Vec<Record> {
+        let is_error = record.failed();
+        self.mark_if(at, is_error);
+        let part = &mut self.parts[at];
+        let is_late = part.has_left;
+        let failed = if is_late { is_error } else { part.failed };
+        let (key, duration) = (part.key.clone(), record.duration(part.began));
+        if is_root {
+            self.count(&key, duration, failed, true);
+        }
+        if is_late || self.is_closed {
+            return self.end_late(at, record, is_error, is_root);
+        }
+        let part = &mut self.parts[at];
+        part.gathered.push((record, is_root));
+        part.duration = duration;
+        if is_root { self.end_part(at) } else { Vec::new() }
+    }
+
+    fn mark_if(&mut self, at: usize, is_error: bool) {
+        if is_error {
+            self.mark(at);
+        }
+    }
+
+    /// The root has ended, or will not be waited for.
+    fn end_part(&mut self, at: usize) -> Vec<Record> {
+        let part = &mut self.parts[at];
+        part.has_left = true;
+        if part.gathered.is_empty() {
+            return Vec::new();
+        }
+        let trace = part.trace;
+        let decided = if self.setup.is_cramped() { Some("all") } else { self.decide(at) };
+        let wanted = self.wanted.iter().position(|wanted| *wanted == trace);
+        if let Some(place) = wanted {
+            self.wanted.remove(place);
+        }
+        if let Some(reason) = decided {
+            return self.keep_part(at, reason);
+        }
+        if wanted.is_some() {
+            self.counts.kept_by_hand += 1;
+            return self.keep_part(at, "hand");
+        }
+        self.hold(at);
+        if !self.setup.holds {
+            let reason = usize::from(self.parts[at].was_refused);
+            self.unhold(at);
+            self.give_up(reason, at);
+        }
+        Vec::new()
+    }
+
+    fn hold(&mut self, at: usize) {
+        let (spans, roots) = self.size(at);
+        self.counts.held.0 += spans;
+        self.counts.held.1 += roots;
+        self.held[usize::from(self.parts[at].failed)].push(at);
+    }
+
+    fn unhold(&mut self, at: usize) {
+        let (spans, roots) = self.size(at);
+        self.counts.held.0 -= spans;
+        self.counts.held.1 -= roots;
+        self.held.iter_mut().for_each(|row| row.retain(|held| *held != at));
+    }
+
+    fn size(&self, at: usize) -> (u64, u64) {
+        let gathered = &self.parts[at].gathered;
+        (gathered.len() as u64, gathered.iter().filter(|(_, is_root)| *is_root).count() as u64)
+    }
+
+    fn give_up(&mut self, reason: usize, at: usize) {
+        let (spans, roots) = self.size(at);
+        self.parts[at].gathered.clear();
+        self.give_up_spans(reason, spans, roots);
+    }
+
+    fn give_up_spans(&mut self, reason: usize, spans: u64, roots: u64) {
+        self.counts.given_up[reason].0 += spans;
+        self.counts.given_up[reason].1 += roots;
+    }
+
+    /// The reason of the first policy that wants the part and has budget left.
+    fn decide(&mut self, at: usize) -> Option<&'static str> {
+        let part = &self.parts[at];
+        let shape = (part.key.clone(), shape(&part.gathered));
+        let needs_shapes = self.setup.policies.iter().any(|policy| policy.name == "odd");
+        let is_odd = needs_shapes && self.shapes.insert(shape);
+        for (place, policy) in self.setup.policies.iter().enumerate() {
+            let part = &mut self.parts[at];
+            let wants = match policy.name {
+                "error" => part.failed,
+                "slow" => policy.is_slow(part.duration),
+                "odd" => is_odd,
+                "attribute" => part.gathered.iter().any(|(record, _)| record.attributes.contains_key("text")),
+                _ => part.gathered.len() >= 3,
+            };
+            let counts = &mut self.counts.policies[place];
+            if wants && policy.budget.is_none_or(|budget| counts.0 < budget) {
+                counts.0 += 1;
+                return Some(policy.name);
+            }
+            counts.1 += u64::from(wants);
+            part.was_refused |= wants;
+        }
+        None
+    }
+
+    fn keep_part(&mut self, at: usize, reason: &'static str) -> Vec<Record> {
+        let part = &mut self.parts[at];
+        self.kept.push((part.trace, reason));
+        let gathered = std::mem::take(&mut part.gathered);
+        gathered.into_iter().map(|(record, _)| record.kept_late(reason)).collect()
+    }
+
+    /// A span ends when its trace's spans no longer gather: it goes where they are.
+    fn end_late(&mut self, at: usize, record: Record, is_error: bool, is_root: bool) -> Vec<Record> {
+        let trace = self.parts[at].trace;
+        if self.is_closed {
+            self.give_up_spans(Counts::SHUT_DOWN, 1, u64::from(is_root));
+            return Vec::new();
+        }
+        if let Some((_, reason)) = self.kept.iter().rev().find(|(kept, _)| *kept == trace) {
+            return vec![record.kept_late(reason)];
+        }
+        let Some(held) = self.find(trace, [0, 1]) else {
+            self.give_up_spans(Counts::LATE, 1, u64::from(is_root));
+            return Vec::new();
+        };
+        if !is_error || self.parts[held].failed {
+            self.parts[held].gathered.push((record, is_root));
+            self.counts.held.0 += 1;
+            self.counts.held.1 += u64::from(is_root);
+            return Vec::new();
+        }
+        // Something worse was seen than before: the policies are asked again.
+        self.unhold(held);
+        let part = &mut self.parts[held];
+        part.gathered.push((record, is_root));
+        part.failed = true;
+        if let Some(reason) = self.decide(held) {
+            return self.keep_part(held, reason);
+        }
+        self.hold(held);
+        Vec::new()
+    }
+
+    /// The last part of a trace in the ring.
+    fn find(&self, trace: TraceId, rows: [usize; 2]) -> Option<usize> {
+        let of_trace = |at: &&usize| self.parts[**at].trace == trace;
+        rows.iter().find_map(|row| self.held[*row].iter().rev().find(of_trace).copied())
+    }
+
+    /// Someone asks for a trace. Returns whether it was there, and what is exported.
+    pub(crate) fn keep(&mut self, trace: TraceId) -> (bool, Vec<Record>) {
+        let mut exported = Vec::new();
+        while let Some(at) = self.find(trace, [1, 0]) {
+            self.unhold(at);
+            self.counts.kept_by_hand += 1;
+            exported.extend(self.keep_part(at, "hand"));
+        }
+        let is_there = !exported.is_empty();
+        if !self.kept.iter().any(|(kept, _)| *kept == trace) {
+            self.counts.not_there += 1;
+            if !self.wanted.contains(&trace) {
+                self.wanted.push(trace);
+            }
+        }
+        (is_there, exported)
+    }
+
+    /// Someone asks for all traces with a span of this name. Returns their number, and what is exported.
+    pub(crate) fn keep_where(&mut self, name: &str) -> (u64, Vec<Record>) {
+        let has_it = |part: &Part| part.gathered.iter().any(|(record, _)| record.name == name);
+        let all: Vec<usize> = self.held.concat().into_iter().filter(|at| has_it(&self.parts[*at])).collect();
+        let mut exported = Vec::new();
+        for at in &all {
+            self.unhold(*at);
+            self.counts.kept_by_hand += 1;
+            exported.extend(self.keep_part(*at, "hand"));
+        }
+        (all.len() as u64, exported)
+    }
+
+    pub(crate) fn arm_all(&mut self) {
+        self.keys.values_mut().for_each(|key| key.is_armed = true);
+    }
+
+    /// The shutdown: what is recorded of open traces goes to the policies, and the rest is given up.
+    pub(crate) fn shut_down(&mut self, now: u64) -> Vec<Record> {
+        let mut exported = Vec::new();
+        for at in 0..self.parts.len() {
+            let part = &mut self.parts[at];
+            if part.is_recorded && !part.has_left {
+                part.duration = now - part.began;
+                exported.extend(self.end_part(at));
+            }
+        }
+        self.is_closed = true;
+        for at in self.held.concat() {
+            self.unhold(at);
+            self.give_up(Counts::SHUT_DOWN, at);
+        }
+        exported
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let open = self.parts.iter().filter(|part| part.is_recorded && !part.has_left);
+        Counts { traces_open: open.count() as u64, ..self.counts.clone() }
+    }
+
+    /// By key, of roots that ended.
+    pub(crate) fn outcomes(&self) -> BTreeMap<String, KeyCounts> {
+        let ended = self.keys.iter().filter(|(_, key)| key.counts.calls > 0);
+        ended.map(|(name, key)| (name.clone(), key.counts)).collect()
+    }
+}
+
+/// The names from a span up to the first of its ancestors that is there.
+fn path<'a>(mut record: &'a Record, gathered: &'a [(Record, bool)]) -> Vec<String> {
+    let mut names = vec![record.name.clone()];
+    while let Some((above, _)) = gathered.iter().find(|(other, _)| other.is_above(record)) {
+        names.push(above.name.clone());
+        record = above;
+    }
+    names
+}
+
+fn shape(gathered: &[(Record, bool)]) -> Vec<Vec<String>> {
+    let mut paths: Vec<_> = gathered.iter().map(|(record, _)| path(record, gathered)).collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}

@@ -1,0 +1,86 @@
+//! Outcomes of local roots where traces are kept late: whose error it is, how long a root took, and who is told.
+
+use std::time::Duration;
+
+use astracer_sdk::{ContextMode, OpenTelemetrySpanExt as _, Provisional};
+use opentelemetry::Context;
+use opentelemetry::trace::TraceContextExt as _;
+use tracing::{error, info_span};
+
+use crate::support::world;
+use crate::tail::{dropping, names, tail};
+
+/// A dropped root ends when it is last left, whether it is recorded or not, as a kept one does.
+#[test]
+fn a_root_takes_as_long_whatever_becomes_of_it() {
+    for (sampler, provisional) in
+        [("always", Provisional::Never), ("never", Provisional::Never), ("never", Provisional::Always)]
+    {
+        let world = world(|builder| {
+            builder
+                .with_sampler(sampler.parse().unwrap())
+                .with_tail(tail("error").with_provisional(provisional))
+        });
+        world.run(|| {
+            let root = info_span!("root");
+            root.in_scope(|| world.clock.advance(Duration::from_millis(3)));
+            world.clock.advance(Duration::from_secs(5));
+            drop(root);
+        });
+        let outcomes = world.handle.outcomes();
+        assert_eq!(outcomes[0].durations.sum_seconds(), 0.003, "{sampler}, {provisional}");
+    }
+}
+
+/// A request that is polled inside of another one's span: its error is its own.
+#[test]
+fn an_error_counts_for_the_root_that_it_is_below() {
+    let world = dropping(tail("error").with_provisional(Provisional::Never));
+    world.run(|| {
+        let other = info_span!("other");
+        let below_other = other.in_scope(|| info_span!("below"));
+        let _around = info_span!("around").entered();
+        below_other.in_scope(|| error!("failed"));
+        other.in_scope(|| below_other.in_scope(|| error!("failed")));
+    });
+    let outcomes = world.handle.outcomes();
+    let seen: Vec<_> = outcomes.iter().map(|of| (of.key.as_deref().unwrap(), of.errors)).collect();
+    assert_eq!(seen, [("around", 0), ("other", 1)]);
+}
+
+/// Where contexts are off, callees are told nothing of a dropped trace: recorded or not makes no difference to them.
+#[test]
+fn without_contexts_nobody_is_told_of_a_recorded_trace() {
+    for provisional in [Provisional::Never, Provisional::Always] {
+        let world = world(|builder| {
+            let builder = builder.with_context_mode(ContextMode::Off);
+            builder
+                .with_sampler("never".parse().unwrap())
+                .with_tail(tail("error").with_provisional(provisional))
+        });
+        world.run(|| {
+            let root = info_span!("root").entered();
+            assert!(!root.context().span().span_context().is_valid(), "{provisional}");
+        });
+    }
+}
+
+/// Code on the OpenTelemetry API marks a trace as the extension trait does.
+#[test]
+fn an_error_by_the_api_marks_an_open_trace() {
+    let world = world(|builder| {
+        let builder = builder.with_context_mode(ContextMode::Recording);
+        builder.with_sampler("never".parse().unwrap()).with_tail(tail("error"))
+    });
+    let spans = world.run(|| {
+        let root = info_span!("root");
+        let child = root.in_scope(|| info_span!("child"));
+        child.in_scope(|| {
+            Context::current().span().set_status(opentelemetry::trace::Status::error("refused"));
+        });
+        // Its child is open, so that only the mark says so.
+        drop(root);
+        drop(child);
+    });
+    assert_eq!(names(&spans), ["child", "root"]);
+}
