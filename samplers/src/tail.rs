@@ -24,6 +24,8 @@ mod budget;
 mod exemplars;
 mod histogram;
 mod keys;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod policy;
 mod sampler;
 mod shapes;

@@ -440,7 +440,8 @@ impl Entry {
     /// A thread leaves the span.
     #[inline]
     pub(crate) fn vacate(&self, now: Ticks) {
-        let leave = |word| Some(Occupancy(word).leave().0);
+        let until = now.saturating_sub(self.began());
+        let leave = |word| Some(Occupancy(word).leave(until).0);
         let Ok(before) = self.occupancy.fetch_update(Ordering::AcqRel, Ordering::Acquire, leave) else {
             return;
         };
@@ -586,6 +587,21 @@ mod tests {
         assert_eq!(entry.busy(), 21);
         entry.vacate(500);
         assert_eq!(entry.busy(), 21, "left more often than entered");
+    }
+
+    /// A thread reads its clock, and enters when another one has left since.
+    #[test]
+    fn no_time_is_busy_twice() {
+        let entry = Entry::default();
+        entry.occupy(10);
+        entry.vacate(20);
+        entry.occupy(15);
+        entry.vacate(30);
+        assert_eq!(entry.busy(), 20);
+        // And one that leaves by a clock from before it entered.
+        entry.occupy(40);
+        entry.vacate(35);
+        assert_eq!(entry.busy(), 20);
     }
 
     #[test]

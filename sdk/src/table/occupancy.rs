@@ -2,8 +2,9 @@
 
 use crate::clock::Ticks;
 
-/// The number of threads inside a span, in 12 bits, and since when, in ticks from its begin. Both change together, so
-/// a thread that enters while the last one leaves starts either a new time or none.
+/// The number of threads inside a span, in 12 bits, and since when, in ticks from its begin; if there are none, until when
+/// the last one was. Both change together, so a thread that enters while the last one leaves starts either a new time or
+/// none. Its clock may have been read before that one left: no time counts twice for that.
 #[derive(Clone, Copy)]
 pub(super) struct Occupancy(pub(super) u64);
 
@@ -21,13 +22,17 @@ impl Occupancy {
 
     pub(super) fn enter(self, since: Ticks) -> Self {
         match self.threads() {
-            0 => Occupancy(since << THREAD_BITS | 1),
+            0 => Occupancy(since.max(self.since()) << THREAD_BITS | 1),
             THREADS_MAX => self,
             _ => Occupancy(self.0 + 1),
         }
     }
 
-    pub(super) fn leave(self) -> Self {
-        Occupancy(self.0 - u64::from(self.threads() > 0))
+    pub(super) fn leave(self, until: Ticks) -> Self {
+        match self.threads() {
+            0 => self,
+            1 => Occupancy(until.max(self.since()) << THREAD_BITS),
+            _ => Occupancy(self.0 - 1),
+        }
     }
 }

@@ -7,6 +7,7 @@ use opentelemetry::{SpanId, TraceFlags};
 use super::*;
 use crate::record::Ending;
 use crate::test_callsite::METADATA;
+use crate::trace_state::State;
 
 const HOLD: Ticks = 10;
 
@@ -14,7 +15,7 @@ fn header() -> Header {
     Header {
         trace_id: trace(),
         flags: TraceFlags::default(),
-        state: None,
+        state: State::EMPTY,
         began: 1,
         kept_by: KeptBy::HEAD,
         cut: 0,

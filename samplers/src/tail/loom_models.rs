@@ -1,0 +1,65 @@
+//! loom models of keys' records, of what they count, and of the table of shapes. Run by `cargo xtask loom`.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::keys::{KeyNumber, Keys, Shape};
+use super::shapes::Shapes;
+use super::{Ended, Provisional};
+use crate::nanos::Nanos;
+
+fn keys(keys_max: usize) -> Arc<Keys> {
+    let shape = Shape { shards: 1, quantiles: Box::default(), rules: 0 };
+    Arc::new(Keys::new(keys_max, shape, Provisional::Armed, &[]))
+}
+
+/// Two threads meet a new key: it gets one record, and their counts are both there.
+#[test]
+fn loom_a_new_key_gets_one_record_and_all_counts() {
+    loom::model(|| {
+        let keys = keys(1);
+        let other = keys.clone();
+        let call = |keys: &Keys, is_error: bool| {
+            let number = keys.number("GET /");
+            let ended = Ended { is_error, ..Ended::default() };
+            keys.record(number).count(0, &ended, false, keys.shape());
+            number
+        };
+        let thread = thread::spawn(move || call(&other, true));
+        let number = call(&keys, false);
+        let elsewhere = thread.join().unwrap();
+        let outcomes = keys.outcomes();
+        let sum = outcomes.iter().map(|of| (of.calls, of.errors)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        assert_eq!(sum, (2, 1), "{outcomes:?}");
+        assert!(number == elsewhere || [number, elsewhere].contains(&KeyNumber::OTHERS));
+        let own = if number == KeyNumber::OTHERS { elsewhere } else { number };
+        assert_eq!(keys.number("GET /"), own, "the key keeps its record");
+        assert_eq!(keys.number("other"), KeyNumber::OTHERS, "one record for two keys");
+    });
+}
+
+/// The first roots of a key begin on two threads: as many are recorded as may be, and no more.
+#[test]
+fn loom_the_first_roots_are_as_many_as_may_be() {
+    loom::model(|| {
+        let keys = keys(1);
+        let number = keys.number("GET /");
+        let other = keys.clone();
+        let is_early = move |keys: &Keys| u32::from(keys.record(number).is_early(1));
+        let thread = thread::spawn(move || is_early(&other));
+        assert_eq!(is_early(&keys) + thread.join().unwrap(), 1);
+    });
+}
+
+/// A shape is seen by two threads at once: one is told that it is new.
+#[test]
+fn loom_a_new_shape_is_told_of_once() {
+    loom::model(|| {
+        let shapes = Arc::new(Shapes::new(1));
+        let other = shapes.clone();
+        let thread = thread::spawn(move || u32::from(other.is_new(1, 77, Nanos::from_secs(1))));
+        let told = u32::from(shapes.is_new(1, 77, Nanos::from_secs(1)));
+        assert_eq!(told + thread.join().unwrap(), 1);
+        assert!(!shapes.is_new(1, 77, Nanos::from_secs(2)));
+    });
+}
