@@ -128,8 +128,12 @@ impl Traces {
         }
         let mut marks = slot.marks.load(Ordering::Relaxed);
         loop {
-            let is_own = (marks >> 32) as u32 == trace.turn;
-            let own = if is_own { marks & u64::from(u32::MAX) } else { 0 };
+            let turns_since = trace.turn.wrapping_sub((marks >> 32) as u32);
+            if turns_since > u32::MAX / 2 {
+                // Another trace has the slot meanwhile, and its marks.
+                return;
+            }
+            let own = if turns_since == 0 { marks & u64::from(u32::MAX) } else { 0 };
             if mark_of(severity) <= own & SEVERITY {
                 return;
             }
