@@ -268,7 +268,6 @@ fn check(pair: Pair, setup: Setup, programs: &[Vec<Step>]) -> Result<(), String>
 fn run(pair: Pair, seed: u64) {
     let Session { setup, programs } = session(pair, seed);
     let Err(error) = check(pair, setup, &programs) else { return };
-    println!("ASTRACER_SEED={seed} {pair:?} fails, and is made smaller: {error}");
     // Alone, or, if what came before is needed, all in one program.
     let alone = programs.iter().find(|program| check(pair, setup, std::slice::from_ref(*program)).is_err());
     let steps = alone.cloned().unwrap_or_else(|| programs.concat());
