@@ -1,8 +1,8 @@
 //! Policies at the end of a trace.
 
 use astracer_samplers::tail::{
-    Condition, Decided, Ended, KeyNumber, Limits, Provisional, Rule, Severity, Tail, TailSampler, Trace,
-    Value, View,
+    Condition, Decided, Ended, Histogram, KeyNumber, Limits, Provisional, Rule, Severity, Tail, TailSampler,
+    Trace, Value, View,
 };
 use astracer_samplers::{Nanos, Randomness};
 
@@ -353,4 +353,88 @@ fn threads_count_exactly() {
         outcomes.iter().map(|key| (key.calls, key.errors)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
         (20_000, 2_000)
     );
+}
+
+#[test]
+fn slow_is_longer_than_the_time_that_is_given() {
+    let sampler = sampler("slow:1s()");
+    let of = |nanos| Trace { duration: Nanos::new(nanos), ..trace(KeyNumber::OTHERS, 0) };
+    assert_eq!(sampler.decide(&of(SECOND)), Decided::Unwanted);
+    assert_eq!(sampler.decide(&of(SECOND + 1)), Decided::Kept(0));
+}
+
+#[test]
+fn of_policies_without_budget_the_first_is_told() {
+    let sampler = sampler("error(traces=1,burst=1),slow:1ms(traces=1,burst=1)");
+    let trace = Trace { duration: Nanos::from_millis(2), ..failed(0) };
+    let decided: Vec<_> = (0..3).map(|_| sampler.decide(&trace)).collect();
+    assert_eq!(decided, [Decided::Kept(0), Decided::Kept(1), Decided::Refused(0)]);
+}
+
+#[test]
+fn a_key_is_armed_for_an_hour_at_most() {
+    let sampler = sampler("error");
+    let key = sampler.key("GET /");
+    let is_recorded = |seconds| {
+        sampler.is_recorded(key, Randomness::from_trace_id(u128::from(UNLUCKY)), Nanos::from_secs(seconds))
+    };
+    assert_eq!((0..20).filter(|_| is_recorded(0)).count(), 16, "the first roots");
+    sampler.arm(Some("GET /"), Nanos::ZERO, Nanos::from_secs(7_200));
+    assert_eq!([1, 3_599, 3_601].map(is_recorded), [true, true, false]);
+}
+
+#[test]
+fn only_what_was_not_recorded_is_missed() {
+    for is_recorded in [false, true] {
+        let sampler = sampler("error,slow:1s");
+        let key = sampler.key("GET /");
+        sampler.count(key, 0, &Ended { is_error: true, is_recorded, ..ended(0, 2 * SECOND) });
+        let outcomes = &sampler.outcomes()[0];
+        let missed = u64::from(!is_recorded);
+        assert_eq!((outcomes.missed_errors, outcomes.missed_slow), (missed, missed));
+    }
+}
+
+/// Right after the durations were exchanged for newer ones, a quantile is that of the older.
+#[test]
+fn a_quantile_is_known_when_its_durations_are_exchanged() {
+    let sampler = sampler("slow:p90()");
+    let key = sampler.key("GET /");
+    for second in 0..520 {
+        sampler.count(key, 0, &ended(second * SECOND, 10_000_000));
+    }
+    let slow = Trace { duration: Nanos::from_secs(1), ..trace(key, 520 * SECOND) };
+    assert_eq!(sampler.decide(&slow), Decided::Kept(0));
+}
+
+#[test]
+fn roots_before_a_long_rest_stay_counted() {
+    let sampler = sampler("error");
+    let key = sampler.key("GET /");
+    for second in [0, 1_000, 1_001, 9_000] {
+        sampler.count(key, 0, &ended(second * SECOND, 1));
+    }
+    assert_eq!(sampler.outcomes()[0].calls, 4);
+}
+
+#[test]
+fn a_shape_that_makes_room_within_its_hour_is_counted() {
+    for (second, forgotten) in [(3_599, 1), (3_600, 0)] {
+        let mut limits = Limits::single_threaded();
+        limits.shapes = 8;
+        let sampler = TailSampler::new(&"odd()".parse().unwrap(), limits);
+        let at = |shape, second| Trace { shape, ..trace(KeyNumber::OTHERS, second * SECOND) };
+        (1..=8).for_each(|shape| assert_eq!(sampler.decide(&at(shape << 40, 0)), Decided::Kept(0)));
+        assert_eq!(sampler.decide(&at(9 << 40, second)), Decided::Kept(0));
+        assert_eq!(sampler.shapes_forgotten(), forgotten, "{second}");
+    }
+}
+
+#[test]
+fn a_histogram_tells_how_many_are_at_most_this_long() {
+    let mut histogram = Histogram::default();
+    (0..10).for_each(|_| histogram.record(Nanos::from_millis(1)));
+    histogram.record(Nanos::from_secs(1));
+    let counted = [Nanos::new(500_000), Nanos::from_millis(10), Nanos::from_secs(2)];
+    assert_eq!(counted.map(|duration| histogram.count_up_to(duration)), [0, 10, 11]);
 }
