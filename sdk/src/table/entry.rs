@@ -589,21 +589,6 @@ mod tests {
         assert_eq!(entry.busy(), 21, "left more often than entered");
     }
 
-    /// A thread reads its clock, and enters when another one has left since.
-    #[test]
-    fn no_time_is_busy_twice() {
-        let entry = Entry::default();
-        entry.occupy(10);
-        entry.vacate(20);
-        entry.occupy(15);
-        entry.vacate(30);
-        assert_eq!(entry.busy(), 20);
-        // And one that leaves by a clock from before it entered.
-        entry.occupy(40);
-        entry.vacate(35);
-        assert_eq!(entry.busy(), 20);
-    }
-
     #[test]
     fn an_entry_takes_three_cache_lines() {
         assert!(size_of::<Entry>() <= 192, "{}", size_of::<Entry>());

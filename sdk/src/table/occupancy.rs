@@ -36,3 +36,17 @@ impl Occupancy {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A thread reads its clock, and enters when another one has left since.
+    #[test]
+    fn no_time_is_busy_twice() {
+        let left = Occupancy(0).enter(10).leave(20);
+        assert_eq!((left.threads(), left.enter(15).threads(), left.enter(15).since()), (0, 1, 20));
+        // And one that leaves by a clock from before it entered.
+        assert_eq!(left.enter(40).leave(35).enter(36).since(), 40);
+    }
+}
