@@ -44,7 +44,8 @@ pub(crate) struct Late {
     /// Parts in the ring: those in which nothing was seen, and those in which something was; in the order of their ends.
     held: [Vec<usize>; 2],
     kept: Vec<(TraceId, &'static str)>,
-    wanted: Vec<TraceId>,
+    /// Traces that were asked for in vain, and how often.
+    wanted: Vec<(TraceId, u64)>,
     keys: BTreeMap<String, Key>,
     shapes: HashSet<(String, Vec<Vec<String>>)>,
     counts: Counts,
@@ -169,9 +170,9 @@ impl Late {
         }
         let trace = part.trace;
         let decided = if self.setup.is_cramped() { Some("all") } else { self.decide(at) };
-        let wanted = self.wanted.iter().position(|wanted| *wanted == trace);
+        let wanted = self.wanted.iter().position(|(wanted, _)| *wanted == trace);
         if let Some(place) = wanted {
-            self.wanted.remove(place);
+            self.counts.not_there -= self.wanted.remove(place).1;
         }
         if let Some(reason) = decided {
             return self.keep_part(at, reason);
@@ -301,8 +302,9 @@ impl Late {
         let is_there = !exported.is_empty();
         if !self.kept.iter().any(|(kept, _)| *kept == trace) {
             self.counts.not_there += 1;
-            if !self.wanted.contains(&trace) {
-                self.wanted.push(trace);
+            match self.wanted.iter_mut().find(|(wanted, _)| *wanted == trace) {
+                Some((_, asks)) => *asks += 1,
+                None => self.wanted.push((trace, 1)),
             }
         }
         (is_there, exported)
