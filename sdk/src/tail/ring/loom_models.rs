@@ -61,7 +61,7 @@ fn loom_a_trace_that_is_asked_for_as_it_comes_is_found() {
     loom::model(|| {
         let ring = ring();
         let other = ring.clone();
-        let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2), Taken::Held(_)));
+        let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2, 1), Taken::Held(_)));
         // As in `Keeper::end_trace`.
         let wanted = ring.take_wanted(trace(), 2).is_some() || matches!(hold(&ring), Holding::Wanted(..));
         assert!(wanted ^ asks.join().unwrap(), "a wish is lost, or granted twice");
@@ -75,7 +75,7 @@ fn loom_a_trace_leaves_the_ring_once() {
         let ring = ring();
         hold(&ring);
         let (other, third) = (ring.clone(), ring.clone());
-        let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2), Taken::Held(_)));
+        let asks = thread::spawn(move || matches!(other.take(trace(), KeptBy::HAND, 2, 1), Taken::Held(_)));
         let expires = thread::spawn(move || {
             let mut out = Vec::new();
             third.expire(2 + HOLD, &mut out);
@@ -100,7 +100,7 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
             LateSpan::Kept(_) | LateSpan::Gone => 0,
             LateSpan::Full | LateSpan::Worse(_) => panic!("there is room, and nothing was seen"),
         });
-        let Taken::Held(taken) = ring.take(trace(), KeptBy::HAND, 2) else { panic!("it is held") };
+        let Taken::Held(taken) = ring.take(trace(), KeptBy::HAND, 2, 1) else { panic!("it is held") };
         ring.note_kept(trace(), KeptBy::HAND);
         assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
     });
