@@ -90,13 +90,13 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Runs a command whose file names are of this folder.
-    fn run(&self, args: &[&str], stop: Stop<'_>) -> Result<(), Failure> {
-        let place = |arg: &&str| match arg.strip_prefix('@') {
+    /// Runs a command whose file names, those after an `@`, are of this folder.
+    fn run(&self, line: &str, stop: Stop<'_>) -> Result<(), Failure> {
+        let place = |arg: &str| match arg.strip_prefix('@') {
             Some(name) => self.join(name).to_str().expect("UTF-8").to_owned(),
-            None => (*arg).to_owned(),
+            None => arg.to_owned(),
         };
-        let args = std::iter::once("astracer".to_owned()).chain(args.iter().map(place));
+        let args = std::iter::once("astracer".to_owned()).chain(line.split_whitespace().map(place));
         Args::try_parse_from(args).unwrap_or_else(|error| panic!("{error}")).run(stop)
     }
 
@@ -120,134 +120,39 @@ fn letters(mut number: u64) -> String {
     }
 }
 
-/// Commands that read recordings, with the files that they write.
-type Commands = &'static [(&'static [&'static str], &'static [&'static str])];
+/// Commands that read recordings, with the files that they write. Nothing in them has a blank.
+type Commands = &'static [(&'static str, &'static [&'static str])];
 
 /// Commands that are measured, on a recording of many names.
 const MEASURED: Commands = &[
-    (&["inspect", "@w.jsonl", "--top", "3"], &[]),
+    ("inspect @w.jsonl --top 3", &[]),
+    ("evaluate @w.jsonl --sampler bump:lambda=3,min=0.01 --seeds 1 --kept @ids", &["ids"]),
     (
-        &["evaluate", "@w.jsonl", "--sampler", "bump:lambda=3,min=0.01", "--seeds", "1", "--kept", "@ids"],
-        &["ids"],
-    ),
-    (
-        &[
-            "tune",
-            "@w.jsonl",
-            "--size-max",
-            "60%",
-            "--starts",
-            "1",
-            "--iterations",
-            "4",
-            "--per-key",
-            "never",
-            "--one-key",
-            "--split",
-            "60%",
-            "--out",
-            "@out.toml",
-        ],
+        "tune @w.jsonl --size-max 60% --starts 1 --iterations 4 --per-key never --one-key --split 60% --out @out.toml",
         &["out.toml"],
     ),
     (
-        &[
-            "tune",
-            "@w.jsonl",
-            "--sampler",
-            "bucket",
-            "--size-max",
-            "60%",
-            "--starts",
-            "1",
-            "--iterations",
-            "4",
-            "--one-key",
-            "--out",
-            "@out.toml",
-        ],
+        "tune @w.jsonl --sampler bucket --size-max 60% --starts 1 --iterations 4 --one-key --out @out.toml",
         &["out.toml"],
     ),
     (
-        &[
-            "critical-path",
-            "@w.jsonl",
-            "--top",
-            "3",
-            "--compare",
-            "@other.jsonl",
-            "--segments",
-            "@segments",
-            "--folded",
-            "@folded",
-            "--html",
-            "@page.html",
-        ],
+        "critical-path @w.jsonl --top 3 --compare @other.jsonl --segments @segments --folded @folded --html @page.html",
         &["segments", "folded", "page.html"],
     ),
-    (&["events", "@w.jsonl", "--trace", "2", "--html", "@page.html"], &["page.html"]),
-    (&["convert", "@w.jsonl", "@out.jsonl"], &["out.jsonl"]),
-    (&["convert", "@w.jsonl", "@out.json", "--to", "jaeger-json"], &["out.json"]),
-    (&["send", "@w.jsonl", "--to", "otlp://127.0.0.1:1", "--shift-to-now", "--resume", "@note"], &[]),
+    ("events @w.jsonl --trace 2 --html @page.html", &["page.html"]),
+    ("convert @w.jsonl @out.jsonl", &["out.jsonl"]),
+    ("convert @w.jsonl @out.json --to jaeger-json", &["out.json"]),
+    ("send @w.jsonl --to otlp://127.0.0.1:1 --shift-to-now --resume @note", &[]),
 ];
 
 /// Longer commands, which are stopped in each of their phases, on a small recording. The tuner's own tests stop the search
 /// over single keys.
 const LONG: Commands = &[
+    ("evaluate @w.jsonl --sampler ratio:0.1 --seeds 1 --baselines dynsampler-ema xray", &[]),
+    ("tune @w.jsonl --size-max 60% --starts 2 --iterations 8 --per-key never --out @out.toml", &["out.toml"]),
     (
-        &[
-            "evaluate",
-            "@w.jsonl",
-            "--sampler",
-            "ratio:0.1",
-            "--seeds",
-            "1",
-            "--baselines",
-            "dynsampler-ema",
-            "xray",
-        ],
-        &[],
-    ),
-    (
-        &[
-            "tune",
-            "@w.jsonl",
-            "--size-max",
-            "60%",
-            "--starts",
-            "2",
-            "--iterations",
-            "8",
-            "--per-key",
-            "never",
-            "--out",
-            "@out.toml",
-        ],
-        &["out.toml"],
-    ),
-    (
-        &[
-            "tune",
-            "@w.jsonl",
-            "--size-max",
-            "60%",
-            "--starts",
-            "1",
-            "--iterations",
-            "4",
-            "--per-key",
-            "never",
-            "--one-key",
-            "--compare",
-            "--split",
-            "60%",
-            "--validate",
-            "@other.jsonl",
-            "--out",
-            "@out.toml",
-            "--report",
-            "@page.html",
-        ],
+        "tune @w.jsonl --size-max 60% --starts 1 --iterations 4 --per-key never --one-key --compare --split 60% \
+         --validate @other.jsonl --out @out.toml --report @page.html",
         &["out.toml", "page.html"],
     ),
 ];
@@ -297,12 +202,12 @@ impl Questions {
 
 /// Runs a command; returns how it ended and the questions it asked. Threads of the pool are asked for their times first,
 /// so that work of an earlier command does not count.
-fn counted(folder: &Folder, args: &[&str], stop_at: u64) -> (Result<(), Failure>, Questions) {
+fn counted(folder: &Folder, line: &str, stop_at: u64) -> (Result<(), Failure>, Questions) {
     let questions = Questions { stop_at, ..Questions::default() };
     rayon::broadcast(|_| ASKED_AT.set(None));
     AT_ONCE_SINCE.set(None);
     ASKED_AT.set(Some(worked()));
-    let result = folder.run(args, Stop::when(&|| questions.ask()));
+    let result = folder.run(line, Stop::when(&|| questions.ask()));
     (result, questions)
 }
 
@@ -312,20 +217,20 @@ fn every_command_asks_at_least_every_50_ms_of_work() {
     let folders = [Folder::new(5_000, 2_000), Folder::huge(40_000)];
     let mut wrong = String::new();
     // One after the other: the pool's threads are shared.
-    for (folder, (args, _)) in
-        folders.iter().flat_map(|folder| MEASURED.iter().map(move |args| (folder, args)))
+    for (folder, (line, _)) in
+        folders.iter().flat_map(|folder| MEASURED.iter().map(move |command| (folder, command)))
     {
-        let (result, questions) = counted(folder, args, 0);
+        let (result, questions) = counted(folder, line, 0);
         // Nothing listens where spans are sent, and one trace is kept or not.
-        let may_fail = args[0] == "send" || args[0] == "tune";
-        assert!(result.is_ok() || may_fail, "{args:?}: {result:?}");
+        let may_fail = line.starts_with("send") || line.starts_with("tune");
+        assert!(result.is_ok() || may_fail, "{line}: {result:?}");
         let count = questions.count.load(Ordering::Relaxed);
-        assert!(count >= 5, "{args:?} asked {count} times only");
+        assert!(count >= 5, "{line} asked {count} times only");
         // The end is work too: what was found is printed and let go of.
         questions.ask();
         let (longest, before) = questions.longest();
         if longest > BETWEEN_MAX {
-            let _ = writeln!(wrong, "{args:?}: {longest:?} of work before question {before} of {count}");
+            let _ = writeln!(wrong, "{line}: {longest:?} of work before question {before} of {count}");
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
@@ -334,15 +239,15 @@ fn every_command_asks_at_least_every_50_ms_of_work() {
 #[test]
 fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
     let folder = Folder::new(400, 8);
-    for (args, files) in MEASURED.iter().chain(LONG) {
-        let (_, questions) = counted(&folder, args, 0);
+    for (line, files) in MEASURED.iter().chain(LONG) {
+        let (_, questions) = counted(&folder, line, 0);
         let count = questions.count.load(Ordering::Relaxed);
         let complete: Vec<Vec<u8>> = files.iter().map(|file| content(&folder.join(file))).collect();
         for number in 1..=STOPS {
             files.iter().for_each(|file| fs::remove_file(folder.join(file)).unwrap_or_default());
             let stop_at = (count * number / (STOPS + 1)).max(1);
-            let (result, questions) = counted(&folder, args, stop_at);
-            let place = format!("{args:?}, stopped at {stop_at} of {count}");
+            let (result, questions) = counted(&folder, line, stop_at);
+            let place = format!("{line}, stopped at {stop_at} of {count}");
             assert!(matches!(result, Err(Failure::Interrupted)), "{place}: {result:?}");
             // Some parts ask once more each before they end. Readers ask for each span, up to the end of a unit.
             let asked = questions.count.load(Ordering::Relaxed);
@@ -377,13 +282,12 @@ fn content(path: &Path) -> Vec<u8> {
 #[test]
 fn a_time_that_is_up_is_no_interruption() {
     let folder = Folder::new(400, 8);
-    let args = ["tune", "@w.jsonl", "--size-max", "60%", "--per-key", "never", "--out", "@out.toml"];
-    let result = folder.run(&[&args[..], &["--time", "1ms"]].concat(), Stop::never());
+    let line = "tune @w.jsonl --size-max 60% --per-key never --out @out.toml";
+    let result = folder.run(&format!("{line} --time 1ms"), Stop::never());
     let Err(Failure::Job(text)) = result else { panic!("{result:?}") };
     assert!(text.contains("before --time was over"), "{text}");
     assert!(!folder.join("out.toml").exists());
-    let slow = ["--starts", "4", "--iterations", "1000000", "--time", "2s"];
-    let result = folder.run(&[&args[..], &slow].concat(), Stop::never());
+    let result = folder.run(&format!("{line} --starts 4 --iterations 1000000 --time 2s"), Stop::never());
     assert!(result.is_ok(), "{result:?}");
     let text = fs::read_to_string(folder.join("out.toml")).expect("written");
     assert!(text.parse::<Parameters>().is_ok(), "{text}");

@@ -200,7 +200,7 @@ impl fmt::Display for SourceError {
                 }
                 if *format_may_help {
                     let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
-                    write!(f, "; if it holds traces, name their format: {}", names.join(", "))?;
+                    write!(f, "; if it holds traces, name their format with --format: {}", names.join(", "))?;
                 }
                 Ok(())
             }

@@ -524,7 +524,7 @@ fn errors_name_what_to_do() {
 
     let log = folder.path().join("a.log");
     fs::write(&log, "started\n").unwrap();
-    const NAMES: &str = "if it holds traces, name their format: otlp-json, otlp-proto, jaeger-json, zipkin-json, htrace, nezha-csv, xtrace-json";
+    const NAMES: &str = "if it holds traces, name their format with --format: otlp-json, otlp-proto, jaeger-json, zipkin-json, htrace, nezha-csv, xtrace-json";
     let (_, result) = read_with(&log, &Options::default());
     let error = result.unwrap_err();
     assert!(error.is_unrecognised() && !error.is_not_found());
