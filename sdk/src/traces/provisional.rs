@@ -98,7 +98,8 @@ impl Traces {
             self.provisional.fetch_sub(1, Ordering::Relaxed);
             return TraceRef::NONE;
         };
-        slot.marks.store(u64::from(trace.turn) << 32 | PROVISIONAL, Ordering::Relaxed);
+        // Exchanged, and not stored, so that a late mark of the trace before comes before or fails, whoever looks.
+        slot.marks.swap(u64::from(trace.turn) << 32 | PROVISIONAL, Ordering::Relaxed);
         slot.key.store(key.get(), Ordering::Relaxed);
         trace
     }

@@ -16,7 +16,7 @@ fn push(queue: &Queue) {
     let header = Header {
         trace_id: TraceId::from(1),
         flags: TraceFlags::SAMPLED,
-        state: None,
+        state: crate::trace_state::State::EMPTY,
         began: 1,
         kept_by: KeptBy::HEAD,
         cut: 0,
