@@ -281,6 +281,58 @@ fn slow_bodies_keep_nobody_out() {
     drop(slow);
 }
 
+/// A client is an address, and the loopback network has many.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_one_address_sends_leaves_room_for_another() {
+    use std::net::Ipv4Addr;
+
+    use socket2::{Domain, Socket, Type};
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let limits =
+        Limits::default().with_message_bytes(1 << 20).with_body_bytes(8 << 20).with_client_share(0.25);
+    let receiver = receiver(folder.path(), limits, 1 << 30);
+    let address = receiver.addresses()[0];
+    let from = |last: u8| -> TcpStream {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let source = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
+        socket.bind(&source.into()).expect("the loopback network is ours");
+        socket.connect(&address.into()).expect("it listens");
+        socket.into()
+    };
+    let all_but_the_end = |stream: &mut TcpStream, length: usize| {
+        write!(stream, "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{PROTOBUF}\r\n")
+            .expect("sent");
+        let _ = stream.write_all(&vec![0; length - 1]);
+    };
+    let status = |stream: &mut TcpStream| {
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).expect("an answer");
+        String::from_utf8_lossy(&answer[9..]).into_owned()
+    };
+
+    // A quarter of 8 MiB is for each address: bodies of 900 kB that never end fill that of 127.0.0.2 with two.
+    let mut greedy: Vec<TcpStream> = (0..4).map(|_| from(2)).collect();
+    for stream in &mut greedy {
+        all_but_the_end(stream, 900_000);
+    }
+    let refused = || receiver.received().refused(Refusal::NoRoom);
+    let begun = std::time::Instant::now();
+    while refused() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} refused", refused());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut other = from(3);
+    let body = proto(&spans(1));
+    let length = body.len();
+    write!(other, "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{PROTOBUF}\r\n")
+        .and_then(|()| other.write_all(&body))
+        .expect("sent");
+    assert_eq!(status(&mut other), "200");
+    assert_eq!(refused(), 2, "the first two wait for their ends");
+}
+
 #[test]
 fn deflate_is_taken() {
     let folder = tempfile::tempdir().expect("a temporary folder");
