@@ -206,6 +206,31 @@ fn a_shared_id_is_a_call_from_client_to_server() {
 }
 
 #[test]
+fn two_spans_with_one_id_are_a_call_only_if_one_calls_and_the_other_serves() {
+    for kinds in [["shared", "shared"], ["server", "server"], ["client", "client"], ["client", ""]] {
+        let [one, two] = kinds;
+        let lines = format!("7 1 - root 10 90 a\n7 2 1 one 20 80 a {one}\n7 2 1 two 30 70 b {two}");
+        let tree = "trace 7 (root)\n  root\n    one\n    two\n[duplicate_id 1]";
+        assert_eq!(draw(&intake(&lines, Keep::default())).trim_end(), tree, "{kinds:?}");
+    }
+}
+
+#[test]
+fn a_service_that_calls_itself_serves_what_lies_below() {
+    check(
+        "7 1 - root 10 90 one
+         7 2 1 call 20 80 one client
+         7 2 1 serve 30 70 one server
+         7 3 2 below 40 50 one",
+        "trace 7 (root)
+           root
+             call
+               serve
+                 below",
+    );
+}
+
+#[test]
 fn orphans_stay_in_their_trace_and_are_counted() {
     check(
         "7 1 - root 10 20
