@@ -6,7 +6,7 @@
 //! costs more than the work hides nothing. Sorting is allowed for, and the steps in which vectors grow.
 //!
 //! Instructions are counted by cachegrind on one thread, so a busy machine changes nothing; memory is the peak that the
-//! kernel tells. It needs valgrind and does not install it.
+//! kernel tells. It needs valgrind.
 
 mod input;
 
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::program;
-use crate::step::Outcome;
+use crate::step::{Options, Outcome};
 
 use input::Many;
 
@@ -119,8 +119,8 @@ fn cases() -> Vec<Case> {
     commands.into_iter().flat_map(case).collect()
 }
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    if let Err(missing) = program::valgrind() {
+pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+    if let Err(missing) = program::valgrind(options.install) {
         return Outcome::Skipped(missing);
     }
     Outcome::of(measure(root))

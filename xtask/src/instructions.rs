@@ -1,6 +1,6 @@
 //! The instructions step. On a shared machine, times say more about the machine than about the code, so callgrind counts
 //! the instructions of `sdk/benches/instructions.rs` and of requests in `examples/src/bin/et.rs`, case by case, and the
-//! step compares them with the counts under version control. It needs valgrind and does not install it.
+//! step compares them with the counts under version control. It needs valgrind.
 //!
 //! Counts depend on the compiler, so they are compared only for the compiler that they were recorded with.
 //! `ASTRACER_RECORD=1 cargo xtask instructions` records them again.
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::program;
-use crate::step::Outcome;
+use crate::step::{Options, Outcome};
 
 const FILE: &str = "benches/results/instructions.txt";
 const SPANS: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";
@@ -73,8 +73,8 @@ const CASES: [(&str, &[(&str, u64)]); 2] = [
     ),
 ];
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    if let Err(missing) = program::valgrind() {
+pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+    if let Err(missing) = program::valgrind(options.install) {
         return Outcome::Skipped(missing);
     }
     Outcome::of(compiler().and_then(|compiler| compare(root, &compiler)))

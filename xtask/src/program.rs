@@ -1,24 +1,19 @@
 //! Builds a program to measure it, and counts its instructions with valgrind.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde::Deserialize;
 
-use crate::cargo;
+use crate::{cargo, tool};
 
-/// Checks that valgrind is installed.
+/// Makes sure that valgrind is installed; with `install`, as root on Debian, a missing one is.
 ///
 /// # Errors
 ///
 /// A sentence that names it, if it is missing.
-pub(crate) fn valgrind() -> Result<(), String> {
-    let asked =
-        Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    match asked {
-        Ok(status) if status.success() => Ok(()),
-        _ => Err("valgrind is not installed".to_owned()),
-    }
+pub(crate) fn valgrind(install: bool) -> Result<(), String> {
+    tool::require("valgrind", "valgrind", install)
 }
 
 #[derive(Deserialize)]

@@ -130,12 +130,8 @@ impl Step {
             Step::FuzzCheck => {
                 "the libFuzzer targets compile (only where cargo-fuzz and nightly are installed)"
             }
-            Step::Instructions => {
-                "the layer's instructions for a span are those recorded (only where valgrind is installed)"
-            }
-            Step::Bounds => {
-                "whole commands grow at most linearly with their input (only where valgrind is installed)"
-            }
+            Step::Instructions => "the layer's instructions for a span are those recorded (with valgrind)",
+            Step::Bounds => "whole commands grow at most linearly with their input (with valgrind)",
             Step::E2e => "traces sent to real servers (Zipkin, Jaeger, Collector) and read back",
             Step::Programs => "100,000 random programs, on which the SDK and its reference agree",
             Step::Test => "all tests and doc tests; fuzz targets run on their seeds and on mutations of them",
@@ -159,8 +155,8 @@ impl Step {
             Step::Semver => semver::run(root),
             Step::Loom => loom::run(root),
             Step::FuzzCheck => fuzz::check(root),
-            Step::Instructions => instructions::run(root),
-            Step::Bounds => bounds::run(root),
+            Step::Instructions => instructions::run(root, options),
+            Step::Bounds => bounds::run(root, options),
             Step::E2e => e2e::run(root, options),
             Step::Programs => soak::programs(root),
             Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),
