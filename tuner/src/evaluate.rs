@@ -153,67 +153,58 @@ impl Summary {
         estimates: Option<&[&Estimates]>,
         equal_share: impl Fn(f64) -> Option<f64>,
     ) -> Option<Self> {
-        let column = |number: fn(&Score) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.score)));
-        let of_paths = |number: fn(&PathScore) -> f64| MeanSd::of(rows.iter().map(|row| number(&row.paths)));
-        let columns = [
-            column(|score| score.traces as f64),
-            column(|score| score.spans as f64),
-            column(|score| score.bytes as f64),
-            column(|score| score.otlp_bytes as f64),
-            column(|score| score.tfcr),
-            column(|score| score.tfcr_otlp),
-            column(|score| score.functions as f64),
-            column(|score| score.call_trees as f64),
-            column(|score| score.ss_ms),
-            column(|score| score.entropy_bits),
-            column(|score| score.dist_over_entropy),
-            of_paths(|paths| paths.paths as f64),
-            of_paths(|paths| paths.path_distance),
-        ];
+        let runs: Vec<Averages> = rows.iter().map(Averages::of).collect();
+        let over_runs = |number: fn(&Averages) -> f64| MeanSd::of(runs.iter().map(number));
+        let mean = Averages::of_each(|number| over_runs(number).mean);
         Some(Self {
             sampler: rows.first()?.sampler.clone(),
             seeds: rows.len() as u64,
-            mean: Averages::new(columns.map(|column| column.mean)),
-            sd: Averages::new(columns.map(|column| column.sd)),
+            mean,
+            sd: Averages::of_each(|number| over_runs(number).sd),
             counts: estimates.map(CountErrors::of),
             ss_by_weights_ms: estimates
                 .map(|runs| runs.iter().map(|run| run.ss_ms).sum::<f64>() / runs.len().max(1) as f64),
-            ss_of_equal_share_ms: equal_share(columns[4].mean)?,
+            ss_of_equal_share_ms: equal_share(mean.tfcr)?,
         })
     }
 }
 
 impl Averages {
-    fn new(columns: [f64; 13]) -> Self {
-        let [
-            traces,
-            spans,
-            bytes,
-            otlp_bytes,
-            tfcr,
-            tfcr_otlp,
-            functions,
-            call_trees,
-            ss_ms,
-            entropy_bits,
-            dist_over_entropy,
-            paths,
-            path_distance,
-        ] = columns;
+    /// One run's numbers.
+    fn of(Row { score, paths, .. }: &Row) -> Self {
         Self {
-            traces,
-            spans,
-            bytes,
-            otlp_bytes,
-            tfcr,
-            tfcr_otlp,
-            functions,
-            call_trees,
-            ss_ms,
-            entropy_bits,
-            dist_over_entropy,
-            paths,
-            path_distance,
+            traces: score.traces as f64,
+            spans: score.spans as f64,
+            bytes: score.bytes as f64,
+            otlp_bytes: score.otlp_bytes as f64,
+            tfcr: score.tfcr,
+            tfcr_otlp: score.tfcr_otlp,
+            functions: score.functions as f64,
+            call_trees: score.call_trees as f64,
+            ss_ms: score.ss_ms,
+            entropy_bits: score.entropy_bits,
+            dist_over_entropy: score.dist_over_entropy,
+            paths: paths.paths as f64,
+            path_distance: paths.path_distance,
+        }
+    }
+
+    /// Each number by `number`, which is told where to read it.
+    fn of_each(number: impl Fn(fn(&Self) -> f64) -> f64) -> Self {
+        Self {
+            traces: number(|run| run.traces),
+            spans: number(|run| run.spans),
+            bytes: number(|run| run.bytes),
+            otlp_bytes: number(|run| run.otlp_bytes),
+            tfcr: number(|run| run.tfcr),
+            tfcr_otlp: number(|run| run.tfcr_otlp),
+            functions: number(|run| run.functions),
+            call_trees: number(|run| run.call_trees),
+            ss_ms: number(|run| run.ss_ms),
+            entropy_bits: number(|run| run.entropy_bits),
+            dist_over_entropy: number(|run| run.dist_over_entropy),
+            paths: number(|run| run.paths),
+            path_distance: number(|run| run.path_distance),
         }
     }
 }
