@@ -113,6 +113,9 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail) -> String {
             number(summary.errors_refused),
         );
     }
+    if let Some(slow) = summary.slow_not_recorded {
+        let _ = writeln!(text, "  slow: {} traces not recorded ({})", number(slow), tail.provisional);
+    }
     let _ = writeln!(
         text,
         "  ring: {} traces recorded, at most {} of {}; {} given up before their end",

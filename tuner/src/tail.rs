@@ -133,6 +133,7 @@ impl Outcomes {
             kept_otlp_bytes: of(&|run| run.policies[at].kept_bytes as f64),
             refused: of(&|run| run.policies[at].refused as f64),
         });
+        let is_slow_asked = self.tail.rules.iter().any(|rule| matches!(rule.policy, Policy::Slow(_)));
         TailSummary {
             sampler: sampler.to_string(),
             policies: policies.collect(),
@@ -147,6 +148,7 @@ impl Outcomes {
             given_up: of(&|run| run.given_up as f64),
             errors_given_up: of(&|run| run.errors_given_up as f64),
             errors_refused: of(&|run| run.errors_refused as f64),
+            slow_not_recorded: is_slow_asked.then(|| of(&|run| run.slow_not_recorded as f64)),
         }
     }
 }
@@ -198,6 +200,8 @@ pub struct TailSummary {
     pub errors_given_up: MeanSd,
     /// Recorded traces in which a span failed that no policy kept: none wants errors, or its budget was used up.
     pub errors_refused: MeanSd,
+    /// Traces above the duration of a `slow` policy that were not recorded: arming missed them. `None` without such a policy.
+    pub slow_not_recorded: Option<MeanSd>,
 }
 
 /// One policy.
@@ -228,6 +232,7 @@ struct Run {
     given_up: u64,
     errors_given_up: u64,
     errors_refused: u64,
+    slow_not_recorded: u64,
 }
 
 /// An event in the life of a trace after its beginning.
@@ -380,7 +385,8 @@ impl<'a> Replay<'a> {
     }
 
     fn finish(self) -> Run {
-        Run { policies: self.sampler.counts(), ..self.run }
+        let slow_not_recorded = self.sampler.outcomes().iter().map(|key| key.missed_slow).sum();
+        Run { policies: self.sampler.counts(), slow_not_recorded, ..self.run }
     }
 }
 

@@ -91,6 +91,14 @@ fn budgets_and_arming_bound_what_is_kept() {
     let summary = replayed(&later, "never", &tail("error").with_provisional(Provisional::Armed));
     assert!((16.0..19.0).contains(&summary.recorded.mean), "{summary:?}");
     assert_eq!((summary.errors_not_recorded.mean, summary.errors_kept.mean), (1.0, 1.0));
+    // The same of slow roots: the first after the quiet time arms the key.
+    let slow: Vec<Given> =
+        later.iter().map(|&(at, ..)| (at, if at < 20_000 { 1 } else { 5 }, false, "200")).collect();
+    let not_recorded =
+        |policies: Tail| replayed(&slow, "never", &policies).slow_not_recorded.map(|slow| slow.mean);
+    assert_eq!(not_recorded(tail("slow:3ms").with_provisional(Provisional::Armed)), Some(1.0));
+    assert_eq!(not_recorded(tail("slow:3ms").with_provisional(Provisional::Never)), Some(2.0));
+    assert_eq!(not_recorded(tail("error")), None);
 }
 
 /// A ring with room for two traces: the oldest ordinary one goes first, and one that failed stays.
