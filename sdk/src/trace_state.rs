@@ -3,7 +3,7 @@
 //! OpenTelemetry's `TraceState` is a list of pairs of texts, and a copy of it allocates for the list and for each text.
 //! Most traces begin here and hold nothing but a weight: two numbers, whose text is made when somebody reads it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use astracer_samplers::tracestate::OtMember;
 use astracer_samplers::{Randomness, Threshold};
@@ -19,9 +19,23 @@ pub(crate) struct State(Option<Arc<Held>>);
 #[derive(Debug, PartialEq)]
 enum Held {
     /// One member, OpenTelemetry's, of nothing but `th` and `rv`.
-    Weight { threshold: Option<Threshold>, randomness: Option<Randomness> },
+    Weight(Weight),
     /// Any other.
     List(TraceState),
+}
+
+#[derive(Debug)]
+struct Weight {
+    threshold: Option<Threshold>,
+    randomness: Option<Randomness>,
+    /// Made when it is first read: each context of a span holds a copy, and a copy costs half as much as making it.
+    list: OnceLock<TraceState>,
+}
+
+impl PartialEq for Weight {
+    fn eq(&self, other: &Self) -> bool {
+        (self.threshold, self.randomness) == (other.threshold, other.randomness)
+    }
 }
 
 impl State {
@@ -36,7 +50,9 @@ impl State {
     pub(crate) fn of_numbers(threshold: Option<Threshold>, randomness: Option<Randomness>) -> Self {
         match (threshold, randomness) {
             (None, None) => State::EMPTY,
-            (threshold, randomness) => Held::Weight { threshold, randomness }.into(),
+            (threshold, randomness) => {
+                Held::Weight(Weight { threshold, randomness, list: OnceLock::new() }).into()
+            }
         }
     }
 
@@ -64,7 +80,7 @@ impl State {
     /// The threshold that kept the trace, if it has a weight.
     pub(crate) fn threshold(&self) -> Option<Threshold> {
         match &**self.0.as_ref()? {
-            Held::Weight { threshold, .. } => *threshold,
+            Held::Weight(weight) => weight.threshold,
             Held::List(state) => member(state).threshold,
         }
     }
@@ -73,7 +89,7 @@ impl State {
     pub(crate) fn without_threshold(&self) -> Self {
         match self.0.as_deref() {
             None => State::EMPTY,
-            Some(Held::Weight { randomness, .. }) => State::of_numbers(None, *randomness),
+            Some(Held::Weight(weight)) => State::of_numbers(None, weight.randomness),
             Some(Held::List(state)) => {
                 let mut member = member(state);
                 member.threshold = None;
@@ -86,13 +102,17 @@ impl State {
     pub(crate) fn to_api(&self) -> TraceState {
         match self.0.as_deref() {
             None => TraceState::NONE,
-            Some(Held::Weight { threshold, randomness }) => {
-                let member = OtMember::of_numbers(*threshold, *randomness);
-                // The value is of the grammar, so this does not fail.
-                TraceState::NONE.insert(OT, member.value()).unwrap_or_default()
-            }
+            Some(Held::Weight(weight)) => weight.list.get_or_init(|| weight.made()).clone(),
             Some(Held::List(state)) => state.clone(),
         }
+    }
+}
+
+impl Weight {
+    fn made(&self) -> TraceState {
+        let member = OtMember::of_numbers(self.threshold, self.randomness);
+        // The value is of the grammar, so this does not fail.
+        TraceState::NONE.insert(OT, member.value()).unwrap_or_default()
     }
 }
 
