@@ -23,10 +23,10 @@ use crate::support::{Collector, draw, world};
 
 /// Keeps what is written to it.
 #[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Page(Arc<Mutex<Vec<u8>>>);
 
 impl Page {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
@@ -90,7 +90,7 @@ fn seen(
 }
 
 /// The exported trees in the order of their texts: traces of different threads are exported in any order.
-fn trees(spans: &[SpanData]) -> String {
+pub(crate) fn trees(spans: &[SpanData]) -> String {
     let mut traces: HashMap<TraceId, Vec<SpanData>> = HashMap::new();
     for span in spans {
         traces.entry(span.span_context.trace_id()).or_default().push(span.clone());

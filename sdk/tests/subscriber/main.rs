@@ -15,6 +15,8 @@ mod at_once;
 mod bounds;
 #[path = "../all/bridge.rs"]
 mod bridge;
+mod bridges;
+mod console;
 #[path = "../all/contexts.rs"]
 mod contexts;
 #[path = "../all/decisions.rs"]
@@ -42,6 +44,7 @@ mod remote_parent;
 mod span_ext;
 #[path = "../all/spans.rs"]
 mod spans;
+mod stacks;
 #[path = "../all/support.rs"]
 mod support;
 #[path = "../all/tail.rs"]

@@ -1,0 +1,236 @@
+//! OpenTelemetry's metrics and logs, which tracing-opentelemetry's `MetricsLayer` and opentelemetry-appender-tracing's bridge make of events,
+//! on the subscriber.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::io::Write as _;
+
+use astracer_sdk::{ContextMode, DroppedSpans};
+use opentelemetry::logs::AnyValue;
+use opentelemetry::{KeyValue, SpanId, TraceId};
+use opentelemetry_appender_tracing::layer::{OpenTelemetryTracingBridge, TracingSpanAttributes};
+use opentelemetry_sdk::logs::{InMemoryLogExporter, SdkLoggerProvider};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
+use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+use tracing::field::Empty;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::with_default;
+use tracing::{Subscriber, debug, debug_span, error, info, info_span, warn};
+use tracing_opentelemetry::MetricsLayer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::layers::Page;
+use crate::stacks::{tells_the_same, watch};
+use crate::support::{draw, one, world};
+
+thread_local! {
+    /// Writes what the stack that runs has collected.
+    static WRITE: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
+}
+
+/// Requests with events that are metrics, and some that are not.
+fn requests() {
+    for (route, rows) in [("/a", 3_u64), ("/b", 5), ("/a", 8)] {
+        let request = info_span!("request", route, late = Empty).entered();
+        info!(monotonic_counter.requests = 1, route);
+        debug_span!("query", table = "t").in_scope(|| {
+            debug!(histogram.rows = rows);
+            warn!("slow");
+        });
+        info!(counter.active = -1);
+        info!(gauge.load = 0.5, route);
+        request.record("late", "now");
+        error!(rows, failed = true, "an error");
+    }
+    info!(monotonic_counter.requests = 7, route = "/outside");
+}
+
+fn write_requests() {
+    requests();
+    WRITE.take().unwrap()();
+}
+
+fn point(name: &str, value: &dyn Debug, attributes: Vec<&KeyValue>) -> String {
+    let mut attributes: Vec<String> =
+        attributes.iter().map(|pair| format!("{}={}", pair.key, pair.value)).collect();
+    attributes.sort();
+    format!("{name} {value:?} {attributes:?}")
+}
+
+fn points(metric: &Metric) -> Vec<String> {
+    macro_rules! points {
+        ($data:expr) => {
+            match $data {
+                MetricData::Sum(sum) => sum
+                    .data_points()
+                    .map(|at| point(metric.name(), &at.value(), at.attributes().collect()))
+                    .collect(),
+                MetricData::Gauge(gauge) => gauge
+                    .data_points()
+                    .map(|at| point(metric.name(), &at.value(), at.attributes().collect()))
+                    .collect(),
+                MetricData::Histogram(histogram) => histogram
+                    .data_points()
+                    .map(|at| point(metric.name(), &(at.count(), at.sum()), at.attributes().collect()))
+                    .collect(),
+                MetricData::ExponentialHistogram(_) => Vec::new(),
+            }
+        };
+    }
+    match metric.data() {
+        AggregatedMetrics::F64(data) => points!(data),
+        AggregatedMetrics::U64(data) => points!(data),
+        AggregatedMetrics::I64(data) => points!(data),
+    }
+}
+
+fn metrics<S>(page: &Page) -> MetricsLayer<S, SdkMeterProvider>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let exporter = InMemoryMetricExporter::default();
+    let provider =
+        SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
+    let (page, collected) = (page.clone(), provider.clone());
+    WRITE.set(Some(Box::new(move || {
+        collected.force_flush().unwrap();
+        let finished = exporter.get_finished_metrics().unwrap();
+        let scopes = finished.iter().flat_map(|all| all.scope_metrics());
+        let mut lines: Vec<String> = scopes.flat_map(|scope| scope.metrics()).flat_map(points).collect();
+        lines.sort();
+        writeln!(page.clone(), "{}", lines.join("\n")).unwrap();
+    })));
+    MetricsLayer::new(provider)
+}
+
+#[test]
+fn metrics_count_what_they_count_on_a_registry() {
+    tells_the_same!("alone", write_requests, |page| metrics(page));
+    tells_the_same!(
+        "beside others",
+        write_requests,
+        |page| watch("info", page).with_filter(LevelFilter::INFO),
+        metrics(page)
+    );
+    tells_the_same!("of some", write_requests, |page| metrics(page)
+        .with_filter(filter_fn(|metadata| metadata.fields().field("route").is_some())));
+}
+
+/// The layer's own filter refuses all spans: for itself only. Events below a dropped root are counted as well.
+#[test]
+fn metrics_are_exact_and_traces_whole_whatever_is_dropped() {
+    for (sampler, dropped_spans, kept) in [
+        ("always", DroppedSpans::Disabled, 3),
+        ("every:2", DroppedSpans::Disabled, 2),
+        ("never", DroppedSpans::Disabled, 0),
+        ("never", DroppedSpans::Visible, 0),
+    ] {
+        let world =
+            world(|builder| builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(dropped_spans));
+        let page = Page::default();
+        with_default(world.astracer.subscriber().with(metrics(&page)), write_requests);
+        let expected = [
+            "active -3 []",
+            r#"load 0.5 ["route=/a"]"#,
+            r#"load 0.5 ["route=/b"]"#,
+            r#"requests 1 ["route=/b"]"#,
+            r#"requests 2 ["route=/a"]"#,
+            r#"requests 7 ["route=/outside"]"#,
+            "rows (3, 16) []",
+        ];
+        assert_eq!(
+            page.text().trim_end().lines().collect::<Vec<_>>(),
+            expected,
+            "{sampler}, {dropped_spans:?}"
+        );
+        let drawn = draw(&world.exported());
+        let count = |name: &str| drawn.lines().filter(|line| line.trim_start().starts_with(name)).count();
+        assert_eq!((count("request "), count("query "), count("* slow")), (kept, kept, kept), "{drawn}");
+    }
+}
+
+fn logs_provider() -> (SdkLoggerProvider, InMemoryLogExporter) {
+    let exporter = InMemoryLogExporter::default();
+    (SdkLoggerProvider::builder().with_simple_exporter(exporter.clone()).build(), exporter)
+}
+
+fn text(value: &AnyValue) -> String {
+    match value {
+        AnyValue::String(text) => text.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn logs<S>(page: &Page) -> impl Layer<S> + use<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let (provider, exporter) = logs_provider();
+    let bridge = OpenTelemetryTracingBridge::builder(&provider)
+        .with_tracing_span_attributes(TracingSpanAttributes::all())
+        .build();
+    let page = page.clone();
+    WRITE.set(Some(Box::new(move || {
+        provider.force_flush().unwrap();
+        for log in exporter.get_emitted_logs().unwrap() {
+            let record = log.record;
+            let pairs = record.attributes_iter().map(|(key, value)| format!(" {key}={}", text(value)));
+            let pairs: String = pairs.collect();
+            let body = record.body().map(text);
+            writeln!(page.clone(), "{:?} {body:?}{pairs}", record.severity_text()).unwrap();
+        }
+    })));
+    bridge
+}
+
+/// With the attributes of the spans around them, which the bridge keeps in the spans' extensions.
+#[test]
+fn logs_say_what_they_say_on_a_registry() {
+    tells_the_same!("alone", write_requests, |page| logs(page));
+    tells_the_same!("of a level", write_requests, |page| logs(page).with_filter(LevelFilter::WARN));
+    tells_the_same!("beside others", write_requests, |page| watch("all", page), logs(page));
+}
+
+/// A log record has the ids of the span that it was made in, sampled or not as the trace is.
+#[test]
+fn logs_have_the_ids_of_their_spans() {
+    for context in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
+        let world =
+            world(|builder| builder.with_sampler("every:2".parse().unwrap()).with_context_mode(context));
+        let (provider, exporter) = logs_provider();
+        let bridge = OpenTelemetryTracingBridge::new(&provider);
+        with_default(world.astracer.subscriber().with(bridge), || {
+            info!("outside");
+            for _ in ["kept", "dropped"] {
+                let _root = info_span!("root").entered();
+                info!("in the root");
+                info_span!("child").in_scope(|| info!("in the child"));
+            }
+        });
+        let spans = world.exported();
+        let ids = |name| {
+            let span = one(&spans, name);
+            (span.span_context.trace_id(), span.span_context.span_id(), true)
+        };
+        let logs = exporter.get_emitted_logs().unwrap();
+        let contexts: Vec<Option<(TraceId, SpanId, bool)>> = logs
+            .iter()
+            .map(|log| log.record.trace_context())
+            .map(|ids| {
+                ids.map(|ids| (ids.trace_id, ids.span_id, ids.trace_flags.is_some_and(|f| f.is_sampled())))
+            })
+            .collect();
+        if context == ContextMode::Off {
+            assert_eq!(contexts, [None; 5]);
+            continue;
+        }
+        assert_eq!(contexts[..3], [None, Some(ids("root")), Some(ids("child"))], "{context:?}");
+        let [Some(root), Some(child)] = contexts[3..] else { panic!("{contexts:?}") };
+        // Below a dropped root the root's ids stand for all.
+        assert_eq!(root, child);
+        assert!(root.0 != ids("root").0 && root.0 != TraceId::INVALID && !root.2, "{root:?}");
+    }
+}
