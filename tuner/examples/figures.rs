@@ -134,8 +134,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let printed = tuning.replayed.map_or(f64::NAN, |replayed| replayed.dist_over_entropy.mean);
     let share = tuning.replayed_share.map_or(f64::NAN, |replayed| replayed.dist_over_entropy.mean);
+    let replays = tuning.replayed.map_or(0, |replayed| replayed.replays);
     println!(
-        "  printed {printed:.2}, equal share {share:.2}, bootstrap {:.1?}",
+        "  printed {printed:.2} ({replays} replays), equal share {share:.2}, bootstrap {:.1?}",
         tuning.bootstrap.map(|b| b.run_interval)
     );
     for path in std::iter::once(first).chain(others) {

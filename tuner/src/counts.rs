@@ -65,15 +65,25 @@ pub(crate) fn estimates(workload: &Workload, reference: &Reference, kept: &[(usi
     }
 }
 
-/// The mean over functions (or roots) of the root of their mean square over several runs.
-pub(crate) fn root_mean_square<'e>(runs: impl Iterator<Item = &'e [f64]>) -> f64 {
-    let (mut sums, mut count) = (Vec::new(), 0.0);
-    for run in runs {
-        sums.resize(run.len(), 0.0);
-        sums.iter_mut().zip(run).for_each(|(sum, square)| *sum += square);
-        count += 1.0;
+/// Squares of relative errors by function (or root), added up over several runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MeanSquares {
+    sums: Vec<f64>,
+    runs: f64,
+}
+
+impl MeanSquares {
+    pub(crate) fn add(&mut self, run: &[f64]) {
+        self.sums.resize(run.len(), 0.0);
+        self.sums.iter_mut().zip(run).for_each(|(sum, square)| *sum += square);
+        self.runs += 1.0;
     }
-    sums.iter().map(|sum: &f64| (sum / count).sqrt()).sum::<f64>() / sums.len().max(1) as f64
+
+    /// The mean over functions (or roots) of the root of their mean square over the runs.
+    pub(crate) fn mean_root(&self) -> f64 {
+        let roots = self.sums.iter().map(|sum| (sum / self.runs).sqrt());
+        roots.sum::<f64>() / self.sums.len().max(1) as f64
+    }
 }
 
 #[cfg(test)]
@@ -117,9 +127,11 @@ mod tests {
 
     #[test]
     fn errors_are_roots_of_mean_squares() {
-        let runs = [vec![0.09, 0.0], vec![0.07, 0.16]];
+        let mut squares = MeanSquares::default();
+        squares.add(&[0.09, 0.0]);
+        squares.add(&[0.07, 0.16]);
         // sqrt(0.08) and sqrt(0.08).
-        assert!((root_mean_square(runs.iter().map(Vec::as_slice)) - 0.08f64.sqrt()).abs() < 1e-12);
+        assert!((squares.mean_root() - 0.08f64.sqrt()).abs() < 1e-12);
     }
 
     /// 200 seeds of recorded traffic, on draws of phase and jitter: sums of weights have the exact numbers as their means.

@@ -29,6 +29,8 @@ pub struct Draw {
 const JITTERS_MS: [f64; 3] = [0.0, 5.0, 50.0];
 /// Streams of random numbers of a draw's seed: the decisions have the seed itself.
 const JITTER_STREAM: u64 = 1;
+/// (sqrt(5) - 1) / 2.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// The seeds of draws that a search sees have this bit, those of other draws do not.
 const SEEN: u64 = 1 << 62;
 
@@ -46,17 +48,24 @@ impl Draw {
 
     /// Draws with phases spread evenly and all jitters, for a search. `seed` moves all of them.
     pub(crate) fn seen(count: usize, seed: u64, random: RandomSource) -> Vec<Self> {
-        Self::spread(count, seed | SEEN, 0.0, random)
+        Self::with_phases(count, seed | SEEN, |index| index as f64 / count as f64, random)
     }
 
-    /// Draws that no search sees: their phases lie between those of the search, and no seed is the same.
+    /// Draws that no search sees: no phase and no seed is the same. More draws begin with fewer, whose phases are spread
+    /// evenly too: they are multiples of the golden ratio.
     pub fn unseen(count: usize, seed: u64, random: RandomSource) -> Vec<Self> {
-        Self::spread(count, seed & !SEEN, 0.37, random)
+        let phase = |index: usize| (GOLDEN * (index as f64 + 0.37)).fract();
+        Self::with_phases(count, seed & !SEEN, phase, random)
     }
 
-    fn spread(count: usize, seed: u64, offset: f64, random: RandomSource) -> Vec<Self> {
+    fn with_phases(
+        count: usize,
+        seed: u64,
+        phase: impl Fn(usize) -> f64,
+        random: RandomSource,
+    ) -> Vec<Self> {
         let of = |index: usize| Self {
-            phase: (index as f64 + offset) / count as f64,
+            phase: phase(index),
             jitter_ms: JITTERS_MS[index % JITTERS_MS.len()],
             seed: seed.wrapping_add(index as u64),
             stratified: random == RandomSource::Stratified,
@@ -100,6 +109,22 @@ mod tests {
                 assert!((0.0..1.0).contains(&other.phase));
             }
             assert_eq!(seen.iter().filter(|draw| draw.jitter_ms == 5.0).count(), 8);
+        }
+    }
+
+    /// The longest gap between n successive multiples of the golden ratio, modulo 1, is below (1 + 2 / sqrt(5)) / n.
+    #[test]
+    fn more_draws_begin_with_fewer_and_fill_their_gaps() {
+        let random = RandomSource::Independent;
+        let all = Draw::unseen(384, 5, random);
+        for count in [3, 24, 96, 100, 384] {
+            let fewer = Draw::unseen(count, 5, random);
+            assert_eq!(fewer, all[..count]);
+            let mut phases: Vec<f64> = fewer.iter().map(|draw| draw.phase).collect();
+            phases.sort_by(f64::total_cmp);
+            phases.push(phases[0] + 1.0);
+            let longest = phases.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+            assert!(longest < 1.9 / count as f64, "{count}: {longest}");
         }
     }
 

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
-use crate::counts::{Estimates, estimates, root_mean_square};
+use crate::counts::{Estimates, MeanSquares, estimates};
 use crate::draw::Draw;
 use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
 use crate::latency::LatencyTally;
@@ -61,22 +61,124 @@ pub struct CountErrors {
 
 impl CountErrors {
     pub(crate) fn of(runs: &[&Estimates]) -> Self {
-        let error = |of: fn(&Estimates) -> &[f64]| root_mean_square(runs.iter().map(|run| of(run)));
-        Self {
-            functions: error(|run| &run.functions),
-            functions_calibrated: error(|run| &run.calibrated),
-            roots: error(|run| &run.roots),
+        let mut sums = CountSums::default();
+        runs.iter().for_each(|run| sums.add(run));
+        sums.errors()
+    }
+}
+
+/// Squares of relative errors of counts, added up over replays: a run's own take some numbers for each function and root.
+#[derive(Debug, Default)]
+struct CountSums {
+    functions: MeanSquares,
+    calibrated: MeanSquares,
+    roots: MeanSquares,
+}
+
+impl CountSums {
+    fn add(&mut self, run: &Estimates) {
+        self.functions.add(&run.functions);
+        self.calibrated.add(&run.calibrated);
+        self.roots.add(&run.roots);
+    }
+
+    fn errors(&self) -> CountErrors {
+        CountErrors {
+            functions: self.functions.mean_root(),
+            functions_calibrated: self.calibrated.mean_root(),
+            roots: self.roots.mean_root(),
         }
     }
 }
 
 /// One replay.
+#[derive(Debug)]
 struct Run {
     score: Score,
     latency: f64,
     paths: PathScore,
-    /// `None` where a decision had no weight.
-    estimates: Option<Estimates>,
+    /// SS from weighted means and deviations. `None` where a decision had no weight.
+    ss_by_weights_ms: Option<f64>,
+}
+
+/// Replays of one sampler, which more may be added to.
+#[derive(Debug)]
+pub(crate) struct Replays<'w> {
+    workload: &'w Workload,
+    sampler: &'w Candidate,
+    reference: Reference,
+    runs: Vec<Run>,
+    counts: CountSums,
+}
+
+/// Replays whose errors of counts are held at the same time together have at most about this many functions and keys.
+const HELD_MAX: usize = 1 << 20;
+/// Fewer are not begun at once, for the sake of many cores.
+const HELD_MIN: usize = 8;
+
+impl<'w> Replays<'w> {
+    /// None yet; `None` if asked to stop.
+    pub(crate) fn new(workload: &'w Workload, sampler: &'w Candidate, stop: Stop<'_>) -> Option<Self> {
+        let reference = Reference::unless_stopped(workload, stop)?;
+        Some(Self { workload, sampler, reference, runs: Vec::new(), counts: CountSums::default() })
+    }
+
+    /// Replays on each of some draws, on all cores; `done` is called after each. Draws that were not finished when it was
+    /// asked to stop are left out.
+    pub(crate) fn add(&mut self, draws: &[Draw], stop: Stop<'_>, done: &(dyn Fn() + Sync)) {
+        let (workload, reference) = (self.workload, &self.reference);
+        let run = |draw: &Draw| {
+            let mut tally = Tally::new(workload, reference);
+            let (mut histograms, mut paths) = (LatencyTally::new(workload), PathTally::new(workload));
+            let (mut kept, mut weighted) = (Vec::new(), true);
+            let finished = self.sampler.replay(workload, draw, stop, |arrival, weight| {
+                tally.keep(arrival);
+                histograms.keep(arrival, weight.unwrap_or(1.0));
+                paths.keep(arrival, weight.unwrap_or(1.0));
+                weighted &= weight.is_some();
+                kept.push((arrival, weight.unwrap_or(1.0)));
+            });
+            let estimates = (finished && weighted).then(|| estimates(workload, reference, &kept));
+            done();
+            let (score, latency, paths) = (tally.score(), histograms.distance(), paths.score());
+            let ss_by_weights_ms = estimates.as_ref().map(|estimates| estimates.ss_ms);
+            finished.then_some((Run { score, latency, paths, ss_by_weights_ms }, estimates))
+        };
+        let held = HELD_MAX / (workload.functions().len() + workload.keys().len()).max(1);
+        for draws in draws.chunks(held.max(HELD_MIN)) {
+            let runs: Vec<_> = draws.par_iter().filter_map(run).collect();
+            for (run, estimates) in runs {
+                self.runs.push(run);
+                // In the order of the draws, so that sums do not depend on threads.
+                estimates.iter().for_each(|estimates| self.counts.add(estimates));
+            }
+        }
+    }
+
+    /// All replays so far; `None` if there is not a single one.
+    pub(crate) fn replayed(&self) -> Option<Replayed> {
+        let runs = &self.runs;
+        let of = |number: fn(&Run) -> f64| Distribution::of(runs.iter().map(number).collect());
+        let by_weights: Option<Vec<f64>> = runs
+            .iter()
+            .map(|run| Some(dist_over_entropy(run.ss_by_weights_ms?, run.score.entropy_bits)))
+            .collect();
+        (!runs.is_empty()).then(|| Replayed {
+            replays: runs.len() as u64,
+            dist_over_entropy: of(|run| run.score.dist_over_entropy),
+            dist_over_entropy_runs: Twentieths::of(
+                runs.iter().map(|run| run.score.dist_over_entropy).collect(),
+            ),
+            tfcr: of(|run| run.score.tfcr),
+            call_trees: of(|run| run.score.call_trees as f64),
+            traces: of(|run| run.score.traces as f64),
+            latency: of(|run| run.latency),
+            paths: of(|run| run.paths.paths as f64),
+            path_distance: of(|run| run.paths.path_distance),
+            counts: by_weights.is_some().then(|| self.counts.errors()),
+            dist_over_entropy_weighted: by_weights.map(Distribution::of),
+        })
+    }
 }
 
 impl Replayed {
@@ -89,50 +191,10 @@ impl Replayed {
         stop: Stop<'_>,
         done: &(dyn Fn() + Sync),
     ) -> Option<Self> {
-        let reference = Reference::unless_stopped(workload, stop)?;
-        let run = |draw: &Draw| {
-            let mut tally = Tally::new(workload, &reference);
-            let (mut histograms, mut paths) = (LatencyTally::new(workload), PathTally::new(workload));
-            let (mut kept, mut weighted) = (Vec::new(), true);
-            let finished = sampler.replay(workload, draw, stop, |arrival, weight| {
-                tally.keep(arrival);
-                histograms.keep(arrival, weight.unwrap_or(1.0));
-                paths.keep(arrival, weight.unwrap_or(1.0));
-                weighted &= weight.is_some();
-                kept.push((arrival, weight.unwrap_or(1.0)));
-            });
-            let estimates = (finished && weighted).then(|| estimates(workload, &reference, &kept));
-            done();
-            let (score, latency, paths) = (tally.score(), histograms.distance(), paths.score());
-            finished.then_some(Run { score, latency, paths, estimates })
-        };
-        let runs: Vec<Run> = draws.par_iter().filter_map(run).collect();
-        // Other threads have asked until here; this one goes on with sums over all runs and functions.
-        if stop.is_interrupted() {
-            return None;
-        }
-        let of = |number: fn(&Run) -> f64| Distribution::of(runs.iter().map(number).collect());
-        let estimates: Option<Vec<&Estimates>> = runs.iter().map(|run| run.estimates.as_ref()).collect();
-        (!runs.is_empty()).then(|| Self {
-            replays: runs.len() as u64,
-            dist_over_entropy: of(|run| run.score.dist_over_entropy),
-            dist_over_entropy_runs: Twentieths::of(
-                runs.iter().map(|run| run.score.dist_over_entropy).collect(),
-            ),
-            dist_over_entropy_weighted: estimates.as_ref().map(|_| {
-                of(|run| {
-                    let ss_ms = run.estimates.as_ref().map_or(0.0, |estimates| estimates.ss_ms);
-                    dist_over_entropy(ss_ms, run.score.entropy_bits)
-                })
-            }),
-            tfcr: of(|run| run.score.tfcr),
-            call_trees: of(|run| run.score.call_trees as f64),
-            traces: of(|run| run.score.traces as f64),
-            latency: of(|run| run.latency),
-            paths: of(|run| run.paths.paths as f64),
-            path_distance: of(|run| run.paths.path_distance),
-            counts: estimates.map(|all| CountErrors::of(&all)),
-        })
+        let mut replays = Replays::new(workload, sampler, stop)?;
+        replays.add(draws, stop, done);
+        // Other threads have asked until here; this one goes on with sums over all runs.
+        if stop.is_interrupted() { None } else { replays.replayed() }
     }
 }
 

@@ -61,6 +61,18 @@ pub(crate) fn synthetic_recording(traces: u64, seed: u64) -> Recording {
     spans.intake.finish()
 }
 
+/// Traces of two calls a second, alike but for one in the middle whose inner call lasts 10 s longer than the others' 1 ms.
+pub(crate) fn heavy_tailed(traces: u64) -> Workload {
+    let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
+    for trace in 0..traces {
+        let at_ns = trace * 1_000_000_000;
+        let inner_ms = if trace == traces / 2 { 10_001.0 } else { 1.0 };
+        let parent = spans.add(trace, None, "call", at_ns, 2e6);
+        spans.add(trace, Some(parent), "read", at_ns, inner_ms * 1e6);
+    }
+    Workload::new(&spans.intake.finish(), &Grouping::default())
+}
+
 struct Spans {
     intake: Intake<'static>,
     next: u64,

@@ -7,16 +7,26 @@ use super::{Options, Progress, Run, STARTS_COMPARED, Stage, Tuning, config};
 use crate::bootstrap::bootstrap;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
-use crate::held_out::{HeldOut, Replayed};
+use crate::held_out::{HeldOut, Replayed, Replays};
 use crate::objective::Objective;
 use crate::statistics::Distribution;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Arrivals and functions that all replays of a sampler go through: larger workloads are replayed less often, but at least
-/// [`REPLAYS_MIN`] times, since chance matters less there and a replay takes longer.
-const REPLAYED_MAX: usize = 3_000_000;
-const REPLAYS_MIN: u64 = 6;
+/// Arrivals and functions that all replays of a sampler on one side of a trial go through: larger workloads are replayed
+/// less often, but at least [`TRIED_MIN`] times.
+const TRIED_WORK: usize = 3_000_000;
+const TRIED_MIN: u64 = 6;
+
+/// Replays that a check begins with; of a large workload fewer, but a multiple of the three jitters.
+const REPLAYS: u64 = 96;
+const REPLAYS_LEAST: u64 = 24;
+/// A check begins with no more than this number of arrivals and functions, but with [`REPLAYS_LEAST`].
+const BEGUN_WORK: usize = 6_000_000;
+/// All replays of a check go through about this number of arrivals and functions at most.
+const CHECKED_WORK: usize = 60_000_000;
+/// The mean of dist/entropy is known if its interval of 95 % reaches no farther than this share of it to either side.
+const KNOWN: f64 = 0.05;
 
 /// A replayed mean farther than this from the expectation, as a share of it, is a surprise.
 const SURPRISE: f64 = 0.15;
@@ -65,25 +75,57 @@ pub fn validate(
     run.held_out(tuning, name, other)
 }
 
-/// The number of replays that a workload of this size is worth, at most as many as wanted.
-pub(super) fn affordable_replays(workload: &Workload, wanted: u64) -> u64 {
-    let size = workload.arrivals().len() + workload.functions().len();
-    wanted.min(((REPLAYED_MAX / size.max(1)) as u64).max(REPLAYS_MIN))
+/// The number of times that a workload can be replayed within some arrivals and functions.
+fn times_within(workload: &Workload, work: usize) -> u64 {
+    (work / (workload.arrivals().len() + workload.functions().len()).max(1)) as u64
+}
+
+/// The number of replays that one side of a trial is worth, at most as many as wanted.
+pub(super) fn trial_replays(workload: &Workload, wanted: u64) -> u64 {
+    wanted.min(times_within(workload, TRIED_WORK).max(TRIED_MIN))
 }
 
 impl Run<'_> {
+    /// Replays a sampler on draws that the search did not see: twice as many, and twice again, until the mean of dist/entropy is
+    /// known, or until the next would be too many. `None` if there was no time for any.
+    ///
+    /// The number follows from the figures and not from the size of the workload, for where a few traces decide about the
+    /// mean, most draws miss all of them, however many traces there are.
+    fn replay_until_known(&self, workload: &Workload, candidate: &Candidate) -> Option<Replayed> {
+        let begun = times_within(workload, BEGUN_WORK).clamp(REPLAYS_LEAST, REPLAYS);
+        let first = (begun - begun % 3).min(self.options.replays);
+        let most = times_within(workload, CHECKED_WORK).clamp(first, self.options.replays.max(first));
+        let mut replays = Replays::new(workload, candidate, self.stop)?;
+        let (mut known, mut next) = (None, first);
+        loop {
+            let before = known.map_or(0, |known: Replayed| known.replays);
+            let draws = Draw::unseen(next as usize, self.options.seed, self.options.random);
+            self.watch.begin(Stage::Replaying, next - before);
+            replays.add(&draws[before as usize..], self.stop, &|| self.watch.evaluated(None));
+            if self.stop.is_interrupted() {
+                return known;
+            }
+            known = replays.replayed();
+            let replayed = known?;
+            if is_known(&replayed) || 2 * next > most || self.stop.is_asked() {
+                return known;
+            }
+            next *= 2;
+        }
+    }
+
     fn check(&self, train: &Workload, found: &Config, tuning: &mut Tuning) {
-        let replays = affordable_replays(train, self.options.replays);
-        let draws = Draw::unseen(replays as usize, self.options.seed, self.options.random);
         let cap = self.options.cap;
-        self.watch.begin(Stage::Replaying, if cap.is_none() { 2 } else { 3 } * replays);
-        let replay = |candidate: &Candidate| {
-            Replayed::new(train, candidate, &draws, self.stop, &|| self.watch.evaluated(None))
-        };
-        let Some(replayed) = replay(&found.clone().into()) else {
+        let Some(replayed) = self.replay_until_known(train, &found.clone().into()) else {
             let why = if self.stop.is_interrupted() { "interrupted" } else { "the time was up" };
             tuning.warnings.push(format!("not checked by replay: {why}"));
             return;
+        };
+        tuning.warnings.extend(vague(&replayed));
+        let draws = Draw::unseen(replayed.replays as usize, self.options.seed, self.options.random);
+        self.watch.begin(Stage::Replaying, if cap.is_none() { 1 } else { 2 } * replayed.replays);
+        let replay = |candidate: &Candidate| {
+            Replayed::new(train, candidate, &draws, self.stop, &|| self.watch.evaluated(None))
         };
         tuning.warnings.extend(surprise(tuning.score.dist_over_entropy, &replayed));
         let share = Probability::new(replayed.tfcr.mean.clamp(0.0, 1.0));
@@ -124,9 +166,33 @@ impl Run<'_> {
         let there = there.filter(|there| there.infeasible.is_none());
         let there = there.and_then(|there| config(&there.parameters, &[]).ok());
         let draws =
-            Draw::unseen(self.options.replays.max(1) as usize, self.options.seed, self.options.random);
+            Draw::unseen(self.options.replays.clamp(1, REPLAYS) as usize, self.options.seed, self.options.random);
         HeldOut::new(name, other, &found, there.as_ref(), &draws, self.stop)
     }
+}
+
+/// By which share of itself the mean of dist/entropy may be off, with 95 %; 0 where it is 0 or infinite, since more
+/// replays would say no more.
+fn uncertainty(replayed: &Replayed) -> f64 {
+    let Distribution { mean, mean_interval, .. } = replayed.dist_over_entropy;
+    let share = (mean_interval[1] - mean) / mean;
+    if share.is_finite() { share } else { 0.0 }
+}
+
+fn is_known(replayed: &Replayed) -> bool {
+    uncertainty(replayed) <= KNOWN
+}
+
+/// A warning if the printed mean may be off by more than a reader expects.
+fn vague(replayed: &Replayed) -> Option<String> {
+    (!is_known(replayed)).then(|| {
+        format!(
+            "after {} replays the mean of dist/entropy is known only within {:.0} % to either side: single runs differ too \
+             much, as they do where a few traces decide",
+            replayed.replays,
+            uncertainty(replayed) * 1e2,
+        )
+    })
 }
 
 /// A warning if replays do not have the expected figure, by more than chance explains.
@@ -139,4 +205,54 @@ fn surprise(expected: f64, replayed: &Replayed) -> Option<String> {
              these traces are few or very unlike each other; trust the replays"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use astracer_samplers::RandomSource;
+
+    use super::*;
+    use crate::testing::{heavy_tailed, synthetic};
+
+    fn replayed(workload: &Workload, sampler: &str, most: u64) -> Replayed {
+        let options = Options { replays: most, random: RandomSource::Stratified, ..Options::default() };
+        let run = Run { options: &options, stop: Stop::never(), watch: Watch::new(&|_| ()) };
+        let sampler: Config = sampler.parse().expect("a sampler");
+        run.replay_until_known(workload, &sampler.into()).expect("not stopped")
+    }
+
+    /// One of 3,000 traces is slow. By hand, with N traces of which n are kept and D the slow call's excess: without it the
+    /// kept part is off by D/N in the mean and by D sqrt(1/N - 1/N^2) in the deviation; with it by D/n - D/N and
+    /// D sqrt(1/n - 1/n^2) - D sqrt(1/N - 1/N^2). Its entropy is one bit. One run in fifty keeps it and has six times the
+    /// distance, so that a mean of 24 runs errs by 13 %, and one of 96 by 7 %.
+    #[test]
+    fn where_one_trace_decides_there_are_as_many_replays_as_its_mean_takes() {
+        let (all, kept, excess) = (3000f64, 60f64, 10_000.0);
+        let deviation = |of: f64| excess * (1.0 / of - 1.0 / (of * of)).sqrt();
+        let without = (excess / all).hypot(deviation(all));
+        let with = (excess / kept - excess / all).hypot(deviation(kept) - deviation(all));
+        let exact = 0.98 * without + 0.02 * with;
+        let workload = heavy_tailed(3000);
+        let found = replayed(&workload, "ratio:0.02", Options::default().replays);
+        assert!(found.replays > 2 * REPLAYS, "{found:?}");
+        assert!((found.dist_over_entropy.mean / exact - 1.0).abs() < 0.06, "{found:?}, by hand {exact}");
+        assert_eq!(vague(&found), None);
+        let few = replayed(&workload, "ratio:0.02", 96);
+        let warning = vague(&few).expect("too few");
+        assert!(few.replays == 96 && warning.starts_with("after 96 replays"), "{warning}");
+    }
+
+    /// Twice as many begin with the same draws, and the first number is enough where runs are alike.
+    #[test]
+    fn replays_go_on_from_those_before() {
+        let workload = heavy_tailed(600);
+        let found = replayed(&workload, "ratio:0.05", 384);
+        assert_eq!(found.replays, 384);
+        let draws = Draw::unseen(384, Options::default().seed, RandomSource::Stratified);
+        let sampler = Candidate::from("ratio:0.05".parse::<Config>().expect("a sampler"));
+        let at_once = Replayed::new(&workload, &sampler, &draws, Stop::never(), &|| ());
+        assert_eq!(at_once, Some(found));
+        let alike = replayed(&synthetic(3000, 1), "always", 384);
+        assert_eq!((alike.replays, vague(&alike)), (REPLAYS, None));
+    }
 }

@@ -1,6 +1,6 @@
 //! The stage that gives keys probabilities of their own, where they are better.
 
-use super::check::affordable_replays;
+use super::check::trial_replays;
 use super::{PerKeyTrial, PerKeyUse, RootParameters, Run, Stage, Tuning, affordable, config, stream};
 use crate::anneal::Schedule;
 use crate::blocks;
@@ -153,7 +153,7 @@ impl Run<'_> {
     }
 
     fn trial_draws(&self, workload: &Workload) -> Vec<Draw> {
-        let replays = affordable_replays(workload, TRIAL_REPLAYS as u64) as usize;
+        let replays = trial_replays(workload, TRIAL_REPLAYS as u64) as usize;
         self.watch.begin(Stage::Replaying, 2 * replays as u64);
         Draw::unseen(replays, stream(self.options.seed, PER_KEY_STREAM), self.options.random)
     }
