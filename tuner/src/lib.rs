@@ -33,6 +33,7 @@ pub mod paths;
 mod per_key;
 mod problem;
 mod random;
+pub mod records;
 pub mod replay;
 pub mod report;
 pub mod score;

@@ -20,6 +20,7 @@ use crate::limits::{Kept, Limits};
 use crate::objective::Target;
 use crate::problem::{Archive, Evaluated, Landscape, Scale};
 use crate::random::Random;
+use crate::records::Records;
 use crate::replay::Numbers;
 use crate::space::Parameters;
 use crate::stop::Stop;
@@ -201,13 +202,21 @@ fn tables(
     }
     let sample = workload.arranged(&order, stop)?;
     let mut numbers = Numbers::new(&sample, draw);
-    let mut counts = vec![None; workload.keys().len()];
+    let mut records = Records::new(workload);
+    let mut counts: Vec<Option<Count>> = vec![None; records.len()];
     let decide = |arrival: &Arrival| {
         let (curve, least) = match own_keys.is_own(arrival.key) {
             true => (own, 0.0),
             false => (others, others.min),
         };
-        let count = Count::add(&mut counts[arrival.key as usize], arrival.at_ns, curve.half_life_s);
+        let idle_ns =
+            |record: usize| counts[record].map_or(0, |count| arrival.at_ns.saturating_sub(count.at_ns));
+        let found = records.find(arrival.key, arrival.at_ns, idle_ns);
+        let count = &mut counts[found.record];
+        if found.is_new {
+            *count = None;
+        }
+        let count = Count::add(count, arrival.at_ns, curve.half_life_s);
         let by_curve = match curve.lambda > 0.0 {
             true => count.map_or(1.0, |count| curve.probability(count).max(least)),
             false => 0.0,

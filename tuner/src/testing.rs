@@ -73,6 +73,21 @@ pub(crate) fn heavy_tailed(traces: u64) -> Workload {
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
+/// Traces of one call, a millisecond apart: each of some names once, then again and again at random.
+pub(crate) fn many_names(names: u32, traces: u32, seed: u64) -> Workload {
+    let mut random = Random::new(seed, 0);
+    let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
+    for trace in 0..traces {
+        let name = if trace < names { trace } else { random.below(names) };
+        // In letters, for long numbers in names are taken for ids.
+        let letters: String =
+            (0..4).map(|place| char::from(b'g' + (name / 20u32.pow(place) % 20) as u8)).collect();
+        let at_ns = u64::from(trace) * 1_000_000;
+        spans.add(u64::from(trace), None, &letters, at_ns, 1e6 * (1.0 + random.uniform()));
+    }
+    Workload::new(&spans.intake.finish(), &Grouping::default())
+}
+
 struct Spans {
     intake: Intake<'static>,
     next: u64,

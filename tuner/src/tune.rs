@@ -28,6 +28,7 @@ use crate::limits::Limits;
 use crate::objective::Target;
 use crate::problem::{Archive, Evaluated, FrontPoint, Problem, Scale};
 use crate::random::Random;
+use crate::records::crowded;
 use crate::space::{Parameters, Tunable};
 use crate::statistics::Distribution;
 use crate::stop::Stop;
@@ -246,6 +247,7 @@ pub fn search(
         parts => parts.flatten().map(|(first, _)| first),
     };
     let train = first.as_ref().unwrap_or(workload);
+    tuning.warnings.extend(crowded(train));
     if let Some(target) = run.target(train) {
         tuning.baseline = target.baseline;
         if let Some(common) = run.common(train, &target, options.starts, true) {

@@ -14,6 +14,7 @@ use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
 use astracer_tuner::evaluate::{CountRow, Summary, WorkloadSummary};
+use astracer_tuner::records::crowded;
 use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
 use astracer_tuner::{Candidate, Draw, Evaluation, Evaluator, Grouping, Stop};
 use clap::Args as ClapArgs;
@@ -144,6 +145,9 @@ struct Report<'a> {
     /// Policies at the traces' ends, behind each of our samplers but `always`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tail: Vec<TailSummary>,
+    /// For people.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
@@ -213,16 +217,19 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
         file.write(&lines.map_err(|error| Failure::Job(format!("--counts: {error}")))?)?;
     }
+    let warnings: Vec<String> = crowded(&workload).into_iter().collect();
     interrupt::answer_at_once();
     if args.json {
-        return output::print_json(&Report { input: &input, evaluation, tail: summaries });
+        return output::print_json(&Report { input: &input, evaluation, tail: summaries, warnings });
     }
     let policies: String = summaries
         .iter()
         .zip(tail.iter().cycle())
         .map(|(summary, tail)| tail::render(summary, tail))
         .collect();
-    output::print(&(input.heading() + &render(&evaluation) + &policies + &missed(&met) + &input.footing()))
+    let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+    let missed = missed(&met) + &warnings;
+    output::print(&(input.heading() + &render(&evaluation) + &policies + &missed + &input.footing()))
 }
 
 /// The baselines asked for, with their own parameters.

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use astracer_recording::stop::Pulse;
 use serde::Serialize;
 
+use crate::records::Records;
 use crate::workload::Workload;
 
 /// The rule by which the calls before an arrival count.
@@ -28,10 +29,13 @@ const GROWTH: f64 = 1.08;
 const DECAYED_MIN: f64 = 1.0 / 256.0;
 /// Bins of decayed counts end at this multiple of their beginning.
 const DECAYED_GROWTH: f64 = 1.1;
+/// The sampler forgets a decayed count of 2 to the minus this.
+const FORGOTTEN_LOG2: f64 = 24.0;
 /// Larger counts share the last bin.
 const COUNT_MAX: f64 = 4e9;
 
-/// For each arrival, the number of calls of its key before it, as the sampler counts: x in bump's formula.
+/// For each arrival, the number of calls of its key before it, as the sampler counts: x in bump's formula. Keys without room in
+/// the sampler's table count together.
 ///
 /// `length_ns` is the window, or the half-life. Windows are ahead by `phase`, a share of the window. `None` if asked to
 /// stop.
@@ -43,14 +47,22 @@ pub(crate) fn counts_before(
     pulse: &mut Pulse<'_>,
 ) -> Option<Vec<f64>> {
     let arrivals = workload.arrivals().iter().take_while(|_| !pulse.stopped());
+    let mut table = Records::new(workload);
     let counts: Vec<f64> = match counting {
         Counting::Tumbling => {
             let ahead_ns = (length_ns.get() as f64 * phase) as u64;
-            let mut records = vec![(u64::MAX, 0u32); workload.keys().len()];
+            let mut records = vec![(u64::MAX, 0u32); table.len()];
             let count = |arrival: &crate::workload::Arrival| {
-                let number = arrival.at_ns.saturating_add(ahead_ns) / length_ns;
-                let record = &mut records[arrival.key as usize];
-                if record.0 != number {
+                let at_ns = arrival.at_ns.saturating_add(ahead_ns);
+                let number = at_ns / length_ns;
+                // Since the end of the window of the last call.
+                let idle_ns = |record: usize| match number.saturating_sub(records[record].0).checked_sub(1) {
+                    None => 0,
+                    Some(windows) => windows.saturating_mul(length_ns.get()).saturating_add(at_ns % length_ns),
+                };
+                let found = table.find(arrival.key, arrival.at_ns, idle_ns);
+                let record = &mut records[found.record];
+                if found.is_new || record.0 != number {
                     *record = (number, 0);
                 }
                 let before = record.1;
@@ -60,10 +72,20 @@ pub(crate) fn counts_before(
             arrivals.map(count).collect()
         }
         Counting::Decaying => {
-            let mut records = vec![(0u64, 0.0f64); workload.keys().len()];
+            let mut records = vec![(0u64, 0.0f64); table.len()];
             let per_ns = 1.0 / length_ns.get() as f64;
             let count = |arrival: &crate::workload::Arrival| {
-                let record = &mut records[arrival.key as usize];
+                // Since the count fell to 2^-24, which the sampler takes for 0.
+                let idle_ns = |record: usize| {
+                    let (last_ns, calls) = records[record];
+                    let spent = (calls.log2() + FORGOTTEN_LOG2).max(0.0) / per_ns;
+                    (arrival.at_ns.saturating_sub(last_ns) as f64 - spent).max(0.0) as u64
+                };
+                let found = table.find(arrival.key, arrival.at_ns, idle_ns);
+                let record = &mut records[found.record];
+                if found.is_new {
+                    *record = (0, 0.0);
+                }
                 let before = record.1 * (-(arrival.at_ns.saturating_sub(record.0) as f64) * per_ns).exp2();
                 *record = (arrival.at_ns, before + 1.0);
                 before

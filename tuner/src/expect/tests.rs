@@ -11,7 +11,7 @@ use crate::latency::LatencyTally;
 use crate::paths::PathTally;
 use crate::score::{Reference, Tally};
 use crate::space::Parameters;
-use crate::testing::{recorded, synthetic};
+use crate::testing::{many_names, recorded, synthetic};
 
 const POINTS: [(f64, f64, f64); 6] = [
     (0.3, 0.02, 1.0),
@@ -271,6 +271,28 @@ fn replays_with_stratified_randomness_agree() {
     assert!(after.roots < 0.6 * before.roots, "{after:?} {before:?}");
     assert!(fixed.count_error < plain.count_error);
     assert!(fixed.path_distance < plain.path_distance);
+}
+
+/// 2,000 of 12,000 keys find no room in the sampler's table and count as one; that they do decides about a tenth of the size.
+#[test]
+fn keys_without_room_count_together() {
+    let workload = many_names(12_000, 30_000, 2);
+    for (sampler, counting, exponent) in [
+        ("bump:lambda=0.3,min=0.01,count=decaying,tau=1s,exponent=2", Counting::Decaying, 2.0),
+        ("bump:lambda=0.3,min=0.01,window=1s", Counting::Tumbling, 2.0),
+    ] {
+        let config: Config = sampler.parse().expect("a sampler");
+        let draws: Vec<Draw> = (1..=3).map(Draw::recorded).collect();
+        let replayed = Replayed::new(&workload, &config.into(), &draws, Stop::never(), &|| ());
+        let replayed = replayed.expect("not stopped");
+        let curve = Curve::new(counting, 0.3, exponent);
+        let expectation = expectation(&workload, counting, 1.0);
+        let law = |_| KeyLaw::Bump(&curve, 0.01);
+        let found = expectation.expected(0, law, &mut Scratch::default(), Stop::never());
+        let found = found.expect("not stopped");
+        close("size", found.tfcr, replayed.tfcr.mean, 0.01);
+        close("dist/entropy", found.dist_over_entropy, replayed.dist_over_entropy.mean, 0.05);
+    }
 }
 
 /// A function is of the family of the root that most of its traces have, and each root has a family of its own.

@@ -7,6 +7,7 @@ use crate::draw::Draw;
 use crate::expect::{Expected, Extras};
 use crate::latency::LatencyTally;
 use crate::paths::PathTally;
+use crate::records::Records;
 use crate::score::{Reference, Tally};
 use crate::space::{Axis, Parameters, Point};
 use crate::stop::Stop;
@@ -138,12 +139,12 @@ impl Family for BucketFamily<'_> {
     }
 }
 
-/// A workload's arrivals on one draw, put together by key.
+/// A workload's arrivals on one draw, put together by the bucket that decides them: that of their key, if it has room.
 #[derive(Debug)]
 struct BucketReplay {
-    /// Arrivals ordered by key, then by time.
+    /// Arrivals ordered by bucket, then by time.
     arrivals: Vec<KeyedArrival>,
-    /// Where each key's arrivals end.
+    /// Where each bucket's arrivals end.
     ends: Vec<usize>,
 }
 
@@ -157,15 +158,28 @@ struct KeyedArrival {
 impl BucketReplay {
     /// `None` if asked to stop.
     fn new(workload: &Workload, draw: &Draw, stop: Stop<'_>) -> Option<Self> {
+        let mut records = Records::new(workload);
+        // The bucket that each record holds, and the time of its last call: a key that comes back has another one.
+        let mut buckets: Vec<(u32, u64)> = (0..records.len() as u32).map(|bucket| (bucket, 0)).collect();
+        let mut next = buckets.len() as u32;
         let mut by_key: Vec<(u32, KeyedArrival)> = draw
             .arrivals(workload, stop)?
             .into_iter()
             .map(|(at_ns, index)| {
                 let arrival = &workload.arrivals()[index as usize];
-                (arrival.key, KeyedArrival { at_ns, bytes: arrival.bytes, index })
+                // All buckets of a search have one table here, as if each were full again at once.
+                let found =
+                    records.find(arrival.key, at_ns, |record| at_ns.saturating_sub(buckets[record].1));
+                let bucket = &mut buckets[found.record];
+                if found.is_new {
+                    *bucket = (next, at_ns);
+                    next += 1;
+                }
+                bucket.1 = at_ns;
+                (bucket.0, KeyedArrival { at_ns, bytes: arrival.bytes, index })
             })
             .collect();
-        // Stable: by time within a key.
+        // Stable: by time within a bucket.
         if !stop.pulse().sort_by_key(&mut by_key, |&(key, _)| key) {
             return None;
         }
@@ -223,33 +237,43 @@ mod tests {
 
     use super::*;
     use crate::candidate::Candidate;
-    use crate::testing::synthetic;
+    use crate::testing::{many_names, synthetic};
 
     /// The same traces as the sampler itself keeps.
     #[test]
     fn keeps_what_the_sampler_keeps() {
-        let workload = synthetic(3000, 5);
+        keeps_as_the_sampler(&synthetic(3000, 5));
+    }
+
+    /// The keys that find no room in its table have one bucket together.
+    #[test]
+    fn keeps_what_the_sampler_keeps_of_too_many_keys() {
+        keeps_as_the_sampler(&many_names(10_500, 13_000, 5));
+    }
+
+    #[track_caller]
+    fn keeps_as_the_sampler(workload: &Workload) {
         for (capacity, rate) in
             [(1.0, 0.02), (1.5, 3.0), (7.3, 11.7), (40.0, 0.5), (1.0, 1e6), (5000.0, 1e-3)]
         {
             let bucket = TokenBucket::new(capacity, rate).expect("a bucket");
             let draw = Draw::recorded(1);
             let family =
-                BucketFamily::new(&workload, &[draw], Extras::ALL, Stop::never()).expect("not stopped");
+                BucketFamily::new(workload, &[draw], Extras::ALL, Stop::never()).expect("not stopped");
             let mut kept = Vec::new();
             let push = |arrival: &KeyedArrival| kept.push(arrival.index as usize);
             family.replays[0].kept(&bucket, Stop::never(), push).expect("not stopped");
             kept.sort_unstable();
             let mut expected = Vec::new();
             let sampler = Candidate::from(Config::from(bucket.clone()));
-            sampler.replay(&workload, &draw, Stop::never(), |index, _| expected.push(index));
+            sampler.replay(workload, &draw, Stop::never(), |index, _| expected.push(index));
             assert_eq!(kept, expected, "capacity {capacity}, rate {rate}");
             let score = family.score(&family.replays[0], &bucket, Stop::never()).expect("not stopped");
             assert_eq!(score.traces, kept.len() as f64);
-            let mut histograms = LatencyTally::new(&workload);
+            let mut histograms = LatencyTally::new(workload);
             kept.iter().for_each(|&arrival| histograms.keep(arrival, 1.0));
             assert!((histograms.distance() - score.latency.expect("asked for")).abs() < 1e-12);
-            let mut paths = PathTally::new(&workload);
+            let mut paths = PathTally::new(workload);
             kept.iter().for_each(|&arrival| paths.keep(arrival, 1.0));
             assert_eq!(Some(paths.score().path_distance), score.path_distance);
         }

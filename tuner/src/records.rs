@@ -1,0 +1,198 @@
+//! The record that each call counts in, where a recording has more keys than a sampler's table holds.
+//!
+//! The steps are those of the table itself, in one thread. A new key takes a free record. When there is none, the longest idle
+//! keys give theirs up: a sixteenth of all at most, once in an eighth of the time that they must have been idle for, and
+//! their records rest until the next time. A key that finds no room shares the overflow record with all others that do
+//! not, so that 90,000 keys in it are sampled as one busy key.
+
+use astracer_samplers::Limits;
+
+use crate::workload::Workload;
+
+/// The share of the records that leave at once, and of the idle time between two such times.
+const LEAVING: u32 = 16;
+const SWEEPS_PER_IDLE: u64 = 8;
+const NONE: u32 = u32::MAX;
+
+/// A table's records.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// `None` if all keys have room: a key's record is then its own number.
+    table: Option<Table>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Table {
+    limits: Limits,
+    /// By key: its record, or [`NONE`].
+    records: Vec<u32>,
+    /// By record: its key, or [`NONE`].
+    keys: Vec<u32>,
+    free: Vec<u32>,
+    resting: Vec<u32>,
+    next_sweep_ns: u64,
+}
+
+/// The record of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) record: usize,
+    /// Whether the key has it since this call only: it holds nothing of another key's calls.
+    pub(crate) is_new: bool,
+}
+
+impl Records {
+    /// Those of a service with the default limits, and of a replay.
+    pub(crate) fn new(workload: &Workload) -> Self {
+        Self::within(workload.keys().len(), Limits::default())
+    }
+
+    fn within(keys: usize, limits: Limits) -> Self {
+        let held = limits.keys();
+        if keys <= held as usize {
+            return Self { table: None, len: keys };
+        }
+        let table = Table {
+            limits,
+            records: vec![NONE; keys],
+            keys: vec![NONE; held as usize],
+            free: (0..held).rev().collect(),
+            resting: Vec::new(),
+            next_sweep_ns: 0,
+        };
+        Self { table: Some(table), len: held as usize + 1 }
+    }
+
+    /// The number of records: places that [`Records::find`] gives are below it.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether a record is shared by all keys without room.
+    pub(crate) fn is_overflow(&self, record: usize) -> bool {
+        self.table.is_some() && record + 1 == self.len
+    }
+
+    /// The record of a key's call at a time, not before that of the last one. `idle_ns` says for how long a record has said what a
+    /// fresh one says.
+    pub(crate) fn find(&mut self, key: u32, at_ns: u64, idle_ns: impl Fn(usize) -> u64) -> Found {
+        let Some(table) = &mut self.table else { return Found { record: key as usize, is_new: false } };
+        let known = table.records[key as usize];
+        if known != NONE {
+            return Found { record: known as usize, is_new: false };
+        }
+        if table.free.is_empty() && at_ns >= table.next_sweep_ns {
+            table.sweep(at_ns, idle_ns);
+        }
+        match table.free.pop() {
+            Some(record) => {
+                table.records[key as usize] = record;
+                table.keys[record as usize] = key;
+                Found { record: record as usize, is_new: true }
+            }
+            None => Found { record: self.len - 1, is_new: false },
+        }
+    }
+}
+
+impl Table {
+    fn sweep(&mut self, at_ns: u64, idle_ns: impl Fn(usize) -> u64) {
+        let idle_min = self.limits.idle().get();
+        self.next_sweep_ns = at_ns.saturating_add((idle_min / SWEEPS_PER_IDLE).max(1));
+        self.free.append(&mut self.resting);
+        let taken = (0u32..).zip(&self.keys).filter(|(_, key)| **key != NONE);
+        let mut idle: Vec<(u64, u32)> = taken
+            .map(|(record, _)| (idle_ns(record as usize), record))
+            .filter(|&(idle_ns, _)| idle_ns >= idle_min)
+            .collect();
+        idle.sort_unstable_by_key(|&(idle_ns, record)| (std::cmp::Reverse(idle_ns), record));
+        idle.truncate(self.limits.keys().div_ceil(LEAVING) as usize);
+        for (_, record) in idle {
+            let key = std::mem::replace(&mut self.keys[record as usize], NONE);
+            self.records[key as usize] = NONE;
+            self.resting.push(record);
+        }
+    }
+}
+
+/// A warning if calls find no room in a table of the default limits.
+pub fn crowded(workload: &Workload) -> Option<String> {
+    let mut records = Records::new(workload);
+    let mut last_ns = vec![0; records.len()];
+    let mut without_room = 0u64;
+    for arrival in workload.arrivals() {
+        let found =
+            records.find(arrival.key, arrival.at_ns, |record| arrival.at_ns.saturating_sub(last_ns[record]));
+        last_ns[found.record] = arrival.at_ns;
+        without_room += u64::from(records.is_overflow(found.record));
+    }
+    (without_room > 0).then(|| {
+        format!(
+            "{} keys are more than a sampler's table holds, {} at a time: {:.1} % of the traces find no room in it and are \
+             sampled as if they had one key. Fold ids out of names, or use a key that takes fewer values; a service may \
+             also give its table more room (with_sampler_limits), which replays do not have",
+            workload.keys().len(),
+            Limits::default().keys(),
+            without_room as f64 / workload.arrivals().len() as f64 * 1e2
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use astracer_samplers::{Config, Nanos, Randomness, Reason, Request, Sampler};
+
+    use super::*;
+    use crate::random::Random;
+    use crate::testing::{many_names, synthetic};
+
+    /// The sampler itself says which calls found no room, and by its probabilities which counts they had.
+    #[test]
+    fn calls_find_the_records_that_the_sampler_gives_them() {
+        const KEYS: u32 = 300;
+        const HALF_LIFE_NS: f64 = 50e6;
+        let limits = Limits::single_threaded().with_keys(64).with_idle(Nanos::from_secs(2));
+        let config: Config = "bump:lambda=1,min=0,count=decaying,tau=50ms,exponent=1".parse().expect("a sampler");
+        let sampler = Sampler::with_limits(&config, limits);
+        let mut records = Records::within(KEYS as usize, limits);
+        // Counts after the last call, and its time.
+        let mut states = vec![(0.0f64, 0u64); records.len()];
+        let mut random = Random::new(3, 0);
+        let (mut at_ns, mut overflown, mut renewed) = (1_000_000_000, 0, 0);
+        for call in 0..20_000u32 {
+            at_ns += (random.uniform() * 10e6) as u64;
+            // Keys come in waves: those of a second ago are idle, and a few of all come now and then.
+            let wave = call / 400 * 20;
+            let key = if random.uniform() < 0.9 { wave + random.below(60) } else { random.below(KEYS) } % KEYS;
+            let name = format!("key {key}");
+            let decision = sampler.decide(&Request::new(&name, Randomness::MAX, Nanos::new(at_ns)));
+            let decayed = |record: usize| {
+                let (count, last_ns) = states[record];
+                count.log2() - (at_ns - last_ns) as f64 / HALF_LIFE_NS
+            };
+            // The sampler's own bound: a count of 2^-24 says nothing any more.
+            let found = records.find(key, at_ns, |record| {
+                ((-24.0 - decayed(record)).max(0.0) * HALF_LIFE_NS) as u64
+            });
+            let is_overflow = records.is_overflow(found.record);
+            assert_eq!(is_overflow, decision.reason == Reason::Overflow, "call {call} of {name}");
+            let count = if found.is_new { 0.0 } else { decayed(found.record).exp2() };
+            let expected = if count < 1e-6 { 1.0 } else { 1.0 - (-1.0 / count).exp() };
+            let probability = decision.threshold.expect("by chance").probability().get();
+            assert!((probability / expected - 1.0).abs() < 0.02, "call {call}: {probability}, {expected}");
+            states[found.record] = (count + 1.0, at_ns);
+            overflown += u32::from(is_overflow);
+            renewed += u32::from(found.is_new);
+        }
+        assert!(overflown > 500 && renewed > 64 + 100, "{overflown} without room, {renewed} records given");
+    }
+
+    #[test]
+    fn only_a_crowded_table_is_warned_of() {
+        assert_eq!(crowded(&synthetic(500, 1)), None);
+        assert_eq!(crowded(&many_names(10_000, 10_000, 1)), None);
+        let warning = crowded(&many_names(12_000, 12_000, 1)).expect("2,000 without room");
+        assert!(warning.starts_with("12000 keys") && warning.contains("16.7 % of the traces"), "{warning}");
+    }
+}
