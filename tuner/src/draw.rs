@@ -58,12 +58,7 @@ impl Draw {
         Self::with_phases(count, seed & !SEEN, phase, random)
     }
 
-    fn with_phases(
-        count: usize,
-        seed: u64,
-        phase: impl Fn(usize) -> f64,
-        random: RandomSource,
-    ) -> Vec<Self> {
+    fn with_phases(count: usize, seed: u64, phase: impl Fn(usize) -> f64, random: RandomSource) -> Vec<Self> {
         let of = |index: usize| Self {
             phase: phase(index),
             jitter_ms: JITTERS_MS[index % JITTERS_MS.len()],

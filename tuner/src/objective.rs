@@ -67,6 +67,11 @@ impl Objective {
         self.terms.iter().any(|&(_, measure)| measure == Measure::Counts)
     }
 
+    /// Whether it needs the number of call trees found.
+    pub fn needs_call_trees(&self) -> bool {
+        self.terms.iter().any(|&(_, measure)| measure == Measure::CallTrees)
+    }
+
     /// The measures it needs that take memory and time of their own.
     pub fn extras(&self) -> Extras {
         let has = |measures: &[Measure]| self.terms.iter().any(|(_, measure)| measures.contains(measure));

@@ -250,7 +250,8 @@ impl<'t> PerKey<'t> {
         let least = least_floor(&sizes, limits.size_max);
         let own = |keys: &[usize]| {
             let floor = |&key: &usize| (key, (min_kept.max(least) / sizes[key].0).min(1.0));
-            OwnKeys::new(workload, &keys.iter().map(floor).collect::<Vec<_>>(), extras)
+            let wanted = (extras, target.objective.needs_call_trees());
+            OwnKeys::new(workload, &keys.iter().map(floor).collect::<Vec<_>>(), wanted)
         };
         let mut own_keys = own(&keys);
         while own_keys.table_len() * size_of::<f64>() * draws.len() > TABLES_BYTES_MAX && keys.len() > 2 {
@@ -440,7 +441,8 @@ mod tests {
         let key = |name: &str| workload.keys().names().position(|known| known == name).expect(name);
         // "once" has no probability of its own.
         let floors = ["busy", "quiet"].map(|name| (key(name), 5.0 / sizes[key(name)].0));
-        let own_keys = OwnKeys::new(&workload, &floors, Extras::ALL);
+        let own_keys = OwnKeys::new(&workload, &floors, (Extras::ALL, true));
+        let without_trees = OwnKeys::new(&workload, &floors, (Extras::ALL, false));
         let evaluator = Evaluator::new(&workload);
         let mut random = Random::new(7, 0);
         let mut scratch = Scratch::default();
@@ -449,12 +451,15 @@ mod tests {
         {
             let own = DecayingCurve::of(&common, share).expect("decaying");
             let draw = Draw { jitter_ms, stratified, ..Draw::recorded(11) };
-            let tables =
-                tables(&workload, &own_keys, (&own, &others), &draw, None, stop).expect("not stopped");
+            let of = |keys| tables(&workload, keys, (&own, &others), &draw, None, stop).expect("not stopped");
+            let (tables, treeless) = (of(&own_keys), of(&without_trees));
             for _ in 0..5 {
                 let point = [0, 1].map(|_| random.below(LEVELS as u32) as u8);
                 scratch.count_errors.clear();
+                let no_trees = treeless.score(&without_trees, &point, &mut scratch);
+                scratch.count_errors.clear();
                 let found = tables.score(&own_keys, &point, &mut scratch);
+                assert_eq!(no_trees, Expected { call_trees: 0.0, ..found }, "nothing else is lost");
                 let config = own_keys.keys.iter().zip(point).fold(
                     astracer_samplers::PerKey::new(common.bump().expect("valid")),
                     |config, (own_key, level)| {

@@ -153,7 +153,8 @@ mod tests {
         const KEYS: u32 = 300;
         const HALF_LIFE_NS: f64 = 50e6;
         let limits = Limits::single_threaded().with_keys(64).with_idle(Nanos::from_secs(2));
-        let config: Config = "bump:lambda=1,min=0,count=decaying,tau=50ms,exponent=1".parse().expect("a sampler");
+        let config: Config =
+            "bump:lambda=1,min=0,count=decaying,tau=50ms,exponent=1".parse().expect("a sampler");
         let sampler = Sampler::with_limits(&config, limits);
         let mut records = Records::within(KEYS as usize, limits);
         // Counts after the last call, and its time.
@@ -164,7 +165,8 @@ mod tests {
             at_ns += (random.uniform() * 10e6) as u64;
             // Keys come in waves: those of a second ago are idle, and a few of all come now and then.
             let wave = call / 400 * 20;
-            let key = if random.uniform() < 0.9 { wave + random.below(60) } else { random.below(KEYS) } % KEYS;
+            let key =
+                if random.uniform() < 0.9 { wave + random.below(60) } else { random.below(KEYS) } % KEYS;
             let name = format!("key {key}");
             let decision = sampler.decide(&Request::new(&name, Randomness::MAX, Nanos::new(at_ns)));
             let decayed = |record: usize| {
@@ -172,9 +174,8 @@ mod tests {
                 count.log2() - (at_ns - last_ns) as f64 / HALF_LIFE_NS
             };
             // The sampler's own bound: a count of 2^-24 says nothing any more.
-            let found = records.find(key, at_ns, |record| {
-                ((-24.0 - decayed(record)).max(0.0) * HALF_LIFE_NS) as u64
-            });
+            let found =
+                records.find(key, at_ns, |record| ((-24.0 - decayed(record)).max(0.0) * HALF_LIFE_NS) as u64);
             let is_overflow = records.is_overflow(found.record);
             assert_eq!(is_overflow, decision.reason == Reason::Overflow, "call {call} of {name}");
             let count = if found.is_new { 0.0 } else { decayed(found.record).exp2() };

@@ -58,7 +58,9 @@ pub(crate) fn counts_before(
                 // Since the end of the window of the last call.
                 let idle_ns = |record: usize| match number.saturating_sub(records[record].0).checked_sub(1) {
                     None => 0,
-                    Some(windows) => windows.saturating_mul(length_ns.get()).saturating_add(at_ns % length_ns),
+                    Some(windows) => {
+                        windows.saturating_mul(length_ns.get()).saturating_add(at_ns % length_ns)
+                    }
                 };
                 let found = table.find(arrival.key, arrival.at_ns, idle_ns);
                 let record = &mut records[found.record];
@@ -148,6 +150,11 @@ impl Bins {
     pub(crate) fn bin(&self, count: f64) -> usize {
         // The first start is 0, so at least one is not larger.
         self.starts.partition_point(|&start| start <= count).saturating_sub(1)
+    }
+
+    /// The number of bins.
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len()
     }
 
     /// The logarithm of the count that each bin is taken for, ascending: minus infinity for the first, the count 0.

@@ -132,14 +132,10 @@ impl Table {
         let mut pulse = stop.pulse();
         let counts = counts_before(workload, counting, length_ns, phase, &mut pulse)?;
         let mut builder = Builder::new(workload, pivots, extras);
-        let mut binned = Vec::new();
+        let mut sorting = Sorting::default();
         for arrivals in by_key.arrivals() {
-            binned.clear();
-            binned.extend(arrivals.iter().map(|&index| (bins.bin(counts[index as usize]) as u32, index)));
-            if !pulse.sort_by_key(&mut binned, |&(bin, _)| bin) {
-                return None;
-            }
-            builder.key(&binned, &mut pulse)?;
+            let bin = |&index: &u32| (bins.bin(counts[index as usize]) as u32, index);
+            builder.key(sorting.sorted(arrivals.iter().map(bin), bins.len(), &mut pulse)?, &mut pulse)?;
         }
         builder.table.keys.push(builder.table.firsts());
         Some(builder.table)
@@ -218,39 +214,105 @@ impl<'t> KeyTable<'t> {
     }
 }
 
+/// Working memory to sort each key's arrivals by bin.
+#[derive(Default)]
+struct Sorting {
+    binned: Vec<(u32, u32)>,
+    sorted: Vec<(u32, u32)>,
+    /// By bin: where its next arrival comes.
+    next: Vec<u32>,
+}
+
+impl Sorting {
+    /// Arrivals with their bins, ascending by bin; those of one bin stay in their order. `None` if asked to stop.
+    fn sorted(
+        &mut self,
+        arrivals: impl Iterator<Item = (u32, u32)>,
+        bins: usize,
+        pulse: &mut Pulse<'_>,
+    ) -> Option<&[(u32, u32)]> {
+        self.binned.clear();
+        self.binned.extend(arrivals);
+        if self.binned.len() < bins {
+            // Most of 100,000 keys have a call or two: looking at each bin would take longer.
+            self.binned.sort_by_key(|&(bin, _)| bin);
+            return Some(&self.binned);
+        }
+        self.next.clear();
+        self.next.resize(bins + 1, 0);
+        for &(bin, _) in &self.binned {
+            self.next[bin as usize + 1] += 1;
+        }
+        for bin in 1..=bins {
+            self.next[bin] += self.next[bin - 1];
+        }
+        self.sorted.clear();
+        self.sorted.resize(self.binned.len(), (0, 0));
+        for &arrival in &self.binned {
+            let next = &mut self.next[arrival.0 as usize];
+            self.sorted[*next as usize] = arrival;
+            *next += 1;
+            if pulse.stopped() {
+                return None;
+            }
+        }
+        Some(&self.sorted)
+    }
+}
+
 /// Cells of the key at hand by id. Only ids that the key has are visited, so that a table's cost does not grow with keys
-/// times ids.
+/// times ids; and all of them lie in one vector, so that a table of 100,000 trees takes no 100,000 vectors.
 struct Gathered<C> {
-    by_id: Vec<Vec<C>>,
+    /// In the order in which they came up, each with the place of its id's next one, or [`NONE`].
+    cells: Vec<(C, u32)>,
+    /// By id: the places of its first and its last cell, or [`NONE`].
+    ends: Vec<(u32, u32)>,
     touched: Vec<u32>,
 }
 
-impl<C> Gathered<C> {
+const NONE: u32 = u32::MAX;
+
+impl<C: Copy> Gathered<C> {
     fn new(ids: usize) -> Self {
-        Self { by_id: (0..ids).map(|_| Vec::new()).collect(), touched: Vec::new() }
+        Self { cells: Vec::new(), ends: vec![(NONE, NONE); ids], touched: Vec::new() }
     }
 
-    fn of(&mut self, id: u32) -> &mut Vec<C> {
-        let cells = &mut self.by_id[id as usize];
-        if cells.is_empty() {
+    /// Changes an id's last cell by `change` if that says that it did, or else gives the id a new last cell.
+    fn add(&mut self, id: u32, change: impl FnOnce(&mut C) -> bool, new: impl FnOnce() -> C) {
+        let place = self.cells.len() as u32;
+        let (first, last) = &mut self.ends[id as usize];
+        if *last == NONE {
+            (*first, *last) = (place, place);
             self.touched.push(id);
+        } else {
+            let (cell, next) = &mut self.cells[*last as usize];
+            if change(cell) {
+                return;
+            }
+            (*next, *last) = (place, place);
         }
-        cells
+        self.cells.push((new(), NONE));
     }
 
     /// Moves the cells to a table, ascending by id, each with the sum of all later ones added by `add`.
     fn finish(&mut self, groups: &mut Groups<C>, add: impl Fn(&mut C, &C)) {
         self.touched.sort_unstable();
         for &id in &self.touched {
-            let cells = &mut self.by_id[id as usize];
+            let first = groups.cells.len();
+            let (mut place, _) = std::mem::replace(&mut self.ends[id as usize], (NONE, NONE));
+            while let Some((cell, next)) = self.cells.get(place as usize) {
+                groups.cells.push(*cell);
+                place = *next;
+            }
+            let cells = &mut groups.cells[first..];
             for cell in (1..cells.len()).rev() {
                 let (before, later) = cells.split_at_mut(cell);
                 add(&mut before[cell - 1], &later[0]);
             }
-            groups.groups.push((id, groups.cells.len() as u32));
-            groups.cells.append(cells);
+            groups.groups.push((id, first as u32));
         }
         self.touched.clear();
+        self.cells.clear();
     }
 }
 
@@ -297,22 +359,23 @@ impl<'w> Builder<'w> {
             for calls in self.workload.calls(index as usize) {
                 match self.pivots.place(index, calls.function) {
                     Some(place) => self.table.pivots.push((place, bin)),
-                    None => add(self.functions.of(calls.function), bin, calls),
+                    None => add(&mut self.functions, bin, calls),
                 }
             }
             if let Some(latencies) = &mut self.latencies {
                 for calls in self.workload.latencies(index as usize) {
                     let squares = f64::from(calls.count).powi(2);
-                    let bins = latencies.of(calls.cell);
-                    match bins.last_mut() {
-                        Some(last) if last.bin == bin => last.squares += squares,
-                        _ => bins.push(LatencyBin { bin, squares }),
-                    }
+                    let add = |last: &mut LatencyBin| {
+                        let is_same = last.bin == bin;
+                        last.squares += if is_same { squares } else { 0.0 };
+                        is_same
+                    };
+                    latencies.add(calls.cell, add, || LatencyBin { bin, squares });
                 }
             }
-            count(self.trees.of(arrival.call_tree), bin);
+            count(&mut self.trees, arrival.call_tree, bin);
             if let Some(paths) = &mut self.paths {
-                count(paths.of(arrival.path_kind), bin);
+                count(paths, arrival.path_kind, bin);
             }
         }
         let sizes = &mut self.table.sizes[first_size..];
@@ -337,18 +400,86 @@ fn plus<const N: usize>(sums: &mut [f64; N], values: &[f64; N]) {
     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
 }
 
-fn count(cells: &mut Vec<TreeCell>, bin: u32) {
-    match cells.last_mut() {
-        Some(cell) if cell.bin == bin => cell.traces += 1.0,
-        _ => cells.push(TreeCell { bin, traces: 1.0 }),
-    }
+fn count(gathered: &mut Gathered<TreeCell>, id: u32, bin: u32) {
+    let add = |last: &mut TreeCell| {
+        let is_same = last.bin == bin;
+        last.traces += if is_same { 1.0 } else { 0.0 };
+        is_same
+    };
+    gathered.add(id, add, || TreeCell { bin, traces: 1.0 });
 }
 
-fn add(cells: &mut Vec<Cell>, bin: u32, calls: &Calls) {
+fn add(gathered: &mut Gathered<Cell>, bin: u32, calls: &Calls) {
     let (c, d, q) = (f64::from(calls.count), calls.deviation, calls.deviation_squared);
     let moments = [1.0, c, d, q, c * c, c * d, c * q, d * d, d * q, q * q];
-    match cells.last_mut() {
-        Some(cell) if cell.bin == bin => plus(&mut cell.moments, &moments),
-        _ => cells.push(Cell { bin, moments }),
+    let add = |last: &mut Cell| {
+        let is_same = last.bin == bin;
+        if is_same {
+            plus(&mut last.moments, &moments);
+        }
+        is_same
+    };
+    gathered.add(calls.function, add, || Cell { bin, moments });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// By hand with a vector for each id: the same sums, to the last bit.
+    #[test]
+    fn cells_are_gathered_by_id_and_summed_from_the_last() {
+        let mut random = Random::new(4, 0);
+        let (mut gathered, mut groups) = (Gathered::new(50), Groups::default());
+        for key in 0..20 {
+            let mut plain: std::collections::BTreeMap<u32, Vec<LatencyBin>> =
+                std::collections::BTreeMap::new();
+            for bin in 0..key * 3 {
+                for _ in 0..random.below(9) {
+                    let (id, squares) = (random.below(50), random.uniform());
+                    let add = |last: &mut LatencyBin| {
+                        let is_same = last.bin == bin;
+                        last.squares += if is_same { squares } else { 0.0 };
+                        is_same
+                    };
+                    gathered.add(id, add, || LatencyBin { bin, squares });
+                    let cells = plain.entry(id).or_default();
+                    match cells.last_mut() {
+                        Some(last) if last.bin == bin => last.squares += squares,
+                        _ => cells.push(LatencyBin { bin, squares }),
+                    }
+                }
+            }
+            let first = groups.groups.len() as u32;
+            gathered.finish(&mut groups, |cell, later| cell.squares += later.squares);
+            let found: Vec<(u32, Vec<(u32, f64)>)> = groups
+                .slices(first..groups.groups.len() as u32)
+                .map(|(id, cells)| (id as u32, cells.iter().map(|cell| (cell.bin, cell.squares)).collect()))
+                .collect();
+            for cells in plain.values_mut() {
+                for cell in (1..cells.len()).rev() {
+                    cells[cell - 1].squares += cells[cell].squares;
+                }
+            }
+            let expected: Vec<(u32, Vec<(u32, f64)>)> = plain
+                .iter()
+                .map(|(&id, cells)| (id, cells.iter().map(|cell| (cell.bin, cell.squares)).collect()))
+                .collect();
+            assert_eq!(found, expected, "key {key}");
+        }
+    }
+
+    /// As the standard library's stable sort, where arrivals are many and where they are few.
+    #[test]
+    fn arrivals_are_sorted_by_bin_and_stay_in_order_within_one() {
+        let (mut random, mut sorting) = (Random::new(5, 0), Sorting::default());
+        for len in [0, 1, 7, 30, 31, 500, 29, 2000] {
+            let arrivals: Vec<(u32, u32)> = (0..len).map(|index| (random.below(30), index)).collect();
+            let mut expected = arrivals.clone();
+            expected.sort_by_key(|&(bin, _)| bin);
+            let sorted = sorting.sorted(arrivals.into_iter(), 30, &mut Pulse::never());
+            assert_eq!(sorted, Some(&expected[..]));
+        }
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct OwnKeys {
     /// By key of the workload: its place in `keys`.
     places: Vec<Option<u32>>,
     extras: Extras,
+    /// Whether the call trees found are counted; else a score has none.
+    call_trees: bool,
 }
 
 /// A trace as the draw decides it.
@@ -118,7 +120,11 @@ pub(crate) struct Scratch {
 
 impl OwnKeys {
     /// `floors`: keys in order, each with its least probability.
-    pub(super) fn new(workload: &Workload, floors: &[(usize, f64)], extras: Extras) -> Self {
+    pub(super) fn new(
+        workload: &Workload,
+        floors: &[(usize, f64)],
+        (extras, call_trees): (Extras, bool),
+    ) -> Self {
         let mut places = vec![None; workload.keys().len()];
         floors.iter().zip(0..).for_each(|(&(key, _), place)| places[key] = Some(place));
         let mut keys: Vec<OwnKey> = floors
@@ -150,7 +156,7 @@ impl OwnKeys {
                 list.shrink_to_fit();
             }
         }
-        Self { keys, places, extras }
+        Self { keys, places, extras, call_trees }
     }
 
     /// Whether the key has a probability of its own.
@@ -401,7 +407,9 @@ impl<'a> Builder<'a> {
         for (cell, count) in cells(self.sample, index, self.keys.extras) {
             others.cells[cell as usize] += count / decided.by_curve;
         }
-        self.others.insert(self.sample.arrivals()[index].call_tree);
+        if self.keys.call_trees {
+            self.others.insert(self.sample.arrivals()[index].call_tree);
+        }
     }
 
     fn add_own(&mut self, place: usize, index: usize, size: [f64; 4], decided: &Decided) {
@@ -443,6 +451,9 @@ impl<'a> Builder<'a> {
             for level in kept_from..LEVELS {
                 self.levels.cells[rows.first_cell + level * own.cells.len() + at] += count * by_level(level);
             }
+        }
+        if !self.keys.call_trees {
+            return;
         }
         let tree = self.trees[place].entry(self.sample.arrivals()[index].call_tree).or_insert(u8::MAX);
         *tree = (*tree).min(kept_from as u8);

@@ -165,8 +165,11 @@ impl Run<'_> {
         let there = self.common(other, &target, STARTS_COMPARED, false);
         let there = there.filter(|there| there.infeasible.is_none());
         let there = there.and_then(|there| config(&there.parameters, &[]).ok());
-        let draws =
-            Draw::unseen(self.options.replays.clamp(1, REPLAYS) as usize, self.options.seed, self.options.random);
+        let draws = Draw::unseen(
+            self.options.replays.clamp(1, REPLAYS) as usize,
+            self.options.seed,
+            self.options.random,
+        );
         HeldOut::new(name, other, &found, there.as_ref(), &draws, self.stop)
     }
 }
