@@ -24,7 +24,7 @@ const REPLAYS_LEAST: u64 = 24;
 /// A check begins with no more than this number of arrivals and functions, but with [`REPLAYS_LEAST`].
 const BEGUN_WORK: usize = 6_000_000;
 /// All replays of a check go through about this number of arrivals and functions at most.
-const CHECKED_WORK: usize = 60_000_000;
+const CHECKED_WORK: usize = 30_000_000;
 /// The mean of dist/entropy is known if its interval of 95 % reaches no farther than this share of it to either side.
 const KNOWN: f64 = 0.05;
 
