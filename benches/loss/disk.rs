@@ -6,6 +6,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use astracer_exporters::spool::{Folder, Outcome, Settings, Spool};
+use astracer_exporters::{Otlp, Spooled};
+use astracer_model::Format;
+
+use crate::process::Child;
+use crate::receive;
 
 const RECORD_BYTES: usize = 100_000;
 const SPANS: u32 = 512;
@@ -94,4 +99,40 @@ pub(crate) fn run() {
             rate(begin.elapsed()),
         );
     }
+    first_sent();
+}
+
+/// The time from opening a spool of a gigabyte, which a process left behind, to the first spans that arrive at the backend. Its
+/// files are in the page cache: a disk that must be read adds its own time.
+fn first_sent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |url: &str| {
+        let settings = Settings::default().with_max_bytes(4 << 30).with_max_age(Duration::MAX);
+        let otlp = Otlp::builder().with_endpoint(url).build().expect("good settings");
+        Spooled::builder(folder.path()).with_settings(settings).open(otlp).expect("a spool")
+    };
+    let body = receive::protobuf(0);
+    // Nothing listens at the port of discard.
+    let spooled = open("http://127.0.0.1:9");
+    for _ in 0..TOTAL_BYTES.div_ceil(body.len()) {
+        spooled.append(Format::OtlpProto, receive::BATCH, &body).expect("space");
+    }
+    drop(spooled);
+    let mut sink = Child::start(&["--sink"]);
+    let url = format!("http://{}", sink.line());
+    let begin = Instant::now();
+    let spooled = open(&url);
+    let opened = begin.elapsed();
+    loop {
+        sink.say("count");
+        if sink.line() != "0" {
+            break;
+        }
+    }
+    println!(
+        "a spool of {} spans: open after {:.3} s, first spans at the backend after {:.3} s",
+        spooled.spool_counts().pending,
+        opened.as_secs_f64(),
+        begin.elapsed().as_secs_f64()
+    );
 }

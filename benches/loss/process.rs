@@ -6,7 +6,8 @@ use std::time::Duration;
 
 pub(crate) struct Child {
     child: std::process::Child,
-    input: ChildStdin,
+    /// `None` only when it is dropped.
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
@@ -19,7 +20,7 @@ impl Child {
             .stdout(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped"));
         Child { child, input, output: BufReader::new(output) }
     }
 
@@ -34,12 +35,22 @@ impl Child {
     }
 
     pub(crate) fn say(&mut self, word: &str) {
-        writeln!(self.input, "{word}").and_then(|()| self.input.flush()).expect("it listens");
+        let input = self.input.as_mut().expect("piped");
+        writeln!(input, "{word}").and_then(|()| input.flush()).expect("it listens");
     }
 }
 
 impl Drop for Child {
+    /// Closes its input, at which sinks and receivers end and remove their folders, and kills what has not ended after two
+    /// seconds.
     fn drop(&mut self) {
+        drop(self.input.take());
+        for _ in 0..100 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use astracer_exporters::Files;
@@ -14,14 +15,19 @@ use astracer_receiver::{Limits, Receiver};
 use crate::process::{Child, processor_time, resident};
 
 const CONNECTIONS: usize = 4;
-const BATCH: u64 = 512;
+pub(crate) const BATCH: u64 = 512;
 const TIME: Duration = Duration::from_secs(8);
 const IDLE: usize = 1_000;
 
-/// Runs the receiver until the process is killed.
+/// Runs the receiver until its input ends.
+///
+/// Its full files are removed all the while, so that memory of the page cache is used again: on a virtual machine a page
+/// that is used for the first time costs more processor time than the spans in it.
 pub(crate) fn serve() {
     let folder = tempfile::tempdir().expect("a folder");
-    let files = Files::builder(folder.path()).with_total_bytes_max(8 << 30).open().expect("a folder");
+    let files = Files::builder(folder.path()).with_total_bytes_max(1 << 40).open().expect("a folder");
+    let path = folder.path().to_owned();
+    std::thread::spawn(move || remove_full_files(&path));
     let limits = Limits::default().with_connections(2 * IDLE);
     let receiver = Receiver::start(&["127.0.0.1:0".parse().expect("an address")], limits, files);
     let receiver = receiver.expect("a free port");
@@ -31,8 +37,25 @@ pub(crate) fn serve() {
     }
 }
 
-/// A request with gzip, of spans as services make them: five attributes, and names of a few kinds.
-fn request(first: u64) -> Vec<u8> {
+fn remove_full_files(folder: &Path) {
+    loop {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut files: Vec<_> = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|kind| kind == "jsonl"))
+            .collect();
+        // Names are numbers with leading zeros. The last file is still written.
+        files.sort();
+        files.pop();
+        for file in files {
+            let _ = std::fs::remove_file(file);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A request's protobuf, of spans as services make them: five attributes, and names of a few kinds.
+pub(crate) fn protobuf(first: u64) -> Vec<u8> {
     let text =
         |key: &'static str, value: String| Attribute { key: key.into(), value: Value::String(value.into()) };
     let resource = std::sync::Arc::new(Resource::service("shop"));
@@ -57,6 +80,12 @@ fn request(first: u64) -> Vec<u8> {
         .collect();
     let mut body = Vec::new();
     otlp_proto::write_request(&mut body, &spans);
+    body
+}
+
+/// A request with gzip.
+fn request(first: u64) -> Vec<u8> {
+    let body = protobuf(first);
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(&body).expect("memory takes everything");
     let body = encoder.finish().expect("memory takes everything");
