@@ -58,6 +58,14 @@ impl Receiver {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_astracer")), name, more)
     }
 
+    /// As a shell starts it, even if the tests themselves run under nohup, which would be inherited.
+    #[cfg(target_os = "linux")]
+    fn start_with_a_terminal(name: &str) -> Self {
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_astracer"));
+        Self::start_by(command, name, &[])
+    }
+
     /// `command`: the binary, or what starts it in its own place.
     fn start_by(mut command: Command, name: &str, more: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("astracer-cli-{}-{name}", std::process::id()));
@@ -220,7 +228,7 @@ fn a_note_of_a_sending_is_a_small_file_that_can_be_written() {
 fn the_end_of_the_terminal_ends_a_recording_in_order() {
     let recording = Scratch::new("hang-up.json", TWO_TRACES);
     for signal in ["-HUP", "-TERM"] {
-        let receiver = Receiver::start(&format!("ended-by{signal}"), &[]);
+        let receiver = Receiver::start_with_a_terminal(&format!("ended-by{signal}"));
         let url = format!("otlp://{}", receiver.address);
         success(&run(&["send", recording.path(), "--to", &url, "--json"]));
         let (received, folder) = receiver.stop_by(signal);
@@ -232,7 +240,7 @@ fn the_end_of_the_terminal_ends_a_recording_in_order() {
 #[cfg(target_os = "linux")]
 #[test]
 fn nohup_lets_a_recording_outlive_the_terminal() {
-    let plain = Receiver::start("plain", &[]);
+    let plain = Receiver::start_with_a_terminal("plain");
     assert!(plain.has_hang_up_in("SigCgt:") && !plain.has_hang_up_in("SigIgn:"));
     plain.stop();
 
