@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use astracer_sdk::DroppedSpans;
 use tracing::span::{Attributes, Id};
 use tracing::{Dispatch, Event, Span, Subscriber, info, info_span};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::{Layer, Registry};
+use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::support::{DocumentRow, World, draw, one, world};
 
@@ -158,3 +159,49 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         each_refusal_is_counted_whatever_else_would_have_refused,
     ),
 ];
+
+/// A per-layer filter that lets nothing through while spans are left must not leave the thread inside them.
+#[test]
+fn a_filter_may_change_while_spans_are_entered() {
+    for dropped_spans in [DroppedSpans::Visible, DroppedSpans::Disabled] {
+        for (sampler, kept) in [("never", false), ("always", true)] {
+            let world = world(|builder| {
+                builder.with_sampler(sampler.parse().unwrap()).with_dropped_spans(dropped_spans)
+            });
+            let (filter, handle) = reload::Layer::new(LevelFilter::INFO);
+            let layer = world.astracer.layer.clone().with_filter(filter);
+            tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(layer)), || {
+                let root = info_span!("root").entered();
+                let child = info_span!("child").entered();
+                handle.reload(LevelFilter::OFF).unwrap();
+                drop(child);
+                drop(root);
+                info_span!("unseen").in_scope(|| ());
+                handle.reload(LevelFilter::INFO).unwrap();
+                info_span!("next").in_scope(|| ());
+            });
+            let stats = world.handle.stats();
+            let roots = (stats.roots_kept, stats.roots_dropped);
+            assert_eq!(roots, if kept { (2, 0) } else { (0, 2) }, "{dropped_spans:?}, {sampler}");
+            let spans = world.exported();
+            assert_eq!(spans.len(), if kept { 3 } else { 0 }, "{dropped_spans:?}, {sampler}");
+            if kept {
+                assert_eq!(draw(&spans), "root\n  child\nnext\n", "{dropped_spans:?}");
+            }
+        }
+    }
+}
+
+/// A stack that begins without a layer, as where tracing is switched on later.
+#[test]
+fn a_layer_may_come_by_reload() {
+    let world = world(|builder| builder);
+    let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);
+    let dispatch = Dispatch::new(Registry::default().with(slot));
+    tracing::dispatcher::with_default(&dispatch, || {
+        info_span!("before").in_scope(|| ());
+        handle.reload(Some(world.astracer.layer.clone())).unwrap();
+        info_span!("after").in_scope(|| ());
+    });
+    assert_eq!(draw(&world.exported()), "after\n");
+}
