@@ -40,13 +40,80 @@ impl Default for Histogram {
     }
 }
 
-/// 2 to the power of a scale, which is small: put together as bits, since each root asks.
+/// 2 to the power of a scale, which is small.
 fn power_of_two(exponent: i32) -> f64 {
-    f64::from_bits(((1_023 + i64::from(exponent)) as u64) << 52)
+    f64::from_bits(((1_023 + i64::from(exponent)) as u64) << MANTISSA_BITS)
+}
+
+/// Bits of a double for the fraction, below its exponent.
+const MANTISSA_BITS: u32 = 52;
+const MANTISSA: u64 = (1 << MANTISSA_BITS) - 1;
+/// The finest scale at which a bucket is found by comparing: the longest of durations in 160 buckets of a finer one is 1.54 times
+/// the shortest, at most.
+const COMPARED_SCALE: u32 = 7;
+const BOUNDS: usize = 1 << COMPARED_SCALE;
+
+/// The lower bounds of the buckets between 1 and 2 at that scale: fractions of the doubles, rounded down.
+static BOUND_FRACTIONS: [u64; BOUNDS] = bound_fractions();
+/// For each of twice as many equal parts between 1 and 2, the bounds below its beginning. Bounds are further apart than these
+/// parts are wide, by ln 2 and more to a half, so that at most one lies within.
+static BOUNDS_BELOW: [u8; 2 * BOUNDS] = bounds_below();
+
+const fn bound_fractions() -> [u64; BOUNDS] {
+    // With 62 bits below the point; ten more than a double has, for the rounding of each step.
+    const POINT: u32 = 62;
+    let mut fractions = [0; BOUNDS];
+    let mut bound = 0;
+    while bound < BOUNDS {
+        let (mut root, mut product, mut bit) = (2_u128 << POINT, 1_u128 << POINT, BOUNDS >> 1);
+        while bit > 0 {
+            root = (root << POINT).isqrt();
+            if bound & bit != 0 {
+                product = (product * root) >> POINT;
+            }
+            bit >>= 1;
+        }
+        fractions[bound] = (product >> (POINT - MANTISSA_BITS)) as u64 & MANTISSA;
+        bound += 1;
+    }
+    fractions
+}
+
+const fn bounds_below() -> [u8; 2 * BOUNDS] {
+    let fractions = bound_fractions();
+    let mut below = [0; 2 * BOUNDS];
+    let (mut part, mut bound) = (0, 0);
+    while part < 2 * BOUNDS {
+        let start = (part as u64) << (MANTISSA_BITS - COMPARED_SCALE - 1);
+        while bound < BOUNDS && fractions[bound] < start {
+            bound += 1;
+        }
+        below[part] = bound as u8;
+        part += 1;
+    }
+    below
 }
 
 /// The bucket of a number of seconds above 0.
+#[inline]
 fn index(seconds: f64, scale: i32) -> i32 {
+    if scale > COMPARED_SCALE as i32 {
+        return index_by_logarithm(seconds, scale);
+    }
+    let bits = seconds.to_bits();
+    let octave = (bits >> MANTISSA_BITS) as i32 - 1_023;
+    let fraction = bits & MANTISSA;
+    let below = BOUNDS_BELOW[(fraction >> (MANTISSA_BITS - COMPARED_SCALE - 1)) as usize] as usize;
+    // A number that is a bound belongs to the bucket that ends there.
+    let is_above = BOUND_FRACTIONS.get(below).is_some_and(|bound| *bound < fraction);
+    let finest = (octave << COMPARED_SCALE) + (below as i32 + i32::from(is_above)) - 1;
+    // Each bucket of a coarser scale is two of the next finer one.
+    finest >> (COMPARED_SCALE as i32 - scale)
+}
+
+/// As [`index`], at any scale.
+#[cold]
+fn index_by_logarithm(seconds: f64, scale: i32) -> i32 {
     // Powers of two have exact logarithms, so that the bounds of coarse buckets are exact.
     let steps = seconds.log2() * power_of_two(scale);
     // Durations of 64-bit nanoseconds lie within 2^-30 and 2^35, so 2^26 steps at the finest scale.
@@ -233,6 +300,55 @@ mod tests {
             (0.5, 3, -9),
         ] {
             assert_eq!(index(seconds, scale), bucket, "{seconds} at {scale}");
+        }
+    }
+
+    /// The logarithm is the reference, where it is not so close to a bound that its rounding decides.
+    #[test]
+    fn buckets_are_the_same_by_comparing_and_by_logarithm() {
+        let mut random = Random(3);
+        let check = |nanos: u64| {
+            let seconds = Nanos::new(nanos).as_secs_f64();
+            for scale in -10..=COMPARED_SCALE as i32 {
+                let steps = seconds.log2() * power_of_two(scale);
+                let (compared, by_logarithm) = (index(seconds, scale), index_by_logarithm(seconds, scale));
+                let is_close = (steps - steps.round()).abs() < 1e-9;
+                assert!(
+                    compared == by_logarithm || is_close && (compared - by_logarithm).abs() == 1,
+                    "{nanos} ns at {scale}: {compared}, {by_logarithm}"
+                );
+            }
+        };
+        (0..100_000).for_each(|_| check((random.next() >> (random.next() % 60)).max(1)));
+        for octave in -29..=33 {
+            for bound in 0..BOUNDS {
+                let at = f64::from(octave) + bound as f64 / BOUNDS as f64;
+                let nanos = (at.exp2() * 1e9) as u64;
+                (nanos.max(2) - 1..=nanos + 1).for_each(check);
+            }
+        }
+    }
+
+    /// Each bound is the greatest double below the square root of the one at twice its number, which is known as exactly.
+    #[test]
+    fn bounds_to_compare_with_are_exact() {
+        let of = |bound: usize| u128::from(BOUND_FRACTIONS[bound] | 1 << MANTISSA_BITS);
+        for bound in 0..BOUNDS {
+            let square = match 2 * bound {
+                even if even < BOUNDS => of(even),
+                even => 2 * of(even - BOUNDS),
+            };
+            let (low, high) =
+                (square << MANTISSA_BITS, (square + if 2 * bound < BOUNDS { 1 } else { 2 }) << MANTISSA_BITS);
+            assert!(of(bound).pow(2) < high && (of(bound) + 1).pow(2) > low, "{bound}");
+        }
+        // A power of two ends its bucket at any scale; the next double is in the following one.
+        for octave in -30..=33 {
+            let seconds = f64::from(octave).exp2();
+            for scale in 0..=COMPARED_SCALE as i32 {
+                assert_eq!(index(seconds, scale), (octave << scale) - 1);
+                assert_eq!(index(seconds.next_up(), scale), octave << scale);
+            }
         }
     }
 

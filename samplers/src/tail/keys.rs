@@ -123,7 +123,7 @@ impl Record {
     fn new(key: Option<&str>, mode: Provisional, shape: &Shape) -> Self {
         let record = Record {
             key: key.map(Box::from),
-            shards: (0..shape.shards).map(|_| OnceLock::new()).collect(),
+            shards: (0..shape.shards.next_power_of_two()).map(|_| OnceLock::new()).collect(),
             slow_from: shape.quantiles.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
             armed_until: AtomicU64::new(0),
             begun: AtomicU64::new(0),
@@ -138,8 +138,13 @@ impl Record {
         self.key.as_deref()
     }
 
+    #[inline]
     pub(super) fn mode(&self) -> Provisional {
-        MODES[self.mode.load(Ordering::Relaxed) as usize % MODES.len()]
+        match self.mode.load(Ordering::Relaxed) {
+            0 => Provisional::Never,
+            1 => Provisional::Armed,
+            _ => Provisional::Always,
+        }
     }
 
     pub(super) fn set_mode(&self, mode: Provisional) {
@@ -174,7 +179,8 @@ impl Record {
     }
 
     fn tally(&self, shard: usize) -> MutexGuard<'_, Tally> {
-        let shard = &self.shards[shard % self.shards.len()];
+        // Their number is a power of two.
+        let shard = &self.shards[shard & (self.shards.len() - 1)];
         lock(shard.get_or_init(|| Box::new(Mutex::new(Tally::default()))))
     }
 

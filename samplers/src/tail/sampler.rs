@@ -24,7 +24,7 @@ const SHARE: u64 = 1_024;
 pub struct Limits {
     /// Keys with a record of their own; each takes up to 4 kB for each shard that counts it.
     pub keys: usize,
-    /// Parts into which counts are split, so that threads do not meet.
+    /// Parts into which counts are split, so that threads do not meet; rounded up to a power of two.
     pub shards: usize,
     /// Shapes that are remembered for an hour, eight bytes each.
     pub shapes: usize,
@@ -192,6 +192,12 @@ impl TailSampler {
     /// The key of a number; `None` for all keys without a record.
     pub fn key_text(&self, key: KeyNumber) -> Option<&str> {
         self.keys.record(key).key()
+    }
+
+    /// Which dropped traces of this key are recorded.
+    #[inline]
+    pub fn provisional(&self, key: KeyNumber) -> Provisional {
+        self.keys.record(key).mode()
     }
 
     /// Whether a dropped trace that begins with a root of this key is recorded.

@@ -64,7 +64,7 @@ impl Core {
             });
             let slot = self.slot_if_recorded(&outcome, drawn.trace_id, entry.began());
             if !outcome.keep && slot.is_none() {
-                self.note_root(entry, outcome.key, true);
+                self.note_root(entry, outcome.key);
                 return claim.drop_trace(drawn.trace_id, drawn.span_id, ids.flags());
             }
             return self.keep(claim, &drawn, &NO_PARENT, (outcome, slot), None);
@@ -117,7 +117,7 @@ impl Core {
         }
         let body = extra.body.take();
         drop(extra);
-        self.note_root(entry, outcome.key, true);
+        self.note_root(entry, outcome.key);
         claim.drop_trace(trace_id, drawn.span_id, flags);
         // Values of contexts are the user's, and so is the code that runs when they are dropped.
         drop((old, pending));
@@ -175,7 +175,7 @@ impl Core {
         base: Option<&opentelemetry::Context>,
     ) {
         let entry = claim.entry();
-        self.note_root(entry, outcome.key, false);
+        self.note_root(entry, outcome.key);
         let Outcome { trace_state: state, attributes, .. } = outcome;
         self.shared.counters.made();
         self.shared.counters.trace_made();

@@ -24,13 +24,16 @@ impl Core {
             phase => phase,
         };
         let is_kept = matches!(phase, Phase::Waiting | Phase::Kept);
-        if entry.flags() & HELD == 0 {
-            if is_kept {
-                self.end_kept(entry, State::EMPTY, None);
-            }
-            return self.table.free(entry);
+        let flags = entry.flags();
+        if flags & HELD != 0 {
+            return self.end_with_extra(entry, is_kept);
         }
-        self.end_with_extra(entry, is_kept);
+        if is_kept {
+            self.end_kept(entry, State::EMPTY, None);
+        } else if flags & ROOT != 0 {
+            self.count_dropped_root(entry);
+        }
+        self.table.free(entry);
     }
 
     fn end_with_extra(&self, entry: &Entry, is_kept: bool) {

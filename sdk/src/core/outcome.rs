@@ -4,7 +4,7 @@
 //! field that sets the status or is an `error`, and in a panic, on a thread that is inside of the root.
 
 use astracer_samplers::Randomness;
-use astracer_samplers::tail::{Ended, KeyNumber, Severity};
+use astracer_samplers::tail::{Ended, KeyNumber, Provisional, Severity};
 use opentelemetry::TraceId;
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::Id;
@@ -32,24 +32,32 @@ impl Core {
     ) -> Option<TraceRef> {
         let keeper = self.shared.tail.as_ref()?;
         let key = outcome.key.filter(|_| !outcome.keep)?;
-        let randomness: Randomness = weight::of_trace_id(trace_id);
-        let now = self.shared.decider.time_of(began);
-        keeper.sampler().is_recorded(key, randomness, now).then_some(())?;
-        keeper.slot(&self.shared.traces, began, key)
+        let is_recorded = match keeper.sampler().provisional(key) {
+            Provisional::Never => false,
+            Provisional::Always => true,
+            _ => {
+                let randomness: Randomness = weight::of_trace_id(trace_id);
+                keeper.sampler().is_recorded(key, randomness, self.shared.decider.time_of(began))
+            }
+        };
+        if is_recorded { keeper.slot(&self.shared.traces, began, key) } else { None }
     }
 
     /// Notes the key of a root that is decided, for its end.
     #[inline]
-    pub(super) fn note_root(&self, entry: &Entry, key: Option<KeyNumber>, is_dropped: bool) {
+    pub(super) fn note_root(&self, entry: &Entry, key: Option<KeyNumber>) {
         if self.shared.tail.is_some() {
-            entry.set_root_key(key, is_dropped);
+            entry.set_root_key(key);
         }
     }
 
     /// A dropped root ends that was not recorded.
-    #[cold]
+    #[inline]
     pub(super) fn count_dropped_root(&self, entry: &Entry) {
         let Some(keeper) = &self.shared.tail else { return };
+        if entry.root_key().is_none() {
+            return;
+        }
         let is_error = entry.has_failed() || std::thread::panicking();
         let at = match entry.last_exit() {
             0 => self.ticks(),

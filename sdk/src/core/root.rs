@@ -116,7 +116,7 @@ impl Core {
             began: facts.began,
             ..Beginning::below_dropped(attributes.metadata(), span_id)
         });
-        self.note_root(entry, outcome.key, true);
+        self.note_root(entry, outcome.key);
         if self.settings().context != ContextMode::Off && (base.is_some() || !trace_state.is_empty()) {
             let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state.to_api());
             entry.extra().context = Some(of_dropped(&base.unwrap_or_default(), ids));
@@ -162,7 +162,7 @@ impl Core {
             thread: thread::number(),
             flags: ROOT | flag | if is_remote { REMOTE_PARENT } else { 0 },
         });
-        self.note_root(entry, outcome.key, false);
+        self.note_root(entry, outcome.key);
         let state = outcome.trace_state;
         if body.is_some() || !state.is_empty() {
             let mut extra = entry.extra();

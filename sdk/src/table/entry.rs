@@ -565,6 +565,8 @@ impl<'a> Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.done {
+            // It may still be that of the entry's last span.
+            self.entry.set_root_key(None);
             self.entry.publish(Phase::Dropped);
         }
     }

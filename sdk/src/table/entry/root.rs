@@ -2,22 +2,19 @@
 
 use astracer_samplers::tail::KeyNumber;
 
-use super::{EXPOSED, Entry};
+use super::Entry;
 use crate::sync::Ordering;
 
 impl Entry {
-    /// Notes the key of a local root that is decided, whose end is to be counted. `EXPOSED` leads the end of one that is
-    /// dropped to where roots are counted, so that the ends of other spans need not ask.
-    pub(crate) fn set_root_key(&self, key: Option<KeyNumber>, is_dropped: bool) {
+    /// Notes the key of a local root that is decided, whose end is to be counted; `None`: it is not.
+    #[inline]
+    pub(crate) fn set_root_key(&self, key: Option<KeyNumber>) {
         self.root_key.store(key.map_or(0, |key| key.get() + 1), Ordering::Relaxed);
         self.failed.store(false, Ordering::Relaxed);
-        if is_dropped && key.is_some() {
-            let _locked = self.extra();
-            self.set_flags(EXPOSED, 0);
-        }
     }
 
     /// The key of a decided local root whose end is to be counted.
+    #[inline]
     pub(crate) fn root_key(&self) -> Option<KeyNumber> {
         self.root_key.load(Ordering::Relaxed).checked_sub(1).map(KeyNumber::new)
     }
