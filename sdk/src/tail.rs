@@ -15,7 +15,7 @@ mod ring;
 mod shape;
 mod view;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -33,10 +33,11 @@ pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
 use crate::export::Queue;
-use crate::record::{Body, Buffer, Header, KeptBy, Record};
+use crate::record::{Body, Header, KeptBy, Record};
 use crate::stats::{Counters, GivenUp, TailStats};
 use crate::sync::statics::{AtomicU64, Ordering};
 use crate::thread;
+use crate::trace_state::State;
 use crate::traces::{Provisional, RingRoom, TraceRef, Traces};
 
 /// The parts of the tail that a layer needs.
@@ -84,22 +85,29 @@ pub(crate) struct RootEnd {
 }
 
 /// A trace in the ring takes this beside its spans.
-const HELD_BYTES: usize = size_of::<Held>() + 16;
+const HELD_BYTES: usize = size_of::<Held>() + size_of::<Provisional>() + 16;
 /// Buffers that a thread keeps for further traces, and the bytes of each.
 const SPARE_MAX: usize = 8;
 const SPARE_BYTES_MAX: usize = 16 * 1024;
 /// Traces a second that other processes may ask for.
 const CALLERS_RATE: f64 = 100.0;
 
-thread_local!(static SPARE: RefCell<Vec<Buffer>> = const { RefCell::new(Vec::new()) });
+thread_local! {
+    static SPARE: RefCell<Vec<Box<Provisional>>> = const { RefCell::new(Vec::new()) };
+    /// Memory for the traces that leave the ring when another one comes.
+    static OUT: Cell<Vec<Held>> = const { Cell::new(Vec::new()) };
+}
 
-fn recycle(mut buffer: Buffer) {
-    if buffer.bytes_held() <= SPARE_BYTES_MAX {
-        buffer.clear();
+/// Keeps the memory of a trace for another one.
+fn recycle(mut trace: Box<Provisional>) {
+    trace.room.shrink_to(0);
+    if trace.buffer.bytes_held() <= SPARE_BYTES_MAX {
+        trace.buffer.clear();
+        trace.header.state = State::EMPTY;
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARE_MAX {
-                spare.push(buffer);
+                spare.push(trace);
             }
         });
     }
@@ -146,15 +154,11 @@ impl Keeper {
     }
 
     /// The root of a provisional trace has ended. No lock is held.
-    pub(crate) fn end_trace(&self, whole: Provisional, root: RootEnd, traces: &Traces, queue: &Queue) {
-        let Provisional { header, buffer, room, key, severity, opened: _ } = whole;
-        let trace_id = header.trace_id;
+    pub(crate) fn end_trace(&self, trace: Box<Provisional>, root: RootEnd, traces: &Traces, queue: &Queue) {
+        let (trace_id, severity) = (trace.header.trace_id, trace.severity);
         let mut held = Held {
-            header,
-            buffer,
-            room,
-            key,
-            severity,
+            counted: trace.buffer.counted(),
+            trace,
             duration: root.nanos,
             ended: root.at,
             reason: GivenUp::Unwanted,
@@ -173,14 +177,15 @@ impl Keeper {
             held.reason = GivenUp::RingFull;
             return self.give_up(held);
         }
-        self.counters.held(held.buffer.counted());
-        let mut out = Vec::new();
+        self.counters.held(held.counted);
+        let mut out = OUT.try_with(Cell::take).unwrap_or_default();
         let holding = self.ring.hold(held, root.at, &mut out);
         self.settle(holding, queue);
-        for held in out {
-            self.counters.not_held(held.buffer.counted());
+        for held in out.drain(..) {
+            self.counters.not_held(held.counted);
             self.give_up(held);
         }
+        let _ = OUT.try_with(|own| own.set(out));
     }
 
     /// A trace that is counted as held is exported or given up, if it is not in the ring after all.
@@ -189,11 +194,11 @@ impl Keeper {
             Holding::Held => {}
             Holding::Wanted(held, wanted) => {
                 self.came_later.fetch_add(wanted.asks, Ordering::Relaxed);
-                self.counters.not_held(held.buffer.counted());
+                self.counters.not_held(held.counted);
                 self.export_asked(*held, wanted.by, queue);
             }
             Holding::Refused(held) => {
-                self.counters.not_held(held.buffer.counted());
+                self.counters.not_held(held.counted);
                 self.give_up(*held);
             }
         }
@@ -244,8 +249,9 @@ impl Keeper {
         self.ring.note_kept(held.header.trace_id, by);
         self.announced.add(held.header.trace_id);
         queue.wait_for_space();
-        queue.push(Header { kept_by: by, ..held.header }, &mut held.buffer);
-        recycle(held.buffer);
+        let state = std::mem::take(&mut held.header.state);
+        queue.push(Header { state, kept_by: by, ..held.header.clone() }, &mut held.buffer);
+        recycle(held.trace);
     }
 
     fn export_asked(&self, held: Held, by: KeptBy, queue: &Queue) {
@@ -255,8 +261,8 @@ impl Keeper {
     }
 
     fn give_up(&self, held: Held) {
-        self.counters.give_up(held.reason, held.buffer.counted());
-        recycle(held.buffer);
+        self.counters.give_up(held.reason, held.counted);
+        recycle(held.trace);
     }
 
     /// Makes room at the expense of the oldest traces of the lowest value.
@@ -265,7 +271,7 @@ impl Keeper {
             return true;
         }
         while let Some(lowest) = self.ring.pop_lowest(severity) {
-            self.counters.not_held(lowest.buffer.counted());
+            self.counters.not_held(lowest.counted);
             self.give_up(Held { reason: GivenUp::RingFull, ..lowest });
             if self.ring.grow(room, bytes) {
                 return true;
@@ -316,7 +322,7 @@ impl Keeper {
     fn decide_again(&self, mut held: Held, now: Nanos, queue: &Queue) {
         match self.decide(&held, now) {
             Decided::Kept(place) => {
-                self.counters.not_held(held.buffer.counted());
+                self.counters.not_held(held.counted);
                 self.export(held, KeptBy::policy(place), queue);
             }
             decided => {
@@ -342,7 +348,7 @@ impl Keeper {
         let mut out = Vec::new();
         self.ring.expire(self.clock.ticks(), &mut out);
         for held in out {
-            self.counters.not_held(held.buffer.counted());
+            self.counters.not_held(held.counted);
             self.give_up(held);
         }
         self.own.iter().for_each(Own::warn);
@@ -359,7 +365,7 @@ impl Keeper {
         self.ring.close();
         self.ring.take_all(|all| {
             for held in all {
-                self.counters.not_held(held.buffer.counted());
+                self.counters.not_held(held.counted);
                 self.give_up(Held { reason: GivenUp::ShutDown, ..held });
             }
         });
@@ -375,7 +381,7 @@ impl Keeper {
         loop {
             match self.ring.take(trace_id, by, self.clock.ticks(), u64::from(!found)) {
                 Taken::Held(held) => {
-                    self.counters.not_held(held.buffer.counted());
+                    self.counters.not_held(held.counted);
                     self.export_asked(*held, by, queue);
                     // Several local roots may have the trace's id.
                     found = true;
@@ -412,7 +418,7 @@ impl Keeper {
             for held in all {
                 if own.wants(&self.view(&held), &self.clock) {
                     kept += 1;
-                    self.counters.not_held(held.buffer.counted());
+                    self.counters.not_held(held.counted);
                     self.export_asked(held, KeptBy::HAND, queue);
                 } else {
                     self.put_back(held, queue);
@@ -494,7 +500,7 @@ impl RingRoom for OpenRing<'_> {
         self.keeper.grow(room, bytes, severity, self.traces)
     }
 
-    fn spare(&self) -> Buffer {
+    fn spare(&self) -> Box<Provisional> {
         SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
     }
 }

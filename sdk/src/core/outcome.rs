@@ -117,7 +117,7 @@ impl Core {
         let root = is_root.then(|| self.count_root(keeper, entry, at, worst == Severity::Error, true));
         match (ended, root) {
             (EndedSpan::Whole(whole), Some(root)) => {
-                keeper.end_trace(*whole, root, &shared.traces, &shared.queue);
+                keeper.end_trace(whole, root, &shared.traces, &shared.queue);
             }
             (EndedSpan::Late(header, record), _) => {
                 let seen = (severity, shared.decider.time_of(at));

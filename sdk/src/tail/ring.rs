@@ -4,30 +4,44 @@
 //! been there for long. All bytes, those of open traces too, are one [`Budget`]'s.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use astracer_samplers::tail::{KeyNumber, Severity};
+use astracer_samplers::tail::Severity;
 use opentelemetry::TraceId;
 
 use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
-use crate::record::{Body, Buffer, Header, KeptBy, Record};
-use crate::stats::GivenUp;
+use crate::record::{Body, Header, KeptBy, Record};
+use crate::stats::{Counted, GivenUp};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+use crate::traces::Provisional;
 
 /// A trace in the ring.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) header: Header,
-    pub(crate) buffer: Buffer,
-    pub(crate) room: Room,
-    pub(crate) key: KeyNumber,
-    pub(crate) severity: Severity,
+    pub(crate) trace: Box<Provisional>,
+    /// Its spans, and local roots among them.
+    pub(crate) counted: Counted,
     pub(crate) duration: u64,
     /// The root's end, or the time at which the trace was too old to wait for it.
     pub(crate) ended: Ticks,
     /// The reason for which it is given up in the end.
     pub(crate) reason: GivenUp,
+}
+
+impl Deref for Held {
+    type Target = Provisional;
+
+    fn deref(&self) -> &Provisional {
+        &self.trace
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Provisional {
+        &mut self.trace
+    }
 }
 
 /// Traces in the order of their ends. One that was taken out leaves its place empty until the places before it are.
@@ -332,6 +346,7 @@ impl Ring {
             return LateSpan::Gone;
         };
         let Some(held) = row.get(trace_id) else { return LateSpan::Gone };
+        let counted = record.counted();
         let bytes =
             held.buffer.bytes_held() + 2 * size_of::<Record>() + body.as_ref().map_or(0, |body| body.bytes());
         if bytes > held.room.bytes() && !held.room.grow_to(bytes.next_power_of_two(), Use::Entries) {
@@ -339,6 +354,8 @@ impl Ring {
             return LateSpan::Full;
         }
         held.buffer.append(record, body);
+        held.counted.spans += counted.spans;
+        held.counted.roots += counted.roots;
         if severity <= held.severity {
             return LateSpan::Held;
         }

@@ -45,8 +45,8 @@ impl RingRoom for Unbounded {
         true
     }
 
-    fn spare(&self) -> Buffer {
-        Buffer::default()
+    fn spare(&self) -> Box<Provisional> {
+        Box::default()
     }
 }
 

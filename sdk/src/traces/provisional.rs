@@ -8,18 +8,22 @@
 
 use astracer_samplers::tail::{KeyNumber, Severity};
 
+use opentelemetry::{TraceFlags, TraceId};
+
 use super::{Gathered, Slot, TraceRef, Traces, end_turn};
 use crate::budget::Room;
 use crate::clock::Ticks;
 use crate::export::Queue;
-use crate::record::{Body, Buffer, Header, Record};
+use crate::record::{Body, Buffer, Header, KeptBy, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{Ordering, lock};
+use crate::trace_state::State;
 
 const PROVISIONAL: u64 = 4;
 const SEVERITY: u64 = 3;
 
-/// The spans of a provisional trace, taken out of its slot.
+/// The spans of a provisional trace, taken out of its slot. It has no room of its own until then: an empty one is used
+/// again for another trace.
 #[derive(Debug)]
 pub(crate) struct Provisional {
     pub(crate) header: Header,
@@ -31,6 +35,27 @@ pub(crate) struct Provisional {
     pub(crate) opened: Ticks,
 }
 
+impl Default for Provisional {
+    /// Nothing of no trace.
+    fn default() -> Self {
+        Provisional {
+            header: Header {
+                trace_id: TraceId::INVALID,
+                flags: TraceFlags::default(),
+                state: State::EMPTY,
+                began: 0,
+                kept_by: KeptBy::HEAD,
+                cut: 0,
+            },
+            buffer: Buffer::default(),
+            room: Room::default(),
+            key: KeyNumber::OTHERS,
+            severity: Severity::Fine,
+            opened: 0,
+        }
+    }
+}
+
 /// The fate of a span of a provisional trace.
 #[derive(Debug)]
 pub(crate) enum EndedSpan {
@@ -40,7 +65,7 @@ pub(crate) enum EndedSpan {
     GivenUp(Counted, GivenUp),
     /// Its trace has left before it.
     Late(Header, Record),
-    /// It is the root: the trace is whole. Boxed, because few spans are.
+    /// It is the root: the trace is whole.
     Whole(Box<Provisional>),
 }
 
@@ -52,8 +77,8 @@ pub(crate) trait RingRoom {
     /// Makes the room as large as the buffer, at the expense of traces of lower value. The caller holds the lock of a slot.
     fn make_room(&self, room: &mut Room, bytes: usize, severity: Severity) -> bool;
 
-    /// An empty buffer.
-    fn spare(&self) -> Buffer;
+    /// One without spans, for a trace that leaves its slot.
+    fn spare(&self) -> Box<Provisional>;
 }
 
 fn severity_of(mark: u64) -> Severity {
@@ -196,24 +221,31 @@ impl Traces {
             self.release(trace.slot);
         }
         match (whole, given_up) {
-            (Some(whole), _) => EndedSpan::Whole(Box::new(whole)),
+            (Some(whole), _) => EndedSpan::Whole(whole),
             (None, Some((counted, reason))) => EndedSpan::GivenUp(counted, reason),
             (None, None) => EndedSpan::Gathered,
         }
     }
 
     /// Takes a provisional trace out of its slot, and ends the turn. `None` if nothing of it is left.
-    fn take_out(&self, slot: &Slot, gathered: &mut Gathered, ring: &dyn RingRoom) -> Option<Provisional> {
+    fn take_out(
+        &self,
+        slot: &Slot,
+        gathered: &mut Gathered,
+        ring: &dyn RingRoom,
+    ) -> Option<Box<Provisional>> {
         let turn = slot.turn.load(Ordering::Relaxed);
-        let whole = gathered.header.take().filter(|_| !gathered.buffer.records.is_empty()).map(|header| {
-            Provisional {
-                header,
-                buffer: std::mem::replace(&mut gathered.buffer, ring.spare()),
-                room: std::mem::take(&mut gathered.room),
-                key: KeyNumber::new(slot.key.load(Ordering::Relaxed)),
-                severity: severity_of(slot.marks_of(turn)),
-                opened: slot.opened.load(Ordering::Relaxed),
-            }
+        let header = gathered.header.take().filter(|_| !gathered.buffer.records.is_empty());
+        let whole = header.map(|header| {
+            let mut whole = ring.spare();
+            whole.header = header;
+            // The slot has the spare one's memory for its next trace.
+            std::mem::swap(&mut whole.buffer, &mut gathered.buffer);
+            std::mem::swap(&mut whole.room, &mut gathered.room);
+            whole.key = KeyNumber::new(slot.key.load(Ordering::Relaxed));
+            whole.severity = severity_of(slot.marks_of(turn));
+            whole.opened = slot.opened.load(Ordering::Relaxed);
+            whole
         });
         gathered.room.shrink_to(0);
         (gathered.is_given_up, gathered.is_full) = (false, false);
@@ -223,7 +255,7 @@ impl Traces {
     }
 
     /// Takes out the provisional traces that began before `before`. Their later spans are late.
-    pub(crate) fn take_old(&self, before: Ticks, ring: &dyn RingRoom, mut f: impl FnMut(Provisional)) {
+    pub(crate) fn take_old(&self, before: Ticks, ring: &dyn RingRoom, mut f: impl FnMut(Box<Provisional>)) {
         let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Relaxed));
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
             let mut gathered = lock(&slot.gathered);

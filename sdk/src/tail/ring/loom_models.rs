@@ -33,11 +33,8 @@ fn record(id: u64) -> Record {
 /// A trace of one span, with room for more.
 fn held(ring: &Ring) -> Held {
     let mut held = Held {
-        header: header(),
-        buffer: Buffer::default(),
-        room: Room::default(),
-        key: KeyNumber::OTHERS,
-        severity: Severity::Fine,
+        trace: Box::new(Provisional { header: header(), ..Provisional::default() }),
+        counted: Counted { spans: 1, ..Counted::default() },
         duration: 1,
         ended: 2,
         reason: GivenUp::Unwanted,
