@@ -78,6 +78,7 @@ impl Clock {
         low
     }
 
+    #[inline]
     pub(crate) fn nanos_between(&self, start: Ticks, end: Ticks) -> u64 {
         self.counter.delta_as_nanos(start, end)
     }

@@ -72,7 +72,15 @@ const COPIES: usize = 2;
 /// A thread's copy of a decider's rules.
 type ThreadCopy = RefCell<Option<(u64, Copied<Rules>)>>;
 
+/// The number of callsites whose keys' numbers a thread remembers.
+const NUMBERS_MAX: usize = 64;
+
+/// A callsite, by its metadata's address, a decider's number, and the number of the name's key.
+type KnownNumber = Cell<(usize, u64, KeyNumber)>;
+
 thread_local! {
+    static NUMBERS: [KnownNumber; NUMBERS_MAX] =
+        const { [const { Cell::new((0, 0, KeyNumber::OTHERS)) }; NUMBERS_MAX] };
     static RULES: [ThreadCopy; COPIES] = const { [const { RefCell::new(None) }; COPIES] };
 }
 
@@ -191,6 +199,26 @@ impl Decider {
         self.tail.as_ref().map(|tail| tail.key(key))
     }
 
+    /// As [`Decider::key_number`], for the key of a callsite's name, which is looked up once by each thread.
+    #[inline]
+    fn key_number_of(&self, metadata: &'static Metadata<'static>, key: &str) -> Option<KeyNumber> {
+        let tail = self.tail.as_ref()?;
+        let address = std::ptr::from_ref(metadata).addr();
+        let place = address / align_of::<Metadata<'static>>() % NUMBERS_MAX;
+        let known = NUMBERS.try_with(|places| places[place].get());
+        if let Ok((known, decider, number)) = known
+            && (known, decider) == (address, self.number)
+        {
+            return Some(number);
+        }
+        let number = tail.key(key);
+        // Once given, a number stays. A key for which there is no room may still get one.
+        if number != KeyNumber::OTHERS {
+            let _ = NUMBERS.try_with(|places| places[place].set((address, self.number, number)));
+        }
+        Some(number)
+    }
+
     /// As [`Decider::follow_counted`], where roots are counted by key.
     pub(crate) fn follow_by_key(&self, key: &str, parent: &SpanContext, counters: &Counters) -> Outcome {
         Outcome { key: self.key_number(key), ..self.follow_counted(parent, counters) }
@@ -249,7 +277,7 @@ impl Decider {
             member.randomness = self.stratified_for(key, trace_id);
             let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
             let decision = self.decide(key, trace_id, randomness, began, counters);
-            (decision, self.key_number(key), self.attributes(key, &decision))
+            (decision, self.key_number_of(metadata, key), self.attributes(key, &decision))
         };
         let (decision, key, attributes) = self.key.with_static(metadata, decide);
         // The randomness of a dropped trace goes on as well: whoever decides about a part of it should compare the same.

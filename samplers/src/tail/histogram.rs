@@ -122,6 +122,7 @@ fn index_by_logarithm(seconds: f64, scale: i32) -> i32 {
 
 impl Histogram {
     /// Counts a duration.
+    #[inline]
     pub fn record(&mut self, duration: Nanos) {
         self.count += 1;
         self.sum += u128::from(duration.get());
@@ -132,10 +133,16 @@ impl Histogram {
             return;
         }
         let at = index(duration.as_secs_f64(), self.scale);
-        self.add(at, 1);
+        // Below the first bucket in use, this is a large number.
+        let place = at.wrapping_sub(self.first) as u32 as usize;
+        match self.buckets[..self.used].get_mut(place) {
+            Some(bucket) => *bucket += 1,
+            None => self.add(at, 1),
+        }
     }
 
     /// Adds to a bucket of this scale.
+    #[cold]
     fn add(&mut self, mut at: i32, count: u64) {
         if self.used == 0 {
             (self.first, self.used) = (at, 1);

@@ -56,6 +56,7 @@ struct Tally {
 
 impl Tally {
     /// Begins another generation if this one is over.
+    #[cold]
     fn turn(&mut self, now: Nanos) {
         let age = now.saturating_sub(self.began);
         if self.current.count() == 0 {
@@ -178,6 +179,7 @@ impl Record {
         Nanos::new(self.slow_from.get(quantile).map_or(u64::MAX, |from| from.load(Ordering::Relaxed)))
     }
 
+    #[inline]
     fn tally(&self, shard: usize) -> MutexGuard<'_, Tally> {
         // Their number is a power of two.
         let shard = &self.shards[shard & (self.shards.len() - 1)];
@@ -188,8 +190,16 @@ impl Record {
         self.tally(shard).exemplars.note(exemplar);
     }
 
-    /// Counts a root.
-    pub(super) fn count(&self, shard: usize, ended: &super::Ended, is_slow: bool, shape: &Shape) {
+    /// Counts a root. The time is asked for once in a while.
+    #[inline]
+    pub(super) fn count(
+        &self,
+        shard: usize,
+        ended: &super::Ended,
+        is_slow: bool,
+        shape: &Shape,
+        now: impl Fn() -> Nanos,
+    ) {
         let mut tally = self.tally(shard);
         tally.current.record(ended.duration);
         if ended.is_error {
@@ -199,11 +209,12 @@ impl Record {
         tally.missed_slow += u64::from(is_slow && !ended.is_recorded);
         let calls = tally.current.count();
         let is_due = calls.is_multiple_of(REFRESH) || calls < REFRESH && calls.is_power_of_two();
-        if is_due {
-            tally.turn(ended.now);
+        if !is_due {
+            return;
         }
+        tally.turn(now());
         drop(tally);
-        if is_due && !shape.quantiles.is_empty() {
+        if !shape.quantiles.is_empty() {
             self.refresh(&shape.quantiles);
         }
     }

@@ -22,7 +22,7 @@ fn loom_a_new_key_gets_one_record_and_all_counts() {
         let call = |keys: &Keys, is_error: bool| {
             let number = keys.number("GET /");
             let ended = Ended { is_error, ..Ended::default() };
-            keys.record(number).count(0, &ended, false, keys.shape());
+            keys.record(number).count(0, &ended, false, keys.shape(), || ended.now);
             number
         };
         let thread = thread::spawn(move || call(&other, true));

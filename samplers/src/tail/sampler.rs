@@ -216,13 +216,20 @@ impl TailSampler {
 
     /// Counts the end of a root, and arms its key if something went wrong. `shard` spreads threads.
     pub fn count(&self, key: KeyNumber, shard: usize, ended: &Ended) {
+        self.count_when(key, shard, ended, || ended.now);
+    }
+
+    /// As [`TailSampler::count`], with a function in the place of [`Ended::now`]: the time is asked for if the root went wrong, and
+    /// once in a while.
+    #[inline]
+    pub fn count_when(&self, key: KeyNumber, shard: usize, ended: &Ended, now: impl Fn() -> Nanos) {
         let record = self.keys.record(key);
         let is_slow = ended.duration > self.slow_than
             || (0..self.keys.shape().quantiles.len()).any(|at| ended.duration > record.slow_from(at));
         if ended.is_error || is_slow {
-            record.arm(ended.now.saturating_add(ARMED));
+            record.arm(now().saturating_add(ARMED));
         }
-        record.count(shard, ended, is_slow, self.keys.shape());
+        record.count(shard, ended, is_slow, self.keys.shape(), now);
     }
 
     /// Notes a trace that is kept, by whomever, as an exemplar of its key's durations.

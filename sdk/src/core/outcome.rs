@@ -3,8 +3,8 @@
 //! An error below a dropped root that is not recorded is seen where the root is found: in an event of level ERROR, in a
 //! field that sets the status or is an `error`, and in a panic, on a thread that is inside of the root.
 
-use astracer_samplers::Randomness;
 use astracer_samplers::tail::{Ended, KeyNumber, Provisional, Severity};
+use astracer_samplers::{Nanos, Randomness};
 use opentelemetry::TraceId;
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::Id;
@@ -54,16 +54,23 @@ impl Core {
     /// A dropped root ends that was not recorded.
     #[inline]
     pub(super) fn count_dropped_root(&self, entry: &Entry) {
-        let Some(keeper) = &self.shared.tail else { return };
-        if entry.root_key().is_none() {
-            return;
+        if let Some(keeper) = &self.shared.tail
+            && let Some(key) = entry.root_key()
+        {
+            self.count_by_key(keeper, entry, key);
         }
+    }
+
+    fn count_by_key(&self, keeper: &Keeper, entry: &Entry, key: KeyNumber) {
         let is_error = entry.has_failed() || std::thread::panicking();
         let at = match entry.last_exit() {
             0 => self.ticks(),
             last_exit => last_exit,
         };
-        self.count_root(keeper, entry, at, is_error, false);
+        let duration = Nanos::new(self.shared.decider.clock().nanos_between(entry.began(), at));
+        let ended = Ended { now: Nanos::ZERO, duration, is_error, is_recorded: false };
+        let now = || self.shared.decider.time_of(at);
+        keeper.sampler().count_when(key, thread::number() as usize, &ended, now);
     }
 
     fn count_root(
@@ -77,7 +84,7 @@ impl Core {
         let (clock, now) = (self.shared.decider.clock(), self.shared.decider.time_of(at));
         let nanos = clock.nanos_between(entry.began(), at);
         if let Some(key) = entry.root_key() {
-            let duration = astracer_samplers::Nanos::new(nanos);
+            let duration = Nanos::new(nanos);
             let ended = Ended { now, duration, is_error, is_recorded };
             keeper.sampler().count(key, thread::number() as usize, &ended);
         }
@@ -142,6 +149,7 @@ impl Core {
     }
 
     /// A thread leaves a dropped span. A dropped root ends when it is last left, as a kept one does.
+    #[inline]
     pub(super) fn leave_dropped(&self, entry: Option<&Entry>) {
         let Some(entry) = entry else { return };
         if is_counted_root(entry) {
@@ -201,6 +209,7 @@ impl Core {
 }
 
 /// Whether it is a dropped local root whose end is counted; not one below it, which only faces outward.
+#[inline]
 fn is_counted_root(entry: &Entry) -> bool {
     entry.flags() & ROOT != 0 && entry.phase() == Phase::Dropped && entry.root_key().is_some()
 }
