@@ -66,6 +66,8 @@ mod tail;
 #[cfg(feature = "enabled")]
 mod tail_bounds;
 #[cfg(feature = "enabled")]
+mod tail_ring;
+#[cfg(feature = "enabled")]
 mod tail_roots;
 #[cfg(feature = "enabled")]
 mod threads;

@@ -458,7 +458,6 @@ fn traces_that_are_held_can_be_chosen_by_a_function() {
     check_sums(&world.handle);
 }
 
-/// A root that stays open for long: its trace is put to the policies as it is.
 /// The function looks at traces that are out of the ring: what it asks for itself is kept when it comes back.
 #[test]
 fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
@@ -479,6 +478,7 @@ fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
     check_sums(&world.handle);
 }
 
+/// A root that stays open for long: its trace is put to the policies as it is.
 #[test]
 fn an_old_trace_does_not_wait_for_its_root() {
     let world = dropping(tail("error"));

@@ -51,6 +51,8 @@ mod support;
 mod tail;
 #[path = "../all/tail_bounds.rs"]
 mod tail_bounds;
+#[path = "../all/tail_ring.rs"]
+mod tail_ring;
 #[path = "../all/tail_roots.rs"]
 mod tail_roots;
 #[path = "../all/threads.rs"]

@@ -1,0 +1,213 @@
+//! Traces in the ring that keeps what ended: which one goes first, when, and how it is found.
+
+use std::time::Duration;
+
+use astracer_sdk::OpenTelemetrySpanExt as _;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use tracing::{error, info_span};
+
+use crate::support::{TIMEOUT, World};
+use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
+
+/// A small ring; the first error uses the budget up, so that others stay in the ring.
+fn small() -> World {
+    dropping(tail("error(traces=1,burst=1)").with_ring_bytes(64 << 10))
+}
+
+/// Requests that end one after the other, within the time for which they are held.
+fn in_turn(world: &World, number: usize, fail: bool) -> Vec<TraceId> {
+    let one = || {
+        world.clock.advance(Duration::from_micros(100));
+        request(fail)
+    };
+    tracing::dispatcher::with_default(&world.dispatch, || (0..number).map(|_| one()).collect())
+}
+
+/// Whether each of these is still there. It is not, after that.
+fn found(world: &World, ids: &[TraceId]) -> Vec<bool> {
+    ids.iter().map(|id| world.handle.keep(*id)).collect()
+}
+
+#[test]
+fn of_traces_of_one_value_the_oldest_go_first() {
+    for fail in [false, true] {
+        let world = small();
+        let ids = in_turn(&world, 1_000, fail);
+        let found = found(&world, &ids);
+        let first = found.iter().position(|found| *found).unwrap();
+        assert!(first > 100, "{first}");
+        assert!(found[first..].iter().all(|found| *found), "{fail}: {found:?}");
+        check_sums(&world.handle);
+    }
+}
+
+#[test]
+fn ordinary_traces_do_not_take_the_room_of_marked_ones() {
+    let world = small();
+    let ids = in_turn(&world, 1_000, true);
+    let held = world.handle.stats().tail.traces_held;
+    in_turn(&world, 100, false);
+    let found = found(&world, &ids);
+    assert_eq!(found.iter().filter(|found| **found).count() as u64, held);
+    check_sums(&world.handle);
+}
+
+/// The other way round, marked ones that come take the room of ordinary ones.
+#[test]
+fn marked_traces_take_the_room_of_ordinary_ones() {
+    let world = small();
+    let ordinary = in_turn(&world, 1_000, false);
+    let marked = in_turn(&world, 21, true);
+    assert_eq!(found(&world, &marked[1..]), [true; 20]);
+    assert!(found(&world, &ordinary).iter().any(|found| *found), "no more than they need");
+    check_sums(&world.handle);
+}
+
+/// Whatever its value, a trace stays for its time and no longer.
+#[test]
+fn a_trace_is_held_for_its_time() {
+    for fail in [false, true] {
+        for (nanos, stays) in [(1_999_999_999, true), (2_000_000_000, false)] {
+            let world = dropping(tail("error(traces=1,burst=1)"));
+            let ids = in_turn(&world, 2, fail);
+            world.clock.advance(Duration::from_nanos(nanos));
+            tracing::dispatcher::with_default(&world.dispatch, || requests(200, false));
+            assert_eq!(found(&world, &ids[1..]), [stays], "{fail}, {nanos}");
+            check_sums(&world.handle);
+        }
+    }
+}
+
+#[test]
+fn a_trace_takes_a_quarter_of_the_ring() {
+    let world = dropping(tail("error(bytes=1e9,bytes_burst=1e9)").with_ring_bytes(256 << 10));
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        (0..5_000).for_each(|_| info_span!("step").in_scope(|| ()));
+        // Memory doubles as it grows.
+        let bytes = world.handle.stats().tail.ring_bytes;
+        assert!((64 << 10..=128 << 10).contains(&bytes), "{bytes}");
+        error!("failed");
+    });
+    let cut = world.handle.stats().tail.spans_given_up.cut;
+    assert!((300..2_000).contains(&spans.len()), "{}", spans.len());
+    assert_eq!(spans.len() as u64 + cut, 5_001, "the root is not cut");
+    check_sums(&world.handle);
+}
+
+/// An open trace in which nothing was seen makes room for marked ones only.
+#[test]
+fn ordinary_traces_do_not_take_the_room_of_open_ones() {
+    let world = small();
+    let spans = world.run(|| {
+        let roots: Vec<_> = (0..10).map(|_| info_span!("root")).collect();
+        for root in &roots {
+            (0..150).for_each(|_| root.in_scope(|| info_span!("step").in_scope(|| ())));
+        }
+        error!(parent: &roots[0], "failed");
+        drop(roots);
+    });
+    assert_eq!(spans.len(), 151, "the first one is whole");
+    assert!(world.handle.stats().tail.spans_given_up.ring_full > 0);
+    check_sums(&world.handle);
+}
+
+/// Waits until open traces have left their slots for their age: what ends then is late.
+fn all_leave(world: &World) {
+    world.clock.advance(Duration::from_secs(31));
+    for _ in 0..1_000 {
+        if world.handle.stats().tail.traces_open == 0 {
+            return;
+        }
+        // The exporter's thread looks for old traces when there is something to do.
+        assert!(world.handle.keep(request(false)));
+        world.handle.flush(TIMEOUT).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{:?}", world.handle.stats());
+}
+
+/// A late child asks the policies again if it is worse than its trace, and only then.
+#[test]
+fn a_late_child_that_is_no_worse_asks_nobody() {
+    let world = dropping(tail("error(traces=0.001,burst=1)"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        request(true);
+        let root = info_span!("root");
+        let step = || root.in_scope(|| info_span!("step").in_scope(|| error!("failed")));
+        step();
+        all_leave(&world);
+        assert_eq!(world.handle.stats().tail.policies[0].refused, 1);
+        step();
+        let stats = world.handle.stats().tail;
+        assert_eq!((stats.policies[0].refused, stats.spans_held), (1, 2));
+        drop(root);
+    });
+    check_sums(&world.handle);
+}
+
+/// Late children are held as far as there is room; the exported root says how many are missing.
+#[test]
+fn a_late_child_without_room_is_counted() {
+    let world = small();
+    let spans = tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("root");
+        let step = || root.in_scope(|| info_span!("step").in_scope(|| ()));
+        step();
+        let trace_id = root.context().span().span_context().trace_id();
+        all_leave(&world);
+        (0..3_000).for_each(|_| step());
+        let stats = world.handle.stats().tail;
+        assert!(stats.ring_bytes <= 64 << 10, "{stats:?}");
+        assert!(stats.spans_given_up.cut > 1_000 && stats.spans_held > 100, "{stats:?}");
+        drop(root);
+        assert!(world.handle.keep(trace_id));
+        world.exported()
+    });
+    let own = spans.iter().filter(|span| ["step", "root"].contains(&&*span.name)).count() as u64;
+    assert_eq!(own + world.handle.stats().tail.spans_given_up.cut, 3_002);
+    check_sums(&world.handle);
+}
+
+/// A root that is the part of another process's trace, which that one dropped.
+fn part(trace_id: TraceId, name: &str) {
+    let parent =
+        SpanContext::new(trace_id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
+    let _remote = Context::new().with_remote_span_context(parent).attach();
+    match name {
+        "first" => info_span!("first").in_scope(|| ()),
+        _ => info_span!("second").in_scope(|| ()),
+    }
+}
+
+#[test]
+fn all_parts_of_a_trace_are_kept_together() {
+    let world = dropping(tail("error"));
+    let id = TraceId::from(7);
+    let spans = world.run(|| {
+        part(id, "first");
+        part(id, "second");
+        assert!(world.handle.keep(id));
+    });
+    assert_eq!(names(&spans), ["first", "second"]);
+    assert!(spans.iter().all(|span| reason(span).as_deref() == Some("hand")));
+    check_sums(&world.handle);
+}
+
+/// A trace that was asked for before it came is kept, if it comes within the age that an open trace may have.
+#[test]
+fn an_ask_is_remembered_for_the_age_of_a_trace() {
+    for (seconds, comes) in [(30, true), (31, false)] {
+        let world = dropping(tail("error"));
+        let id = TraceId::from(7);
+        let spans = world.run(|| {
+            assert!(!world.handle.keep(id));
+            world.clock.advance(Duration::from_secs(seconds));
+            part(id, "first");
+        });
+        assert_eq!(spans.len(), usize::from(comes), "{seconds}");
+        assert_eq!(world.handle.stats().tail.not_there, u64::from(!comes));
+        check_sums(&world.handle);
+    }
+}
