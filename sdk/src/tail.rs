@@ -8,6 +8,9 @@
 //!
 //! Nothing that is propagated says so: the flag stays "not sampled", and other processes do as they would.
 
+// A trace moves between lists and threads: its address is moved, not its contents.
+#![allow(clippy::vec_box)]
+
 mod announce;
 mod asked;
 mod own;

@@ -121,17 +121,23 @@ impl Core {
         let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
         let ended =
             shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
-        let root = is_root.then(|| self.count_root(keeper, entry, at, worst == Severity::Error, true));
-        match (ended, root) {
-            (EndedSpan::Whole(whole), Some(root)) => {
-                keeper.end_trace(whole, root, &shared.traces, &shared.queue);
+        let root = if is_root {
+            Some(self.count_root(keeper, entry, at, worst == Severity::Error, true))
+        } else {
+            None
+        };
+        match ended {
+            EndedSpan::Gathered => {}
+            EndedSpan::Whole(whole) => {
+                if let Some(root) = root {
+                    keeper.end_trace(whole, root, &shared.traces, &shared.queue);
+                }
             }
-            (EndedSpan::Late(header, record), _) => {
+            EndedSpan::Late(late) => {
                 let seen = (severity, shared.decider.time_of(at));
-                keeper.end_late((header, record), seen, body, &shared.queue);
+                keeper.end_late(*late, seen, body, &shared.queue);
             }
-            (EndedSpan::GivenUp(counted, reason), _) => shared.counters.give_up(reason, counted),
-            (EndedSpan::Gathered | EndedSpan::Whole(_), _) => {}
+            EndedSpan::GivenUp(counted, reason) => shared.counters.give_up(reason, counted),
         }
     }
 
@@ -149,7 +155,6 @@ impl Core {
     }
 
     /// A thread leaves a dropped span. A dropped root ends when it is last left, as a kept one does.
-    #[inline]
     pub(super) fn leave_dropped(&self, entry: Option<&Entry>) {
         let Some(entry) = entry else { return };
         if is_counted_root(entry) {
@@ -215,6 +220,7 @@ fn is_counted_root(entry: &Entry) -> bool {
 }
 
 /// The worst that a span's body says.
+#[inline]
 fn severity_of(body: Option<&Body>) -> Severity {
     match body {
         _ if std::thread::panicking() => Severity::Error,

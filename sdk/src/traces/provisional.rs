@@ -63,8 +63,8 @@ pub(crate) enum EndedSpan {
     Gathered,
     /// These are given up: it alone, because its trace is cut or was given up while it was open, or all of its trace.
     GivenUp(Counted, GivenUp),
-    /// Its trace has left before it.
-    Late(Header, Record),
+    /// Its trace has left before it. Boxed, because few spans are late.
+    Late(Box<(Header, Record)>),
     /// It is the root: the trace is whole.
     Whole(Box<Provisional>),
 }
@@ -185,19 +185,25 @@ impl Traces {
         body: Option<&mut Body>,
         (queue, ring): (&Queue, &dyn RingRoom),
     ) -> EndedSpan {
-        let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(header(), record) };
+        let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(Box::new((header(), record))) };
         let mut gathered = lock(&slot.gathered);
         // After the shutdown nothing gathers: see `end_span`.
         if slot.turn.load(Ordering::Relaxed) != trace.turn || queue.is_closed() {
-            return EndedSpan::Late(header(), record);
+            return EndedSpan::Late(Box::new((header(), record)));
         }
         let is_root = record.is_local_root();
-        let severity = severity_of(slot.marks_of(trace.turn));
         let (spans_max, bytes_max) = ring.limits();
         let buffer = &gathered.buffer;
         // Bytes are added up where something may have grown: most spans are a record in memory that is accounted for.
         let may_grow =
             body.is_some() || buffer.records.len() == buffer.records.capacity() || gathered.room.bytes() == 0;
+        let is_open = !gathered.is_full && !gathered.is_given_up && buffer.records.len() < spans_max;
+        if is_open && !may_grow && !is_root {
+            // There is a header: the first span found the room.
+            gathered.buffer.records.push(record);
+            return EndedSpan::Gathered;
+        }
+        let severity = severity_of(slot.marks_of(trace.turn));
         let is_full = gathered.is_full
             || buffer.records.len() >= spans_max
             || may_grow && buffer.bytes_used() >= bytes_max;
