@@ -42,6 +42,15 @@ fn every_sampler_is_capped() {
     let sampler = capped("always", "traces=1,burst=16");
     let reasons = [(); 12].map(|()| unlucky(&sampler, "a", 5).reason);
     assert_eq!((reasons[7], reasons[8], reasons[9]), (Reason::Always, Reason::Always, Reason::Cap));
+    // The lucky take what the unlucky left; then the bucket is empty. Each is counted by what it was told.
+    let sampler = capped("bump:lambda=1000", "traces=1,burst=16");
+    let unlucky = (0..20).map(|_| unlucky(&sampler, "a", 5).reason);
+    let reasons: Vec<Reason> = unlucky.chain((0..20).map(|_| call(&sampler, "a", 5).reason)).collect();
+    let counts = sampler.snapshot().unwrap().keys[0].counts;
+    for reason in [Reason::Cap, Reason::CapEmpty] {
+        let told = reasons.iter().filter(|told| **told == reason).count();
+        assert!(told > 0 && counts.dropped_by(reason) == told as u64, "{reason:?}, {counts:?}");
+    }
     assert!(!call(&capped("never", "traces=1,burst=16"), "a", 5).keep);
 }
 
@@ -175,6 +184,48 @@ fn a_change_of_parameters_keeps_counts_and_credit() {
     assert_eq!((replaced.cap_level(now), replaced.snapshot().unwrap().keys.len()), (Some(0.87), 0));
 }
 
+/// Else a change of parameters would bring all keys' windows to one second, and with them their first calls.
+#[test]
+fn a_change_of_parameters_leaves_windows_where_they_are() {
+    let limits = Limits::default().with_keys(20);
+    let [before, after]: [Config; 2] =
+        ["0.9", "1"].map(|lambda| format!("bump:lambda={lambda},min=0,window=1s,shift=on").parse().unwrap());
+    let fresh = Sampler::with_limits(&after, limits);
+    let old = Sampler::with_limits(&before, limits);
+    // More than there are records for: the last ones share one, which is of no key.
+    let keys: Vec<String> = (0..22).map(|n| format!("key {n}")).collect();
+    for key in &keys {
+        let _ = (call(&old, key, 100_000), call(&fresh, key, 100_000));
+    }
+    let next = old.reconfigured(&after, old.cap(), Nanos::from_millis(100_000)).unwrap();
+    let mut begun = 0;
+    for millis in (100_010..103_000).step_by(10) {
+        for key in &keys {
+            let (expected, decision) = (unlucky(&fresh, key, millis).keep, unlucky(&next, key, millis).keep);
+            // The window in which the parameters changed begins anew with them.
+            if millis >= 101_000 {
+                assert_eq!(decision, expected, "{key} at {millis}");
+                begun += u32::from(decision);
+            }
+        }
+    }
+    assert!(begun >= 40, "{begun} windows began");
+}
+
+/// As its counts may be carried on only when nobody counts in them any more.
+#[test]
+fn a_sampler_is_alone_when_no_other_counts_in_its_table() {
+    for config in ["bump:lambda=2", "bump:lambda=2,count=decaying,tau=1s", "bucket:capacity=2,rate=1"] {
+        let config: Config = config.parse().unwrap();
+        let mut sampler = Sampler::new(&config);
+        assert!(sampler.is_alone(), "{config}");
+        let next = sampler.reconfigured(&config, sampler.cap(), Nanos::ZERO).unwrap();
+        assert!(!sampler.is_alone(), "{config}");
+        drop(next);
+        assert!(sampler.is_alone(), "{config}");
+    }
+}
+
 /// A key's slot is its own for good: an older sampler decides on a key that was given parameters later as on any other.
 #[test]
 fn old_and_new_parameters_may_be_used_at_once() {
@@ -215,15 +266,12 @@ fn overrides_decide_and_are_counted() {
         }
     }
     // The cap is over everything.
-    let sampler = capped("always", "traces=1,burst=4");
-    assert_eq!(
-        (0..9)
-            .filter(|_| sampler
-                .decide_by(Override::Keep, &Request::new("a", Randomness::MAX, Nanos::ZERO))
-                .keep)
-            .count(),
-        4
-    );
+    for config in ["always", "never", "bucket:capacity=1,rate=1", "bump:lambda=1000", "bump:lambda=0,min=0"] {
+        let sampler = capped(config, "traces=1,burst=4");
+        let request = Request::new("a", Randomness::MAX, Nanos::ZERO);
+        let kept = (0..9).filter(|_| sampler.decide_by(Override::Keep, &request).keep).count();
+        assert_eq!(kept, 4, "{config}");
+    }
 }
 
 /// The state of keys, as a call at that time would find it.
