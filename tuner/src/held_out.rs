@@ -9,10 +9,11 @@ use crate::counts::{Estimates, MeanSquares, estimates};
 use crate::draw::Draw;
 use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
 use crate::latency::LatencyTally;
+use crate::lone::{Lone, Seen};
 use crate::objective::Target;
 use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally, dist_over_entropy};
-use crate::statistics::{Distribution, Twentieths};
+use crate::statistics::{Distribution, MeanSd, Twentieths};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
@@ -99,6 +100,7 @@ struct Run {
     paths: PathScore,
     /// SS from weighted means and deviations. `None` where a decision had no weight.
     ss_by_weights_ms: Option<f64>,
+    seen: Seen,
 }
 
 /// Replays of one sampler, which more may be added to.
@@ -109,6 +111,7 @@ pub(crate) struct Replays<'w> {
     reference: Reference,
     runs: Vec<Run>,
     counts: CountSums,
+    lone: Lone,
 }
 
 /// Replays whose errors of counts are held at the same time together have at most about this many functions and keys.
@@ -120,29 +123,31 @@ impl<'w> Replays<'w> {
     /// None yet; `None` if asked to stop.
     pub(crate) fn new(workload: &'w Workload, sampler: &'w Candidate, stop: Stop<'_>) -> Option<Self> {
         let reference = Reference::unless_stopped(workload, stop)?;
-        Some(Self { workload, sampler, reference, runs: Vec::new(), counts: CountSums::default() })
+        let lone = Lone::new(workload, sampler);
+        Some(Self { workload, sampler, reference, runs: Vec::new(), counts: CountSums::default(), lone })
     }
 
     /// Replays on each of some draws, on all cores; `done` is called after each. Draws that were not finished when it was
     /// asked to stop are left out.
     pub(crate) fn add(&mut self, draws: &[Draw], stop: Stop<'_>, done: &(dyn Fn() + Sync)) {
-        let (workload, reference) = (self.workload, &self.reference);
+        let (workload, reference, lone) = (self.workload, &self.reference, &self.lone);
         let run = |draw: &Draw| {
             let mut tally = Tally::new(workload, reference);
             let (mut histograms, mut paths) = (LatencyTally::new(workload), PathTally::new(workload));
-            let (mut kept, mut weighted) = (Vec::new(), true);
+            let (mut kept, mut weighted, mut seen) = (Vec::new(), true, Seen::default());
             let finished = self.sampler.replay(workload, draw, stop, |arrival, weight| {
                 tally.keep(arrival);
                 histograms.keep(arrival, weight.unwrap_or(1.0));
                 paths.keep(arrival, weight.unwrap_or(1.0));
                 weighted &= weight.is_some();
+                lone.see(arrival, &mut seen);
                 kept.push((arrival, weight.unwrap_or(1.0)));
             });
             let estimates = (finished && weighted).then(|| estimates(workload, reference, &kept));
             done();
             let (score, latency, paths) = (tally.score(), histograms.distance(), paths.score());
             let ss_by_weights_ms = estimates.as_ref().map(|estimates| estimates.ss_ms);
-            finished.then_some((Run { score, latency, paths, ss_by_weights_ms }, estimates))
+            finished.then_some((Run { score, latency, paths, ss_by_weights_ms, seen }, estimates))
         };
         let held = HELD_MAX / (workload.functions().len() + workload.keys().len()).max(1);
         for draws in draws.chunks(held.max(HELD_MIN)) {
@@ -153,6 +158,13 @@ impl<'w> Replays<'w> {
                 estimates.iter().for_each(|estimates| self.counts.add(estimates));
             }
         }
+    }
+
+    /// By how much, as a share of itself, the mean may be too small for a trace that no replay so far has missed.
+    pub(crate) fn hidden(&self) -> f64 {
+        let mut lone = self.lone.clone();
+        self.runs.iter().for_each(|run| lone.add(run.seen));
+        lone.hidden(self.runs.len(), MeanSd::of(self.runs.iter().map(|run| run.score.ss_ms)).mean)
     }
 
     /// All replays so far; `None` if there is not a single one.

@@ -27,6 +27,7 @@ pub mod key;
 pub mod key_choice;
 pub mod latency;
 pub mod limits;
+mod lone;
 pub mod names;
 pub mod objective;
 pub mod paths;
