@@ -69,8 +69,8 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 /// The copies of the rules that a thread keeps: of the deciders that it asked last.
 const COPIES: usize = 2;
 
-/// A thread's copy of a decider's rules.
-type ThreadCopy = RefCell<Option<(u64, Copied<Rules>)>>;
+/// A thread's copy of a decider's rules, and the decider's number; 0: none.
+type ThreadCopy = RefCell<(u64, Option<Copied<Rules>>)>;
 
 /// The number of callsites whose keys' numbers a thread remembers.
 const NUMBERS_MAX: usize = 64;
@@ -81,7 +81,7 @@ type KnownNumber = Cell<(usize, u64, KeyNumber)>;
 thread_local! {
     static NUMBERS: [KnownNumber; NUMBERS_MAX] =
         const { [const { Cell::new((0, 0, KeyNumber::OTHERS)) }; NUMBERS_MAX] };
-    static RULES: [ThreadCopy; COPIES] = const { [const { RefCell::new(None) }; COPIES] };
+    static RULES: [ThreadCopy; COPIES] = const { [const { RefCell::new((0, None)) }; COPIES] };
 }
 
 /// Whether the decision of a parent in another process holds for a local root.
@@ -326,14 +326,12 @@ impl Decider {
     fn with_rules<T>(&self, f: impl Fn(&Rules) -> T) -> T {
         let with_copy = |places: &[ThreadCopy; COPIES]| {
             let mut place = places[self.number as usize % COPIES].try_borrow_mut().ok()?;
+            let (number, copy) = &mut *place;
             // The last user of the place may have been another decider.
-            let mut own = match place.take() {
-                Some((number, copy)) if number == self.number => Some(copy),
-                _ => None,
-            };
-            let result = f(self.rules.read(&mut own));
-            *place = own.map(|copy| (self.number, copy));
-            Some(result)
+            if *number != self.number {
+                (*number, *copy) = (self.number, None);
+            }
+            Some(f(self.rules.read(copy)))
         };
         match RULES.try_with(with_copy) {
             Ok(Some(result)) => result,

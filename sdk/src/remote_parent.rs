@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
 
-use http::{HeaderMap, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::{Context, global};
 use tower_layer::Layer;
@@ -23,19 +23,45 @@ pub fn remote_parent(headers: &HeaderMap) -> Option<Context> {
 }
 
 fn extract(propagator: &dyn TextMapPropagator, headers: &HeaderMap) -> Option<Context> {
-    let is_there = propagator.fields().any(|name| headers.contains_key(name));
-    is_there.then(|| propagator.extract(&Headers(headers)))
+    let headers = Headers(headers);
+    let is_there = propagator.fields().any(|name| headers.first(name).is_some());
+    is_there.then(|| propagator.extract(&headers))
+}
+
+/// The names that our propagators read: to parse one takes longer than to look it up.
+static NAMES: [HeaderName; 8] = [
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
+    HeaderName::from_static("b3"),
+    HeaderName::from_static("x-b3-traceid"),
+    HeaderName::from_static("x-b3-spanid"),
+    HeaderName::from_static("x-b3-sampled"),
+    HeaderName::from_static("x-b3-flags"),
+];
+
+fn parsed(name: &str) -> Option<&'static HeaderName> {
+    NAMES.iter().find(|known| known.as_str() == name)
 }
 
 struct Headers<'a>(&'a HeaderMap);
 
+impl Headers<'_> {
+    fn first(&self, name: &str) -> Option<&HeaderValue> {
+        match parsed(name) {
+            Some(name) => self.0.get(name),
+            None => self.0.get(name),
+        }
+    }
+}
+
 impl Extractor for Headers<'_> {
     fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?.to_str().ok()
+        self.first(key)?.to_str().ok()
     }
 
     fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(http::HeaderName::as_str).collect()
+        self.0.keys().map(HeaderName::as_str).collect()
     }
 
     fn get_all(&self, key: &str) -> Option<Vec<&str>> {
@@ -161,5 +187,19 @@ impl<F: Future> Future for RemoteParentFuture<F> {
         let this = self.project();
         let _guard = this.parent.clone().map(Context::attach);
         this.future.poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Propagator;
+
+    #[test]
+    fn the_names_of_our_propagators_are_parsed_before() {
+        use Propagator::{B3, B3Multi, Baggage, TraceContext};
+        let propagator = Propagator::composite(&[TraceContext, Baggage, B3, B3Multi]);
+        let unknown: Vec<&str> = propagator.fields().filter(|name| parsed(name).is_none()).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
     }
 }

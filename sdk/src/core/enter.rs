@@ -51,7 +51,7 @@ impl Core {
         // Only an item of ours keeps the context for as long as this one needs it: see `stack::pop`. It has to be the
         // innermost of all: below another layer's item it might be someone else's that is current now.
         let is_ours = || stack::innermost_of_all(self.number).is_some_and(|inside| inside.context == context);
-        let guard = if current_span() == context && is_ours() {
+        let guard = if is_ours() && current_span() == context {
             None
         } else {
             self.context_to_enter(entry).map(Context::attach)

@@ -124,7 +124,7 @@ impl Visitor<'_> {
     fn write(&mut self, source: Source<'_>) -> Text {
         let start = self.fields.memory.text.len();
         let left = if start < SCRATCH_BYTES_MAX { self.length_max.min(TEXT_LENGTH_MAX) } else { 0 };
-        let mut out = Limited { text: &mut self.fields.memory.text, left };
+        let mut out = Limited { text: &mut self.fields.memory.text, start, max: left, free: left };
         // An error is the limit, or of the caller's code; what was written until then stays.
         let _ = match source {
             Source::Str(text) => out.write_str(text),
@@ -326,28 +326,70 @@ const CHAIN_MAX: usize = 64;
 /// Cuts the text after a number of characters, and stops the writer there.
 struct Limited<'a> {
     text: &'a mut String,
-    left: usize,
+    /// Where the text begins, among others.
+    start: usize,
+    /// Its characters at most.
+    max: usize,
+    /// Bytes that may follow before characters have to be counted: as many bytes cannot hold more characters.
+    free: usize,
 }
 
 impl fmt::Write for Limited<'_> {
+    #[inline]
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        // As many bytes as characters are left cannot hold more characters.
-        if piece.len() <= self.left {
-            self.text.push_str(piece);
-            self.left -= piece.chars().count();
-            return Ok(());
+        if piece.len() > self.free {
+            return self.write_counted(piece);
         }
-        match piece.char_indices().nth(self.left) {
-            Some((end, _)) => {
-                self.text.push_str(&piece[..end]);
-                self.left = 0;
-                Err(fmt::Error)
-            }
-            None => {
-                self.text.push_str(piece);
-                self.left -= piece.chars().count();
-                Ok(())
-            }
+        self.text.push_str(piece);
+        self.free -= piece.len();
+        Ok(())
+    }
+}
+
+impl Limited<'_> {
+    #[cold]
+    fn write_counted(&mut self, piece: &str) -> fmt::Result {
+        let left = self.max - self.text[self.start..].chars().count();
+        if let Some((end, _)) = piece.char_indices().nth(left) {
+            self.text.push_str(&piece[..end]);
+            self.free = 0;
+            return Err(fmt::Error);
+        }
+        self.text.push_str(piece);
+        self.free = left - piece.chars().count();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text that a writer leaves, and whether it was stopped.
+    fn written(max: usize, pieces: &[&str]) -> (String, bool) {
+        let mut text = "others".to_owned();
+        let start = text.len();
+        let mut out = Limited { text: &mut text, start, max, free: max };
+        let result = pieces.iter().try_for_each(|piece| out.write_str(piece));
+        (text.split_off(start), result.is_err())
+    }
+
+    #[test]
+    fn a_text_is_cut_after_a_number_of_characters() {
+        for (max, pieces, expected, is_cut) in [
+            (5, &["ab", "cde"][..], "abcde", false),
+            (5, &["ab", "cdef"], "abcde", true),
+            (5, &["ab", "cde", "f"], "abcde", true),
+            (5, &["ab", "cde", ""], "abcde", false),
+            (0, &["a"], "", true),
+            (0, &[""], "", false),
+            // Of two and three bytes each.
+            (5, &["\u{e4}\u{e4}", "\u{20ac}\u{20ac}", "x"], "\u{e4}\u{e4}\u{20ac}\u{20ac}x", false),
+            (5, &["\u{e4}\u{e4}", "\u{20ac}\u{20ac}", "xy"], "\u{e4}\u{e4}\u{20ac}\u{20ac}x", true),
+            (3, &["\u{20ac}\u{20ac}\u{20ac}\u{20ac}"], "\u{20ac}\u{20ac}\u{20ac}", true),
+            (3, &["\u{20ac}", "\u{20ac}", "\u{20ac}", "\u{20ac}"], "\u{20ac}\u{20ac}\u{20ac}", true),
+        ] {
+            assert_eq!(written(max, pieces), (expected.to_owned(), is_cut), "{max} of {pieces:?}");
         }
     }
 }
