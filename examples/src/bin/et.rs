@@ -1,8 +1,8 @@
 //! The price of tracing in a service: requests of the axum and tonic examples, with no tracing, ours and the stock layer.
 //!
 //! `cargo xtask instructions` counts the instructions of one request, without a network: the case's name and the number of
-//! rounds are the arguments. With `--table` servers run in processes of their own, one for each case in turn, and the table
-//! has the medians of the processor time of a request, the exporter's included: the paper's ET, but by processor time,
+//! rounds are the arguments. With `--table` servers run in processes of their own, one for each case in turn (of those whose
+//! names begin with the argument that follows, if one does), and the table has the medians of the processor time of a request, the exporter's included: the paper's ET, but by processor time,
 //! which other load on the machine disturbs less than throughput.
 
 #![allow(clippy::print_stdout, reason = "it prints figures")]
@@ -20,6 +20,8 @@ use astracer_examples::telemetry::{Export, Options, Tracing};
 use axum::body::Body;
 use axum::http::Request;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Code, Status};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
@@ -30,7 +32,7 @@ const REQUESTS: u64 = 40_000;
 const CONNECTIONS: u32 = 8;
 
 /// The cases: a name, the subscriber and the sampler.
-const CASES: [(&str, Tracing, &str); 14] = [
+const CASES: [(&str, Tracing, &str); 16] = [
     ("axum, no tracing", Tracing::Off, "never"),
     ("axum, subscriber, dropped", Tracing::Astracer, "never"),
     ("axum, subscriber, 1 %", Tracing::Astracer, "ratio:0.01"),
@@ -44,6 +46,8 @@ const CASES: [(&str, Tracing, &str); 14] = [
     ("tonic, subscriber, dropped", Tracing::Astracer, "never"),
     ("tonic, subscriber, 1 %", Tracing::Astracer, "ratio:0.01"),
     ("tonic, subscriber, kept", Tracing::Astracer, "always"),
+    ("tonic, layer, kept", Tracing::Layer, "always"),
+    ("tonic, stock, 1 %", Tracing::Stock, "ratio:0.01"),
     ("tonic, stock, kept", Tracing::Stock, "always"),
 ];
 
@@ -56,10 +60,10 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
-        (Some("--table"), _) => table(),
+        (Some("--table"), service) => table(service.as_deref().unwrap_or_default()),
         (Some("--serve"), Some(name)) => serve(&name),
         (Some(name), Some(rounds)) => count(name, rounds.parse()?),
-        _ => Err("usage: et --table, or the name of a case and the number of rounds".into()),
+        _ => Err("usage: et --table [axum|tonic], or the name of a case and the number of rounds".into()),
     }
 }
 
@@ -124,10 +128,10 @@ fn serve(name: &str) -> Outcome<()> {
     println!("{address}");
     let before = processor_time();
     let server = if is_tonic(name) {
-        // The server binds the address again, because tonic listens by itself.
-        drop(listener);
+        // On the listener that has the address already: a client may be waiting for it.
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let builder = Server::builder().layer(RemoteParentLayer::global());
-        let serve = { builder }.add_service(Quotes).serve(address);
+        let serve = { builder }.add_service(Quotes).serve_with_incoming(incoming);
         runtime.spawn(async { serve.await.map_err(std::io::Error::other) })
     } else {
         runtime.spawn(async move { axum::serve(listener, shop::routes()).await })
@@ -163,18 +167,22 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
     Ok((nanos.parse::<f64>()? / answered as f64, said.to_owned()))
 }
 
-/// Asks for quotes over several connections. Returns the number of answers, errors included: some are meant to fail.
+/// Asks for quotes over several connections. Returns the number of answers, of which some are errors of the service.
 async fn ask_all(address: SocketAddr) -> Outcome<u64> {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..CONNECTIONS {
         let channel = quotes::connect(address).await?;
         tasks.spawn(async move {
             for number in 0..REQUESTS / u64::from(CONNECTIONS) {
-                let _ = quotes::call(channel.clone(), number).await;
+                match quotes::call(channel.clone(), number).await {
+                    Err(status) if status.code() != Code::NotFound => return Err(status),
+                    Ok(_) | Err(_) => {}
+                }
             }
+            Ok(())
         });
     }
-    tasks.join_all().await;
+    tasks.join_all().await.into_iter().collect::<Result<(), Status>>()?;
     Ok(REQUESTS)
 }
 
@@ -184,19 +192,20 @@ fn base(at: usize) -> usize {
     CASES.iter().position(|(name, ..)| is_tonic(name) == service).unwrap_or(0)
 }
 
-fn table() -> Outcome<()> {
+fn table(service: &str) -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let cases = || CASES.iter().enumerate().filter(|(_, (name, ..))| name.starts_with(service));
     let mut times = vec![Vec::new(); CASES.len()];
     let mut said = vec![String::new(); CASES.len()];
     for _ in 0..ROUNDS {
-        for (at, (name, ..)) in CASES.iter().enumerate() {
+        for (at, (name, ..)) in cases() {
             let (time, counts) = serve_and_load(name, &runtime)?;
             times[at].push(time);
             said[at] = counts;
         }
     }
     println!("{REQUESTS} requests, {ROUNDS} interleaved rounds, medians of user and system time a request");
-    for (at, (name, ..)) in CASES.iter().enumerate() {
+    for (at, (name, ..)) in cases() {
         let mut ratios: Vec<f64> =
             times[at].iter().zip(&times[base(at)]).map(|(own, none)| own / none).collect();
         ratios.sort_by(f64::total_cmp);
