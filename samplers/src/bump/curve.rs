@@ -277,6 +277,18 @@ mod tests {
         }
     }
 
+    /// f falls to f(x) at x, which lies just beside a whole number: nearer than interpolation tells apart.
+    #[test]
+    fn saturates_at_the_very_count_below_2_to_the_12() {
+        for n in 0..200 {
+            for beside in [0.01, 0.99] {
+                let (lambda, x) = (500.0 + f64::from(n), 3_000.0 + f64::from(n) + beside);
+                let curve = curve(&bump(lambda, bump(lambda, 0.0).f(x).get()));
+                assert_eq!(curve.saturation(), 3_001 + n, "lambda {lambda}");
+            }
+        }
+    }
+
     #[test]
     fn is_exact_below_2_to_the_12_and_close_beyond() {
         for (lambda, exponent) in [(1e5, 2.0), (300.0, 2.0), (300.0, 1.0), (20.0, 0.5), (2e4, 3.0)] {
