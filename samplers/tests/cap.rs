@@ -187,10 +187,19 @@ fn a_change_of_parameters_keeps_counts_and_credit() {
 /// Else a change of parameters would bring all keys' windows to one second, and with them their first calls.
 #[test]
 fn a_change_of_parameters_leaves_windows_where_they_are() {
+    // Alone, and beside a key whose count is of another kind.
+    for others in ["", ";\"z\":lambda=1,count=decaying,tau=1s"] {
+        windows_stay(others);
+    }
+}
+
+fn windows_stay(others: &str) {
     let limits = Limits::default().with_keys(20);
-    let [before, after]: [Config; 2] =
-        ["0.9", "1"].map(|lambda| format!("bump:lambda={lambda},min=0,window=1s,shift=on").parse().unwrap());
-    let fresh = Sampler::with_limits(&after, limits);
+    let config = |lambda, others| -> Config {
+        format!("bump:lambda={lambda},min=0,window=1s,shift=on{others}").parse().unwrap()
+    };
+    let (before, after) = (config(0.9, others), config(1.0, others));
+    let fresh = Sampler::with_limits(&config(1.0, ""), limits);
     let old = Sampler::with_limits(&before, limits);
     // More than there are records for: the last ones share one, which is of no key.
     let keys: Vec<String> = (0..22).map(|n| format!("key {n}")).collect();
@@ -204,7 +213,7 @@ fn a_change_of_parameters_leaves_windows_where_they_are() {
             let (expected, decision) = (unlucky(&fresh, key, millis).keep, unlucky(&next, key, millis).keep);
             // The window in which the parameters changed begins anew with them.
             if millis >= 101_000 {
-                assert_eq!(decision, expected, "{key} at {millis}");
+                assert_eq!(decision, expected, "{key} at {millis}, {others}");
                 begun += u32::from(decision);
             }
         }
