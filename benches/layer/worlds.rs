@@ -3,7 +3,8 @@
 
 use std::cell::Cell;
 
-use astracer_sdk::{Astracer, Builder, ContextMode, DroppedSpans, Handle, Start, gate};
+use astracer_samplers::Nanos;
+use astracer_sdk::{Astracer, Builder, ContextMode, DroppedSpans, Handle, Provisional, Start, Tail, gate};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter};
@@ -245,6 +246,19 @@ fn own_with_logs(sampler: &str) -> World {
     world
 }
 
+/// A policy that no trace meets: traces are recorded, as far as they are, and given up.
+fn late(builder: Builder, provisional: Provisional) -> Builder {
+    let tail: Tail = "error".parse().expect("a policy");
+    builder.with_context_mode(ContextMode::Off).with_tail(tail.with_provisional(provisional))
+}
+
+/// The same, each trace as soon as its root has ended.
+fn late_at_once(builder: Builder) -> Builder {
+    let tail: Tail = "error".parse().expect("a policy");
+    let tail = tail.with_provisional(Provisional::Always).with_hold(Nanos::ZERO);
+    builder.with_context_mode(ContextMode::Off).with_tail(tail)
+}
+
 const ONE_PERCENT: &str = "bump:lambda=10,min=0.01,window=1s";
 
 pub(crate) type Make = fn() -> World;
@@ -280,6 +294,16 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("ours, everything, all extras", || {
         ours("always", bodies::plain, |b| b.with_threads(true).with_tracked_inactivity(true))
     }),
+    ("ours, late: counted, no context", || {
+        let exclusive = |b: Builder| b.with_dropped_spans(DroppedSpans::Disabled);
+        ours(ONE_PERCENT, bodies::plain, |b| late(exclusive(b), Provisional::Never))
+    }),
+    ("ours, late: armed, no context", || {
+        let exclusive = |b: Builder| b.with_dropped_spans(DroppedSpans::Disabled);
+        ours(ONE_PERCENT, bodies::plain, |b| late(exclusive(b), Provisional::Armed))
+    }),
+    ("ours, late: all, no context", || ours("never", bodies::plain, |b| late(b, Provisional::Always))),
+    ("ours, late: all, hold 0, no context", || ours("never", bodies::plain, late_at_once)),
     ("idle, attributes", || World::of(Dispatch::new(Registry::default().with(Idle)), bodies::attributes)),
     ("ours, everything, attributes", || ours("always", bodies::attributes, |b| b)),
     ("ours, everything, attributes, ids", || {
@@ -307,6 +331,11 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     }),
     ("subscriber, 1 %, attributes", || own(ONE_PERCENT, bodies::attributes, |b| b)),
     ("subscriber, 1 %, of 100", || own(ONE_PERCENT, bodies::hundred, |b| b).of_hundred()),
+    ("subscriber, late: counted, no context", || {
+        own(ONE_PERCENT, bodies::plain, |b| late(b, Provisional::Never))
+    }),
+    ("subscriber, late: all, no context", || own("never", bodies::plain, |b| late(b, Provisional::Always))),
+    ("subscriber, late: all, hold 0, no context", || own("never", bodies::plain, late_at_once)),
     ("subscriber, everything", || own("always", bodies::plain, |b| b)),
     ("subscriber, everything, ids", || {
         own("always", bodies::plain, |b| b.with_context_mode(ContextMode::Ids))

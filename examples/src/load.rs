@@ -20,7 +20,12 @@ pub struct Load {
     pub requests_max: u64,
     /// The longest duration; the load ends then even if requests are left.
     pub duration_max: Duration,
+    /// Orders among a thousand requests, at most 970. One order in five fails.
+    pub orders: u64,
 }
+
+/// Orders among a thousand requests, unless there are to be more.
+pub const ORDERS: u64 = 30;
 
 /// The result of a load.
 #[derive(Clone, Debug)]
@@ -72,7 +77,7 @@ impl Load {
         let began = Instant::now();
         let share = self.requests_max.div_ceil(u64::from(self.connections.max(1)));
         let clients: Vec<_> = (0..self.connections.max(1))
-            .map(|number| tokio::spawn(client(to, number, share, began + self.duration_max)))
+            .map(|number| tokio::spawn(client(to, number, (share, self.orders), began + self.duration_max)))
             .collect();
         let (mut latencies_us, mut failed) = (Vec::new(), 0);
         for client in clients {
@@ -110,7 +115,7 @@ pub async fn answer(
 async fn client(
     to: SocketAddr,
     number: u32,
-    requests: u64,
+    (requests, orders): (u64, u64),
     end: Instant,
 ) -> Result<(Vec<u32>, u64), Box<dyn std::error::Error + Send + Sync>> {
     let stream = TcpStream::connect(to).await?;
@@ -122,7 +127,7 @@ async fn client(
         if Instant::now() >= end {
             break;
         }
-        let (method, path) = route(u64::from(number) * 7_919 + index);
+        let (method, path) = route(u64::from(number) * 7_919 + index, orders);
         let request =
             Request::builder().method(method).uri(path).header("host", "shop").body(Empty::<Bytes>::new())?;
         let sent = Instant::now();
@@ -136,19 +141,20 @@ async fn client(
     Ok((latencies, failed))
 }
 
-/// Of a thousand requests, 949 ask for a product; 30 are orders, 10 searches, 10 lists of categories, and one
-/// is a report.
-fn route(number: u64) -> (Method, String) {
+/// Of a thousand requests, 10 are searches, 10 lists of categories, and one is a report; so many are orders, and all others
+/// ask for a product.
+fn route(number: u64, orders: u64) -> (Method, String) {
     // The finalizer of SplitMix64, so that consecutive numbers get unrelated routes.
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^= mixed >> 27;
     let id = mixed / 1000 % 10_000;
+    let last_order = 20 + orders;
     match mixed % 1000 {
         0 => (Method::GET, format!("/reports/{}", id % 12 + 1)),
         1..=10 => (Method::GET, "/categories".to_owned()),
         11..=20 => (Method::GET, "/search".to_owned()),
-        21..=50 => (Method::POST, format!("/orders/{id}")),
+        21.. if mixed % 1000 <= last_order => (Method::POST, format!("/orders/{id}")),
         _ => (Method::GET, format!("/products/{id}")),
     }
 }

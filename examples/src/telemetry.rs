@@ -15,8 +15,12 @@ use astracer::{
 };
 use clap::{Args, ValueEnum};
 use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::trace::{Link, SpanKind};
+use opentelemetry::{Context, KeyValue, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter};
+use opentelemetry_sdk::trace::{
+    Sampler, SamplingDecision, SamplingResult, SdkTracerProvider, ShouldSample, SpanData, SpanExporter,
+};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -128,6 +132,29 @@ struct Nowhere;
 impl SpanExporter for Nowhere {
     async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
         Ok(())
+    }
+}
+
+/// Has the stock layer record what its sampler drops, without exporting it (`RecordOnly`): what a processor of its own that
+/// decides when a trace ends would need.
+#[derive(Clone, Debug)]
+struct RecordDropped(Sampler);
+
+impl ShouldSample for RecordDropped {
+    fn should_sample(
+        &self,
+        parent: Option<&Context>,
+        trace_id: TraceId,
+        name: &str,
+        kind: &SpanKind,
+        attributes: &[KeyValue],
+        links: &[Link],
+    ) -> SamplingResult {
+        let mut result = self.0.should_sample(parent, trace_id, name, kind, attributes, links);
+        if result.decision == SamplingDecision::Drop {
+            result.decision = SamplingDecision::RecordOnly;
+        }
+        result
     }
 }
 
@@ -254,8 +281,17 @@ impl Options {
         let Export::None = self.export else {
             return Err("the stock layer is here to compare with: use --export none".into());
         };
-        let provider =
-            SdkTracerProvider::builder().with_sampler(sampler).with_batch_exporter(Nowhere).build();
+        let builder = SdkTracerProvider::builder().with_batch_exporter(Nowhere);
+        let provider = match (self.tail.is_none(), self.provisional) {
+            (true, _) => builder.with_sampler(sampler),
+            (false, Provisional::Always) => builder.with_sampler(RecordDropped(sampler)),
+            _ => {
+                return Err(
+                    "the stock layer records all dropped traces or none: use --provisional always".into()
+                );
+            }
+        };
+        let provider = provider.build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer(service));
         let subscriber = tracing_subscriber::registry().with(LevelFilter::INFO).with(layer);
         tracing::subscriber::set_global_default(subscriber)?;

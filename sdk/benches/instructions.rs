@@ -1,7 +1,7 @@
 //! Workload of `cargo xtask instructions`: one case, warmed up and then run inside [`measured`], the only function that
 //! callgrind counts. Run by hand it prints nothing.
 //!
-//! Arguments: the case's name and the number of rounds. Traces have 1 + 3 + 6 spans, unless the name says otherwise. Nothing here depends on chance or
+//! Arguments: the case's name and the number of rounds; `process: ` before a name says that all of the process is counted. Traces have 1 + 3 + 6 spans, unless the name says otherwise. Nothing here depends on chance or
 //! time: ids are counted up, and what the exporter's thread gives back comes after the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ fn main() {
     else {
         return;
     };
-    match name.as_str() {
+    match name.strip_prefix("process: ").unwrap_or(&name) {
         "decision" => decide(FEW, "", rounds),
         // Within its bounds, as a cap is nearly all of the time.
         "decision, capped" => decide(FEW, "traces=1e9,key_traces=1e9", rounds),

@@ -14,7 +14,7 @@ use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use astracer_examples::load::Load;
+use astracer_examples::load::{Load, ORDERS};
 use astracer_examples::{shop, telemetry};
 use clap::Parser;
 use tokio::net::TcpListener;
@@ -52,6 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         connections: args.connections,
         requests_max: args.requests,
         duration_max: Duration::from_secs(args.seconds),
+        orders: ORDERS,
     };
     let runtime = tokio::runtime::Runtime::new()?;
     if let Some(to) = args.to {

@@ -1,9 +1,9 @@
 //! The price of tracing in a service: requests of the axum and tonic examples, with no tracing, ours and the stock layer.
 //!
 //! `cargo xtask instructions` counts the instructions of one request, without a network: the case's name and the number of
-//! rounds are the arguments. With `--table` servers run in processes of their own, one for each case in turn (of those whose
-//! names begin with the argument that follows, if one does), and the table has the medians of the processor time of a request, the exporter's included: the paper's ET, but by processor time,
-//! which other load on the machine disturbs less than throughput.
+//! rounds are the arguments. With `--table` servers run in processes of their own, one for each case in turn, and the table
+//! has the medians of the processor time of a request, the exporter's included: the paper's ET, but by processor time,
+//! which other load on the machine disturbs less than throughput. A text after it chooses cases by their names.
 
 #![allow(clippy::print_stdout, reason = "it prints figures")]
 
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use astracer::{Provisional, RemoteParentLayer, Tail};
-use astracer_examples::load::Load;
+use astracer_examples::load::{Load, ORDERS};
 use astracer_examples::quotes::{self, Quotes};
 use astracer_examples::shop;
 use astracer_examples::telemetry::{Export, Options, Tracing};
@@ -31,25 +31,52 @@ const ROUNDS: usize = 5;
 const REQUESTS: u64 = 40_000;
 const CONNECTIONS: u32 = 8;
 
-/// The cases: a name, the subscriber and the sampler.
-const CASES: [(&str, Tracing, &str); 16] = [
-    ("axum, no tracing", Tracing::Off, "never"),
-    ("axum, subscriber, dropped", Tracing::Astracer, "never"),
-    ("axum, subscriber, 1 %", Tracing::Astracer, "ratio:0.01"),
-    ("axum, subscriber, kept", Tracing::Astracer, "always"),
-    ("axum, layer, dropped", Tracing::Layer, "never"),
-    ("axum, layer, 1 %", Tracing::Layer, "ratio:0.01"),
-    ("axum, layer, kept", Tracing::Layer, "always"),
-    ("axum, stock, 1 %", Tracing::Stock, "ratio:0.01"),
-    ("axum, stock, kept", Tracing::Stock, "always"),
-    ("tonic, no tracing", Tracing::Off, "never"),
-    ("tonic, subscriber, dropped", Tracing::Astracer, "never"),
-    ("tonic, subscriber, 1 %", Tracing::Astracer, "ratio:0.01"),
-    ("tonic, subscriber, kept", Tracing::Astracer, "always"),
-    ("tonic, layer, kept", Tracing::Layer, "always"),
-    ("tonic, stock, 1 %", Tracing::Stock, "ratio:0.01"),
-    ("tonic, stock, kept", Tracing::Stock, "always"),
+/// A name, the subscriber, the sampler, and the dropped traces that are recorded for the policy `error()`.
+type Case = (&'static str, Tracing, &'static str, Option<Provisional>);
+
+const CASES: [Case; 24] = [
+    ("axum, no tracing", Tracing::Off, "never", None),
+    ("axum, subscriber, dropped", Tracing::Astracer, "never", None),
+    ("axum, subscriber, 1 %", Tracing::Astracer, "ratio:0.01", None),
+    ("axum, subscriber, kept", Tracing::Astracer, "always", None),
+    ("axum, layer, dropped", Tracing::Layer, "never", None),
+    ("axum, layer, 1 %", Tracing::Layer, "ratio:0.01", None),
+    ("axum, layer, kept", Tracing::Layer, "always", None),
+    ("axum, stock, 1 %", Tracing::Stock, "ratio:0.01", None),
+    ("axum, stock, kept", Tracing::Stock, "always", None),
+    ("tonic, no tracing", Tracing::Off, "never", None),
+    ("tonic, subscriber, dropped", Tracing::Astracer, "never", None),
+    ("tonic, subscriber, 1 %", Tracing::Astracer, "ratio:0.01", None),
+    ("tonic, subscriber, kept", Tracing::Astracer, "always", None),
+    ("tonic, layer, kept", Tracing::Layer, "always", None),
+    ("tonic, stock, 1 %", Tracing::Stock, "ratio:0.01", None),
+    ("tonic, stock, kept", Tracing::Stock, "always", None),
+    ("axum, 1 % fail, no tracing", Tracing::Off, "never", None),
+    ("axum, 1 % fail, subscriber, 1 %", Tracing::Astracer, "ratio:0.01", None),
+    ("axum, 1 % fail, subscriber, 1 %, counted", Tracing::Astracer, "ratio:0.01", Some(Provisional::Never)),
+    ("axum, 1 % fail, subscriber, 1 %, armed", Tracing::Astracer, "ratio:0.01", Some(Provisional::Armed)),
+    (
+        "axum, 1 % fail, subscriber, 1 %, all recorded",
+        Tracing::Astracer,
+        "ratio:0.01",
+        Some(Provisional::Always),
+    ),
+    ("axum, 1 % fail, subscriber, kept", Tracing::Astracer, "always", None),
+    ("axum, 1 % fail, stock, 1 %", Tracing::Stock, "ratio:0.01", None),
+    ("axum, 1 % fail, stock, 1 %, all recorded", Tracing::Stock, "ratio:0.01", Some(Provisional::Always)),
 ];
+
+/// The service and its load.
+fn service(name: &str) -> &str {
+    match name {
+        name if is_tonic(name) => "tonic",
+        name if name.starts_with(FAILING) => FAILING,
+        _ => "axum",
+    }
+}
+
+/// Of these requests one in a hundred fails.
+const FAILING: &str = "axum, 1 % fail";
 
 fn is_tonic(name: &str) -> bool {
     name.starts_with("tonic")
@@ -60,15 +87,15 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
     match (arguments.next().as_deref(), arguments.next()) {
-        (Some("--table"), service) => table(service.as_deref().unwrap_or_default()),
+        (Some("--table"), only) => table(only.as_deref().unwrap_or_default()),
         (Some("--serve"), Some(name)) => serve(&name),
         (Some(name), Some(rounds)) => count(name, rounds.parse()?),
-        _ => Err("usage: et --table [axum|tonic], or the name of a case and the number of rounds".into()),
+        _ => Err("usage: et --table [TEXT OF NAMES], or the name of a case and the number of rounds".into()),
     }
 }
 
 fn options(name: &str) -> Outcome<Options> {
-    let (_, tracing, sampler) =
+    let (_, tracing, sampler, recorded) =
         *CASES.iter().find(|(known, ..)| *known == name).ok_or_else(|| format!("no case {name}"))?;
     Ok(Options {
         export: Export::None,
@@ -77,9 +104,9 @@ fn options(name: &str) -> Outcome<Options> {
         shutdown_timeout: 30,
         cap: None,
         live: None,
-        tail: Tail::default(),
-        hold: Duration::ZERO,
-        provisional: Provisional::default(),
+        tail: if recorded.is_some() { "error()".parse()? } else { Tail::default() },
+        hold: Duration::from_secs(2),
+        provisional: recorded.unwrap_or_default(),
         tracing,
     })
 }
@@ -156,14 +183,16 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
         runtime.block_on(ask_all(address))?
     } else {
         let duration_max = Duration::from_secs(300);
-        let load = Load { connections: CONNECTIONS, requests_max: REQUESTS, duration_max };
+        let orders = if service(name) == FAILING { 50 } else { ORDERS };
+        let load = Load { connections: CONNECTIONS, requests_max: REQUESTS, duration_max, orders };
         let outcome = runtime.block_on(load.run(address)).map_err(|error| error.to_string())?;
         outcome.latencies_us.len() as u64
     };
     drop(server.stdin.take());
-    let last = lines.next().ok_or("no time")??;
+    // What follows the first line is about policies and keys.
+    let rest = lines.collect::<Result<Vec<_>, _>>()?;
     server.wait()?;
-    let (nanos, said) = last.split_once(' ').ok_or("no time")?;
+    let (nanos, said) = rest.first().and_then(|line| line.split_once(' ')).ok_or("no time")?;
     Ok((nanos.parse::<f64>()? / answered as f64, said.to_owned()))
 }
 
@@ -188,31 +217,55 @@ async fn ask_all(address: SocketAddr) -> Outcome<u64> {
 
 /// The first case of the same service: the one without tracing.
 fn base(at: usize) -> usize {
-    let service = is_tonic(CASES[at].0);
-    CASES.iter().position(|(name, ..)| is_tonic(name) == service).unwrap_or(0)
+    let own = service(CASES[at].0);
+    CASES.iter().position(|(name, ..)| service(name) == own).unwrap_or(0)
 }
 
-fn table(service: &str) -> Outcome<()> {
+/// The same case without policies, if this has one.
+fn without_policies(at: usize) -> Option<usize> {
+    let (own, tracing, sampler, recorded) = CASES[at];
+    let is_it = |(name, of, by, late): &Case| {
+        (*of, *by, *late) == (tracing, sampler, None) && service(name) == service(own)
+    };
+    recorded.and_then(|_| CASES.iter().position(is_it))
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The ratios of two cases, round by round: the median, the least and the greatest.
+fn ratio(of: &[f64], to: &[f64]) -> String {
+    let ratios = sorted(of.iter().zip(to).map(|(of, to)| of / to).collect());
+    format!("{:.2}x ({:.2} to {:.2})", ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1])
+}
+
+/// The cases with this text in their name.
+fn table(only: &str) -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let cases = || CASES.iter().enumerate().filter(|(_, (name, ..))| name.starts_with(service));
+    let chosen = || CASES.iter().enumerate().filter(|(_, (name, ..))| name.contains(only));
     let mut times = vec![Vec::new(); CASES.len()];
     let mut said = vec![String::new(); CASES.len()];
     for _ in 0..ROUNDS {
-        for (at, (name, ..)) in cases() {
+        for (at, (name, ..)) in chosen() {
             let (time, counts) = serve_and_load(name, &runtime)?;
             times[at].push(time);
             said[at] = counts;
         }
     }
-    println!("{REQUESTS} requests, {ROUNDS} interleaved rounds, medians of user and system time a request");
-    for (at, (name, ..)) in cases() {
-        let mut ratios: Vec<f64> =
-            times[at].iter().zip(&times[base(at)]).map(|(own, none)| own / none).collect();
-        ratios.sort_by(f64::total_cmp);
-        let mut own = times[at].clone();
-        own.sort_by(f64::total_cmp);
-        let middle = ROUNDS / 2;
-        println!("{name:<28} {:>7.2} us {:>6.2}x   {}", own[middle] / 1e3, ratios[middle], said[at]);
+    println!(
+        "{REQUESTS} requests, {ROUNDS} interleaved rounds, medians of user and system time a request, and its ratio to no tracing"
+    );
+    for (at, (name, ..)) in chosen() {
+        let median = sorted(times[at].clone())[ROUNDS / 2] / 1e3;
+        let late = without_policies(at).map(|without| ratio(&times[at], &times[without]));
+        let late = late.map_or(String::new(), |ratio| format!("of the same without policies {ratio}; "));
+        println!(
+            "{name:<46} {median:>7.2} us {:>22}   {late}{}",
+            ratio(&times[at], &times[base(at)]),
+            said[at]
+        );
     }
     Ok(())
 }

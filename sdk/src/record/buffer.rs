@@ -57,6 +57,9 @@ impl KeptBy {
     }
 }
 
+/// No memory is taken for another trace like one of more bytes than this: most are smaller.
+const LIKE_BYTES_MAX: usize = 4 * 1024;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
@@ -81,6 +84,18 @@ impl Buffer {
         self.event_attributes.clear();
         self.links.clear();
         self.owned = 0;
+    }
+
+    /// An empty one with memory for a trace like this, so that its lists do not grow step by step.
+    pub(crate) fn like(trace: &Buffer) -> Self {
+        let mut buffer = Buffer::default();
+        if trace.bytes_used() <= LIKE_BYTES_MAX {
+            buffer.records.reserve_exact(trace.records.len());
+            buffer.attributes.reserve_exact(trace.attributes.len());
+            buffer.memory.text.reserve_exact(trace.memory.text.len());
+            buffer.details.reserve_exact(trace.details.len());
+        }
+        buffer
     }
 
     /// Appends an ended span. The body's content moves here; its memory stays with it, empty.

@@ -248,6 +248,9 @@ impl Traces {
             // The slot has the spare one's memory for its next trace.
             std::mem::swap(&mut whole.buffer, &mut gathered.buffer);
             std::mem::swap(&mut whole.room, &mut gathered.room);
+            if gathered.buffer.records.capacity() == 0 {
+                gathered.buffer = Buffer::like(&whole.buffer);
+            }
             whole.key = KeyNumber::new(slot.key.load(Ordering::Relaxed));
             whole.severity = severity_of(slot.marks_of(turn));
             whole.opened = slot.opened.load(Ordering::Relaxed);

@@ -1,0 +1,216 @@
+//! The share of failing traces that is kept, where the head sampler keeps 1 %: with every dropped trace recorded, and with keys
+//! that are armed by what goes wrong in them.
+//!
+//! The clock is moved on by hand and ids come from a generator with a seed, so the counts are the same in each run. Errors
+//! are those that `Handle::outcomes` counted, of all roots; those that are kept are counted where they arrive, at the exporter.
+
+// It prints counts.
+#![allow(clippy::print_stdout)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use astracer_sdk::{Astracer, Clock, Provisional, Stats, Tail};
+use opentelemetry::{SpanId, TraceId};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{IdGenerator, SpanData, SpanExporter};
+use tracing::{Dispatch, error, info_span};
+
+/// The calls of a run, unless it takes more to have [`PERIODS`] bursts.
+const CALLS: u64 = 1_000_000;
+const PERIODS: u64 = 2;
+/// In a burst every second call fails.
+const BURST_SECONDS: f64 = 10.0;
+const KEYS: [&str; 20] = [
+    "GET /a", "GET /b", "GET /c", "GET /d", "GET /e", "GET /f", "GET /g", "GET /h", "GET /i", "GET /j",
+    "GET /k", "GET /l", "GET /m", "GET /n", "GET /o", "GET /p", "GET /q", "GET /r", "GET /s", "GET /t",
+];
+
+/// The calls that fail.
+#[derive(Clone, Copy)]
+enum Failing {
+    /// One of each thousand, at any place in it.
+    OneOfAThousand,
+    /// Each with this probability.
+    Alone(f64),
+    /// This share of all calls, in bursts.
+    InBursts(f64),
+}
+
+impl Failing {
+    fn fails(self, call: u64, seconds: f64, random: &mut Random, place: &mut u64) -> bool {
+        match self {
+            Failing::OneOfAThousand => {
+                if call.is_multiple_of(1_000) {
+                    *place = random.next() % 1_000;
+                }
+                call % 1_000 == *place
+            }
+            Failing::Alone(share) => random.unit() < share,
+            Failing::InBursts(share) => {
+                let period = period(share);
+                // Half of a period is quiet first.
+                (seconds + period / 2.0) % period < BURST_SECONDS && call.is_multiple_of(2)
+            }
+        }
+    }
+
+    fn calls(self, rate: f64) -> u64 {
+        match self {
+            Failing::InBursts(share) => CALLS.max((PERIODS as f64 * period(share) * rate) as u64),
+            _ => CALLS,
+        }
+    }
+}
+
+/// The seconds from one burst to the next, for this share of calls that fail.
+fn period(share: f64) -> f64 {
+    BURST_SECONDS / 2.0 / share
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.0)
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+fn mixed(state: u64) -> u64 {
+    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}
+
+const SEED: u64 = 18;
+
+#[derive(Debug)]
+struct Ids(AtomicU64);
+
+impl Ids {
+    fn next(&self) -> u64 {
+        mixed(self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+    }
+}
+
+impl IdGenerator for Ids {
+    fn new_trace_id(&self) -> TraceId {
+        TraceId::from(u128::from(self.next()) << 64 | u128::from(self.next()))
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        SpanId::from(self.next().max(1))
+    }
+}
+
+/// Counts failing traces: each has one span with an event.
+#[derive(Clone, Debug, Default)]
+struct Arrived(Arc<AtomicU64>);
+
+impl SpanExporter for Arrived {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let failed = batch.iter().filter(|span| !span.events.events.is_empty()).count();
+        self.0.fetch_add(failed as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Counts of a run.
+struct Counts {
+    errors: u64,
+    missed: u64,
+    arrived: u64,
+    recorded: u64,
+    stats: Stats,
+}
+
+/// Runs calls of this many keys in turn, each key with `rate` calls a second.
+fn run(tail: Tail, keys: usize, rate: f64, failing: Failing) -> Counts {
+    let (clock, hand) = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+    let arrived = Arrived::default();
+    let astracer = Astracer::builder()
+        .with_sampler("ratio:0.01".parse().expect("a sampler"))
+        .with_tail(tail)
+        .with_clock(clock)
+        .with_id_generator(Ids(AtomicU64::new(SEED)))
+        .with_queue_bytes_max(1 << 30)
+        .with_exporter(arrived.clone())
+        .build()
+        .expect("a subscriber");
+    let rate = rate * keys as f64;
+    let calls = failing.calls(rate);
+    let (mut random, mut place) = (Random(SEED), 0);
+    let flush = || astracer.handle.flush(Duration::from_secs(60)).expect("all exported");
+    tracing::dispatcher::with_default(&Dispatch::new(astracer.subscriber()), || {
+        for call in 0..calls {
+            hand.advance(Duration::from_secs_f64(1.0 / rate));
+            let root = info_span!("request", otel.name = KEYS[call as usize % keys]).entered();
+            info_span!("query").in_scope(|| {
+                if failing.fails(call, call as f64 / rate, &mut random, &mut place) {
+                    error!("no such table");
+                }
+            });
+            drop(root);
+            if call.is_multiple_of(100_000) {
+                flush();
+            }
+        }
+    });
+    flush();
+    let stats = astracer.handle.stats();
+    let outcomes = astracer.handle.outcomes();
+    let sum = |of: fn(&astracer_sdk::KeyOutcomes) -> u64| outcomes.iter().map(of).sum::<u64>();
+    assert_eq!(sum(|key| key.calls), calls);
+    assert_eq!((stats.spans_lost.total(), stats.tail.spans_given_up.ring_full), (0, 0), "{stats}");
+    Counts {
+        errors: sum(|key| key.errors),
+        missed: sum(|key| key.missed_errors),
+        arrived: arrived.0.load(Ordering::Relaxed),
+        recorded: stats.traces_made,
+        stats,
+    }
+}
+
+fn main() {
+    let tail: Tail = "error".parse().expect("a policy");
+    let always = tail.with_provisional(Provisional::Always);
+    let Counts { errors, arrived, stats, .. } = run(always, KEYS.len(), 50.0, Failing::OneOfAThousand);
+    let policy = &stats.tail.policies[0];
+    println!(
+        "always, the default budget, {CALLS} calls, 1,000 a second over 20 keys: {errors} fail, {arrived} of them arrive \
+         ({} kept late, {} refused, the others by the head)\n",
+        policy.kept, policy.refused
+    );
+    println!(
+        "armed, one key, no budget; failing traces that are missed of those that fail, and the share of traces that is recorded"
+    );
+    let shares = [0.001, 0.01, 0.1];
+    println!("{:<26}{:>34}{:>34}{:>34}", "calls a second", "0.1 % fail", "1 %", "10 %");
+    for (pattern, of) in
+        [("each on its own", Failing::Alone as fn(f64) -> _), ("in bursts of 10 s", Failing::InBursts)]
+    {
+        for rate in [1.0, 10.0, 100.0, 1_000.0] {
+            let cells = shares.map(|share| {
+                let tail: Tail = "error()".parse().expect("a policy");
+                let counts = run(tail, 1, rate, of(share));
+                assert_eq!(counts.arrived, counts.errors - counts.missed, "whatever is recorded is kept");
+                let percent = |part: u64, all: u64| part as f64 * 100.0 / all.max(1) as f64;
+                format!(
+                    "{} of {} = {:.2} %, {:.1} %",
+                    counts.missed,
+                    counts.errors,
+                    percent(counts.missed, counts.errors),
+                    percent(counts.recorded, of(share).calls(rate))
+                )
+            });
+            println!("{:<26}{:>34}{:>34}{:>34}", format!("{rate}, {pattern}"), cells[0], cells[1], cells[2]);
+        }
+    }
+}
