@@ -380,7 +380,7 @@ fn a_key_is_armed_for_an_hour_at_most() {
     };
     assert_eq!((0..20).filter(|_| is_recorded(0)).count(), 16, "the first roots");
     sampler.arm(Some("GET /"), Nanos::ZERO, Nanos::from_secs(7_200));
-    assert_eq!([1, 3_599, 3_601].map(is_recorded), [true, true, false]);
+    assert_eq!([0, 1, 3_599, 3_600, 3_601].map(is_recorded), [true, true, true, false, false]);
 }
 
 #[test]
@@ -437,4 +437,65 @@ fn a_histogram_tells_how_many_are_at_most_this_long() {
     histogram.record(Nanos::from_secs(1));
     let counted = [Nanos::new(500_000), Nanos::from_millis(10), Nanos::from_secs(2)];
     assert_eq!(counted.map(|duration| histogram.count_up_to(duration)), [0, 10, 11]);
+}
+
+/// Errors in a row move the end on, from the last one.
+#[test]
+fn a_key_is_armed_from_its_last_error_on() {
+    let sampler = sampler("error");
+    let key = sampler.key("GET /");
+    let is_recorded =
+        |nanos| sampler.is_recorded(key, Randomness::from_trace_id(u128::from(UNLUCKY)), Nanos::new(nanos));
+    (0..16).for_each(|_| assert!(is_recorded(0)));
+    for second in [0, 5] {
+        sampler.count(key, 0, &Ended { is_error: true, ..ended(second * SECOND, 1) });
+    }
+    assert_eq!([15 * SECOND - 1, 15 * SECOND].map(is_recorded), [true, false]);
+}
+
+/// The quantile is a duration of the key's own, which is not above itself.
+#[test]
+fn a_root_as_long_as_the_quantile_is_not_slow() {
+    let sampler = sampler("slow:p90");
+    let key = sampler.key("GET /");
+    for call in 0..1_000 {
+        sampler.count(key, 0, &ended(call, 10_000_000));
+    }
+    assert_eq!(sampler.outcomes()[0].missed_slow, 0);
+    sampler.count(key, 0, &ended(1_000, 10_000_001));
+    assert_eq!(sampler.outcomes()[0].missed_slow, 1);
+}
+
+#[test]
+fn a_key_has_its_own_budget_of_bytes() {
+    let sampler = sampler("error(key_bytes=1,key_bytes_burst=1500)");
+    let (one, other) = (sampler.key("one"), sampler.key("other"));
+    let decided = [one, one, other].map(|key| sampler.decide(&Trace { key, ..failed(0) }));
+    assert_eq!(decided, [Decided::Kept(0), Decided::Refused(0), Decided::Kept(0)]);
+}
+
+/// One call in 1.25 s: the 256th comes after 320 s, when the first five minutes are over; later ones are looked at as they come.
+#[test]
+fn durations_are_exchanged_after_five_minutes() {
+    let sampler = sampler("slow:p90()");
+    let key = sampler.key("GET /");
+    for call in 1..=384_u64 {
+        let millis = if call <= 256 { 10 } else { 20 };
+        sampler.count(key, 0, &ended(call * 1_250_000_000, millis * 1_000_000));
+    }
+    let between = Trace { duration: Nanos::from_millis(15), ..trace(key, 480 * SECOND) };
+    assert_eq!(sampler.decide(&between), Decided::Unwanted, "a third took longer");
+}
+
+/// After a rest of ten minutes a key has no quantile until it has calls again.
+#[test]
+fn durations_before_a_long_rest_are_no_part_of_quantiles() {
+    for (second, known) in [(599, true), (600, false)] {
+        let sampler = sampler("slow:p90()");
+        let key = sampler.key("GET /");
+        (1..=255).for_each(|call| sampler.count(key, 0, &ended(call, 10_000_000)));
+        sampler.count(key, 0, &ended(second * SECOND, 10_000_000));
+        let slow = Trace { duration: Nanos::from_secs(1), ..trace(key, second * SECOND) };
+        assert_eq!(sampler.decide(&slow) == Decided::Kept(0), known, "{second}");
+    }
 }

@@ -36,3 +36,22 @@ impl Announcements {
         (last.ids.iter().take(new.min(most)).copied().collect(), last.all)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_are_told_once_and_the_oldest_are_forgotten() {
+        let announced = Announcements::default();
+        let ids = |numbers: &[u128]| numbers.iter().copied().map(TraceId::from).collect::<Vec<_>>();
+        (1..=70_u128).for_each(|number| announced.add(TraceId::from(number)));
+        let (all, heard) = announced.after(0, 100);
+        assert_eq!((all.len(), heard), (REMEMBERED, 70));
+        assert_eq!((all[0], all[63]), (TraceId::from(70_u128), TraceId::from(7_u128)));
+        assert_eq!(announced.after(heard, 100), (Vec::new(), 70));
+        announced.add(TraceId::from(71_u128));
+        assert_eq!(announced.after(heard, 100), (ids(&[71]), 71));
+        assert_eq!(announced.after(60, 2), (ids(&[71, 70]), 71));
+    }
+}

@@ -7,7 +7,7 @@ use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing::{error, info_span};
 
-use crate::support::{TIMEOUT, World};
+use crate::support::{TIMEOUT, World, one};
 use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
 
 /// A small ring; the first error uses the budget up, so that others stay in the ring.
@@ -210,4 +210,142 @@ fn an_ask_is_remembered_for_the_age_of_a_trace() {
         assert_eq!(world.handle.stats().tail.not_there, u64::from(!comes));
         check_sums(&world.handle);
     }
+}
+
+/// Two parts of one trace, and late children of the one whose root is open: those for which there is no room are told at the
+/// root of the other.
+#[test]
+fn late_children_that_are_cut_are_told_of() {
+    let world = small();
+    let id = TraceId::from(7);
+    let parent = SpanContext::new(id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
+    let spans = tracing::dispatcher::with_default(&world.dispatch, || {
+        let open = {
+            let _remote = Context::new().with_remote_span_context(parent).attach();
+            info_span!("open")
+        };
+        let step = || open.in_scope(|| info_span!("step").in_scope(|| ()));
+        step();
+        all_leave(&world);
+        part(id, "first");
+        (0..3_000).for_each(|_| step());
+        assert!(world.handle.keep(id));
+        drop(open);
+        world.exported()
+    });
+    let root = one(&spans, "first");
+    let told = root.attributes.iter().find(|of| of.key.as_str() == "sampling.spans_cut").unwrap();
+    let steps = spans.iter().filter(|span| span.name == "step").count() as i64;
+    assert_eq!(told.value, opentelemetry::Value::I64(3_001 - steps));
+    check_sums(&world.handle);
+}
+
+/// A trace that was looked at is as old as before: one that came meanwhile stays longer.
+#[test]
+fn a_trace_that_comes_back_has_its_place() {
+    let world = dropping(tail("error"));
+    // Of one shard, as their last three bits say.
+    let (older, younger) = (TraceId::from(8), TraceId::from(16));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        part(older, "first");
+        let (dispatch, clock) = (world.dispatch.clone(), world.clock.clone());
+        world.handle.keep_where(move |trace| {
+            if trace.trace_id() == older {
+                clock.advance(Duration::from_secs(1));
+                tracing::dispatcher::with_default(&dispatch, || part(younger, "second"));
+            }
+            false
+        });
+        world.clock.advance(Duration::from_secs(1));
+        requests(200, false);
+    });
+    assert_eq!(found(&world, &[older, younger]), [false, true]);
+    check_sums(&world.handle);
+}
+
+/// Traces that are kept after it do not make a trace's late children lose it.
+#[test]
+fn late_children_find_their_trace_after_others() {
+    let world = dropping(tail("error()"));
+    let spans = tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("root");
+        let step = |fails: bool| {
+            root.in_scope(|| info_span!("step").in_scope(|| fails.then(|| error!("failed"))));
+        };
+        step(true);
+        all_leave(&world);
+        requests(200, true);
+        step(false);
+        drop(root);
+        world.exported()
+    });
+    assert_eq!(spans.iter().filter(|span| span.name == "step").count(), 2);
+    assert_eq!(reason(one(&spans, "root")).as_deref(), Some("error"));
+    check_sums(&world.handle);
+}
+
+/// A late child that makes its trace worse when the budget is used up: the trace is refused, and given up for that.
+#[test]
+fn a_trace_that_is_refused_for_a_late_child_says_so() {
+    let world = dropping(tail("error(traces=0.001,burst=1)"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        request(true);
+        let root = info_span!("root");
+        let step = |fails: bool| {
+            root.in_scope(|| info_span!("step").in_scope(|| fails.then(|| error!("failed"))));
+        };
+        step(false);
+        all_leave(&world);
+        step(true);
+        world.clock.advance(Duration::from_secs(3));
+        requests(200, false);
+        assert_eq!(world.handle.stats().tail.spans_given_up.refused, 2);
+        drop(root);
+    });
+    check_sums(&world.handle);
+}
+
+/// Where all that is open is marked, nothing of it is given up for the rest; nor is a trace that the head keeps.
+#[test]
+fn marked_traces_do_not_take_the_room_of_open_ones_that_are_worth_as_much() {
+    let world = dropping(tail("error()").with_ring_bytes(64 << 10));
+    let sampled =
+        SpanContext::new(TraceId::from(7), SpanId::from(1), TraceFlags::SAMPLED, true, TraceState::default());
+    let spans = world.run(|| {
+        let kept = {
+            let _remote = Context::new().with_remote_span_context(sampled).attach();
+            info_span!("kept")
+        };
+        kept.in_scope(|| info_span!("kept step").in_scope(|| ()));
+        let roots: Vec<_> = (0..10).map(|_| info_span!("root")).collect();
+        roots.iter().for_each(|root| root.in_scope(|| info_span!("fails").in_scope(|| error!("failed"))));
+        for root in &roots {
+            (0..300).for_each(|_| root.in_scope(|| info_span!("step").in_scope(|| ())));
+        }
+        drop(roots);
+        drop(kept);
+    });
+    let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
+    assert_eq!((named("fails"), named("kept"), named("kept step")), (10, 1, 1));
+    assert!(world.handle.stats().tail.spans_given_up.total() > 0);
+    check_sums(&world.handle);
+}
+
+/// The order of calls is no part of a shape.
+#[test]
+fn calls_in_another_order_are_not_odd() {
+    let world = dropping(tail("odd"));
+    let spans = world.run(|| {
+        for names in [[0, 1], [1, 0]] {
+            let _root = info_span!("root").entered();
+            for name in names {
+                if name == 0 {
+                    info_span!("a").in_scope(|| ());
+                } else {
+                    info_span!("b").in_scope(|| ());
+                }
+            }
+        }
+    });
+    assert_eq!(names(&spans), ["a", "b", "root"]);
 }
