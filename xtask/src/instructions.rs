@@ -183,7 +183,7 @@ fn count(program: &Path, name: &str, each: u64) -> Result<u64, String> {
     if !name.starts_with(PROCESS) {
         return Ok(total(program, name, ROUNDS, &["--toggle-collect=*measured*"])? / (ROUNDS * each));
     }
-    // What a process does once is in both, by and large: the clock is calibrated until it is known well enough.
+    // Both have the start in them, by and large: the clock is calibrated until it is known well enough.
     let more = 40 * ROUNDS;
     let (few, many) = (total(program, name, ROUNDS, &[])?, total(program, name, more, &[])?);
     Ok(many.saturating_sub(few) / ((more - ROUNDS) * each))

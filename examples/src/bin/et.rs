@@ -189,7 +189,7 @@ fn serve_and_load(name: &str, runtime: &tokio::runtime::Runtime) -> Outcome<(f64
         outcome.latencies_us.len() as u64
     };
     drop(server.stdin.take());
-    // What follows the first line is about policies and keys.
+    // The lines after the first one are about policies and keys.
     let rest = lines.collect::<Result<Vec<_>, _>>()?;
     server.wait()?;
     let (nanos, said) = rest.first().and_then(|line| line.split_once(' ')).ok_or("no time")?;
