@@ -198,8 +198,8 @@ impl Traces {
         let may_grow =
             body.is_some() || buffer.records.len() == buffer.records.capacity() || gathered.room.bytes() == 0;
         let is_open = !gathered.is_full && !gathered.is_given_up && buffer.records.len() < spans_max;
-        if is_open && !may_grow && !is_root {
-            // There is a header: the first span found the room.
+        // Without a header it is the first span, in memory and room that a kept trace left in the slot.
+        if is_open && !may_grow && !is_root && gathered.header.is_some() {
             gathered.buffer.records.push(record);
             return EndedSpan::Gathered;
         }

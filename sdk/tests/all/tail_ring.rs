@@ -349,3 +349,28 @@ fn calls_in_another_order_are_not_odd() {
     });
     assert_eq!(names(&spans), ["a", "b", "root"]);
 }
+
+/// The slot has memory then, and room for it, before its trace has a header. A trace that leaves for its age has no root to
+/// bring one.
+#[test]
+fn a_recorded_trace_takes_the_slot_of_a_kept_one() {
+    let world = crate::support::world(|builder| {
+        let builder = builder.with_trace_age_max(Duration::ZERO);
+        builder.with_sampler("every:2".parse().unwrap()).with_tail(tail("odd()"))
+    });
+    let spans = world.run(|| {
+        let kept = info_span!("root").entered();
+        (0..3).for_each(|_| info_span!("step").in_scope(|| ()));
+        drop(kept);
+        let _recorded = info_span!("root").entered();
+        info_span!("step").in_scope(|| ());
+        // Its age shows at the tick after the one that notes its time.
+        for _ in 0..3 {
+            world.clock.advance(Duration::from_secs(1));
+            world.handle.flush(TIMEOUT).unwrap();
+        }
+        assert_eq!(world.handle.stats().spans_waiting, 0);
+        check_sums(&world.handle);
+    });
+    assert_eq!(names(&spans).len(), 6, "its step was odd, and its root came late");
+}
