@@ -318,6 +318,16 @@ fn an_equal_share_is_a_share_of_everything() {
     let tenth = expectation.ratio(0.1, &mut Scratch::default(), Stop::never()).expect("not stopped");
     close("traces", tenth.traces, 300.0, 1e-9);
     close("size", tenth.tfcr, 0.1, 1e-9);
+    // A kept call counts for ten: each trace adds c^2 (1 - p) / p to the variance of a function's count.
+    let mut variances = vec![0.0; workload.functions().len()];
+    for arrival in 0..workload.arrivals().len() {
+        for calls in workload.calls(arrival) {
+            variances[calls.function as usize] += f64::from(calls.count).powi(2) * 0.9 / 0.1;
+        }
+    }
+    let errors = variances.iter().zip(workload.functions()).map(|(of, whole)| of.sqrt() / whole.count as f64);
+    let error = errors.sum::<f64>() / variances.len() as f64;
+    close("error of counts", tenth.count_error.expect("weights"), error, 1e-9);
     let all = expectation.ratio(1.0, &mut Scratch::default(), Stop::never()).expect("not stopped");
     close("functions", all.functions, all.functions_all, 1e-9);
     close("call trees", all.call_trees, all.call_trees_all, 1e-9);
