@@ -18,6 +18,13 @@ const REQUESTS: &str = "build --release -p astracer-examples --bin et --locked";
 /// Largest accepted difference of a count, in percent: enough for another version of the C library's allocator, and less
 /// than one more lock or allocation.
 const TOLERANCE: f64 = 3.0;
+/// Of a whole process: its threads wait for each other a different number of times in each run, and its clock is calibrated
+/// anew. Runs of one build differed by 5 %.
+const PROCESS_TOLERANCE: f64 = 20.0;
+
+fn tolerance(name: &str) -> f64 {
+    if name.starts_with(PROCESS) { PROCESS_TOLERANCE } else { TOLERANCE }
+}
 
 const ROUNDS: u64 = 200;
 
@@ -153,14 +160,14 @@ impl Recorded {
         for (name, counted) in counts {
             let recorded = self.counts.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count);
             let change = (*counted as f64 / recorded.max(1) as f64 - 1.0) * 100.0;
-            let within = change.abs() <= TOLERANCE;
+            let within = change.abs() <= tolerance(name);
             passed &= within;
             let verdict = if within { "" } else { "  beyond the tolerance" };
             text.push_str(&format!("{name:<42} {recorded:>8} {counted:>8} {change:>+6.1} %{verdict}\n"));
         }
         if !passed {
             text.push_str(&format!(
-                "\nMore than {TOLERANCE} % off. If that is meant: ASTRACER_RECORD=1 cargo xtask instructions\n"
+                "\nMore than {TOLERANCE} % off ({PROCESS_TOLERANCE} % of a process). If that is meant: ASTRACER_RECORD=1 cargo xtask instructions\n"
             ));
         }
         (text, passed)
