@@ -44,9 +44,5 @@ pub(crate) trait Family: Sync {
 
 /// Traces of the key that has most.
 fn most_calls(workload: &Workload) -> f64 {
-    let mut calls = vec![0u32; workload.keys().len()];
-    for arrival in workload.arrivals() {
-        calls[arrival.key as usize] += 1;
-    }
-    f64::from(calls.into_iter().max().unwrap_or(0))
+    f64::from(workload.traces_by_key().into_iter().max().unwrap_or(0))
 }

@@ -42,8 +42,7 @@ impl Lone {
             .collect();
         heaviest.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         heaviest.truncate(WATCHED);
-        let mut calls = vec![0u32; workload.keys().len()];
-        workload.arrivals().iter().for_each(|arrival| calls[arrival.key as usize] += 1);
+        let calls = workload.traces_by_key();
         let mut places = vec![WATCHED as u8; workload.arrivals().len()];
         let trace = |(place, &(distance_ms, arrival)): (usize, &(f64, usize))| {
             places[arrival] = place as u8;

@@ -244,6 +244,13 @@ impl Workload {
         &self.arrivals
     }
 
+    /// The traces of each key.
+    pub(crate) fn traces_by_key(&self) -> Vec<u32> {
+        let mut traces = vec![0; self.keys.len()];
+        self.arrivals.iter().for_each(|arrival| traces[arrival.key as usize] += 1);
+        traces
+    }
+
     /// The calls of one arrival, one entry for each function.
     pub fn calls(&self, arrival: usize) -> &[Calls] {
         let end = self.arrivals.get(arrival + 1).map_or(self.calls.len(), |next| next.first_call as usize);
