@@ -54,15 +54,20 @@ impl Allowance {
     /// If the rate is not from 10^-6 to 10^12, the burst is below 1 or not finite, or the burst would take more than 73
     /// years to come back.
     pub fn new(rate: f64, burst: f64) -> Result<Self, ConfigError> {
+        Self::named(("rate", "burst"), rate, burst)
+    }
+
+    /// As [`Allowance::new`]; errors have the names that the values were given by.
+    fn named((rate_name, burst_name): (&str, &str), rate: f64, burst: f64) -> Result<Self, ConfigError> {
         if !(RATE_MIN..=RATE_MAX).contains(&rate) {
             return Err(ConfigError::out_of_range(
-                format!("rate={rate}"),
-                "a cap's rate is a number a second from 0.000001 to 10^12; write for example traces=100",
+                format!("{rate_name}={rate}"),
+                "a cap's rate is a number a second from 0.000001 to 10^12; leave it out for no bound",
             ));
         }
         if !burst.is_finite() || burst < 1.0 || burst / rate * 1e9 > FILL_MAX {
             return Err(ConfigError::out_of_range(
-                format!("burst={burst}"),
+                format!("{burst_name}={burst}"),
                 "a cap's burst is a number from 1, and comes back within 73 years; write for example burst=25",
             ));
         }
@@ -75,7 +80,11 @@ impl Allowance {
     ///
     /// As [`Allowance::new`].
     pub fn per_second(rate: f64) -> Result<Self, ConfigError> {
-        Self::new(rate, (rate / 4.0).max(1.0))
+        Self::new(rate, Self::burst_of(rate))
+    }
+
+    fn burst_of(rate: f64) -> f64 {
+        (rate / 4.0).max(1.0)
     }
 
     /// The rate, a second.

@@ -47,8 +47,10 @@ impl Cap {
                         format!("a burst needs its rate `{name}`; {EXAMPLE}"),
                     ));
                 }
-                (Some(rate), None) => Some(Allowance::per_second(rate)?),
-                (Some(rate), Some(burst)) => Some(Allowance::new(rate, burst)?),
+                (Some(rate), burst) => {
+                    let burst = burst.unwrap_or_else(|| Allowance::burst_of(rate));
+                    Some(Allowance::named((name, burst_name), rate, burst)?)
+                }
             };
         }
         let [traces, key_traces, bytes, key_bytes] = allowances;
@@ -142,6 +144,17 @@ mod tests {
             "traces=1,replicas=0",
         ] {
             assert!(text.parse::<Cap>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_has_the_name_that_was_written() {
+        for (text, part) in [
+            ("bytes=0", "bytes=0"),
+            ("traces=1,key_bytes=1e13", "key_bytes=10000000000000"),
+            ("traces=100,key_traces=1,key_burst=0.5", "key_burst=0.5"),
+        ] {
+            assert_eq!(text.parse::<Cap>().unwrap_err().part(), part, "{text}");
         }
     }
 }
