@@ -111,16 +111,24 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
             }
         }
         let padding = (BLOCK_BYTES as u64 - size % BLOCK_BYTES as u64) % BLOCK_BYTES as u64;
-        if let Err(error) = skip(archive, left.saturating_add(padding)) {
+        if let Err(error) = skip(unpack, archive, left.saturating_add(padding)) {
             return unpack.unreadable(name, archive.position(), &error);
         }
     }
 }
 
-/// Skips bytes that nobody reads.
-fn skip(archive: &mut Peek<'_>, bytes: u64) -> io::Result<()> {
-    let skipped = io::copy(&mut archive.take(bytes), &mut io::sink())?;
-    if skipped < bytes { Err(ends_early()) } else { Ok(()) }
+/// Skips bytes that nobody reads, unless reading is over: the rest of a large file takes long to decompress.
+fn skip(unpack: &Unpack<'_>, archive: &mut Peek<'_>, mut bytes: u64) -> io::Result<()> {
+    while bytes > 0 && !unpack.is_over() {
+        let available = archive.fill_buf()?.len() as u64;
+        if available == 0 {
+            return Err(ends_early());
+        }
+        let count = available.min(bytes);
+        archive.consume(usize::try_from(count).unwrap_or(usize::MAX));
+        bytes -= count;
+    }
+    Ok(())
 }
 
 fn ends_early() -> io::Error {

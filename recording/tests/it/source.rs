@@ -574,6 +574,36 @@ fn a_stop_ends_it_without_an_error() {
     }
 }
 
+/// The rest of a file in an archive is not read only to be skipped; nor is one without traces.
+#[test]
+fn reading_stops_inside_large_files_of_archives() {
+    struct Patient {
+        asked: std::cell::Cell<u32>,
+        spans: bool,
+    }
+    impl astracer_model::Sink for Patient {
+        fn span(&mut self, _: astracer_model::Span<'_>, _: astracer_model::sink::Record<'_>) {
+            self.spans = true;
+        }
+        fn problem(&mut self, _: astracer_model::Problem) {}
+        fn skipped(&mut self, _: &std::sync::Arc<str>, _: &str) {}
+        fn stopped(&self) -> bool {
+            self.asked.set(self.asked.get() + 1);
+            self.spans || self.asked.get() > 10
+        }
+    }
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("a.tar");
+    let zeros = vec![0; 8 << 20];
+    for content in [line("a").repeat(80_000).into_bytes(), zeros] {
+        fs::write(&path, tar(&[file("b", &content)])).unwrap();
+        let mut sink = Patient { asked: std::cell::Cell::new(0), spans: false };
+        let summary = source::read(&path, &Options::default(), &mut sink).unwrap();
+        // Detection looks at 1 MiB.
+        assert!(summary.stored_bytes < 3 << 20, "{} of {}", summary.stored_bytes, content.len());
+    }
+}
+
 #[test]
 fn progress_grows_while_a_large_file_is_read() {
     #[derive(Default)]
