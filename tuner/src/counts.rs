@@ -24,8 +24,7 @@ pub(crate) struct Estimates {
 /// Estimates from the traces kept, each with its weight.
 pub(crate) fn estimates(workload: &Workload, reference: &Reference, kept: &[(usize, f64)]) -> Estimates {
     let arrivals = workload.arrivals();
-    let mut exact = vec![0.0; workload.keys().len()];
-    arrivals.iter().for_each(|arrival| exact[arrival.key as usize] += 1.0);
+    let exact = &reference.traces_by_key;
     let mut by_key = vec![0.0; exact.len()];
     for &(arrival, weight) in kept {
         by_key[arrivals[arrival].key as usize] += weight;
@@ -34,7 +33,7 @@ pub(crate) fn estimates(workload: &Workload, reference: &Reference, kept: &[(usi
     let mut sums = vec![[0.0; 4]; workload.functions().len()];
     for &(arrival, weight) in kept {
         let key = arrivals[arrival].key as usize;
-        let calibrated = weight * exact[key] / by_key[key];
+        let calibrated = weight * f64::from(exact[key]) / by_key[key];
         for calls in workload.calls(arrival) {
             let count = f64::from(calls.count);
             let values = [
@@ -57,9 +56,9 @@ pub(crate) fn estimates(workload: &Workload, reference: &Reference, kept: &[(usi
         calibrated: known().map(|(function, sums)| error(sums[3], function.count as f64)).collect(),
         roots: by_key
             .iter()
-            .zip(&exact)
-            .filter(|(_, exact)| **exact > 0.0)
-            .map(|(b, e)| error(*b, *e))
+            .zip(exact)
+            .filter(|(_, exact)| **exact > 0)
+            .map(|(&estimate, &exact)| error(estimate, f64::from(exact)))
             .collect(),
         ss_ms: reference.distance(workload, moments),
     }
@@ -123,6 +122,14 @@ mod tests {
         let quiet =
             workload.functions().iter().position(|function| &*function.name == "quiet").expect("known");
         assert!(found.calibrated[quiet] < 1e-20 && found.functions[quiet] > 0.0, "{found:?}");
+        // The roots by hand, from the names of all keys that have a trace.
+        let of = |key: u32, every: usize| {
+            let traces = workload.arrivals().iter().step_by(every).filter(|arrival| arrival.key == key);
+            every as f64 * traces.count() as f64
+        };
+        let keys = (0..workload.keys().len() as u32).filter(|&key| of(key, 1) > 0.0);
+        let roots: Vec<f64> = keys.map(|key| (of(key, 2) / of(key, 1) - 1.0).powi(2)).collect();
+        assert_eq!(found.roots, roots);
     }
 
     #[test]

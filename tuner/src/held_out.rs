@@ -9,7 +9,7 @@ use crate::counts::{Estimates, MeanSquares, estimates};
 use crate::draw::Draw;
 use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
 use crate::latency::LatencyTally;
-use crate::lone::{Lone, Seen};
+use crate::lone::{Hidden, Lone, Seen};
 use crate::objective::Target;
 use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally, dist_over_entropy};
@@ -160,8 +160,8 @@ impl<'w> Replays<'w> {
         }
     }
 
-    /// By how much, as a share of itself, the mean may be too small for a trace that no replay so far has missed.
-    pub(crate) fn hidden(&self) -> f64 {
+    /// The part that the mean may lack for a trace that no replay so far has missed.
+    pub(crate) fn hidden(&self) -> Hidden {
         let mut lone = self.lone.clone();
         self.runs.iter().for_each(|run| lone.add(run.seen));
         lone.hidden(self.runs.len(), MeanSd::of(self.runs.iter().map(|run| run.score.ss_ms)).mean)

@@ -35,6 +35,15 @@ struct Trace {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen(u64);
 
+/// The part of a mean that runs may not show, for a trace that all of them kept and others need not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Hidden {
+    /// By how much, as a share of itself, the mean distance may be too small; infinite for a mean of 0.
+    pub(crate) share: f64,
+    /// The distance of a run that misses this trace and nothing else, ms.
+    pub(crate) missed_ms: f64,
+}
+
 impl Lone {
     pub(crate) fn new(workload: &Workload, sampler: &Candidate) -> Self {
         let mut heaviest: Vec<(f64, usize)> = (0..workload.arrivals().len())
@@ -69,13 +78,16 @@ impl Lone {
         }
     }
 
-    /// By how much, as a share of itself, the mean distance of these runs may be too small, for a trace that all of them kept and
-    /// others need not.
-    pub(crate) fn hidden(&self, runs: usize, mean_ms: f64) -> f64 {
+    /// The part that the mean distance of these runs may lack, for the heaviest trace that all of them kept and others need not.
+    pub(crate) fn hidden(&self, runs: usize, mean_ms: f64) -> Hidden {
         let unmissed = self.traces.iter().filter(|trace| trace.missed == 0 && !trace.is_certain);
-        let most = unmissed.map(|trace| trace.distance_ms).fold(0.0, f64::max);
-        let share = (RULE_OF_THREE / runs as f64).min(1.0);
-        if most > 0.0 { share * (mean_ms.hypot(most) - mean_ms) / mean_ms } else { 0.0 }
+        let missed_ms = unmissed.map(|trace| trace.distance_ms).fold(0.0, f64::max);
+        let of_runs = (RULE_OF_THREE / runs as f64).min(1.0);
+        if missed_ms > 0.0 {
+            Hidden { share: of_runs * (mean_ms.hypot(missed_ms) - mean_ms) / mean_ms, missed_ms }
+        } else {
+            Hidden::default()
+        }
     }
 }
 
@@ -139,14 +151,16 @@ mod tests {
         (0..30).for_each(|_| lone.add(seen));
         let without = (10_000.0f64 / 600.0).hypot(10_000.0 * (1.0 / 600.0 - 1.0 / 360_000.0f64).sqrt());
         let expected = 0.1 * (5f64.hypot(without) - 5.0) / 5.0;
-        assert!((lone.hidden(30, 5.0) / expected - 1.0).abs() < 1e-6, "{}", lone.hidden(30, 5.0));
+        let hidden = lone.hidden(30, 5.0);
+        assert!((hidden.share / expected - 1.0).abs() < 1e-6, "{hidden:?}");
+        assert!((hidden.missed_ms / without - 1.0).abs() < 1e-6, "{hidden:?}");
         // A run that misses it is one that tells.
         lone.add(Seen::default());
-        assert!(lone.hidden(31, 5.0) < 1e-3, "{}", lone.hidden(31, 5.0));
+        assert!(lone.hidden(31, 5.0).share < 1e-3, "{:?}", lone.hidden(31, 5.0));
         // Nobody can miss it.
         let certain = sampler("bump:lambda=0,min=0.01,count=none;\"call\":min=1");
         let mut lone = Lone::new(&workload, &certain);
         (0..30).for_each(|_| lone.add(seen));
-        assert_eq!(lone.hidden(30, 5.0), 0.0);
+        assert_eq!(lone.hidden(30, 5.0), Hidden::default());
     }
 }

@@ -97,6 +97,15 @@ impl Objective {
     }
 }
 
+/// The weight of the relative error of counts beside the objective: parameters whose counts err by 10 % more must have
+/// an objective smaller by as much. The objective is flat in many parameters, of which this chooses the more useful.
+const COUNT_WEIGHT: f64 = 1.0;
+
+/// The factor by which a relative error of counts makes a value larger.
+pub(crate) fn count_factor(error: f64) -> f64 {
+    1.0 + COUNT_WEIGHT * error
+}
+
 /// An objective over several draws, next to an equal share.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {

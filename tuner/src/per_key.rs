@@ -17,7 +17,7 @@ use crate::blocks;
 use crate::draw::Draw;
 use crate::expect::{Expected, Extras};
 use crate::limits::{Kept, Limits};
-use crate::objective::Target;
+use crate::objective::{Target, count_factor};
 use crate::problem::{Archive, Evaluated, Landscape, Scale};
 use crate::random::Random;
 use crate::records::Records;
@@ -39,9 +39,6 @@ const FLOOR_MIN: f64 = 0.5;
 const FLOOR_LEAST: f64 = 0.01;
 /// A floor may cost this share of the greatest size.
 const FLOOR_COST_MAX: f64 = 0.5;
-/// The weight of the relative error of counts beside the objective: probabilities whose counts err by 10 % more must have
-/// an objective smaller by as much. The objective is flat in many probabilities, of which this chooses the more useful.
-const COUNT_WEIGHT: f64 = 1.0;
 /// Most moves change one or two keys.
 const KEYS_MOVED: u32 = 3;
 /// A function's share of the cost of a score, in units of some ns: a root and a logarithm.
@@ -77,7 +74,12 @@ pub(crate) struct PerKey<'t> {
 pub(crate) struct Found {
     /// Keys, each with its parameters.
     pub(crate) keys: Vec<(usize, Parameters)>,
+    /// The objective's value.
     pub(crate) value: f64,
+    /// The value that was minimised: the objective's, larger by the error of counts.
+    pub(crate) minimised: f64,
+    /// The floor on each key's expected kept number of traces.
+    pub(crate) min_kept: f64,
     pub(crate) evaluations: u64,
 }
 
@@ -332,7 +334,9 @@ impl<'t> PerKey<'t> {
             keys: keys
                 .map(|(own, &level)| (own.key, self.curve.with_least(own.probabilities[usize::from(level)])))
                 .collect(),
-            value: best.value / (1.0 + COUNT_WEIGHT * best.expected.count_error.unwrap_or(0.0)),
+            value: best.objective,
+            minimised: best.value,
+            min_kept: self.min_kept,
             evaluations,
         })
     }
@@ -396,10 +400,12 @@ impl Landscape for PerKey<'_> {
         let functions = scores.first().map_or(1.0, |score| score.functions_all.max(1.0));
         let errors = scratch.count_errors.iter().map(|squares| (squares / draws).sqrt()).sum::<f64>();
         scores.iter_mut().for_each(|score| score.count_error = Some(errors / functions));
+        let objective = self.target.value(&scores);
         Some(Evaluated {
             point: point.clone(),
             expected: Expected::mean(&scores),
-            value: self.target.value(&scores) * (1.0 + COUNT_WEIGHT * errors / functions),
+            objective,
+            value: objective * count_factor(errors / functions),
         })
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::expect::Expected;
 use crate::family::Family;
 use crate::limits::{Kept, Limits};
-use crate::objective::Target;
+use crate::objective::{Target, count_factor};
 use crate::random::Random;
 use crate::space::{self, Parameters, Point};
 use crate::stop::Stop;
@@ -25,6 +25,9 @@ pub(crate) struct Problem<'t, F> {
     pub(crate) limits: Limits,
     pub(crate) scale: Scale,
     pub(crate) target: &'t Target,
+    /// Whether one key has nearly all bytes. A loop's calls are alike, so its objective is flat in how many of them are kept,
+    /// and the rare functions below it are counted by a few traces: the error of counts has a weight then.
+    pub(crate) is_loop: bool,
     /// Asked during each score.
     pub(crate) stop: Stop<'t>,
 }
@@ -64,6 +67,8 @@ pub(crate) struct Evaluated<P = Point> {
     /// Mean over the draws.
     pub(crate) expected: Expected,
     /// The objective's value.
+    pub(crate) objective: f64,
+    /// The value that a search minimises: the objective's, and where counts have a weight larger by their error.
     pub(crate) value: f64,
 }
 
@@ -167,8 +172,12 @@ impl<F: Family> Problem<'_, F> {
             size: evaluated.expected.tfcr,
             dist_over_entropy: evaluated.expected.dist_over_entropy,
             call_trees: evaluated.expected.call_trees,
-            objective: evaluated.value,
+            objective: evaluated.objective,
         }
+    }
+
+    fn factor(&self, expected: &Expected) -> f64 {
+        if self.is_loop { count_factor(expected.count_error.unwrap_or(0.0)) } else { 1.0 }
     }
 }
 
@@ -204,8 +213,9 @@ impl<F: Family> Landscape for Problem<'_, F> {
 
     fn evaluate(&self, point: &Point, scratch: &mut F::Scratch) -> Option<Evaluated> {
         let scores = self.family.expected(point, scratch, self.stop)?;
-        let (expected, value) = (Expected::mean(&scores), self.target.value(&scores));
-        Some(Evaluated { point: *point, expected, value })
+        let expected = Expected::mean(&scores);
+        let objective = self.target.value(&scores);
+        Some(Evaluated { point: *point, expected, objective, value: objective * self.factor(&expected) })
     }
 }
 
@@ -242,7 +252,7 @@ impl<P: Clone> Archive<P> {
             self.best = Some(evaluated.clone());
             self.convergence.push((self.evaluations, evaluated.value));
         }
-        self.by_objective.add(&evaluated, evaluated.value);
+        self.by_objective.add(&evaluated, evaluated.objective);
         self.by_call_trees.add(&evaluated, -evaluated.expected.call_trees);
     }
 
@@ -309,7 +319,7 @@ mod tests {
 
     fn point(size: f64, value: f64) -> Evaluated {
         let expected = Expected { tfcr: size, ..Expected::default() };
-        Evaluated { point: [0.0; 4], expected, value }
+        Evaluated { point: [0.0; 4], expected, objective: value, value }
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub struct Reference {
     functions_all: u64,
     /// For each function the offset of its mean from the workload's (rounding, so close to 0), and its sd, ms.
     functions: Vec<(f64, f64)>,
+    /// The traces of each key.
+    pub(crate) traces_by_key: Vec<u32>,
 }
 
 impl Reference {
@@ -87,7 +89,13 @@ impl Reference {
     /// The same; `None` if asked to stop.
     pub fn unless_stopped(workload: &Workload, stop: Stop<'_>) -> Option<Self> {
         let mut pulse = stop.pulse();
-        let empty = Self { bytes: 0, otlp_bytes: 0, functions_all: 0, functions: Vec::new() };
+        let empty = Self {
+            bytes: 0,
+            otlp_bytes: 0,
+            functions_all: 0,
+            functions: Vec::new(),
+            traces_by_key: Vec::new(),
+        };
         let mut tally = Tally::new(workload, &empty);
         for arrival in 0..workload.arrivals().len() {
             tally.keep(arrival);
@@ -100,6 +108,7 @@ impl Reference {
             otlp_bytes: tally.otlp_bytes,
             functions_all: workload.function_count() as u64,
             functions: tally.functions.iter().map(FunctionTally::offset_and_sd).collect(),
+            traces_by_key: workload.traces_by_key(),
         })
     }
 }

@@ -79,13 +79,30 @@ pub(crate) fn many_names(names: u32, traces: u32, seed: u64) -> Workload {
     let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
     for trace in 0..traces {
         let name = if trace < names { trace } else { random.below(names) };
-        // In letters, for long numbers in names are taken for ids.
-        let letters: String =
-            (0..4).map(|place| char::from(b'g' + (name / 20u32.pow(place) % 20) as u8)).collect();
         let at_ns = u64::from(trace) * 1_000_000;
-        spans.add(u64::from(trace), None, &letters, at_ns, 1e6 * (1.0 + random.uniform()));
+        spans.add(u64::from(trace), None, &in_letters(name), at_ns, 1e6 * (1.0 + random.uniform()));
     }
     Workload::new(&spans.intake.finish(), &Grouping::default())
+}
+
+/// Traces of one call over some seconds: most of names that come for a sixteenth of the time and leave again, the others of
+/// any name.
+pub(crate) fn waves(names: u32, traces: u32, seconds: u32, seed: u64) -> Workload {
+    let mut random = Random::new(seed, 0);
+    let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
+    for trace in 0..traces {
+        let wave = (f64::from(trace) / f64::from(traces) * f64::from(names)) as u32;
+        let name =
+            if random.uniform() < 0.95 { wave + random.below(names / 16) } else { random.below(names) };
+        let at_ns = (f64::from(trace) / f64::from(traces) * f64::from(seconds) * 1e9) as u64;
+        spans.add(u64::from(trace), None, &in_letters(name % names), at_ns, 1e6);
+    }
+    Workload::new(&spans.intake.finish(), &Grouping::default())
+}
+
+/// A number as a name: in letters, for long numbers in names are taken for ids.
+fn in_letters(name: u32) -> String {
+    (0..4).map(|place| char::from(b'g' + (name / 20u32.pow(place) % 20) as u8)).collect()
 }
 
 struct Spans {

@@ -26,6 +26,7 @@ use crate::family::{BucketFamily, BumpFamily, Family};
 use crate::held_out::{HeldOut, Replayed, equal_share};
 use crate::limits::Limits;
 use crate::objective::Target;
+use crate::per_key;
 use crate::problem::{Archive, Evaluated, FrontPoint, Problem, Scale};
 use crate::random::Random;
 use crate::records::crowded;
@@ -58,6 +59,9 @@ const SEARCH_SHARE: f64 = 0.7;
 /// The warning for an exponent below 1.
 const UNBOUNDED: &str = "with an exponent below 1 the number of traces kept per second has no bound: it grows as a power \
                          of the traffic. Put a hard cap behind it where traffic may grow";
+/// The reason where the time is split before the first trace.
+const NOTHING_BEFORE_SPLIT: &str =
+    "no trace begins in the part of the time that --split leaves to tune on: choose a larger one";
 /// The reason of a result without anything found.
 const STOPPED: &str = "the search was stopped before it found anything";
 
@@ -209,7 +213,8 @@ pub struct Search {
     pub evaluations: u64,
     /// The best of them; `None` if none was within the limits.
     pub best: Option<FrontPoint>,
-    /// At which evaluations the best became better, and its value then.
+    /// At which evaluations the best became better, and the value that is minimised then: the objective's, and where one key has
+    /// more than 80 % of the bytes larger by the error of counts.
     pub convergence: Vec<(u64, f64)>,
 }
 
@@ -247,6 +252,10 @@ pub fn search(
         parts => parts.flatten().map(|(first, _)| first),
     };
     let train = first.as_ref().unwrap_or(workload);
+    if first.is_some() && train.arrivals().is_empty() {
+        tuning.infeasible = Some(NOTHING_BEFORE_SPLIT.to_owned());
+        return run.ended(tuning, began);
+    }
     tuning.warnings.extend(crowded(train));
     if let Some(target) = run.target(train) {
         tuning.baseline = target.baseline;
@@ -369,6 +378,8 @@ impl Run<'_> {
             BumpFamily::new(workload, counting, &draws, windows.as_deref(), settings, self.stop)
         };
         let (limits, scale) = (options.limits, Scale::new(workload));
+        let is_loop = per_key::loop_share(workload).is_some();
+        let stop = self.stop;
         Some(match options.sampler {
             Tunable::Bump | Tunable::Tumbling => {
                 let counting = match options.sampler {
@@ -376,11 +387,11 @@ impl Run<'_> {
                     _ => Counting::Decaying,
                 };
                 let family = bump(counting)?;
-                self.search(Problem { family, limits, scale, target, stop: self.stop }, starts, report)?
+                self.search(Problem { family, limits, scale, target, is_loop, stop }, starts, report)?
             }
             Tunable::Bucket => {
                 let family = BucketFamily::new(workload, &draws, extras, self.stop)?;
-                self.search(Problem { family, limits, scale, target, stop: self.stop }, starts, report)?
+                self.search(Problem { family, limits, scale, target, is_loop, stop }, starts, report)?
             }
         })
     }
@@ -413,7 +424,7 @@ impl Run<'_> {
         Some(Common {
             parameters: problem.family.parameters(&best.point),
             expected: best.expected,
-            value: best.value,
+            value: best.objective,
             infeasible,
             found_by,
             starts: archives.iter().flatten().map(|archive| search(ANNEALING, archive)).collect(),

@@ -165,8 +165,10 @@ impl Bins {
 
 #[cfg(test)]
 mod tests {
+    use astracer_samplers::{Config, Limits, Nanos, Randomness, Reason, Request, Sampler};
+
     use super::*;
-    use crate::testing::synthetic;
+    use crate::testing::{synthetic, waves};
 
     #[test]
     fn small_whole_counts_are_alone_and_bins_grow_slowly() {
@@ -213,6 +215,41 @@ mod tests {
                 };
                 assert!((counts[index] - expected).abs() < 1e-9, "{counting:?} {index}");
             }
+        }
+    }
+
+    /// The sampler itself, by the probability that it gives each call, where more keys come than it holds and idle ones
+    /// leave. In four minutes the longest idle ones are more than may leave at once; in 80 s those that are idle for long
+    /// enough, a minute that is no multiple of the window, are few.
+    #[test]
+    fn counts_are_those_of_the_sampler() {
+        const DECAYING: &str = "bump:lambda=1,min=0,count=decaying,tau=2s,exponent=1";
+        const TUMBLING: &str = "bump:lambda=1,min=0,window=700ms";
+        for (seconds, counting, length_ns, phase, exponent, sampler) in [
+            (240, Counting::Decaying, 2_000_000_000, 0.0, 1, DECAYING),
+            (80, Counting::Tumbling, 700_000_000, 0.3, 2, TUMBLING),
+        ] {
+            let workload = waves(14_000, 40_000, seconds, 2);
+            let length = NonZeroU64::new(length_ns).expect("not zero");
+            let counts = counts_before(&workload, counting, length, phase, &mut Pulse::never());
+            let config: Config = sampler.parse().expect("a sampler");
+            let sampler = Sampler::with_limits(&config, Limits::single_threaded());
+            let ahead_ns = (length_ns as f64 * phase) as u64;
+            let (mut overflown, mut places) = (0, 0);
+            for (arrival, count) in workload.arrivals().iter().zip(counts.expect("not stopped")) {
+                let at = Nanos::new(arrival.at_ns + ahead_ns);
+                let decision = sampler.decide(&Request::new(workload.key(arrival), Randomness::MAX, at));
+                let probability = decision.threshold.expect("by chance").probability().get();
+                let expected = if count < 1e-6 { 1.0 } else { 1.0 - (-count.powi(-exponent)).exp() };
+                assert!(
+                    (probability / expected - 1.0).abs() < 0.02,
+                    "{counting:?} at {} ns: {probability}, should be {expected}",
+                    arrival.at_ns
+                );
+                overflown += u32::from(decision.reason == Reason::Overflow);
+                places += u32::from(count == 0.0);
+            }
+            assert!(overflown > 500 && places > 10_500, "{counting:?}: {overflown}, {places}");
         }
     }
 }

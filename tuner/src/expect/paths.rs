@@ -14,20 +14,20 @@ use super::table::KeyTable;
 /// Sums over the keys for one candidate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathSums {
-    kinds: Vec<KindSums>,
+    pub(super) kinds: Vec<KindSums>,
     /// var(M)
-    variance: f64,
+    pub(super) variance: f64,
 }
 
 /// Sums over the traces of one kind.
 #[derive(Clone, Copy, Debug, Default)]
-struct KindSums {
+pub(super) struct KindSums {
     /// Sum of ln(1 - p); minus infinity if one of its traces is kept for certain.
-    log_missing: f64,
+    pub(super) log_missing: f64,
     /// var(N)
-    variance: f64,
+    pub(super) variance: f64,
     /// cov(N, M)
-    covariance: f64,
+    pub(super) covariance: f64,
 }
 
 /// The measures of paths in expectation.
@@ -136,6 +136,51 @@ mod tests {
         }
         assert_eq!(shortfall(0.0, 0.0), 0.0);
         assert_eq!(shortfall(1e300, 1.0), 1.0);
+    }
+
+    /// E(1 - m - Y)+ of a normal Y with mean 1, summed up in small steps, for the deviation that the gamma distribution's
+    /// sqrt(v / (v + 2 pi)) asks for where nothing is missed.
+    #[test]
+    fn a_shortfall_is_that_of_a_normal_number_and_of_a_miss() {
+        for (variance, missing) in [(0.3, 0.1), (0.05, 0.01), (2.0, 0.4), (20.0, 0.2), (1.5, 0.0)] {
+            let found = 1.0 - missing;
+            // Given that X is not 0: E X = 1 / found and E X^2 = (1 + v) / found.
+            let (mean, square) = (1.0 / found, (1.0 + variance) / found);
+            let relative = square / (mean * mean) - 1.0;
+            let deviation = (relative / (relative + TAU)).sqrt() * TAU.sqrt();
+            let step = 1e-3;
+            let sum: f64 = (-8000..8000)
+                .map(|place| {
+                    let z = f64::from(place) * step;
+                    (found - (1.0 + deviation * z)).max(0.0) * (-z * z / 2.0).exp() / TAU.sqrt() * step
+                })
+                .sum();
+            let (short, expected) = (shortfall(variance, missing), missing + sum);
+            assert!(
+                (short - expected).abs() < 1e-4,
+                "v {variance}, m {missing}: {short}, should be {expected}"
+            );
+        }
+    }
+
+    /// Two kinds and one that is not there: 4 and 6 of 10 traces. By hand, the relative variances of their shares are
+    /// 8/16 - 2 5/40 + 30/100 and 9/36 - 2 7/60 + 30/100.
+    #[test]
+    fn shares_of_kinds_vary_with_their_own_and_with_all_estimates() {
+        let kind = |missing: f64, variance: f64, covariance: f64| KindSums {
+            log_missing: missing.ln(),
+            variance,
+            covariance,
+        };
+        let sums = PathSums {
+            kinds: vec![kind(0.2, 8.0, 5.0), KindSums::default(), kind(0.1, 9.0, 7.0)],
+            variance: 30.0,
+        };
+        let score = sums.score(&[4, 0, 6], 10.0).expect("three kinds");
+        let distance = 0.4 * shortfall(0.55, 0.2) + 0.6 * shortfall(0.25 - 7.0 / 30.0 + 0.3, 0.1);
+        assert!((score.found - 1.7).abs() < 1e-12, "{score:?}");
+        assert!((score.distance - distance).abs() < 1e-12, "{score:?}, should be {distance}");
+        assert!(sums.score(&[], 0.0).is_none());
     }
 
     #[test]

@@ -151,6 +151,12 @@ mod tests {
         close(spread.moments().variance, second - mean * mean);
         close(Moments::of(&components).mean, mean);
         close(Moments::of(&components).variance, second - mean * mean);
+        // Rare combinations are left out, and the others are all there is: 1 or 3, half the time each.
+        let mut rest = [(0.2, fixed(1.0)), (0.2, fixed(3.0))];
+        for moments in [Spread::of(&mut rest).moments(), Moments::of(&rest)] {
+            close(moments.mean, 2.0);
+            close(moments.variance, 1.0);
+        }
         assert_eq!(Moments::of(&[]), Moments::default());
         assert_eq!(Spread::of(&mut []), Spread::ZERO);
     }
@@ -164,6 +170,11 @@ mod tests {
         close(together.moments().mean, 4.0);
         close(together.moments().variance, 4.0);
         close(together.mean_of_root(Moments::default()), 0.5 * 2f64.sqrt() + 0.5 * 6f64.sqrt());
+        // Within a level, deviations of 2 and 3 are 5.
+        let mut within = Spread::of(&mut [(1.0, Moments { mean: 1.0, variance: 4.0 })]);
+        within.add_rising_together(&Spread::of(&mut [(1.0, Moments { mean: 2.0, variance: 9.0 })]));
+        close(within.moments().mean, 3.0);
+        close(within.moments().variance, 25.0);
         let apart = one.plus_independent(&one, &mut Vec::new());
         close(apart.moments().mean, 4.0);
         close(apart.moments().variance, 2.0);

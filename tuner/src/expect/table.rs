@@ -72,10 +72,18 @@ impl<C> Default for Groups<C> {
 impl<C> Groups<C> {
     fn slices(&self, groups: std::ops::Range<u32>) -> impl Iterator<Item = (usize, &[C])> {
         (groups.start as usize..groups.end as usize).map(|group| {
-            let (id, first) = self.groups[group];
-            let end = self.groups.get(group + 1).map_or(self.cells.len(), |next| next.1 as usize);
-            (id as usize, &self.cells[first as usize..end])
+            (self.groups[group].0 as usize, &self.cells[self.first(group)..self.first(group + 1)])
         })
+    }
+
+    /// The place of a group's first cell; behind the last group that of the next one to come.
+    fn first(&self, group: usize) -> usize {
+        self.groups.get(group).map_or(self.cells.len(), |&(_, first)| first as usize)
+    }
+
+    /// The number of cells in some groups.
+    fn count(&self, groups: std::ops::Range<u32>) -> usize {
+        self.first(groups.end as usize) - self.first(groups.start as usize)
     }
 
     fn bytes(&self) -> usize {
@@ -176,11 +184,13 @@ impl Table {
 impl<'t> KeyTable<'t> {
     /// The number of cells that a score visits, at most.
     pub(crate) fn cells(self) -> usize {
-        let range = |from: u32, to: u32| (to - from) as usize;
-        range(self.from.functions, self.to.functions)
-            + range(self.from.trees, self.to.trees)
-            + range(self.from.latencies, self.to.latencies)
-            + range(self.from.pivots, self.to.pivots)
+        let table = self.table;
+        self.sizes().len()
+            + table.functions.count(self.from.functions..self.to.functions)
+            + table.trees.count(self.from.trees..self.to.trees)
+            + table.latencies.count(self.from.latencies..self.to.latencies)
+            + table.paths.count(self.from.paths..self.to.paths)
+            + self.pivots().len()
     }
 
     /// The sizes of the key's bins.
@@ -424,8 +434,74 @@ fn add(gathered: &mut Gathered<Cell>, bin: u32, calls: &Calls) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::random::Random;
+    use crate::testing::synthetic;
+
+    /// The entries of a table that is made of sets of what each trace has: their number, and the bytes of all.
+    #[test]
+    fn a_table_has_an_entry_for_each_key_and_bin_with_something_in_it() {
+        let workload = synthetic(2000, 6);
+        let stop = Stop::never();
+        let length = NonZeroU64::new(3_000_000_000).expect("not zero");
+        let counting = Counting::Decaying;
+        let by_key = ByKey::new(&workload, &mut Pulse::never()).expect("not stopped");
+        let pivots = Pivots::new(&workload, stop).expect("not stopped");
+        let counts = counts_before(&workload, counting, length, 0.0, &mut Pulse::never());
+        let counts = counts.expect("not stopped");
+        for extras in [Extras::default(), Extras::ALL] {
+            let table = Table::new((&workload, &by_key), &pivots, (counting, length, 0.0), extras, stop);
+            let table = table.expect("not stopped");
+            let mut bytes = (workload.keys().len() + 1) * size_of::<Firsts>();
+            assert_eq!(table.len(), workload.keys().len());
+            for key in 0..table.len() {
+                // Of sizes, functions, trees, latencies and paths: the ids, each with its bins.
+                let mut entries: [BTreeSet<(u32, usize)>; 5] = Default::default();
+                let mut pivot_count = 0;
+                for (index, arrival) in workload.arrivals().iter().enumerate() {
+                    if arrival.key as usize != key {
+                        continue;
+                    }
+                    let bin = Bins::of(counting).bin(counts[index]);
+                    entries[0].insert((0, bin));
+                    for calls in workload.calls(index) {
+                        if pivots.place(index as u32, calls.function).is_some() {
+                            pivot_count += 1;
+                        } else {
+                            entries[1].insert((calls.function, bin));
+                        }
+                    }
+                    entries[2].insert((arrival.call_tree, bin));
+                    if extras.latencies {
+                        entries[3].extend(workload.latencies(index).iter().map(|calls| (calls.cell, bin)));
+                    }
+                    if extras.paths {
+                        entries[4].insert((arrival.path_kind, bin));
+                    }
+                }
+                let cells: usize = entries.iter().map(BTreeSet::len).sum();
+                assert_eq!(table.key(key).cells(), cells + pivot_count, "key {key}");
+                let sizes = [
+                    size_of::<SizeCell>(),
+                    size_of::<Cell>(),
+                    size_of::<TreeCell>(),
+                    size_of::<LatencyBin>(),
+                ];
+                for (entries, size) in entries.iter().zip([sizes[0], sizes[1], sizes[2], sizes[3], sizes[2]])
+                {
+                    bytes += entries.len() * size;
+                }
+                for entries in &entries[1..] {
+                    let ids: BTreeSet<u32> = entries.iter().map(|&(id, _)| id).collect();
+                    bytes += ids.len() * size_of::<(u32, u32)>();
+                }
+                bytes += pivot_count * size_of::<(u32, u32)>();
+            }
+            assert_eq!(table.bytes(), bytes, "{extras:?}");
+        }
+    }
 
     /// By hand with a vector for each id: the same sums, to the last bit.
     #[test]

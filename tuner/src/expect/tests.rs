@@ -13,6 +13,8 @@ use crate::score::{Reference, Tally};
 use crate::space::Parameters;
 use crate::testing::{many_names, recorded, synthetic};
 
+mod single_traces;
+
 const POINTS: [(f64, f64, f64); 6] = [
     (0.3, 0.02, 1.0),
     (1.0, 0.05, 0.5),
@@ -164,6 +166,147 @@ fn everything_is_exact_where_every_trace_is_set_apart() {
         })
         .sum();
     close("SS^2", by_function, ss_squared, 0.05);
+    let (mean, sd) = (found.ss_ms, found.ss_sd_ms);
+    close("mean and variance of SS", mean * mean + sd * sd, by_function, 1e-9);
+    assert!(sd > 0.0);
+}
+
+/// A part of the time lacks functions, buckets and path kinds of the whole: they count nowhere.
+#[test]
+fn a_part_has_the_functions_and_kinds_of_its_own_traces() {
+    let whole = synthetic(3000, 1);
+    let part = whole.part(0..40, Stop::never()).expect("not stopped");
+    let functions: std::collections::BTreeSet<u32> =
+        (0..40).flat_map(|index| part.calls(index)).map(|calls| calls.function).collect();
+    let kinds: std::collections::BTreeSet<u32> =
+        part.arrivals().iter().map(|arrival| arrival.path_kind).collect();
+    assert!(functions.len() < whole.functions().len() && kinds.len() < whole.path_kinds().len());
+    assert!(part.latency_cells().iter().any(|cell| cell.count == 0));
+    let expectation = expectation(&part, Counting::Tumbling, 1.0);
+    let all = expectation.ratio(1.0, &mut Scratch::default(), Stop::never()).expect("not stopped");
+    assert_eq!((all.functions_all, all.paths_all), (functions.len() as f64, kinds.len() as f64));
+    close("functions", all.functions, functions.len() as f64, 1e-9);
+    close("paths", all.paths.expect("asked for"), kinds.len() as f64, 1e-9);
+    assert!(
+        all.latency.expect("asked for") < 1e-6 && all.path_distance.expect("asked for") < 1e-6,
+        "{all:?}"
+    );
+    assert!(all.count_error.expect("weights") < 1e-6, "{all:?}");
+    // Each number by itself, from the kept tenth's: the mean over functions, and not over all that the whole has.
+    let tenth = expectation.ratio(0.1, &mut Scratch::default(), Stop::never()).expect("not stopped");
+    let mut errors = 0.0;
+    for &function in &functions {
+        let squares = (0..40).flat_map(|index| part.calls(index)).filter(|calls| calls.function == function);
+        let variance: f64 = squares.map(|calls| f64::from(calls.count).powi(2) * 9.0).sum();
+        errors += variance.sqrt() / part.functions()[function as usize].count as f64;
+    }
+    close("error of counts", tenth.count_error.expect("weights"), errors / functions.len() as f64, 1e-9);
+}
+
+/// Nothing to keep, and nothing kept: no quotient of zeros.
+#[test]
+fn nothing_is_no_quotient_of_zeros() {
+    let whole = synthetic(300, 1);
+    let empty = whole.part(0..0, Stop::never()).expect("not stopped");
+    for workload in [&empty, &synthetic(0, 1)] {
+        let expectation = expectation(workload, Counting::Tumbling, 1.0);
+        for share in [0.0, 0.5, 1.0] {
+            let found =
+                expectation.ratio(share, &mut Scratch::default(), Stop::never()).expect("not stopped");
+            let nothing = Expected {
+                latency: found.latency.map(|_| 0.0),
+                count_error: Some(0.0),
+                paths: found.paths.map(|_| 0.0),
+                path_distance: found.path_distance.map(|_| 0.0),
+                call_trees_all: f64::from(workload.call_trees()),
+                ..Expected::default()
+            };
+            assert_eq!(found, nothing);
+            let kept = expectation.kept(0, |_| KeyLaw::Constant(share), Stop::never());
+            assert_eq!(kept, Some((0.0, 0.0)));
+        }
+    }
+    let expectation = expectation(&whole, Counting::Tumbling, 1.0);
+    let none = expectation.ratio(0.0, &mut Scratch::default(), Stop::never()).expect("not stopped");
+    assert_eq!((none.traces, none.spans, none.tfcr, none.functions), (0.0, 0.0, 0.0, 0.0));
+    assert_eq!((none.call_trees, none.entropy_bits, none.paths), (0.0, 0.0, Some(0.0)));
+    assert_eq!((none.latency, none.path_distance, none.ss_sd_ms), (Some(1.0), Some(1.0), 0.0));
+    let squares = whole.functions().iter().map(|function| function.duration_ms);
+    let ss_ms = squares.map(|of| of.mean * of.mean + of.sd * of.sd).sum::<f64>().sqrt();
+    close("SS", none.ss_ms, ss_ms, 1e-9);
+    assert_eq!(none.dist_over_entropy, f64::INFINITY);
+}
+
+/// Half of one root's traces, each with one call of each of two functions, and nothing else: the entropy is one bit,
+/// and functions that are never kept are no part of it.
+#[test]
+fn functions_that_are_never_kept_are_no_part_of_the_entropy() {
+    let workload = synthetic(3000, 1);
+    let quiet = workload.keys().names().position(|name| name == "quiet").expect("known");
+    let traces = workload.arrivals().iter().filter(|arrival| arrival.key as usize == quiet).count() as f64;
+    let expectation = expectation(&workload, Counting::Tumbling, 1.0);
+    let law = |key: usize| KeyLaw::Constant(if key == quiet { 0.5 } else { 0.0 });
+    let found = expectation.expected(0, law, &mut Scratch::default(), Stop::never()).expect("not stopped");
+    close("entropy", found.entropy_bits, 1.0, 1e-12);
+    close("functions", found.functions, 2.0, 1e-9);
+    close("traces", found.traces, traces / 2.0, 1e-12);
+}
+
+/// The estimated share of a bucket with n of a function's m calls, ln(N / M), has the slope 1/n - 1/m by its own calls
+/// and -1/m by those of each other bucket.
+#[test]
+fn divergences_have_the_slopes_of_shares() {
+    let workload = synthetic(900, 5);
+    let expectation = expectation(&workload, Counting::Tumbling, 1.0);
+    let cells = workload.latency_cells();
+    let variances: Vec<f64> = (0..cells.len()).map(|cell| 3.0 + 7.0 * (cell % 5) as f64).collect();
+    let found = expectation.divergences(&variances).expect("asked for");
+    for (index, function) in workload.functions().iter().enumerate() {
+        let all = function.count as f64;
+        let own = || {
+            cells.iter().zip(&variances).enumerate().filter(|(_, (cell, _))| cell.function as usize == index)
+        };
+        let mut expected = 0.0;
+        for (place, (cell, _)) in own() {
+            let count = cell.count as f64;
+            let slope = |other: usize| if other == place { 1.0 / count - 1.0 / all } else { -1.0 / all };
+            let relative: f64 = own().map(|(other, (_, variance))| slope(other).powi(2) * variance).sum();
+            expected += count / all * relative / (relative + 8.0 * std::f64::consts::LN_2);
+        }
+        close("divergence", found[index], expected, 1e-9);
+    }
+}
+
+/// Field by field; a number that one of them lacks is lacking.
+#[test]
+fn a_mean_is_that_of_every_field() {
+    let at = |at: f64| Expected {
+        traces: at,
+        spans: 2.0 * at,
+        bytes: 3.0 * at,
+        otlp_bytes: 4.0 * at,
+        tfcr: 5.0 * at,
+        functions: 6.0 * at,
+        functions_all: 7.0 * at,
+        call_trees: 8.0 * at,
+        call_trees_all: 9.0 * at,
+        ss_ms: 10.0 * at,
+        ss_sd_ms: 11.0 * at,
+        entropy_bits: 12.0 * at,
+        dist_over_entropy: 13.0 * at,
+        latency: Some(14.0 * at),
+        count_error: Some(15.0 * at),
+        paths: Some(16.0 * at),
+        paths_all: 17.0 * at,
+        path_distance: Some(18.0 * at),
+    };
+    assert_eq!(Expected::mean(&[at(1.0), at(2.0), at(6.0)]), at(3.0));
+    let without = Expected { latency: None, count_error: None, ..at(2.0) };
+    assert_eq!(
+        Expected::mean(&[at(1.0), without, at(6.0)]),
+        Expected { latency: None, count_error: None, ..at(3.0) }
+    );
+    assert_eq!(Expected::mean(&[]), Expected::default());
 }
 
 /// The means of 200 replays through the samplers themselves. Exact quantities lie within four standard errors of the
@@ -308,6 +451,21 @@ fn families_are_those_of_roots() {
     assert_eq!(family("quiet"), family("store"), "more of its traces are of quiet than of busy");
     let roots: std::collections::HashSet<usize> = ["busy", "quiet", "once"].map(family).into();
     assert_eq!((roots.len(), expectation.families.len()), (3, 3));
+}
+
+/// One of the two traces that call "store" is busy's, the other quiet's: the root that was named first has it.
+#[test]
+fn a_function_of_two_roots_alike_is_of_the_first() {
+    let workload = synthetic(8, 1);
+    let expectation = expectation(&workload, Counting::Tumbling, 1.0);
+    let family = |name: &str| {
+        let place = workload.functions().iter().position(|function| &*function.name == name).expect("known");
+        expectation.functions[place].family
+    };
+    let key = |name: &str| workload.keys().names().position(|key| key == name).expect("known");
+    let first = if key("busy") < key("quiet") { "busy" } else { "quiet" };
+    assert_ne!(family("busy"), family("quiet"));
+    assert_eq!(family("store"), family(first));
 }
 
 /// Sums stand for any number of traces: ten copies of each arrival, in keys of their own, are ten times as many.

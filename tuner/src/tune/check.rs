@@ -8,6 +8,7 @@ use crate::bootstrap::bootstrap;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::held_out::{HeldOut, Replayed, Replays};
+use crate::lone::Hidden;
 use crate::objective::Objective;
 use crate::statistics::Distribution;
 use crate::stop::Stop;
@@ -87,19 +88,19 @@ pub(super) fn trial_replays(workload: &Workload, wanted: u64) -> u64 {
 
 impl Run<'_> {
     /// Replays a sampler on draws that the search did not see: twice as many, and twice again, until the mean of dist/entropy is
-    /// known, or until the next would be too many. With them comes by which share of itself their mean may be too small for
-    /// traces that none of them has missed. `None` if there was no time for any.
+    /// known, or until the next would be too many. With them comes what their mean may lack for traces that none of them has
+    /// missed. `None` if there was no time for any.
     ///
     /// The number follows from the figures and not from the size of the workload, for where a few traces decide about the
     /// mean, most draws miss all of them, however many traces there are.
-    fn replay_until_known(&self, workload: &Workload, candidate: &Candidate) -> Option<(Replayed, f64)> {
+    fn replay_until_known(&self, workload: &Workload, candidate: &Candidate) -> Option<(Replayed, Hidden)> {
         let begun = times_within(workload, BEGUN_WORK).clamp(REPLAYS_LEAST, REPLAYS);
         let first = (begun - begun % 3).min(self.options.replays);
         let most = times_within(workload, CHECKED_WORK).clamp(first, self.options.replays.max(first));
         let mut replays = Replays::new(workload, candidate, self.stop)?;
         let (mut known, mut next) = (None, first);
         loop {
-            let before = known.map_or(0, |(known, _): (Replayed, f64)| known.replays);
+            let before = known.map_or(0, |(known, _): (Replayed, Hidden)| known.replays);
             let draws = Draw::unseen(next as usize, self.options.seed, self.options.random);
             self.watch.begin(Stage::Replaying, next - before);
             replays.add(&draws[before as usize..], self.stop, &|| self.watch.evaluated(None));
@@ -183,12 +184,12 @@ fn uncertainty(replayed: &Replayed) -> f64 {
     if share.is_finite() { share } else { 0.0 }
 }
 
-fn is_known(replayed: &Replayed, hidden: f64) -> bool {
-    uncertainty(replayed) <= KNOWN && hidden <= KNOWN
+fn is_known(replayed: &Replayed, hidden: Hidden) -> bool {
+    uncertainty(replayed) <= KNOWN && hidden.share <= KNOWN
 }
 
 /// A warning if the printed mean may be off by more than a reader expects.
-fn vague(replayed: &Replayed, hidden: f64) -> Option<String> {
+fn vague(replayed: &Replayed, hidden: Hidden) -> Option<String> {
     let (replays, uncertainty) = (replayed.replays, uncertainty(replayed));
     if uncertainty > KNOWN {
         return Some(format!(
@@ -197,16 +198,26 @@ fn vague(replayed: &Replayed, hidden: f64) -> Option<String> {
             uncertainty * 1e2
         ));
     }
-    (hidden > KNOWN).then(|| {
-        let times = 1.0 + hidden;
-        let mean = replayed.dist_over_entropy.mean;
-        format!(
-            "all {replays} replays kept a trace that decides: would one run in {} miss it, the mean of dist/entropy were up \
-             to {times:.1} times as much, {:.3} in place of {mean:.3}; what single runs have is known",
-            (replays / 3).max(1),
-            times * mean
-        )
-    })
+    let mean = replayed.dist_over_entropy.mean;
+    // An infinite mean is no smaller than another.
+    if hidden.share <= KNOWN || mean.is_infinite() {
+        return None;
+    }
+    let one_in = (replays / 3).max(1);
+    if mean == 0.0 {
+        // Nothing is some multiple of it.
+        return Some(format!(
+            "all {replays} replays kept every trace that decides, and have dist/entropy 0: one run in {one_in} could still \
+             miss one, and be {:.3} ms off; what single runs have is known",
+            hidden.missed_ms
+        ));
+    }
+    let times = 1.0 + hidden.share;
+    Some(format!(
+        "all {replays} replays kept a trace that decides: would one run in {one_in} miss it, the mean of dist/entropy were up \
+         to {times:.1} times as much, {:.3} in place of {mean:.3}; what single runs have is known",
+        times * mean
+    ))
 }
 
 /// A warning if replays do not have the expected figure, by more than chance explains.
@@ -228,7 +239,7 @@ mod tests {
     use super::*;
     use crate::testing::{heavy_tailed, synthetic};
 
-    fn replayed(workload: &Workload, sampler: &str, most: u64) -> (Replayed, f64) {
+    fn replayed(workload: &Workload, sampler: &str, most: u64) -> (Replayed, Hidden) {
         let options = Options { replays: most, random: RandomSource::Stratified, ..Options::default() };
         let run = Run { options: &options, stop: Stop::never(), watch: Watch::new(&|_| ()) };
         let sampler: Config = sampler.parse().expect("a sampler");
@@ -281,6 +292,24 @@ mod tests {
             uncertainty(&found) <= KNOWN && warning.starts_with("all 24 replays kept a trace"),
             "{warning}"
         );
-        assert_eq!(vague(&found, KNOWN), None);
+        assert_eq!(vague(&found, Hidden { share: KNOWN, ..hidden }), None);
+    }
+
+    /// Where all replays kept everything, the distance is 0, and no multiple of it says what a run that misses the slow trace
+    /// has: D/N in the mean and D sqrt(1/N - 1/N^2) in the deviation, by hand as above.
+    #[test]
+    fn a_mean_of_nothing_is_not_multiplied() {
+        let workload = heavy_tailed(600);
+        let (found, hidden) = replayed(&workload, "ratio:0.999999", 24);
+        assert_eq!((found.replays, found.dist_over_entropy.mean), (24, 0.0));
+        let missed_ms = (10_000.0f64 / 600.0).hypot(10_000.0 * (1.0 / 600.0 - 1.0 / 360_000.0f64).sqrt());
+        let warning = vague(&found, hidden).expect("one run in eight could miss it");
+        assert!(
+            warning.contains("one run in 8 ") && warning.contains(&format!("{missed_ms:.3} ms off")),
+            "{warning}"
+        );
+        assert!(!warning.contains("inf") && !warning.contains("NaN"), "{warning}");
+        let endless = Distribution { mean: f64::INFINITY, ..found.dist_over_entropy };
+        assert_eq!(vague(&Replayed { dist_over_entropy: endless, ..found }, hidden), None);
     }
 }

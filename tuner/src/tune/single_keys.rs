@@ -18,8 +18,8 @@ const STARTS_PER_KEY: u64 = 4;
 /// Curves below probabilities of single keys, each with lambda as a share of the common parameters'. They are tried where
 /// one key is a loop: elsewhere they gained nothing on draws that the search did not see.
 const CURVE_SHARES: [f64; 2] = [0.3, 1.0];
-/// A curve is used if it makes the objective smaller than this share of what constants have: it needs counts, and hangs on
-/// the order of calls.
+/// A curve is used if it makes what is minimised smaller than this share of what constants have: it needs counts, and hangs
+/// on the order of calls.
 const CURVE_GAIN: f64 = 0.9;
 /// The stream of random numbers of these searches.
 const PER_KEY_STREAM: u64 = 1 << 34;
@@ -38,13 +38,13 @@ const TRIAL_STARTS: u32 = 1;
 
 impl Run<'_> {
     /// Searches for a probability for each key, beside common parameters for keys that come later.
-    fn single_keys<'t>(
-        &'t self,
+    fn single_keys(
+        &self,
         workload: &Workload,
         common: &Parameters,
-        target: &'t Target,
+        target: &Target,
         (starts, curves): (u64, bool),
-    ) -> Option<(per_key::Found, PerKey<'t>)> {
+    ) -> Option<per_key::Found> {
         let options = self.options;
         let settings = (options.min_kept, options.objective.extras());
         let draws = Draw::seen(DRAWS_PER_KEY, options.seed, options.random);
@@ -57,20 +57,16 @@ impl Run<'_> {
             self.watch.begin(Stage::PerKey, starts * (iterations + 1));
             let done = || self.watch.evaluated(None);
             let seed = stream(options.seed, PER_KEY_STREAM);
-            let found = per_key.search((starts, schedule), seed, self.stop, &done)?;
-            Some((found, per_key))
+            per_key.search((starts, schedule), seed, self.stop, &done)
         };
-        let mut best = with_curve(0.0);
-        if curves {
-            for share in CURVE_SHARES {
-                let Some(beside) = with_curve(share) else { continue };
-                let better = |(best, _): &(per_key::Found, _)| beside.0.value < CURVE_GAIN * best.value;
-                if best.as_ref().is_none_or(better) {
-                    best = Some(beside);
-                }
-            }
+        let constants = with_curve(0.0);
+        if !curves {
+            return constants;
         }
-        best
+        let beside = CURVE_SHARES.into_iter().filter_map(with_curve);
+        let beside = beside.min_by(|a, b| a.minimised.total_cmp(&b.minimised));
+        let most = constants.as_ref().map_or(f64::INFINITY, |constants| CURVE_GAIN * constants.minimised);
+        beside.filter(|beside| beside.minimised < most).or(constants)
     }
 
     /// Uses probabilities of single keys where they are better on blocks of time that they were not tuned on.
@@ -96,7 +92,7 @@ impl Run<'_> {
             }
         }
         let starts = (STARTS_PER_KEY, loop_share.is_some());
-        let Some((found, per_key)) = self.single_keys(train, &tuning.parameters, target, starts) else {
+        let Some(found) = self.single_keys(train, &tuning.parameters, target, starts) else {
             return;
         };
         let roots: Vec<_> = named(train, &found).collect();
@@ -122,7 +118,7 @@ impl Run<'_> {
         }
         tuning.evaluations += found.evaluations;
         tuning.value = found.value;
-        tuning.min_kept = Some(per_key.min_kept);
+        tuning.min_kept = Some(found.min_kept);
         tuning.per_root = roots;
     }
 
@@ -145,7 +141,7 @@ impl Run<'_> {
     fn try_single_keys_on(&self, first: &Workload, rest: &Workload, target: &Target) -> Option<Trial> {
         let of_first = self.target(first)?;
         let common = self.common(first, &of_first, TRIAL_STARTS, false)?;
-        let (found, _) = self.single_keys(first, &common.parameters, &of_first, (1, false))?;
+        let found = self.single_keys(first, &common.parameters, &of_first, (1, false))?;
         let roots: Vec<_> = named(first, &found).collect();
         let draws = self.trial_draws(rest);
         let trial = |roots| self.trial((rest, target), (&common.parameters, roots), &draws);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::held_out::Replayed;
 use crate::objective::Objective;
-use crate::testing::{recorded, synthetic};
+use crate::testing::{many_names, recorded, synthetic};
 
 fn quick(sampler: Tunable) -> Options {
     Options {
@@ -61,7 +61,15 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
                 traces_per_second: tuning.score.traces / seconds,
                 bytes_per_second: tuning.score.bytes / seconds,
             };
-            assert!(limits.hold(&kept), "{sampler:?} {limits:?} {kept:?}");
+            // Windows begin at other phases where the figures are measured than where they are searched.
+            let about = |max: Option<f64>| max.map(|max| 1.01 * max);
+            let about = Limits {
+                size_min: 0.99 * limits.size_min,
+                size_max: 1.01 * limits.size_max,
+                traces_per_second_max: about(limits.traces_per_second_max),
+                bytes_per_second_max: about(limits.bytes_per_second_max),
+            };
+            assert!(about.hold(&kept), "{sampler:?} {limits:?} {kept:?}");
             assert!(tuning.value < tuning.baseline.dist_over_entropy, "{tuning:?}");
         }
     }
@@ -69,7 +77,7 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
 
 #[test]
 fn the_front_goes_through_the_best() {
-    let workload = synthetic(1000, 2);
+    let workload = many_names(8, 1000, 2);
     let tuning = run(&workload, &quick(Tunable::Bump));
     let least = tuning.front.iter().map(|point| point.objective).fold(f64::INFINITY, f64::min);
     let found = tuning.starts.iter().chain(&tuning.compared).filter_map(|search| search.best);
@@ -83,6 +91,23 @@ fn the_front_goes_through_the_best() {
         assert!(search.convergence.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 > pair[1].1));
         assert_eq!(search.convergence.last().map(|last| last.1), search.best.map(|best| best.objective));
     }
+}
+
+/// One key with nearly all bytes: what is minimised is the objective times one plus the error of counts, so the best of a front
+/// need not be what was found.
+#[test]
+fn counts_have_a_weight_where_one_key_is_a_loop() {
+    let workload = synthetic(1000, 2);
+    let tuning = run(&workload, &Options { compare: false, ..quick(Tunable::Bump) });
+    for search in &tuning.starts {
+        let (minimised, best) =
+            (search.convergence.last().expect("a score").1, search.best.expect("a score"));
+        assert!(minimised > 1.01 * best.objective, "{minimised}, {best:?}");
+    }
+    let best = |search: &Search| search.best.map(|best| best.objective);
+    assert!(tuning.starts.iter().filter_map(best).any(|objective| objective == tuning.value), "{tuning:?}");
+    let least = tuning.front.iter().map(|point| point.objective).fold(f64::INFINITY, f64::min);
+    assert!(least <= tuning.value, "{:?}", tuning.front);
 }
 
 /// With windows of a second bump keeps each first call of a second, which on this recording is too much already.

@@ -79,3 +79,78 @@ fn many_traces_by_the_textbook() {
     // The fourth moment of this sum is 2.9 rather than a normal's 3.
     close(found.mean, variance_m * 1.475, 0.05);
 }
+
+/// Sums far from those of the whole: mean and deviation of the kept part as functions of C, D and Q, by their slopes from
+/// central differences, and the squares of two independent normal numbers by the textbook, E[X^2] = m^2 + v with the
+/// variance 2 v^2 + 4 m^2 v.
+#[test]
+fn the_delta_method_has_the_slopes_of_mean_and_deviation() {
+    let at = [40.0, 25.0, 300.0];
+    // Of six kinds of traces with p (1 - p) between 0.05 and 0.25, so that it is one that sums can have.
+    let kinds = [
+        (0.25, [1.0, 4.0, 16.0]),
+        (0.2, [2.0, -3.0, 5.0]),
+        (0.1, [1.0, -1.5, 2.25]),
+        (0.05, [5.0, 7.0, 20.0]),
+        (0.15, [3.0, 0.5, 9.0]),
+        (0.21, [1.0, 6.0, 36.0]),
+    ];
+    let covariance =
+        |one: usize, other: usize| kinds.iter().map(|(v, of)| v * of[one] * of[other]).sum::<f64>();
+    let covariances =
+        [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)].map(|(one, other)| covariance(one, other));
+    let variance = |of: &dyn Fn([f64; 3]) -> f64| {
+        let slope = |place: usize| {
+            let step = |by: f64| {
+                let mut moved = at;
+                moved[place] += by;
+                of(moved)
+            };
+            (step(1e-4) - step(-1e-4)) / 2e-4
+        };
+        let pairs = (0..3).flat_map(|one| (0..3).map(move |other| (one, other)));
+        pairs.map(|(one, other)| slope(one) * slope(other) * covariance(one, other)).sum::<f64>()
+    };
+    for scale in [1.0, 1.5] {
+        let offset = at[1] / at[0];
+        let of_mean = scale * variance(&|[c, d, _]| d / c);
+        let of_square = scale * variance(&|[c, d, q]| q / c - (d / c).powi(2));
+        let square = at[2] / at[0] - offset * offset - of_mean;
+        let deviation = mean_of_root(Moments { mean: square, variance: of_square });
+        let (whole_sd, of_deviation) = (1.25, square - deviation * deviation);
+        let shift = deviation - whole_sd;
+        let found = given(whole_sd, at, &covariances, scale);
+        close(found.mean, offset * offset + of_mean + shift * shift + of_deviation, 1e-6);
+        let variance = |mean: f64, variance: f64| 2.0 * variance * variance + 4.0 * mean * mean * variance;
+        close(found.variance, variance(offset, of_mean) + variance(shift, of_deviation), 1e-6);
+    }
+}
+
+/// A function without pivots whose traces are all missed one time in four: that nothing is kept counts apart, and what is
+/// kept is 4/3 of the sums then.
+#[test]
+fn sums_are_those_given_that_something_is_kept() {
+    let whole = MeanSd { mean: 3.0, sd: 2.0 };
+    let covariances = [0.5, 0.1, 0.3, 0.8, 0.2, 2.0];
+    let sums = Sums { expected: [6.0, 1.5, 27.0], covariances, log_missing: 0.25f64.ln(), ..Sums::default() };
+    let mut found = Vec::new();
+    distances(whole, &sums, &[NOTHING; PIVOTS], &[0.0; PIVOTS], &mut found);
+    let [(missed, missing), (kept, something)] = found[..] else { panic!("{found:?}") };
+    close(missed, 0.25, 1e-12);
+    assert_eq!(missing, Moments { mean: 13.0, variance: 0.0 });
+    close(kept, 0.75, 1e-12);
+    let expected = given(2.0, [8.0, 2.0, 36.0], &covariances, 4.0 / 3.0);
+    close(something.mean, expected.mean, 1e-12);
+    close(something.variance, expected.variance, 1e-12);
+    // A pivot that is kept half the time: with it the sums are its own and the others', as they are.
+    let pivots = [calls(2, 5.0, 13.0), NOTHING, NOTHING, NOTHING];
+    distances(whole, &sums, &pivots, &[0.5, 0.0, 0.0, 0.0], &mut found);
+    let [(missed, _), (kept, without), (with, held)] = found[..] else { panic!("{found:?}") };
+    close(missed, 0.125, 1e-12);
+    close(kept, 0.375, 1e-12);
+    assert_eq!(without, something);
+    close(with, 0.5, 1e-12);
+    let expected = given(2.0, [8.0, 6.5, 40.0], &covariances, 1.0);
+    close(held.mean, expected.mean, 1e-12);
+    close(held.variance, expected.variance, 1e-12);
+}
