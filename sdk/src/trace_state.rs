@@ -77,6 +77,11 @@ impl State {
         self.0.is_none()
     }
 
+    /// The number of calls that a trace with this state stands for: 1 without a threshold.
+    pub(crate) fn calls(&self) -> f64 {
+        self.threshold().map_or(1.0, Threshold::adjusted_count)
+    }
+
     /// The threshold that kept the trace, if it has a weight.
     pub(crate) fn threshold(&self) -> Option<Threshold> {
         match &**self.0.as_ref()? {

@@ -224,7 +224,8 @@ impl Core {
             counters.made();
             counters.trace_made();
             counters.ended();
-            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls: 0.0 });
+            let calls = outcome.trace_state.calls();
+            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
         }
         if let Some(body) = body {
             body.recycle();

@@ -145,7 +145,9 @@ impl Core {
         let Some(entry) = self.take_entry(id) else {
             slot.inspect(|slot| self.shared.traces.give_back(*slot));
             counters.ended();
-            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls: 0.0 });
+            // A trace that might have been kept late would have stood for itself only.
+            let calls = if slot.is_some() { 0.0 } else { outcome.trace_state.calls() };
+            counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
             return None;
         };
         let is_remote = parent.is_valid() && parent.is_remote();
