@@ -29,7 +29,9 @@ impl Core {
         }
         let context = self.new_context(entry)?;
         if again {
-            drop(entry.extra().context.replace(context.clone()));
+            // Dropped when the lock is not held: its values are the user's.
+            let old = entry.extra().context.replace(context.clone());
+            drop(old);
         }
         Some(context)
     }
