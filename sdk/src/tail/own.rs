@@ -1,5 +1,6 @@
 //! Policies that are functions of the user's: run where no lock is held, guarded, and switched off if they are at fault.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -63,6 +64,12 @@ impl Own {
         wants.unwrap_or(false)
     }
 
+    /// As [`Own::wants`], for a policy: a trace that a policy's function makes itself is put to none of them, since it would
+    /// make another one.
+    pub(crate) fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
+        InPolicy::enter().is_some_and(|_inside| self.wants(trace, clock))
+    }
+
     pub(crate) fn stats(&self) -> OwnPolicyFaults {
         OwnPolicyFaults {
             name: self.name.clone(),
@@ -83,5 +90,23 @@ impl Own {
                 "astracer has switched a policy off: it panicked, or took more than 10 ms, {FAULTS_MAX} times"
             );
         }
+    }
+}
+
+thread_local!(static IN_POLICY: Cell<bool> = const { Cell::new(false) });
+
+/// This thread runs a policy's function, until it is dropped.
+struct InPolicy;
+
+impl InPolicy {
+    /// `None` if this thread runs one already.
+    fn enter() -> Option<Self> {
+        (!IN_POLICY.replace(true)).then_some(InPolicy)
+    }
+}
+
+impl Drop for InPolicy {
+    fn drop(&mut self) {
+        IN_POLICY.set(false);
     }
 }
