@@ -44,13 +44,19 @@ impl DerefMut for Held {
     }
 }
 
-/// Traces in the order of their ends. One that was taken out leaves its place empty until the places before it are.
+/// Traces in the order of their ends. One that was taken out leaves its place empty, until the places before it are or most
+/// places are.
 #[derive(Debug, Default)]
 struct Row {
     /// Half of each trace's id, to be looked through quickly; 0 where the place is empty.
     ids: VecDeque<u64>,
     held: VecDeque<Option<Held>>,
+    /// Empty places.
+    empty: usize,
 }
+
+/// Empty places that a row may have, whatever their share.
+const EMPTY_MAX: usize = 32;
 
 fn short(trace_id: TraceId) -> u64 {
     (u128::from_be_bytes(trace_id.to_bytes()) as u64).max(1)
@@ -72,6 +78,7 @@ impl Row {
             if let Some(held) = self.held.pop_front().flatten() {
                 return Some(held);
             }
+            self.empty = self.empty.saturating_sub(1);
         }
         None
     }
@@ -95,7 +102,14 @@ impl Row {
     fn take(&mut self, trace_id: TraceId) -> Option<Held> {
         let at = self.find(trace_id)?;
         self.ids[at] = 0;
-        self.held.get_mut(at)?.take()
+        let held = self.held.get_mut(at)?.take();
+        self.empty += 1;
+        if self.empty > EMPTY_MAX && self.empty > self.held.len() / 2 {
+            self.ids.retain(|id| *id != 0);
+            self.held.retain(Option::is_some);
+            self.empty = 0;
+        }
+        held
     }
 }
 
@@ -296,7 +310,7 @@ impl Ring {
             return Holding::Refused(Box::new(held));
         }
         let row = usize::from(held.severity > Severity::Fine);
-        let Row { ids, held: places } = &mut shard.rows[row];
+        let Row { ids, held: places, .. } = &mut shard.rows[row];
         // In its order: others came meanwhile.
         let at = places.partition_point(|other| other.as_ref().is_none_or(|other| other.ended <= held.ended));
         ids.insert(at, short(held.header.trace_id));
@@ -379,6 +393,34 @@ pub(crate) enum Taken {
     Before,
     /// It is not there, now.
     Asked,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn held(number: u64) -> Held {
+        let mut trace = Box::<Provisional>::default();
+        trace.header.trace_id = TraceId::from(u128::from(number));
+        Held { trace, counted: Counted::default(), duration: 0, ended: number, reason: GivenUp::Unwanted }
+    }
+
+    /// The first stays for its time, however long that is, and all that come after it are taken out.
+    #[test]
+    fn places_of_traces_that_were_taken_out_do_not_pile_up() {
+        let mut row = Row::default();
+        row.push(held(1));
+        for number in 2..10_000_u64 {
+            row.push(held(number));
+            row.push(held(number + 1_000_000));
+            assert!(row.take(TraceId::from(u128::from(number))).is_some());
+            assert!(row.take(TraceId::from(u128::from(number + 1_000_000))).is_some());
+            assert!(row.held.len() <= 2 * EMPTY_MAX && row.ids.len() == row.held.len());
+        }
+        row.push(held(2_000_000));
+        let rest: Vec<_> = std::iter::from_fn(|| row.pop_if(|_| true)).map(|held| held.ended).collect();
+        assert_eq!((rest, row.empty), (vec![1, 2_000_000], 0));
+    }
 }
 
 #[cfg(all(test, loom))]
