@@ -35,7 +35,7 @@ pub(crate) use self::place::{Placement, place};
 use crate::budget::Budget;
 use crate::clock::Ticks;
 use crate::decider::Decider;
-use crate::export::{Queue, Upkeep};
+use crate::export::{Patience, Queue, Upkeep};
 use crate::ids::Ids;
 use crate::record::{Body, Fields};
 use crate::settings::Settings;
@@ -136,37 +136,37 @@ impl Shared {
     }
 
     /// Passes the ended spans of all open traces on.
-    pub(crate) fn flush_traces(&self) {
-        self.traces.flush(&self.queue);
+    pub(crate) fn flush_traces(&self, patience: Patience) {
+        self.traces.flush(&self.queue, patience);
     }
 
     /// Hands over the spans of open traces that have ended, and takes nothing more. Spans that are still open are lost
     /// when they end.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, patience: Patience) {
         if !self.queue.is_closed() {
-            self.flush_traces();
+            self.flush_traces(patience);
             // In which something was seen so far may be worth more than what comes.
-            self.end_old(Ticks::MAX);
+            self.end_old(Ticks::MAX, patience, || true);
             self.queue.close();
         }
         // Spans that ended in between are lost, and counted.
-        self.flush_traces();
-        self.end_old(Ticks::MAX);
+        self.flush_traces(Patience::None);
+        self.end_old(Ticks::MAX, Patience::None, || true);
         if let Some(keeper) = &self.tail {
             keeper.close();
         }
     }
 
     /// Puts recorded traces that began before this to the policies, though their root is open.
-    fn end_old(&self, before: Ticks) {
+    fn end_old(&self, before: Ticks, patience: Patience, goes_on: impl Fn() -> bool) {
         let Some(keeper) = &self.tail else { return };
         let room = OpenRing { keeper, traces: &self.traces };
         let clock = self.decider.clock();
-        self.traces.take_old(before, &room, |whole| {
+        self.traces.take_old(before, &room, goes_on, |whole| {
             let at = clock.ticks();
             let nanos = clock.nanos_between(whole.opened, at);
             let root = RootEnd { at, now: self.decider.time_of(at), nanos };
-            keeper.end_trace(whole, root, &self.traces, &self.queue);
+            keeper.end_trace(whole, root, &self.traces, (&self.queue, patience));
         });
     }
 }
@@ -177,7 +177,8 @@ impl Upkeep for Shared {
         self.steering.forget_expired(&self.decider);
         let before = self.decider.clock().ticks().saturating_sub(self.trace_age);
         self.traces.expire(before, &self.queue);
-        self.end_old(before);
+        // This thread makes the space in the queue: it cannot wait for it, and comes again.
+        self.end_old(before, Patience::None, || !self.queue.makes_wait());
         if let Some(keeper) = &self.tail {
             keeper.expire();
         }
@@ -187,7 +188,7 @@ impl Upkeep for Shared {
 impl Drop for Shared {
     /// The exporter's thread ends when the queue is closed.
     fn drop(&mut self) {
-        self.close();
+        self.close(Patience::None);
     }
 }
 

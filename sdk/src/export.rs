@@ -12,8 +12,8 @@ mod worker;
 pub(crate) use self::convert::Converter;
 pub(crate) use self::exporter::{Counting, Export, Plain, SharedExporter};
 pub use self::exporter::{CountingExporter, Exported};
-pub(crate) use self::queue::Queue;
 #[cfg(all(test, loom))]
 pub(crate) use self::queue::Work;
+pub(crate) use self::queue::{Patience, Queue};
 pub(crate) use self::ticket::WaitError;
 pub(crate) use self::worker::{Upkeep, Worker, Workers};

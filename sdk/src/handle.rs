@@ -11,7 +11,7 @@ use astracer_samplers::{Config, Snapshot};
 use opentelemetry_sdk::Resource;
 
 use crate::core::Shared;
-use crate::export::{SharedExporter, WaitError};
+use crate::export::{Patience, SharedExporter, WaitError};
 use crate::housekeeping::Housekeeping;
 use crate::stats::Stats;
 
@@ -122,9 +122,10 @@ impl Handle {
     /// at the deadline stay in the queue.
     pub fn flush(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
-        shared.flush_traces();
+        let began = Instant::now();
+        shared.flush_traces(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
         let ticket = shared.queue().ask_flush();
-        Ok(shared.queue().wait_for_flush(ticket, timeout)?)
+        Ok(shared.queue().wait_for_flush(ticket, timeout.saturating_sub(began.elapsed()))?)
     }
 
     /// Exports the spans that have ended, those of open traces too, shuts the exporter down, and waits for it. From now
@@ -147,11 +148,10 @@ impl Handle {
         if let Some(poller) = &self.poller {
             poller.finish();
         }
-        let timeout = timeout.saturating_sub(began.elapsed());
         let queue = shared.queue();
         let ticket = queue.ticket();
-        shared.close();
-        let ended = queue.wait_for_end(ticket, timeout);
+        shared.close(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
+        let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
         if let (Err(WaitError { timed_out: true, .. }), Some(exporter)) = (&ended, &self.exporter) {
             queue.abandon();
             // An export may last for minutes while the destination is down. Its thread cannot end it, so this one does.

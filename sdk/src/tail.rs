@@ -35,7 +35,7 @@ use self::ring::{Fate, Held, Holding, LateSpan, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
-use crate::export::Queue;
+use crate::export::{Patience, Queue};
 use crate::record::{Body, Header, KeptBy, Record};
 use crate::stats::{Counters, GivenUp, TailStats};
 use crate::sync::statics::{AtomicU64, Ordering};
@@ -157,7 +157,13 @@ impl Keeper {
     }
 
     /// The root of a provisional trace has ended. No lock is held.
-    pub(crate) fn end_trace(&self, trace: Box<Provisional>, root: RootEnd, traces: &Traces, queue: &Queue) {
+    pub(crate) fn end_trace(
+        &self,
+        trace: Box<Provisional>,
+        root: RootEnd,
+        traces: &Traces,
+        way: (&Queue, Patience),
+    ) {
         let (trace_id, severity) = (trace.header.trace_id, trace.severity);
         let mut held = Held {
             counted: trace.buffer.counted(),
@@ -170,8 +176,8 @@ impl Keeper {
         let wanted = self.ring.take_wanted(trace_id, root.at);
         self.came_later.fetch_add(wanted.map_or(0, |wanted| wanted.asks), Ordering::Relaxed);
         match (decided, wanted) {
-            (Decided::Kept(place), _) => return self.export(held, KeptBy::policy(place), queue),
-            (_, Some(wanted)) => return self.export_asked(held, wanted.by, queue),
+            (Decided::Kept(place), _) => return self.export(held, KeptBy::policy(place), way),
+            (_, Some(wanted)) => return self.export_asked(held, wanted.by, way),
             (Decided::Refused(_), None) => held.reason = GivenUp::Refused,
             _ => {}
         }
@@ -183,7 +189,7 @@ impl Keeper {
         self.counters.held(held.counted);
         let mut out = OUT.try_with(Cell::take).unwrap_or_default();
         let holding = self.ring.hold(held, root.at, &mut out);
-        self.settle(holding, queue);
+        self.settle(holding, way);
         for held in out.drain(..) {
             self.counters.not_held(held.counted);
             self.give_up(held);
@@ -192,13 +198,13 @@ impl Keeper {
     }
 
     /// A trace that is counted as held is exported or given up, if it is not in the ring after all.
-    fn settle(&self, holding: Holding, queue: &Queue) {
+    fn settle(&self, holding: Holding, way: (&Queue, Patience)) {
         match holding {
             Holding::Held => {}
             Holding::Wanted(held, wanted) => {
                 self.came_later.fetch_add(wanted.asks, Ordering::Relaxed);
                 self.counters.not_held(held.counted);
-                self.export_asked(*held, wanted.by, queue);
+                self.export_asked(*held, wanted.by, way);
             }
             Holding::Refused(held) => {
                 self.counters.not_held(held.counted);
@@ -243,7 +249,7 @@ impl Keeper {
         self.sampler.note_kept(key, thread::number() as usize, exemplar);
     }
 
-    fn export(&self, mut held: Held, by: KeptBy, queue: &Queue) {
+    fn export(&self, mut held: Held, by: KeptBy, (queue, patience): (&Queue, Patience)) {
         // A trace whose root is still open has no duration yet.
         if let Some(root) = held.buffer.records.iter().rev().find(|record| record.is_local_root()) {
             self.note_kept(held.key, (held.header.trace_id, root.span_id), held.duration, held.ended);
@@ -251,16 +257,16 @@ impl Keeper {
         // First, so that spans that end from now on follow.
         self.ring.note_kept(held.header.trace_id, by);
         self.announced.add(held.header.trace_id);
-        queue.wait_for_space();
+        queue.wait_patiently(patience);
         let state = std::mem::take(&mut held.header.state);
         queue.push(Header { state, kept_by: by, ..held.header.clone() }, &mut held.buffer);
         recycle(held.trace);
     }
 
-    fn export_asked(&self, held: Held, by: KeptBy, queue: &Queue) {
+    fn export_asked(&self, held: Held, by: KeptBy, way: (&Queue, Patience)) {
         let kept = if by == KeptBy::HAND { &self.kept_by_hand } else { &self.kept_by_caller };
         kept.fetch_add(1, Ordering::Relaxed);
-        self.export(held, by, queue);
+        self.export(held, by, way);
     }
 
     fn give_up(&self, held: Held) {
@@ -326,7 +332,7 @@ impl Keeper {
         match self.decide(&held, now) {
             Decided::Kept(place) => {
                 self.counters.not_held(held.counted);
-                self.export(held, KeptBy::policy(place), queue);
+                self.export(held, KeptBy::policy(place), (queue, Patience::Full));
             }
             decided => {
                 if matches!(decided, Decided::Refused(_)) {
@@ -343,7 +349,7 @@ impl Keeper {
             Holding::Refused(held) => Holding::Refused(Box::new(Held { reason: GivenUp::ShutDown, ..*held })),
             holding => holding,
         };
-        self.settle(holding, queue);
+        self.settle(holding, (queue, Patience::Full));
     }
 
     /// Gives up what has been held for its time. Runs on a thread of ours.
@@ -385,7 +391,7 @@ impl Keeper {
             match self.ring.take(trace_id, by, self.clock.ticks(), u64::from(!found)) {
                 Taken::Held(held) => {
                     self.counters.not_held(held.counted);
-                    self.export_asked(*held, by, queue);
+                    self.export_asked(*held, by, (queue, Patience::Full));
                     // Several local roots may have the trace's id.
                     found = true;
                 }
@@ -422,7 +428,7 @@ impl Keeper {
                 if own.wants(&self.view(&held), &self.clock) {
                     kept += 1;
                     self.counters.not_held(held.counted);
-                    self.export_asked(held, KeptBy::HAND, queue);
+                    self.export_asked(held, KeptBy::HAND, (queue, Patience::Full));
                 } else {
                     self.put_back(held, queue);
                 }

@@ -8,7 +8,7 @@
 //! | field | written by |
 //! |---|---|
 //! | `turn` | who holds the slot's lock |
-//! | `opened` | who takes the slot from the free list, before anyone knows of it; 0 by who ends the turn, under the lock |
+//! | `opened` | who takes the slot from the free list, once its marks are written; 0 by who ends the turn, under the lock |
 //! | `gathered` | who holds the lock, and has compared the turn |
 //! | `marks` | who takes the slot for a provisional trace; then any, by compare-exchange with the turn |
 //! | `key` | who takes the slot for a provisional trace |
@@ -21,7 +21,7 @@ pub(crate) use self::provisional::{EndedSpan, Provisional, RingRoom};
 
 use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
-use crate::export::Queue;
+use crate::export::{Patience, Queue};
 use crate::record::{Body, Buffer, Header, Record};
 use crate::settings::Bounds;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
@@ -154,6 +154,12 @@ impl Traces {
 
     /// A slot for a trace that begins at `now`; [`TraceRef::NONE`] if all are taken.
     pub(crate) fn take(&self, now: Ticks) -> TraceRef {
+        self.take_marked(now, |_, _| ())
+    }
+
+    /// As [`Traces::take`]; `mark` writes to the slot, of this turn, before others may take it for one of an old trace.
+    #[inline]
+    fn take_marked(&self, now: Ticks, mark: impl FnOnce(&Slot, u32)) -> TraceRef {
         let own = thread::number() as usize % LISTS;
         let popped = lock(&self.free[own].0).pop();
         let Some((number, slot)) = popped.or_else(|| self.take_elsewhere(own)).and_then(|number| {
@@ -162,8 +168,11 @@ impl Traces {
         }) else {
             return TraceRef::NONE;
         };
-        slot.opened.store(now.max(1), Ordering::Relaxed);
-        TraceRef { slot: number, turn: slot.turn.load(Ordering::Relaxed) }
+        let turn = slot.turn.load(Ordering::Relaxed);
+        mark(slot, turn);
+        // A root that is decided late has a start that is old already.
+        slot.opened.store(now.max(1), Ordering::Release);
+        TraceRef { slot: number, turn }
     }
 
     #[cold]
@@ -234,8 +243,9 @@ impl Traces {
     }
 
     /// Passes on the ended spans of all open traces, but those of provisional ones.
-    pub(crate) fn flush(&self, queue: &Queue) {
+    pub(crate) fn flush(&self, queue: &Queue, patience: Patience) {
         for (_, slot) in self.in_use() {
+            queue.wait_patiently(patience);
             let mut gathered = lock(&slot.gathered);
             if !slot.is_provisional() {
                 gathered.leave(queue);
@@ -244,10 +254,14 @@ impl Traces {
     }
 
     /// Passes on the ended spans of traces that began before `before`, and frees their slots: their later spans leave
-    /// one by one.
+    /// one by one. Runs on a thread of ours, which makes the space in the queue: where others would wait for space, the rest stays
+    /// for the next time.
     pub(crate) fn expire(&self, before: Ticks, queue: &Queue) {
-        let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Relaxed));
+        let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
+            if queue.makes_wait() {
+                return;
+            }
             let mut gathered = lock(&slot.gathered);
             // The trace may have left meanwhile, and another have taken its slot.
             if !is_old(slot) || slot.is_provisional() {

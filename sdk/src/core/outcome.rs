@@ -13,6 +13,7 @@ use tracing_core::{Event, Level};
 use super::Core;
 use crate::clock::Ticks;
 use crate::decider::Outcome;
+use crate::export::Patience;
 use crate::record::{Body, Header, Record};
 use crate::stack;
 use crate::table::{Entry, Phase, ROOT};
@@ -105,8 +106,9 @@ impl Core {
         if severity > Severity::Fine {
             shared.traces.mark(trace, severity);
         }
+        // Asked before the trace leaves with its root.
+        let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
         if entry.trace_flags().is_sampled() {
-            let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
             let root = is_root.then(|| (entry.trace_id(), record.span_id));
             shared.traces.end_span(trace, header, record, body, (&shared.queue, &shared.settings.bounds));
             if let Some(root) = root {
@@ -118,7 +120,6 @@ impl Core {
             return;
         }
         let room = OpenRing { keeper, traces: &shared.traces };
-        let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
         let ended =
             shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
         let root = if is_root {
@@ -130,7 +131,8 @@ impl Core {
             EndedSpan::Gathered => {}
             EndedSpan::Whole(whole) => {
                 if let Some(root) = root {
-                    keeper.end_trace(whole, root, &shared.traces, &shared.queue);
+                    let way = (&*shared.queue, Patience::Full);
+                    keeper.end_trace(whole, root, &shared.traces, way);
                 }
             }
             EndedSpan::Late(late) => {
@@ -143,7 +145,7 @@ impl Core {
 
     /// Something was recorded on an open span: an error marks its trace at once, so that it is not the one given up.
     pub(super) fn mark_if_failed(&self, entry: &Entry, body: &Body) {
-        if self.shared.tail.is_some() && entry.phase() == Phase::Kept && body.has_error_status() {
+        if self.shared.tail.is_some() && entry.phase() == Phase::Kept && body.has_failed() {
             self.shared.traces.mark(entry.trace(), Severity::Error);
         }
     }
@@ -224,9 +226,8 @@ fn is_counted_root(entry: &Entry) -> bool {
 fn severity_of(body: Option<&Body>) -> Severity {
     match body {
         _ if std::thread::panicking() => Severity::Error,
-        Some(body) if body.has_error() => Severity::Error,
-        Some(body) if body.has_warning() => Severity::Warning,
-        _ => Severity::Fine,
+        Some(body) => body.severity(),
+        None => Severity::Fine,
     }
 }
 

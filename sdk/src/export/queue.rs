@@ -139,6 +139,17 @@ pub(crate) enum Work {
     End,
 }
 
+/// The time that a thread may wait for space, where the service's threads are to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// The service's threads'.
+    Full,
+    /// No longer than until then.
+    Until(Instant),
+    /// None: it may be a worker, which makes the space itself.
+    None,
+}
+
 /// Batches for one export.
 #[derive(Debug)]
 pub(crate) struct Taken {
@@ -187,11 +198,28 @@ impl Queue {
     /// space.
     #[inline]
     pub(crate) fn wait_for_space(&self) {
+        self.wait_patiently(Patience::Full);
+    }
+
+    /// As [`Queue::wait_for_space`], for as long as the caller may.
+    #[inline]
+    pub(crate) fn wait_patiently(&self, patience: Patience) {
         if let WhenFull::Block(deadline) = self.bounds.when_full
             && self.is_full()
         {
-            self.block(deadline);
+            match patience {
+                Patience::Full => self.block(deadline),
+                Patience::Until(end) => {
+                    self.block(deadline.min(end.saturating_duration_since(Instant::now())));
+                }
+                Patience::None => {}
+            }
         }
+    }
+
+    /// Whether a thread that hands a trace over now is to wait.
+    pub(crate) fn makes_wait(&self) -> bool {
+        matches!(self.bounds.when_full, WhenFull::Block(_)) && self.is_full()
     }
 
     #[cold]
@@ -313,7 +341,7 @@ impl Queue {
             match state.waits {
                 Waits::No => false,
                 Waits::ForAny => true,
-                Waits::ForBatch => state.lists.spans() >= self.bounds.batch_spans,
+                Waits::ForBatch => self.has_batch(&state),
             }
         };
         if wake {
@@ -349,6 +377,15 @@ impl Queue {
         state.lists.push(batch);
     }
 
+    /// Whether there is enough for an export: as many spans as are exported at once, or as much as fills half of the queue,
+    /// since a full queue sheds or makes the service wait.
+    fn has_batch(&self, state: &State) -> bool {
+        state.lists.spans() >= self.bounds.batch_spans
+            || !state.lists.is_empty()
+                && (self.bytes.load(Ordering::Relaxed) >= self.bounds.queue_bytes / 2
+                    || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces / 2)
+    }
+
     /// Returns true if the worker shall not wait for more.
     fn hurries(&self, state: &State) -> bool {
         self.closed.load(Ordering::Relaxed) || state.flush_is_asked() && state.has_work_for_flush()
@@ -374,7 +411,7 @@ impl Queue {
 
     fn lead(&self, mut state: MutexGuard<'_, State>, idle: Duration) -> Work {
         self.set_waits(&mut state, Waits::ForBatch);
-        let more = |state: &State| state.lists.spans() < self.bounds.batch_spans && !self.hurries(state);
+        let more = |state: &State| !self.has_batch(state) && !self.hurries(state);
         drop(wait_while(&self.work, state, self.bounds.batch_delay, more));
         let work = self.take();
         if !matches!(work, Work::Idle) {

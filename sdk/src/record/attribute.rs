@@ -149,6 +149,11 @@ impl Attribute {
         }
     }
 
+    /// Whether it is an attribute `error` that does not say no.
+    pub(crate) fn says_error(&self, memory: &Memory) -> bool {
+        self.is_named(ERROR, memory) && self.text(memory).is_none_or(|value| is_error(&value))
+    }
+
     /// Converts to OpenTelemetry's type. An attribute that came from its API is taken out of the memory.
     pub(crate) fn export(&self, memory: &mut MemoryView<'_>) -> KeyValue {
         let value = match self.value() {
@@ -172,6 +177,17 @@ impl Attribute {
         };
         KeyValue::new(key, value)
     }
+}
+
+const ERROR: &str = "error";
+
+fn is_error(value: &str) -> bool {
+    !matches!(value, "false" | "0" | "")
+}
+
+/// As [`Attribute::says_error`].
+pub(super) fn says_error(attribute: &KeyValue) -> bool {
+    attribute.key.as_str() == ERROR && is_error(&attribute.value.as_str())
 }
 
 /// Bytes that an attribute of OpenTelemetry's API owns, for arrays an estimate.

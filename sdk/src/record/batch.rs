@@ -3,8 +3,6 @@
 //! A batch that was exported is used again. So small traces share few lines of memory, which are written one after the
 //! other, and the buffer that a trace was recorded in stays in the cache of the thread that writes to it next.
 
-use astracer_samplers::Threshold;
-
 use super::attribute::Attribute;
 use super::body::Body;
 use super::buffer::{Buffer, Header};
@@ -42,7 +40,7 @@ fn weight(header: &Header) -> f64 {
     if header.kept_by.is_late() {
         return 0.0;
     }
-    header.state.threshold().map_or(1.0, Threshold::adjusted_count)
+    header.state.calls()
 }
 
 /// The class of a trace's weight, by powers of two: 0 is the lightest, `classes - 1` the heaviest.

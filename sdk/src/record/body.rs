@@ -15,11 +15,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use astracer_samplers::tail::Severity;
 use opentelemetry::trace::{SpanContext, Status as OtelStatus};
 use opentelemetry::{KeyValue, Value as OtelValue};
 use tracing_core::{Level, Metadata};
 
-use super::attribute::{Attribute, Value, bytes_of};
+use super::attribute::{Attribute, Value, bytes_of, says_error};
 use super::event::{Event, EventName, EventTime, Link};
 use super::fields::{Fields, LogOrigin};
 use super::memory::{Memory, Text};
@@ -45,6 +46,8 @@ pub(crate) struct Body {
     owned: usize,
     /// The bytes that it may use.
     room: Room,
+    /// The worst level of the events, cut ones too, and whether an attribute `error` was cut.
+    seen: Severity,
 }
 
 /// Memory that changed values leave behind is reclaimed once it is this large and half of the text.
@@ -96,6 +99,7 @@ impl Body {
         self.attributes_cut = 0;
         self.memory.clear();
         (self.unused, self.owned) = (0, 0);
+        self.seen = Severity::Fine;
         if !self.detail.is_none() {
             self.detail = Detail::NONE;
         }
@@ -113,23 +117,19 @@ impl Body {
             + size_of::<Link>() * self.links.len()
     }
 
-    pub(crate) fn has_error_status(&self) -> bool {
+    fn has_error_status(&self) -> bool {
         matches!(self.detail.status, Status::Error(_))
     }
 
-    /// Whether the status is an error, or an attribute `error` says so.
-    pub(crate) fn has_error(&self) -> bool {
-        let says_so = |attribute: &Attribute| {
-            attribute.is_named("error", &self.memory)
-                && attribute.text(&self.memory).is_none_or(|value| !matches!(&*value, "false" | "0" | ""))
-        };
-        self.has_error_status() || self.attributes.iter().any(says_so)
+    /// Whether the status is an error, or an event had the level ERROR.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_error_status() || self.seen == Severity::Error
     }
 
-    /// Whether an event has the level WARN.
-    pub(crate) fn has_warning(&self) -> bool {
-        let level = |event: &Event| event.metadata.map(|metadata| *metadata.level());
-        self.events.iter().any(|event| level(event) == Some(Level::WARN))
+    /// The worst that the span says: by its status, its events, and an attribute `error`, whether they are kept or cut.
+    pub(crate) fn severity(&self) -> Severity {
+        let says_so = |attribute: &Attribute| attribute.says_error(&self.memory);
+        if self.has_failed() || self.attributes.iter().any(says_so) { Severity::Error } else { self.seen }
     }
 
     /// Bytes that links, names of events and values of the OpenTelemetry API own.
@@ -179,6 +179,9 @@ impl Body {
         let max = limits.attributes as usize;
         if self.attributes.len() > max {
             self.attributes_cut = (self.attributes.len() - max) as u32;
+            if self.attributes[max..].iter().any(|cut| cut.says_error(&self.memory)) {
+                self.seen = Severity::Error;
+            }
             self.attributes.truncate(max);
         }
         self.detail.name = fields.name;
@@ -217,7 +220,12 @@ impl Body {
             {
                 self.attributes.push(attribute.adopted(from, &mut self.memory));
             }
-            _ => self.attributes_cut = self.attributes_cut.saturating_add(1),
+            _ => {
+                self.attributes_cut = self.attributes_cut.saturating_add(1);
+                if attribute.says_error(from) {
+                    self.seen = Severity::Error;
+                }
+            }
         }
     }
 
@@ -253,8 +261,15 @@ impl Body {
         now: Ticks,
         limits: &SpanLimits,
     ) {
-        if *metadata.level() == Level::ERROR && self.detail.status == Status::Unset {
-            self.detail.status = Status::Error(Text::EMPTY);
+        match *metadata.level() {
+            Level::ERROR => {
+                self.seen = Severity::Error;
+                if self.detail.status == Status::Unset {
+                    self.detail.status = Status::Error(Text::EMPTY);
+                }
+            }
+            Level::WARN => self.seen = self.seen.max(Severity::Warning),
+            _ => {}
         }
         self.raise(fields.status, &fields.memory, limits);
         for attribute in &fields.for_span {
@@ -312,7 +327,12 @@ impl Body {
                 let kept = self.keep(attribute);
                 self.attributes.push(kept);
             }
-            _ => self.attributes_cut = self.attributes_cut.saturating_add(1),
+            _ => {
+                self.attributes_cut = self.attributes_cut.saturating_add(1);
+                if says_error(&attribute) {
+                    self.seen = Severity::Error;
+                }
+            }
         }
         self.reclaim();
     }

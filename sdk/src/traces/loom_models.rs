@@ -152,7 +152,7 @@ fn loom_a_flush_between_two_spans_loses_none() {
         let model = Model::new(1);
         let trace = model.traces.take(1);
         let other = model.clone();
-        let flushes = thread::spawn(move || other.traces.flush(&other.queue));
+        let flushes = thread::spawn(move || other.traces.flush(&other.queue, Patience::None));
         model.end(trace, 11);
         model.end(trace, 10);
         flushes.join().unwrap();
@@ -169,9 +169,9 @@ fn loom_a_span_that_ends_at_the_shutdown_does_not_stay_behind() {
         let other = model.clone();
         let child = thread::spawn(move || other.end(trace, 11));
         // As in `Shared::close`.
-        model.traces.flush(&model.queue);
+        model.traces.flush(&model.queue, Patience::None);
         model.queue.close();
-        model.traces.flush(&model.queue);
+        model.traces.flush(&model.queue, Patience::None);
         child.join().unwrap();
         let exported = model.exported().len() as u64;
         assert_eq!(exported + model.counters.read().spans_lost.total(), 1);
@@ -248,7 +248,7 @@ fn loom_an_old_provisional_trace_is_taken_once() {
         let other = model.clone();
         let old = thread::spawn(move || {
             let mut taken = 0;
-            other.traces.take_old(2, &Unbounded, |old| taken += old.buffer.records.len());
+            other.traces.take_old(2, &Unbounded, || true, |old| taken += old.buffer.records.len());
             taken
         });
         let root = handed_on(model.end_provisional(trace, 10)).0;
@@ -260,5 +260,21 @@ fn loom_an_old_provisional_trace_is_taken_once() {
             TraceRef::NONE,
             "one slot for two traces"
         );
+    });
+}
+
+/// A root that is decided long after it began takes a slot while kept traces of its age give theirs up.
+#[test]
+fn loom_a_slot_is_provisional_before_it_is_old() {
+    loom::model(|| {
+        let model = Model::new(1);
+        // Slots are made when they are first needed, which is no part of the model.
+        model.traces.give_back(model.traces.take_provisional(1, KeyNumber::OTHERS));
+        let other = model.clone();
+        let expires = thread::spawn(move || other.traces.expire(2, &other.queue));
+        let trace = model.traces.take_provisional(1, KeyNumber::OTHERS);
+        expires.join().unwrap();
+        model.traces.give_back(trace);
+        assert_eq!(model.traces.provisional(), 0);
     });
 }

@@ -118,14 +118,14 @@ impl Traces {
         if self.provisional.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return TraceRef::NONE;
         }
-        let trace = self.take(now);
-        let Some(slot) = self.slot(trace.slot) else {
+        let trace = self.take_marked(now, |slot, turn| {
+            // Exchanged, and not stored, so that a late mark of the trace before comes before or fails, whoever looks.
+            slot.marks.swap(u64::from(turn) << 32 | PROVISIONAL, Ordering::Relaxed);
+            slot.key.store(key.get(), Ordering::Relaxed);
+        });
+        if trace == TraceRef::NONE {
             self.provisional.fetch_sub(1, Ordering::Relaxed);
-            return TraceRef::NONE;
-        };
-        // Exchanged, and not stored, so that a late mark of the trace before comes before or fails, whoever looks.
-        slot.marks.swap(u64::from(trace.turn) << 32 | PROVISIONAL, Ordering::Relaxed);
-        slot.key.store(key.get(), Ordering::Relaxed);
+        }
         trace
     }
 
@@ -171,9 +171,12 @@ impl Traces {
         }
     }
 
-    /// The worst that was seen in an open trace.
+    /// The worst that was seen in an open trace; nothing of one that has left. Its marks stay until another trace has the slot, so
+    /// what they say depends on chance.
     pub(crate) fn severity(&self, trace: TraceRef) -> Severity {
-        self.slot(trace.slot).map_or(Severity::Fine, |slot| severity_of(slot.marks_of(trace.turn)))
+        let is_open = |slot: &&Slot| slot.turn.load(Ordering::Relaxed) == trace.turn;
+        let slot = self.slot(trace.slot).filter(is_open);
+        slot.map_or(Severity::Fine, |slot| severity_of(slot.marks_of(trace.turn)))
     }
 
     /// Adds an ended span to its provisional trace; with the local root the trace is whole.
@@ -188,10 +191,17 @@ impl Traces {
         let Some(slot) = self.slot(trace.slot) else { return EndedSpan::Late(Box::new((header(), record))) };
         let mut gathered = lock(&slot.gathered);
         // After the shutdown nothing gathers: see `end_span`.
-        if slot.turn.load(Ordering::Relaxed) != trace.turn || queue.is_closed() {
+        let is_root = record.is_local_root();
+        let is_own = slot.turn.load(Ordering::Relaxed) == trace.turn;
+        if !is_own || queue.is_closed() {
+            // A root that was decided during the shutdown may have taken its slot after the others were taken back.
+            let is_left = is_own && is_root && gathered.header.is_none();
+            drop(gathered);
+            if is_left {
+                self.give_back(trace);
+            }
             return EndedSpan::Late(Box::new((header(), record)));
         }
-        let is_root = record.is_local_root();
         let (spans_max, bytes_max) = ring.limits();
         let buffer = &gathered.buffer;
         // Bytes are added up where something may have grown: most spans are a record in memory that is accounted for.
@@ -263,10 +273,19 @@ impl Traces {
         whole
     }
 
-    /// Takes out the provisional traces that began before `before`. Their later spans are late.
-    pub(crate) fn take_old(&self, before: Ticks, ring: &dyn RingRoom, mut f: impl FnMut(Box<Provisional>)) {
-        let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Relaxed));
+    /// Takes out the provisional traces that began before `before`, as long as `goes_on` says so. Their later spans are late.
+    pub(crate) fn take_old(
+        &self,
+        before: Ticks,
+        ring: &dyn RingRoom,
+        goes_on: impl Fn() -> bool,
+        mut f: impl FnMut(Box<Provisional>),
+    ) {
+        let is_old = |slot: &Slot| (1..before).contains(&slot.opened.load(Ordering::Acquire));
         for (number, slot) in self.in_use().filter(|(_, slot)| is_old(slot)) {
+            if !goes_on() {
+                return;
+            }
             let mut gathered = lock(&slot.gathered);
             if !is_old(slot) || !slot.is_provisional() {
                 continue;

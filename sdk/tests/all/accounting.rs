@@ -1,6 +1,6 @@
 //! The counts: every span of a kept trace is exported, or lost for a reason that is counted, and nothing else is.
 
-use astracer_sdk::DroppedSpans;
+use astracer_sdk::{DroppedSpans, Start};
 use tracing::{Dispatch, Level, Span, info_span};
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -113,4 +113,22 @@ fn refusals_of_other_filters_are_not_counted() {
         assert!(!tracing::span_enabled!(target: "theirs", Level::INFO));
     });
     assert_eq!(world.handle.stats().refusals, 0);
+}
+
+/// Those of roots for which there was no room, by their weights: an estimate from what arrived adds them.
+#[test]
+fn calls_of_roots_without_room_are_counted() {
+    for start in [Start::WhenUsed, Start::AtOnce] {
+        let world = world(|builder| {
+            let builder = builder.with_open_bytes_max(40_000).with_start(start);
+            builder.with_sampler("ratio:0.5".parse().unwrap())
+        });
+        world.run(|| {
+            let open: Vec<Span> = (0..1_000).map(|_| info_span!("root")).collect();
+            open.iter().for_each(|root| root.in_scope(|| ()));
+        });
+        let stats = world.handle.stats();
+        assert!(stats.traces_lost.open_spans > 100, "{stats:?}");
+        assert_eq!(stats.calls_lost, 2 * stats.traces_lost.open_spans, "{start:?}");
+    }
 }

@@ -4,12 +4,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_sdk::{CountingExporter, Exported, Losses, WhenFull};
+use astracer_sdk::{CountingExporter, Exported, Losses, Provisional, Tail, WhenFull};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
-use tracing::info_span;
+use tracing::{Span, error, info_span};
 
 use crate::support::{TIMEOUT, World, world};
+use crate::tail::check_sums;
 
 fn traces(world: &World, count: usize) {
     tracing::dispatcher::with_default(&world.dispatch, || {
@@ -221,4 +222,78 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
     assert_eq!(stats.waiting.as_deref(), Some("the server is away"));
     assert!(stats.to_string().contains("42 lost (rejected 1, partially_rejected 1"), "{stats}");
     assert!(stats.to_string().ends_with("exports wait: the server is away"), "{stats}");
+}
+
+/// A flush hands over many parts at once: where the service waits for space, so does it.
+#[test]
+fn a_flush_waits_for_space_where_the_service_does() {
+    let gate = Gate::default();
+    let world = world(|builder| {
+        let builder = builder.with_batch_spans(1).with_queue_traces_max(2);
+        builder.with_when_full(WhenFull::Block(TIMEOUT)).with_exporter(gate.clone())
+    });
+    let open: Vec<_> = tracing::dispatcher::with_default(&world.dispatch, || {
+        let roots: Vec<_> = (0..20).map(|_| info_span!("root")).collect();
+        roots.iter().for_each(|root| root.in_scope(|| info_span!("child").in_scope(|| ())));
+        roots
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            gate.wait_for(1);
+            thread::sleep(Duration::from_millis(20));
+            gate.open();
+        });
+        world.handle.flush(TIMEOUT).unwrap();
+    });
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_exported, stats.spans_lost.total(), stats.spans_open), (20, 0, 20));
+    drop(open);
+}
+
+/// Recorded traces that are put to the policies though their root is open.
+fn old_failed_traces(
+    change: impl FnOnce(astracer_sdk::Builder) -> astracer_sdk::Builder,
+) -> (World, Vec<Span>) {
+    let tail = "error()".parse::<Tail>().unwrap().with_provisional(Provisional::Always);
+    let world = world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail);
+        change(builder.with_batch_spans(1).with_queue_traces_max(2))
+    });
+    let open = tracing::dispatcher::with_default(&world.dispatch, || {
+        let roots: Vec<_> = (0..10).map(|_| info_span!("root")).collect();
+        roots.iter().for_each(|root| root.in_scope(|| info_span!("child").in_scope(|| error!("failed"))));
+        roots
+    });
+    (world, open)
+}
+
+/// The exporter's thread does that, and is the one that makes space in the queue.
+#[test]
+fn the_exporter_s_thread_does_not_wait_for_its_own_queue() {
+    let (world, open) =
+        old_failed_traces(|builder| builder.with_when_full(WhenFull::Block(Duration::from_secs(3_600))));
+    world.clock.advance(Duration::from_secs(1_000_000));
+    for _ in 0..100 {
+        world.handle.flush(TIMEOUT).unwrap();
+        if world.handle.stats().spans_exported == 10 {
+            break;
+        }
+    }
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_exported, stats.spans_lost.total()), (10, 0));
+    drop(open);
+}
+
+#[test]
+fn a_shutdown_ends_in_time_where_the_service_waits() {
+    let gate = Gate::default();
+    let (world, open) = old_failed_traces(|builder| {
+        builder.with_when_full(WhenFull::Block(Duration::from_secs(5))).with_exporter(gate.clone())
+    });
+    let began = Instant::now();
+    let error = world.handle.shutdown(Duration::from_millis(100)).unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(error.is_timeout());
+    drop(open);
+    check_sums(&world.handle);
 }

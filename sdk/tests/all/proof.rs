@@ -302,23 +302,29 @@ fn sessions(pair: Pair, count: u64) {
 
 const MODES: [ContextMode; 3] = [ContextMode::Off, ContextMode::Ids, ContextMode::Recording];
 
+/// Eight threads that use a few places.
+fn at_once(base: Base, dropped_spans: DroppedSpans, context: ContextMode, sampler: &'static str) -> Load {
+    Load {
+        base,
+        gate: false,
+        dropped_spans,
+        context,
+        sampler,
+        threads: 8,
+        places: 64,
+        rounds: 2_000,
+        leak_one_in: 0,
+        round: Duration::from_micros(1),
+        late: None,
+    }
+}
+
 fn eight_threads_at_once(base: Base, gate: bool, open_max: u64) {
     for (seed, dropped_spans) in [(1, DroppedSpans::Visible), (2, DroppedSpans::Disabled)] {
         // The stock layer has the one mode.
         for context in MODES.into_iter().filter(|mode| !gate || *mode == ContextMode::Recording) {
             for sampler in ["always", "every:2"] {
-                let load = Load {
-                    base,
-                    gate,
-                    dropped_spans,
-                    context,
-                    sampler,
-                    threads: 8,
-                    places: 64,
-                    rounds: 2_000,
-                    leak_one_in: 0,
-                    round: Duration::from_micros(1),
-                };
+                let load = Load { gate, ..at_once(base, dropped_spans, context, sampler) };
                 let outcome = stress::run(seed, load, None, &mut |_| ());
                 let stats = outcome.stats;
                 assert_eq!(stats.spans_lost.total(), 0, "{load:?}: {stats:?}");
@@ -326,6 +332,44 @@ fn eight_threads_at_once(base: Base, gate: bool, open_max: u64) {
             }
         }
     }
+}
+
+/// Errors, and roots that take longer than nearly all others: a part of the dropped traces, as budgets allow.
+const LATE: &str = "error(traces=1000),slow:p99()";
+
+/// Of the traces that the head dropped, those that failed or were slow are exported, whole or as far as they have ended.
+fn eight_threads_at_once_kept_late(base: Base, open_max: u64) {
+    for (seed, dropped_spans) in [(1, DroppedSpans::Visible), (2, DroppedSpans::Disabled)] {
+        for context in MODES {
+            for (sampler, round) in [("never", 1), ("every:2", 1_000)] {
+                let load = Load {
+                    round: Duration::from_micros(round),
+                    late: Some(LATE),
+                    ..at_once(base, dropped_spans, context, sampler)
+                };
+                let outcome = stress::run(seed, load, None, &mut |_| ());
+                let stats = outcome.stats;
+                assert_eq!(stats.spans_lost.total(), 0, "{load:?}: {stats:?}");
+                assert!(stats.spans_open <= open_max, "{load:?}: {stats:?}");
+                let kept: u64 = stats.tail.policies.iter().map(|policy| policy.kept).sum();
+                let all = kept + stats.tail.traces_held + stats.tail.traces_given_up.total();
+                assert!(
+                    kept > 0 && all + stats.tail.traces_open + stats.tail.without_slot >= stats.roots_dropped,
+                    "{load:?}: {stats:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn eight_threads_at_once_tell_no_lies_about_what_is_kept_late() {
+    eight_threads_at_once_kept_late(Base::Registry, 20);
+}
+
+#[test]
+fn eight_threads_at_once_tell_no_lies_to_the_subscriber_about_what_is_kept_late() {
+    eight_threads_at_once_kept_late(Base::Subscriber, 0);
 }
 
 #[test]
@@ -360,6 +404,7 @@ fn a_week_with_leaks(base: Base) {
         rounds: ROUNDS,
         leak_one_in: 100_000,
         round: Duration::from_secs(7 * 24 * 3_600) / (THREADS as u32 * ROUNDS as u32),
+        late: None,
     };
     let mut most = 0;
     let outcome = stress::run(3, load, None, &mut |stats| most = most.max(stats.open_bytes));
@@ -478,16 +523,23 @@ fn soak() {
             println!("{} programs agree", sessions * PROGRAMS_IN_SESSION);
         });
         let (base, dropped_spans) = match pair {
-            Pair::Ours(dropped_spans) | Pair::Gate(dropped_spans) => (Base::Registry, dropped_spans),
-            Pair::Subscriber(dropped_spans) => (Base::Subscriber, dropped_spans),
-            Pair::Stock | Pair::Cramped | Pair::Late(_) | Pair::LateSubscriber(_) | Pair::LateCramped => {
-                return;
+            Pair::Ours(dropped_spans) | Pair::Gate(dropped_spans) | Pair::Late(dropped_spans) => {
+                (Base::Registry, dropped_spans)
             }
+            Pair::Subscriber(dropped_spans) | Pair::LateSubscriber(dropped_spans) => {
+                (Base::Subscriber, dropped_spans)
+            }
+            Pair::Stock | Pair::Cramped | Pair::LateCramped => return,
         };
         let gate = matches!(pair, Pair::Gate(_));
+        let late = matches!(pair, Pair::Late(_) | Pair::LateSubscriber(_)).then_some(LATE);
         let weeks = (first..).zip(MODES.into_iter().cycle()).take_while(|_| !is_over());
         for (week, (seed, context)) in weeks.enumerate() {
-            let sampler = if week % 2 == 0 { "always" } else { "every:2" };
+            let sampler = match (week % 2, late) {
+                (0, None) => "always",
+                (0, Some(_)) => "never",
+                _ => "every:2",
+            };
             const ROUNDS: u64 = 200_000;
             let load = Load {
                 base,
@@ -500,14 +552,16 @@ fn soak() {
                 rounds: ROUNDS,
                 leak_one_in: 100_000,
                 round: Duration::from_secs(7 * 24 * 3600) / (8 * ROUNDS as u32),
+                late,
             };
             let outcome = stress::run(seed, load, Some(until), &mut |_| ());
             let Stats { spans_made, spans_open, spans_lost, open_bytes, .. } = outcome.stats;
+            let kept_late: u64 = outcome.stats.tail.policies.iter().map(|policy| policy.kept).sum();
             // The threads may be faster than the exporter: what the queue sheds is counted, and nothing else is lost.
             assert_eq!(spans_lost.total(), spans_lost.queue_full, "seed {seed}: {:?}", outcome.stats);
             println!(
                 "week {week} ({context:?}, {sampler}): {spans_made} spans, {} leaked, {spans_open} open, {} shed, \
-                 {open_bytes} bytes of table",
+                 {open_bytes} bytes of table, {kept_late} traces kept late",
                 outcome.leaked, spans_lost.queue_full
             );
         }

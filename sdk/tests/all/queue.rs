@@ -231,3 +231,12 @@ fn large_traces_and_small_ones_leave_whole() {
         }
     }
 }
+
+/// Before it sheds or makes the service wait, though an export could be larger.
+#[test]
+fn a_queue_that_is_half_full_does_not_wait() {
+    let (_astracer, dispatch, received) =
+        start(|builder| builder.with_batch_delay(NEVER).with_queue_traces_max(4));
+    with_default(&dispatch, || (0..4).for_each(|_| info_span!("request").in_scope(|| ())));
+    assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), 4);
+}

@@ -1,7 +1,11 @@
 //! Traces that are kept late, where everything fails, is open, is huge, or blocks.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use astracer_sdk::{Handle, Key, OpenTelemetrySpanExt as _, Start};
+use opentelemetry::trace::Status;
 use tracing::{error, info_span};
 
 use crate::support::{TIMEOUT, one, world};
@@ -181,5 +185,65 @@ fn a_shutdown_exports_what_is_marked() {
     assert_eq!(stats.spans_exported, 1);
     assert_eq!((stats.tail.spans_held, stats.spans_open, stats.spans_waiting), (0, 0, 0));
     assert_eq!(stats.tail.spans_given_up.shut_down, 5);
+    check_sums(&world.handle);
+}
+
+/// It is recorded too, and put to the policies when it ends: to the function it would be put for ever.
+#[test]
+fn a_function_that_traces_is_not_put_its_own_traces() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let world = world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("own:traces,error"));
+        builder.with_own_policy("traces", move |_| {
+            // Before the stack overflows.
+            if counted.fetch_add(1, Ordering::Relaxed) < 100 {
+                info_span!("inside").in_scope(|| error!("failed"));
+            }
+            false
+        })
+    });
+    let spans = world.run(|| requests(3, false));
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
+    assert_eq!(names(&spans), ["inside"; 3], "its own traces failed, and are kept for that");
+    check_sums(&world.handle);
+}
+
+/// A key's function that shuts the SDK down: the root is dropped and recorded, and the shutdown has gone through its slots.
+#[test]
+fn a_root_that_is_decided_during_the_shutdown_leaves_its_slot() {
+    let handle = Arc::new(OnceLock::<Handle>::new());
+    let own = handle.clone();
+    let world = world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("error"));
+        builder.with_start(Start::AtOnce).with_key(Key::custom(move |_, key| {
+            own.get().unwrap().shutdown(TIMEOUT).unwrap();
+            key.push_str("key");
+        }))
+    });
+    handle.set(world.handle.clone()).unwrap();
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        request(true);
+    });
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_made, stats.tail.traces_open, stats.tail.spans_given_up.shut_down), (1, 0, 1));
+    check_sums(&world.handle);
+}
+
+/// An error of an open child stays in the marks of the slot that its trace left, until another trace has the slot: whether the root
+/// counted as failed depended on that.
+#[test]
+fn an_error_below_a_root_whose_trace_has_left_is_not_counted() {
+    let world = dropping(tail("error"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("root").entered();
+        let child = info_span!("child").entered();
+        child.set_status(Status::error("failed"));
+        world.handle.shutdown(TIMEOUT).unwrap();
+        drop(child);
+        drop(root);
+    });
+    let outcome = &world.handle.outcomes()[0];
+    assert_eq!((outcome.calls, outcome.errors), (1, 0), "{:?}", world.handle.stats());
     check_sums(&world.handle);
 }

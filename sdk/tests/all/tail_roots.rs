@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use astracer_sdk::{ContextMode, OpenTelemetrySpanExt as _, Provisional};
+use astracer_sdk::{Builder, ContextMode, OpenTelemetrySpanExt as _, Provisional, SpanLimits};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
-use tracing::{error, info_span};
+use tracing::field::Empty;
+use tracing::{Span, error, info, info_span, warn};
 
 use crate::support::world;
-use crate::tail::{dropping, names, tail};
+use crate::tail::{check_sums, dropping, names, tail};
 
 /// A dropped root ends when it is last left, whether it is recorded or not, as a kept one does.
 #[test]
@@ -83,4 +84,58 @@ fn an_error_by_the_api_marks_an_open_trace() {
         drop(child);
     });
     assert_eq!(names(&spans), ["child", "root"]);
+}
+
+/// The errors that were seen in a recorded trace of one root.
+fn errors(change: impl FnOnce(Builder) -> Builder, root: impl FnOnce()) -> u64 {
+    let world =
+        world(|builder| change(builder.with_sampler("never".parse().unwrap()).with_tail(tail("error"))));
+    let spans = world.run(root);
+    check_sums(&world.handle);
+    let errors = world.handle.outcomes()[0].errors;
+    assert_eq!(!spans.is_empty(), errors > 0);
+    errors
+}
+
+/// A limit on what is recorded is none on what is seen, and neither is a status that is Ok.
+#[test]
+fn errors_that_are_not_recorded_are_seen() {
+    let limited = |builder: Builder| {
+        let mut limits = SpanLimits::default();
+        (limits.attributes, limits.events) = (1, 1);
+        builder.with_span_limits(limits)
+    };
+    let roots: [fn(); 5] = [
+        || info_span!("root", n = 1, error = "refused").in_scope(|| ()),
+        || {
+            info_span!("root", n = 1, error = Empty).in_scope(|| {
+                Span::current().record("error", "refused");
+            })
+        },
+        || info_span!("root", n = 1).in_scope(|| Span::current().set_attribute("error", true)),
+        || {
+            let _root = info_span!("root", otel.status_code = "OK").entered();
+            info!("fine");
+            error!("failed");
+        },
+        || info_span!("root", n = 1, error = false).in_scope(|| info!("fine")),
+    ];
+    let seen = roots.map(|root| errors(limited, root));
+    assert_eq!(seen, [1, 1, 1, 1, 0]);
+}
+
+#[test]
+fn warnings_that_are_not_recorded_are_seen() {
+    let world = world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("error:warn"));
+        let mut limits = SpanLimits::default();
+        limits.events = 1;
+        builder.with_span_limits(limits)
+    });
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        info!("fine");
+        warn!("odd");
+    });
+    assert_eq!(names(&spans), ["root"]);
 }

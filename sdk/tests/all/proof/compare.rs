@@ -83,6 +83,18 @@ pub(crate) struct Record {
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) events: Vec<(String, BTreeMap<String, String>)>,
     pub(crate) links: Vec<Link>,
+    /// It had an event of level ERROR, whatever its status: the reference's own, which no export says.
+    pub(crate) error_events: Unsaid<bool>,
+}
+
+/// Equal to any other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unsaid<T>(pub(crate) T);
+
+impl<T> PartialEq for Unsaid<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -106,12 +118,13 @@ impl Record {
             attributes: BTreeMap::new(),
             events: Vec::new(),
             links: Vec::new(),
+            error_events: Unsaid::default(),
         }
     }
 
     /// An error was seen in it.
     pub(crate) fn failed(&self) -> bool {
-        matches!(self.status, Status::Error { .. })
+        self.error_events.0 || matches!(self.status, Status::Error { .. })
     }
 
     /// The steps until its end, from a time on.
@@ -178,6 +191,7 @@ impl Record {
             links: links
                 .map(|link| Link { to: Mention::of(&link.span_context), attributes: pairs(&link.attributes) })
                 .collect(),
+            error_events: Unsaid::default(),
         }
     }
 }

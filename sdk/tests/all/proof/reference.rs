@@ -538,6 +538,7 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         self.lock().change(at, |record| {
             if is_error {
                 record.raise(&Status::error(""));
+                record.error_events.0 = true;
             }
             record.events.push((fields.name, fields.attributes));
         });
