@@ -1,6 +1,6 @@
 //! Signals: Ctrl-C, what ends services (SIGTERM), and the end of the terminal (SIGHUP) ask the work to stop at its next
 //! step. Ctrl-C or SIGTERM behind one of them ends the process at once, but for its unfinished files; so does the first
-//! one where nothing is left to save.
+//! one where nothing is left to save, or nothing is there to be saved yet.
 
 use std::ffi::c_int;
 use std::io;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use astracer_tuner::Stop;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -21,9 +22,29 @@ static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// From here on a signal ends the process at once, but for its unfinished files: no more is done than to write and print a
 /// result, which takes long if it is large, and as long as the reader likes if that is a person with a pager.
 pub(crate) fn answer_at_once() {
-    AT_ONCE.store(true, Ordering::Relaxed);
+    AT_ONCE.store(true, Ordering::SeqCst);
     #[cfg(test)]
     crate::stopping::answers_at_once();
+}
+
+/// Runs work that has nothing to save: within it the first signal ends the process too, which may be waiting for input that
+/// does not come, or for somebody to read its output.
+pub(crate) fn answer_at_once_while<T>(work: impl FnOnce() -> T) -> T {
+    let before = AT_ONCE.swap(true, Ordering::SeqCst);
+    let result = work();
+    AT_ONCE.store(before, Ordering::SeqCst);
+    result
+}
+
+/// Reads something where nothing is found yet that a signal could lose.
+pub(crate) fn answer_at_once_while_reading<T>(
+    stop: Stop<'_>,
+    read: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    answer_at_once_while(|| {
+        // A signal that came before is asked about here, before anything waits.
+        if stop.is_asked() { Err(Failure::Interrupted) } else { read() }
+    })
 }
 
 /// A flag that these signals set.
@@ -42,8 +63,8 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
     let take = move || {
         for signal in signals.forever() {
             // Both the kernel and the shell may tell of the terminal's end, so that ends nothing at once.
-            let is_second = stop.swap(true, Ordering::Relaxed) && [SIGINT, SIGTERM].contains(&signal);
-            if is_second || AT_ONCE.load(Ordering::Relaxed) {
+            let is_second = stop.swap(true, Ordering::SeqCst) && [SIGINT, SIGTERM].contains(&signal);
+            if is_second || AT_ONCE.load(Ordering::SeqCst) {
                 partial::remove_all();
                 process::exit(if is_second { 128 + signal } else { Failure::Interrupted.exit_code().into() });
             }

@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output;
 use crate::source::{LIMITS_HINT, Names, Reading, Source, once};
 
@@ -79,8 +80,17 @@ pub(crate) fn load(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<L
     load_keeping(args, Keep { labels: labels.to_vec(), ..Keep::default() }, stop)
 }
 
-/// Reads a workload, and keeps this of its spans beside their places, times and names.
+/// Reads a workload, and keeps this of its spans beside their places, times and names. A signal ends the process.
 pub(crate) fn load_keeping(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
+    interrupt::answer_at_once_while_reading(stop, || read(args, keep, stop))
+}
+
+/// Reads another workload where something was found already, which a signal must not lose.
+pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<Loaded, Failure> {
+    read(args, Keep { labels: labels.to_vec(), ..Keep::default() }, stop)
+}
+
+fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     once(&args.paths)?;
     let folding = RefCell::new(NameFolding::new(args.fold));
     let progress = reading_progress(&args.paths);

@@ -20,6 +20,9 @@ use crate::failure::Failure;
 
 /// Columns of a terminal that doesn't tell.
 const WIDTH_DEFAULT: u16 = 80;
+/// The longest text of a table's cell, in characters: every row is as wide as the widest one, and the time to lay out a text
+/// grows with the square of its length.
+const CELL_CHARS_MAX: usize = 500;
 /// From here on, columns stand two blanks apart.
 const WIDTH_COMFORTABLE: u16 = 100;
 
@@ -98,7 +101,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     }
     for row in rows {
-        table.add_row(row.iter().map(|cell| escaped(cell)));
+        table.add_row(row.iter().map(|cell| cut(escaped(cell))));
     }
     let gap = if width.is_some_and(|width| width < WIDTH_COMFORTABLE) { 1 } else { 2 };
     align(&mut table, 1, gap);
@@ -107,6 +110,17 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
         align(&mut table, 1, 1);
     }
     lines(&table).map(|line| line + "\n").collect::<String>() + "\n"
+}
+
+/// The beginning of a text that is too long for a table's cell, with a mark.
+fn cut(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text.char_indices().nth(CELL_CHARS_MAX) {
+        Some((end, _)) => {
+            let more = text.chars().count() - CELL_CHARS_MAX;
+            format!("{}... and {} more", &text[..end], plural(more as u64, "character")).into()
+        }
+        None => text,
+    }
 }
 
 /// A table whose rows stand below their names, so that long names leave room for many numbers.
@@ -187,6 +201,19 @@ mod tests {
         let rows = [("a".to_owned(), vec!["1".to_owned()]), ("b".to_owned(), vec!["10\n±2".to_owned()])];
         assert_eq!(sections(&["count"], &rows), " count\na\n     1\nb\n    10\n    ±2\n\n");
     }
+
+    /// Layout once took seconds for a name of 2 MB, and each other row had as many blanks.
+    #[test]
+    fn a_name_of_megabytes_is_cut_in_tables() {
+        let [fits, long] = [0, 3_000_000].map(|more| "é".repeat(CELL_CHARS_MAX + more));
+        let rows = [fits.clone(), long, "short".to_owned()].map(|name| vec![name, "1".to_owned()]);
+        let text = table(&["name", "count"], rows);
+        let names: Vec<_> = text.lines().map(|line| line.trim_end_matches([' ', '1'])).collect();
+        let cut = format!("{fits}... and 3,000,000 characters more");
+        assert_eq!(names[1..], [&fits, &cut, "short", ""]);
+        assert!(text.chars().count() < 4 * (CELL_CHARS_MAX + 100), "{}", text.len());
+    }
+
     #[test]
     fn tables_through_a_pipe_are_at_most_80_columns_wide_unless_a_name_is_long() {
         for (name, number, gap) in [(35, 35, 2), (43, 35, 2), (44, 35, 1), (60, 35, 1)] {

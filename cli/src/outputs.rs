@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load;
 use crate::output::shown;
 use crate::packed::{Packed, Packing};
@@ -215,7 +216,10 @@ impl Open<'_> {
         let opened = match (&self.temporary, &self.output.place) {
             (Some(temporary), _) => temporary.file().try_clone(),
             (None, Place::StandardOutput) => return Ok(Box::new(io::stdout().lock())),
-            (None, _) => OpenOptions::new().write(true).open(&self.output.given),
+            // A pipe waits for its reader.
+            (None, _) => {
+                interrupt::answer_at_once_while(|| OpenOptions::new().write(true).open(&self.output.given))
+            }
         };
         opened.map(|file| Box::new(file) as Box<dyn Write>).map_err(|error| self.output.failure(&error))
     }

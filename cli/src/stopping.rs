@@ -136,6 +136,10 @@ const MEASURED: Commands = &[
         &["out.toml"],
     ),
     (
+        "tune @w.jsonl --size-max 60% --starts 1 --iterations 4 --per-key never --one-key --tail slow:p99 --out @out.toml",
+        &["out.toml"],
+    ),
+    (
         "critical-path @w.jsonl --top 3 --compare @other.jsonl --segments @segments --folded @folded --html @page.html",
         &["segments", "folded", "page.html"],
     ),
@@ -291,4 +295,20 @@ fn a_time_that_is_up_is_no_interruption() {
     assert!(result.is_ok(), "{result:?}");
     let text = fs::read_to_string(folder.join("out.toml")).expect("written");
     assert!(text.parse::<Parameters>().is_ok(), "{text}");
+}
+
+/// The policies can't be replayed behind it any more, which is no reason to lose what the search found.
+#[test]
+fn a_search_with_policies_that_is_stopped_leaves_its_parameters() {
+    let folder = Folder::new(400, 8);
+    let line = "tune @w.jsonl --size-max 60% --starts 1 --iterations 3000 --per-key never --one-key --tail slow:p99 \
+                --out @out.toml";
+    let (result, questions) = counted(&folder, line, 0);
+    assert!(result.is_ok(), "{result:?}");
+    fs::remove_file(folder.join("out.toml")).expect("written");
+    // The search has the fourth fifth of the questions and more.
+    let (result, _) = counted(&folder, line, questions.count.load(Ordering::Relaxed) / 5 * 4);
+    assert!(matches!(result, Err(Failure::Interrupted)), "{result:?}");
+    let text = fs::read_to_string(folder.join("out.toml")).expect("written");
+    assert!(text.parse::<Parameters>().is_ok_and(|parameters| !parameters.tail.is_none()), "{text}");
 }

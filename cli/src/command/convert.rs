@@ -83,8 +83,10 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
         .examples(load::EXAMPLES)
         .stop_when(|| stop.is_asked())
         .progress_to(|bytes| progress.inc(bytes));
-    let summary = source::read(&args.input, &args.reading.options(), &mut converter)
-        .map_err(|error| Failure::Job(error.to_string()))?;
+    let summary = interrupt::answer_at_once_while_reading(stop, || {
+        source::read(&args.input, &args.reading.options(), &mut converter)
+            .map_err(|error| Failure::Job(error.to_string()))
+    })?;
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }

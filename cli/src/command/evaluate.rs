@@ -151,22 +151,21 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
-    let Asked { samplers: asked, random, tail } = asked(args)?;
+    let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.parameters));
+    let mut file =
+        |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
+    let (kept, counts) = (file("--kept", &args.kept)?, file("--counts", &args.counts)?);
+    let Asked { samplers: asked, random, tail, warnings } = asked(args)?;
     tail.as_ref().map_or(Ok(()), tail::check)?;
-    let lone = |option: &str| match &asked[..] {
-        [sampler] => Ok(Candidate::capped(sampler.config.clone(), sampler.cap)),
-        samplers => Err(Failure::Usage(format!(
+    let lone = |option: &str, file: Option<Output>| match (file, &asked[..]) {
+        (None, _) => Ok(None),
+        (Some(file), [sampler]) => Ok(Some((file, Candidate::capped(sampler.config.clone(), sampler.cap)))),
+        (Some(_), samplers) => Err(Failure::Usage(format!(
             "{option} needs exactly one --sampler or --parameters whose traces to look at, not {}",
             samplers.len()
         ))),
     };
-    let mut outputs = Outputs::new(&args.source.paths);
-    let mut output = |option: &'static str, path: &Option<PathBuf>| match path {
-        Some(path) => Ok(Some((outputs.file(option, path)?, lone(option)?))),
-        None => Ok(None),
-    };
-    let kept = output("--kept", &args.kept)?;
-    let counts = output("--counts", &args.counts)?;
+    let (kept, counts) = (lone("--kept", kept)?, lone("--counts", counts)?);
     let mut samplers = samplers(args, &asked)?;
     let baselines = baselines(args)?;
     let mut labels = args.key.attributes();
@@ -217,7 +216,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
         file.write(&lines.map_err(|error| Failure::Job(format!("--counts: {error}")))?)?;
     }
-    let warnings: Vec<String> = crowded(&workload).into_iter().collect();
+    let warnings: Vec<String> = warnings.into_iter().chain(crowded(&workload)).collect();
     interrupt::answer_at_once();
     if args.json {
         return output::print_json(&Report { input: &input, evaluation, tail: summaries, warnings });
@@ -310,11 +309,16 @@ struct Asked {
     random: RandomSource,
     /// Policies: those of the option, else those of the first file that has some.
     tail: Option<Tail>,
+    /// Parts of the files that a replay leaves out.
+    warnings: Vec<String>,
 }
 
 fn asked(args: &Evaluate) -> Result<Asked, Failure> {
     let read = |path: &PathBuf| {
-        let failure = |error: String| Failure::Job(format!("--parameters {}: {error}", output::shown(path)));
+        // Errors quote names of the file.
+        let failure = |error: String| {
+            Failure::Job(format!("--parameters {}: {}", output::shown(path), output::escaped(&error)))
+        };
         // A device may have no end: a longer file than the parser takes is read no further.
         let file = File::open(path).map_err(|error| failure(error.to_string()))?;
         let mut text = String::new();
@@ -330,16 +334,23 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
             )));
         }
         let cap = args.cap.unwrap_or(parameters.cap);
-        Ok((Sampler { config: parameters.config, cap }, parameters.random, parameters.tail))
+        let budget = parameters.budget.map(|_| {
+            format!(
+                "the budget of {} is not replayed: its probabilities stay as they are in the file",
+                output::shown(path)
+            )
+        });
+        Ok((Sampler { config: parameters.config, cap }, parameters.random, parameters.tail, budget))
     };
     let files = args.parameters.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
-    let random = args.random.or(files.first().map(|(_, random, _)| *random)).unwrap_or_default();
-    let of_files = || files.iter().map(|(.., tail)| tail).find(|tail| !tail.is_none()).cloned();
+    let random = args.random.or(files.first().map(|(_, random, ..)| *random)).unwrap_or_default();
+    let of_files = || files.iter().map(|(_, _, tail, _)| tail).find(|tail| !tail.is_none()).cloned();
     let tail = args.tail.tail().or_else(of_files);
+    let warnings = files.iter().filter_map(|(.., budget)| budget.clone()).collect();
     let cap = args.cap.unwrap_or_default();
     let of_texts = args.samplers.iter().map(|config| Sampler { config: config.clone(), cap });
     let samplers = of_texts.chain(files.into_iter().map(|(sampler, ..)| sampler)).collect();
-    Ok(Asked { samplers, random, tail })
+    Ok(Asked { samplers, random, tail, warnings })
 }
 
 /// The samplers of the table, each before itself under its cap.
@@ -394,7 +405,8 @@ fn render(evaluation: &Evaluation) -> String {
         let Summary { sampler, mean, sd, .. } = summary;
         let _ = writeln!(
             text,
-            "paths: {sampler}: {} of {}, distance {}",
+            "paths: {}: {} of {}, distance {}",
+            output::escaped(sampler),
             mean_and_sd(mean.paths, sd.paths),
             output::plural(workload.paths, "path kind"),
             mean_and_sd(mean.path_distance, sd.path_distance),
@@ -405,7 +417,7 @@ fn render(evaluation: &Evaluation) -> String {
             let _ = writeln!(
                 text,
                 "counts by weights: {}: relative error of functions {}, calibrated to the roots' numbers {}, of roots {}",
-                summary.sampler,
+                output::escaped(&summary.sampler),
                 output::measure(counts.functions),
                 output::measure(counts.functions_calibrated),
                 output::measure(counts.roots),
@@ -421,7 +433,7 @@ fn render(evaluation: &Evaluation) -> String {
             let _ = writeln!(
                 text,
                 "SS by weights: {}: {} ms; an equal share of the same size {} ms{worse}",
-                summary.sampler,
+                output::escaped(&summary.sampler),
                 output::measure(by_weights),
                 output::measure(share),
             );

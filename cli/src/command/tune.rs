@@ -212,8 +212,22 @@ struct Report<'a> {
 struct Late {
     #[serde(skip)]
     tail: Tail,
+    /// None if there was no time for it.
     #[serde(flatten)]
-    summary: TailSummary,
+    summary: Option<TailSummary>,
+}
+
+/// The warning if there was no time to replay the policies.
+const NOT_REPLAYED: &str = "the policies of --tail were not replayed behind the sampler for want of time: together they may keep more than the limits";
+
+/// The end of work that was asked to stop before there was a result: by the user, or since the time was over.
+fn stopped(stop: Stop<'_>) -> Failure {
+    if stop.is_asked() {
+        return Failure::Interrupted;
+    }
+    Failure::Job(
+        "nothing was found before --time was over; give it more, or use keys that are fewer".to_owned(),
+    )
 }
 
 pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
@@ -232,12 +246,19 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
     let workload = load::workload(&args.source, &recording, &args.key, stop)?;
     let outcomes = match args.tail.tail() {
-        Some(tail) => Some(Outcomes::new(&recording, &tail, stop).ok_or(Failure::Interrupted)?),
+        Some(tail) => {
+            let outcomes = Outcomes::new(&recording, &tail, stop.within(left()));
+            Some(outcomes.ok_or_else(|| stopped(stop))?)
+        }
         None => None,
     };
     let room = outcomes.as_ref().map(|outcomes| Room::new(&workload, outcomes, &options));
     if let Some(room) = &room {
-        options.limits = room.first(stop)?;
+        let first = room.first(stop.within(left()));
+        options.limits = first.map_err(|failure| match failure {
+            Failure::Interrupted => stopped(stop),
+            other => other,
+        })?;
     }
     let bar = load::progress("tuning", 0);
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
@@ -249,19 +270,25 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let mut rounds = 0;
     let (mut tuning, tail) = loop {
         options.time_max = left();
-        let tuning = search(&workload, &options, stop, &|progress| show(&bar, "", progress));
+        let mut tuning = search(&workload, &options, stop, &|progress| show(&bar, "", progress));
         rounds += 1;
         match room.as_ref().filter(|_| tuning.feasible) {
             None => break (tuning, None),
-            Some(room) => match room.after(&tuning, stop)? {
-                (_, Some(limits)) if rounds < SEARCHES.get() && !tuning.interrupted => {
-                    options.limits = limits
+            Some(room) => {
+                let tail = args.tail.tail().unwrap_or_default();
+                match room.after(&tuning, stop.within(left())) {
+                    Ok((_, Some(limits))) if rounds < SEARCHES.get() && !tuning.interrupted => {
+                        options.limits = limits;
+                    }
+                    Ok((summary, _)) => break (tuning, Some(Late { tail, summary: Some(summary) })),
+                    // The parameters found stand.
+                    Err(Failure::Interrupted) => {
+                        tuning.warnings.push(NOT_REPLAYED.to_owned());
+                        break (tuning, Some(Late { tail, summary: None }));
+                    }
+                    Err(other) => return Err(other),
                 }
-                (summary, _) => {
-                    let tail = args.tail.tail().unwrap_or_default();
-                    break (tuning, Some(Late { tail, summary }));
-                }
-            },
+            }
         }
     };
     if too_many && !args.one_key {
@@ -343,9 +370,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         output::print(&table::render(&report))?;
     }
     match (&tuning.infeasible, late) {
-        (Some(_), None) if tuning.found_nothing_in_time() => Err(Failure::Job(
-            "nothing was found before --time was over; give it more, or use keys that are fewer".to_owned(),
-        )),
+        (Some(_), None) if tuning.found_nothing_in_time() => Err(stopped(Stop::never())),
         (Some(reason), late) => {
             let late = late.as_ref().and_then(Failure::text).map(|text| format!("\n{text}"));
             let late = late.unwrap_or_default();
@@ -471,7 +496,7 @@ fn validate_all(
 ) -> Result<(), Failure> {
     for path in &args.validate {
         let source = Source { paths: vec![path.clone()], ..args.source.clone() };
-        let other = load::load(&source, &args.key.attributes(), stop)?;
+        let other = load::load_beside(&source, &args.key.attributes(), stop)?;
         let other = load::workload(&args.source, &other.recording, &args.key, stop)?;
         let held_out = validate(tuning, &path.to_string_lossy(), &other, options, stop);
         let held_out = held_out.ok_or(Failure::Interrupted)?;
@@ -505,11 +530,13 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
         tuning.file(&input.paths().join(" "), &key).map_err(|error| Failure::Job(error.to_string()))?;
     if let Some(Late { tail, summary }) = late {
         file.tail = tail.clone();
-        file.comments.push(format!(
-            "Policies keep {:.2} % of the bytes beside it: together {:.2} %.",
-            summary.tail.mean * 1e2,
-            (summary.head.mean + summary.tail.mean) * 1e2
-        ));
+        file.comments.extend(summary.as_ref().map(|summary| {
+            format!(
+                "Policies keep {:.2} % of the bytes beside it: together {:.2} %.",
+                summary.tail.mean * 1e2,
+                (summary.head.mean + summary.tail.mean) * 1e2
+            )
+        }));
     }
     Ok(file.to_string())
 }

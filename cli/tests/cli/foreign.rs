@@ -44,7 +44,11 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
     let graph = folder.join("g\u{1b}.html");
     let converted = folder.join("c\u{1b}.json");
     let missing = folder.join("missing\u{1b}[2J\n");
+    let other = folder.file("other\u{1b}\nfaked line", &recording());
     let text = folder.file("no\u{1b}traces", "text");
+    let sampler = "version = 2\n[bump]\nlambda = 1.0\n[bump.probability_by_key]\n";
+    let keyed = folder.file("keyed.toml", &format!("{sampler}\"a\\u001B[2J\\nfaked line\" = 0.5\n"));
+    let unknown = folder.file("unknown.toml", "\"\\u001B[2J\\nfaked line\" = 1\n");
     let tune = ["tune", &path, "--size-max", "100%", "--iterations", "10", "--out", &out, "--report", &page];
     for args in [
         &["inspect", &path][..],
@@ -55,6 +59,8 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
         &["evaluate", &path, "--seeds", "1", "--json"],
         &["evaluate", &path, "--sampler", NASTY],
         &["evaluate", &path, "--sampler", "always", "--kept", &missing],
+        &["evaluate", &path, "--seeds", "1", "--parameters", &keyed],
+        &["evaluate", &path, "--seeds", "1", "--parameters", &unknown],
         &tune,
         &[&tune[..], &["--json"]].concat(),
         &[&tune[..], &["--validate", &path]].concat(),
@@ -68,7 +74,9 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
         &["critical-path", &path, "--by", "path", "--json"],
         &["critical-path", &path, "--trace", "1"],
         &["critical-path", &path, "--root", NASTY],
-        &["critical-path", &path, "--compare", &path, "--html", &html],
+        &["critical-path", &path, "--compare", &other, "--html", &html],
+        &["tune", &path, "--size-max", "100%", "--iterations", "10", "--out", &out, "--validate", &other],
+        &["evaluate", &other, "--seeds", "1"],
         &["convert", &path, &converted, "--json"],
         &["inspect", &missing],
         &["inspect", &text],

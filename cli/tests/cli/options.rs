@@ -334,3 +334,28 @@ fn evaluate_and_tune_show_what_a_cap_does() {
     assert!(text.contains("under traces=0.001,burst=1"), "{text}");
     failure(&run(&["evaluate", input.path(), "--cap", "traces"]), 2, &["--cap", "traces=100"]);
 }
+
+/// A budget moves the probabilities of a service, which a replay does not.
+#[test]
+fn a_budget_that_is_not_replayed_is_told() {
+    let input = Scratch::new("budget.json", TWO_TRACES);
+    let text = "version = 4\n[ratio]\nprobability = 0.5\n[budget]\nbytes = 100.0\n";
+    let parameters = Scratch::new("budget.toml", text);
+    let args = ["evaluate", input.path(), "--seeds", "1", "--parameters", parameters.path()];
+    let printed = success(&run(&args));
+    assert!(printed.contains("warning: the budget of ") && printed.contains("is not replayed"), "{printed}");
+    let json = success(&run(&[&args[..], &["--json"]].concat()));
+    assert!(json.contains("is not replayed"), "{json}");
+}
+
+/// Both traces begin at once, so that none begins before any time between them.
+#[test]
+fn a_split_that_leaves_nothing_to_tune_on_is_named() {
+    let input = Scratch::new("split.json", &TWO_TRACES.replace("\"b\":2000", "\"b\":1000"));
+    let out = Scratch::new("split.toml", "");
+    let args = ["tune", input.path(), "--size-max", "100%", "--split", "50%", "--out", out.path()];
+    let output = run(&args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("no trace begins in the part of the time that --split leaves"), "{error}");
+}

@@ -46,6 +46,7 @@ impl Drop for Folder {
 const WRITING: &[(&str, &[&str])] = &[
     ("convert", &["convert", "w.jsonl", "{}"]),
     ("kept", &["evaluate", "w.jsonl", "--sampler", "always", "--kept", "{}"]),
+    ("counts", &["evaluate", "w.jsonl", "--sampler", "always", "--counts", "{}"]),
     ("out", &["tune", "--size-max", "100%", "w.jsonl", "--out", "{}"]),
     ("report", &["tune", "--size-max", "100%", "w.jsonl", "--out", "fresh.toml", "--report", "{}"]),
     ("validated", &["tune", "--size-max", "100%", "other.jsonl", "--validate", "w.jsonl", "--out", "{}"]),
@@ -89,6 +90,20 @@ fn no_output_is_an_input_under_any_name() {
         let names = ["folder", "hard.jsonl", "other.jsonl", "soft.jsonl", "w.jsonl"];
         assert_eq!(folder.names(), names, "{option}");
     }
+}
+
+/// Parameters files are read too.
+#[test]
+fn no_output_is_a_parameters_file() {
+    const PARAMETERS: &str = "version = 2\n[ratio]\nprobability = 0.5\n";
+    let folder = Folder::new("parameters");
+    let (recording, file) = (folder.file("w.jsonl", TWO_TRACES), folder.file("p.toml", PARAMETERS));
+    for option in ["--kept", "--counts"] {
+        let args = ["evaluate", &recording, "--parameters", &file, option, &file];
+        failure(&run(&args), 2, &[option, "is read as", "would be lost", "choose another"]);
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), PARAMETERS, "{option}");
+    }
+    assert_eq!(folder.names(), ["p.toml", "w.jsonl"]);
 }
 
 #[test]
@@ -237,42 +252,76 @@ fn a_conversion_to_the_file_that_it_reads_does_not_grow_without_end() {
     assert_eq!(fs::read_to_string(&recording).expect("it is there"), TWO_TRACES);
 }
 
-/// The second Ctrl-C ends a command that does not answer the first, here since its input has not come yet. Its unfinished
-/// file goes with it.
+/// Starts a command that waits, and ends it by one signal once `is_waiting`.
 #[cfg(unix)]
-#[test]
-fn the_second_interruption_leaves_no_partial_file() {
+fn ended_by(signal: &str, args: &[&str], mut is_waiting: impl FnMut() -> bool) {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    let folder = Folder::new("twice-interrupted");
     let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
-        .args(["convert", "-", &folder.join("out.jsonl")])
+        .args(args)
         .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .expect("the binary starts");
     let until = |what: &str, is_so: &mut dyn FnMut() -> bool| {
         let began = Instant::now();
         while !is_so() {
-            assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+            assert!(began.elapsed() < Duration::from_secs(60), "{what}: {args:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
     };
-    let partial = || folder.names().iter().any(|name| name.ends_with(".partial"));
-    until("no partial file", &mut || partial());
-    let interrupt = || {
-        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-        assert!(killed.expect("kill is there").success());
-        // Two signals at once are one.
-        std::thread::sleep(Duration::from_millis(300));
-    };
-    interrupt();
-    assert!(partial(), "the first one only asks");
-    interrupt();
+    until("it does not begin", &mut is_waiting);
+    #[cfg(target_os = "linux")]
+    {
+        let status = format!("/proc/{}/status", child.id());
+        let caught = || {
+            let status = fs::read_to_string(&status).unwrap_or_default();
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+            // SIGINT is 2 and SIGTERM 15.
+            u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 0x4002 == 0x4002)
+        };
+        until("it does not catch signals", &mut || caught());
+    }
+    // From the handler to the wait that it ends.
+    std::thread::sleep(Duration::from_millis(300));
+    let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
+    assert!(killed.expect("kill is there").success());
     until("still running", &mut || child.try_wait().expect("a child").is_some());
-    assert_eq!(child.wait().expect("a child").code(), Some(130));
+    assert_eq!(child.wait().expect("a child").code(), Some(130), "{args:?}");
+}
+
+/// One Ctrl-C ends a command whose input does not come. Its unfinished file goes with it.
+#[cfg(unix)]
+#[test]
+fn an_interruption_ends_a_command_that_waits_for_its_input() {
+    let folder = Folder::new("waits-for-input");
+    let out = folder.join("out.jsonl");
+    let partial = || folder.names().iter().any(|name| name.ends_with(".partial"));
+    ended_by("-INT", &["convert", "-", &out], partial);
+    for args in [&["inspect", "-"][..], &["inspect", "-", "--weights"], &["tune", "-", "--out", &out]] {
+        ended_by("-TERM", args, || true);
+    }
     assert_eq!(folder.names(), [""; 0]);
+}
+
+/// So it does where a pipe has nobody at its other end.
+#[cfg(unix)]
+#[test]
+fn an_interruption_ends_a_command_at_a_pipe_without_another_end() {
+    let folder = Folder::new("waits-for-pipe");
+    let (recording, pipe) = (folder.file("w.jsonl", TWO_TRACES), folder.join("pipe"));
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo is there").success());
+    for args in [
+        &["inspect", &pipe][..],
+        &["convert", &recording, &pipe],
+        &["evaluate", &recording, "--seeds", "1", "--sampler", "always", "--kept", &pipe],
+    ] {
+        ended_by("-TERM", args, || true);
+    }
+    assert_eq!(folder.names(), ["pipe", "w.jsonl"]);
 }
 
 /// The first Ctrl-C ends a command that only has its result to print, here for a reader that does not read on.

@@ -85,7 +85,7 @@ pub(super) fn speedup(args: &CriticalPath, speedup: &Speedup) -> String {
 pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Comparison) -> String {
     let rows = &comparison.differences;
     let shown = if args.top == 0 { rows.len() } else { args.top.min(rows.len()) };
-    let mut text = format!("compared with {}:\n", other.paths().join(", "));
+    let mut text = format!("compared with {}:\n", escaped(&other.paths().join(", ")));
     let _ = writeln!(
         text,
         "a trace takes {} ms there and {} ms here: {} with the same roots, {} by their mix",

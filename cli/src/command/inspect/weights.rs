@@ -170,10 +170,13 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
         problems: 0,
         losses: 0,
     };
-    for path in &args.paths {
-        source::read(path, &args.reading.options(), &mut sums)
-            .map_err(|error| Failure::Job(error.to_string()))?;
-    }
+    interrupt::answer_at_once_while_reading(stop, || {
+        for path in &args.paths {
+            source::read(path, &args.reading.options(), &mut sums)
+                .map_err(|error| Failure::Job(error.to_string()))?;
+        }
+        Ok(())
+    })?;
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
@@ -186,7 +189,14 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
     interrupt::answer_at_once();
     let mut weights = sums.finish();
     if weights.keys.is_empty() {
-        return Err(Failure::Job("there is no root span in this recording".into()));
+        let problems = match weights.problems {
+            0 => String::new(),
+            problems => format!(
+                "; {} in the input, which inspect without --weights names",
+                output::plural(problems, "problem")
+            ),
+        };
+        return Err(Failure::Job(format!("there is no root span in this recording{problems}")));
     }
     if top > 0 {
         weights.keys.truncate(top);

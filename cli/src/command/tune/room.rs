@@ -45,7 +45,7 @@ impl<'a> Room<'a> {
                 .any(|&max| max <= 0.0)
         {
             return Err(Failure::Job(format!(
-                "the policies of --tail alone keep {:.2} % of the bytes, and the limits leave nothing for the sampler: raise \\
+                "the policies of --tail alone keep {:.2} % of the bytes, and the limits leave nothing for the sampler: raise \
                  --size-max (or the limit by second), or give the policies smaller budgets",
                 kept.tail.mean * 1e2
             )));

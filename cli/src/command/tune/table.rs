@@ -44,8 +44,8 @@ pub(super) fn render(report: &Report<'_>) -> String {
     if let Some(replayed) = &tuning.replayed {
         draws(replayed, tuning, &mut text);
     }
-    if let Some(late) = report.tail {
-        text.push_str(&tail::render(&late.summary, &late.tail));
+    if let Some((late, summary)) = report.tail.and_then(|late| Some((late, late.summary.as_ref()?))) {
+        text.push_str(&tail::render(summary, &late.tail));
     }
     for held_out in tuning.held_out.iter().chain(&report.validated) {
         checked(held_out, &mut text);
