@@ -114,7 +114,8 @@ impl Handle {
     }
 
     /// Exports the spans that have ended, those of open traces too, and waits for it. Spans that end meanwhile are not
-    /// waited for.
+    /// waited for. Dropped traces that a policy may keep at their ends ([`Builder::with_tail`](crate::Builder::with_tail)) are
+    /// not decided by it: what has ended of them stays in [`Stats::spans_waiting`].
     ///
     /// # Errors
     ///
