@@ -379,6 +379,7 @@ impl<'a> Replay<'a> {
             self.run.tail_bytes += arrival.bytes;
             self.release(number);
         } else {
+            self.ring.end(number, at_ns);
             let released_ns = at_ns.saturating_add(outcomes.tail.hold.get());
             self.pending.push(Reverse((released_ns, Happening::Released, number)));
         }
@@ -411,27 +412,42 @@ impl View for Attributes<'_> {
     }
 }
 
-/// The recorded traces, by value and age: ordinary ones, then those that failed.
+/// The recorded traces, by value and age: ordinary ones that have ended, by their ends; ordinary ones that are open; and
+/// the same two of those that failed.
 #[derive(Debug, Default)]
 struct Ring {
     bytes: u64,
-    traces: [BTreeSet<(u64, u32)>; 2],
-    /// By arrival: when it came, and its place in `traces`.
+    traces: [BTreeSet<(u64, u32)>; 4],
+    /// By arrival: when it came or ended, and its place in `traces`.
     places: HashMap<u32, (u64, usize)>,
 }
+
+/// Places in [`Ring::traces`].
+const OPEN: usize = 1;
+const FAILED: usize = 2;
 
 impl Ring {
     fn add(&mut self, at_ns: u64, number: u32, bytes: u64) {
         self.bytes += bytes;
-        self.traces[0].insert((at_ns, number));
-        self.places.insert(number, (at_ns, 0));
+        self.traces[OPEN].insert((at_ns, number));
+        self.places.insert(number, (at_ns, OPEN));
     }
 
+    /// A span of it failed.
     fn mark(&mut self, number: u32) {
+        self.change(number, |at_ns, place| (at_ns, place | FAILED));
+    }
+
+    /// It has ended, and no policy kept it.
+    fn end(&mut self, number: u32, ended_ns: u64) {
+        self.change(number, |_, place| (ended_ns, place & !OPEN));
+    }
+
+    fn change(&mut self, number: u32, to: impl Fn(u64, usize) -> (u64, usize)) {
         if let Some((at_ns, place)) = self.places.get_mut(&number) {
             self.traces[*place].remove(&(*at_ns, number));
-            *place = 1;
-            self.traces[1].insert((*at_ns, number));
+            (*at_ns, *place) = to(*at_ns, *place);
+            self.traces[*place].insert((*at_ns, number));
         }
     }
 
@@ -443,7 +459,7 @@ impl Ring {
         true
     }
 
-    /// The oldest ordinary one, else the oldest.
+    /// The first by value and age.
     fn next_to_give_up(&self) -> Option<u32> {
         self.traces.iter().find_map(|traces| traces.first()).map(|&(_, number)| number)
     }

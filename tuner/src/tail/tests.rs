@@ -122,6 +122,11 @@ fn a_full_ring_gives_up_the_oldest_ordinary_trace() {
     assert_eq!((kept(&summary), summary.errors_kept.mean), (vec![(1.0, 0.0)], 1.0));
     // A trace that is larger than the ring has no place in it.
     assert_eq!(with(bytes - 1, Nanos::ZERO).given_up.mean, 3.0);
+    // Ended ones make way before those that are open, though these are older: a slow trace waits for its end.
+    let slow =
+        [(0, 1_000, false, "200"), (10, 1, false, "200"), (20, 1, false, "200"), (30, 1, false, "200")];
+    let summary = replayed(&slow, "never", &tail("slow:500ms").with_ring_bytes(2 * bytes));
+    assert_eq!((kept(&summary), summary.given_up.mean), (vec![(1.0, 0.0)], 0.0));
     // Ended ones that nobody kept stay for a while, and are not given up when they go.
     let three = [(0, 1, false, "200"), (10, 1, false, "200"), (20, 1, false, "200")];
     let held = |hold: Nanos| replayed(&three, "never", &tail("error").with_hold(hold)).ring_peak_bytes.mean;
