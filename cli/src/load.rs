@@ -75,9 +75,9 @@ impl ProblemCount {
     }
 }
 
-/// Reads a workload. `labels` are attributes that keys will be made of.
-pub(crate) fn load(args: &Source, labels: &[String], stop: Stop<'_>) -> Result<Loaded, Failure> {
-    load_keeping(args, Keep { labels: labels.to_vec(), ..Keep::default() }, stop)
+/// Reads a workload.
+pub(crate) fn load(args: &Source, stop: Stop<'_>) -> Result<Loaded, Failure> {
+    load_keeping(args, Keep::default(), stop)
 }
 
 /// Reads a workload, and keeps this of its spans beside their places, times and names. A signal ends the process.

@@ -138,10 +138,16 @@ impl Recording {
 
     /// The attributes whose values were kept, in the order of [`Keep::labels`].
     pub fn label_keys(&self) -> &[String] {
-        self.labels.keys()
+        self.labels.keys().0
     }
 
-    /// The values of these attributes in a set that [`SpanView::label_symbol`] refers to; `None` where a span has none.
+    /// The attributes whose values were kept of spans alone, in the order of [`Keep::own_labels`].
+    pub fn own_label_keys(&self) -> &[String] {
+        self.labels.keys().1
+    }
+
+    /// The values of these attributes, the spans' own behind the others, in a set that [`SpanView::label_symbol`] refers
+    /// to; `None` where a span has none.
     pub fn label_values(&self, set: Symbol) -> impl ExactSizeIterator<Item = Option<&str>> {
         self.labels.values(set)
     }

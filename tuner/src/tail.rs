@@ -7,7 +7,8 @@
 //! - A trace is taken as one process's: its root is the local root, and all of its spans are seen at the root's end.
 //! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is fuller than a service's.
 //! - An error is a span's status. Events of level ERROR are no part of what is read of a recording.
-//! - Attributes are those of any span of the trace, as text. A policy by an own function wants nothing.
+//! - Attributes are those of any span of the trace, as text; those of resources are no span's, as in a service. A policy by
+//!   an own function wants nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
@@ -50,12 +51,12 @@ struct Outcome {
 }
 
 impl Outcomes {
-    /// Looks at a recording that was made with [`attributes`] among its labels. `None` if asked to stop.
+    /// Looks at a recording that was made with [`attributes`] among its own labels. `None` if asked to stop.
     pub fn new(recording: &Recording, tail: &Tail, stop: Stop<'_>) -> Option<Self> {
         let attributes = attributes(tail);
-        let labels = recording.label_keys();
-        let places: Vec<_> =
-            attributes.iter().map(|name| labels.iter().position(|label| label == name)).collect();
+        let (others, own) = (recording.label_keys().len(), recording.own_label_keys());
+        let place = |name| own.iter().position(|label| label == name).map(|place| others + place);
+        let places: Vec<_> = attributes.iter().map(place).collect();
         let (mut sets, mut sets_of, mut known) = (Vec::new(), Vec::new(), HashMap::new());
         let mut outcomes = Vec::with_capacity(recording.trace_count());
         let mut pulse = stop.pulse();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
+use astracer_recording::recording::Keep;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, Config, RandomSource};
@@ -168,9 +169,9 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let (kept, counts) = (lone("--kept", kept)?, lone("--counts", counts)?);
     let mut samplers = samplers(args, &asked)?;
     let baselines = baselines(args)?;
-    let mut labels = args.key.attributes();
-    labels.extend(tail.iter().flat_map(attributes).filter(|name| !args.key.attributes().contains(name)));
-    let loaded = load::load(&args.source, &labels, stop)?;
+    let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
+    let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
+    let loaded = load::load_keeping(&args.source, keep, stop)?;
     let workload = load::workload(&args.source, &loaded.recording, &args.key, stop)?;
     // The workload holds all that replays need.
     let load::Loaded { input, recording } = loaded;

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
     if args.weights {
         return weights::run(&args.source, args.top, args.json, stop);
     }
-    let loaded = load::load(&args.source, &[], stop)?;
+    let loaded = load::load(&args.source, stop)?;
     let mut inspection = Inspection::new(&loaded.recording, stop).ok_or(Failure::Interrupted)?;
     interrupt::answer_at_once();
     inspection.sort(args.sort);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
-use astracer_recording::recording::Recording;
+use astracer_recording::recording::{Keep, Recording};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
@@ -239,8 +239,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     for path in &args.validate {
         load::try_to_read(path, &args.source.reading, stop)?;
     }
-    let labels = labels(args);
-    let load::Loaded { input, recording } = load::load(&args.source, &labels, stop)?;
+    let load::Loaded { input, recording } = load::load_keeping(&args.source, keep(args), stop)?;
     // Each phase has the time that those before it left.
     let began = Instant::now();
     let left = || args.time.map(|time| time.saturating_sub(began.elapsed()));
@@ -420,16 +419,15 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The attributes to read: those of the key, or if it has none, those that keys are often made of; and those that policies
-/// ask for.
-fn labels(args: &Tune) -> Vec<String> {
+/// The attributes to read: those of the key, or if it has none, those that keys are often made of; and of spans alone
+/// those that policies ask for.
+fn keep(args: &Tune) -> Keep {
     let mut labels = args.key.attributes();
     if labels.is_empty() && !args.one_key {
         labels = START_ATTRIBUTES.map(str::to_owned).to_vec();
     }
-    let asked: Vec<String> = args.tail.tail().iter().flat_map(attributes).collect();
-    labels.extend(asked.into_iter().filter(|name| !labels.contains(name)).collect::<Vec<_>>());
-    labels
+    let own_labels = args.tail.tail().as_ref().map(attributes).unwrap_or_default();
+    Keep { labels, own_labels, ..Keep::default() }
 }
 
 fn options(args: &Tune) -> Options {
@@ -469,11 +467,7 @@ fn try_keys(
 ) -> KeyChoice {
     // Named as people write them on the command line, where the template is an option of its own.
     let groupings = Grouping::candidates(recording, Template::default());
-    // Attributes that only policies ask for are not known when a trace begins.
-    let late =
-        |name: &String| !START_ATTRIBUTES.contains(&name.as_str()) && !args.key.attributes().contains(name);
-    let groupings = groupings.into_iter().filter(|grouping| !grouping.attributes().iter().any(late));
-    let candidates = groupings.map(|grouping| {
+    let candidates = groupings.into_iter().map(|grouping| {
         let own = if grouping == args.key {
             Some(Cow::Borrowed(workload))
         } else {

@@ -348,6 +348,28 @@ fn a_budget_that_is_not_replayed_is_told() {
     assert!(json.contains("is not replayed"), "{json}");
 }
 
+/// A key falls back to the resource's attributes; policies see those of spans alone, as in a service.
+#[test]
+fn policies_do_not_see_the_attributes_of_resources() {
+    let attribute = |key: &str| format!(r#"[{{"key":"{key}","value":{{"stringValue":"x"}}}}]"#);
+    let span = format!(
+        r#"{{"traceId":"{0:032x}","spanId":"{0:016x}","name":"a","startTimeUnixNano":"1000","endTimeUnixNano":"2000","attributes":{1}}}"#,
+        7,
+        attribute("code")
+    );
+    let text = format!(
+        r#"{{"resourceSpans":[{{"resource":{{"attributes":{}}},"scopeSpans":[{{"spans":[{span}]}}]}}]}}"#,
+        attribute("env")
+    );
+    let input = Scratch::new("resource.json", &text);
+    for (policy, key, kept) in [("attr:env=x", "name+env", 0), ("attr:code=x", "name+code", 1)] {
+        let tail = ["--tail", policy, "--provisional", "always", "--sampler", "never", "--seeds", "1"];
+        let printed = success(&run(&[&["evaluate", input.path(), "--key", key], &tail[..]].concat()));
+        assert!(printed.contains(&format!("  {policy}: {kept} traces kept")), "{printed}");
+        assert!(printed.contains("(1 key)"), "{printed}");
+    }
+}
+
 /// Both traces begin at once, so that none begins before any time between them.
 #[test]
 fn a_split_that_leaves_nothing_to_tune_on_is_named() {

@@ -33,6 +33,8 @@ pub struct Keep {
     pub full: bool,
     /// Keep the values of these attributes, of the span, else of its resource; of several the last.
     pub labels: Vec<String>,
+    /// Keep the values of these attributes, of the span alone; of several the last.
+    pub own_labels: Vec<String>,
     /// Keep tracestates, which hold the thresholds of samplers.
     pub trace_states: bool,
 }
@@ -80,7 +82,8 @@ impl fmt::Debug for Intake<'_> {
 impl<'c> Intake<'c> {
     /// An intake without spans.
     pub fn new(keep: Keep) -> Self {
-        let recording = Recording { labels: Labels::new(keep.labels.clone()), ..Recording::default() };
+        let labels = Labels::new(&keep.labels, &keep.own_labels);
+        let recording = Recording { labels, ..Recording::default() };
         Self {
             keep,
             rename: None,
@@ -159,12 +162,12 @@ impl<'c> Intake<'c> {
     }
 
     fn label(&mut self, span: &Span<'_>) -> Symbol {
-        self.recording.labels.set(&mut self.text, |key, text| {
+        self.recording.labels.set(&mut self.text, |key, is_own, text| {
             let mut write_last = |attributes: &[Attribute<'_>]| {
                 let last = attributes.iter().rev().find(|attribute| attribute.key == key);
                 last.map(|attribute| write_value(text, &attribute.value)).is_some()
             };
-            write_last(&span.attributes) || write_last(&span.resource.attributes)
+            write_last(&span.attributes) || !is_own && write_last(&span.resource.attributes)
         })
     }
 
@@ -262,7 +265,7 @@ impl Sink for Intake<'_> {
             let index = self.recording.spans.len() as u32;
             self.recording.more_parents.insert(index, span.parents[1..].into());
         }
-        if !self.keep.labels.is_empty() {
+        if !self.recording.labels.is_empty() {
             let label = self.label(&span);
             self.recording.span_labels.push(label);
         }

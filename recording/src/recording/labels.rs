@@ -11,6 +11,8 @@ use crate::intern::{Interner, Symbol};
 #[derive(Debug, Default)]
 pub(super) struct Labels {
     keys: Vec<String>,
+    /// The first of `keys` that is asked of the span alone.
+    first_own: usize,
     values: Interner,
     /// Set `n` is `sets[n * keys.len()..][..keys.len()]`.
     sets: Vec<Option<Symbol>>,
@@ -19,24 +21,30 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    pub(super) fn new(keys: Vec<String>) -> Self {
-        Self { keys, ..Self::default() }
+    pub(super) fn new(keys: &[String], own: &[String]) -> Self {
+        Self { keys: [keys, own].concat(), first_own: keys.len(), ..Self::default() }
     }
 
-    pub(super) fn keys(&self) -> &[String] {
-        &self.keys
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
-    /// The set of these values, which `write` appends to the text for each key; it returns false if there is none.
+    /// Keys of the span or its resource, and those of the span alone.
+    pub(super) fn keys(&self) -> (&[String], &[String]) {
+        self.keys.split_at(self.first_own)
+    }
+
+    /// The set of these values, which `write` appends to the text for each key; it returns false if there is none. It is
+    /// told whether the key is the span's alone.
     pub(super) fn set(
         &mut self,
         text: &mut String,
-        mut write: impl FnMut(&str, &mut String) -> bool,
+        mut write: impl FnMut(&str, bool, &mut String) -> bool,
     ) -> Symbol {
         let start = self.sets.len();
-        for key in &self.keys {
+        for (at, key) in self.keys.iter().enumerate() {
             text.clear();
-            let value = write(key, text).then(|| self.values.intern(text));
+            let value = write(key, at >= self.first_own, text).then(|| self.values.intern(text));
             self.sets.push(value);
         }
         let (known, new) = self.sets.split_at(start);
@@ -65,11 +73,11 @@ mod tests {
 
     #[test]
     fn equal_sets_are_shared_and_values_may_hold_anything() {
-        let mut labels = Labels::new(vec!["a".to_owned(), "b".to_owned()]);
+        let mut labels = Labels::new(&["a".to_owned()], &["b".to_owned()]);
         let mut text = String::new();
         let mut set = |values: [Option<&str>; 2]| {
             let mut values = values.into_iter();
-            labels.set(&mut text, |_, text| match values.next().flatten() {
+            labels.set(&mut text, |_, _, text| match values.next().flatten() {
                 Some(value) => {
                     text.push_str(value);
                     true

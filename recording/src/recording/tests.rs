@@ -344,10 +344,14 @@ fn a_trace_without_any_time_starts_at_the_epoch() {
 
 #[test]
 fn labels_come_from_the_span_or_else_from_its_resource() {
-    let keep = Keep { labels: vec!["http.route".into(), "service.name".into()], ..Keep::default() };
+    let keep = Keep {
+        labels: vec!["http.route".into(), "service.name".into()],
+        own_labels: vec!["service.name".into()],
+        ..Keep::default()
+    };
     let recording = intake("7 1 - root 10 20 front", keep);
     let label = recording.traces().next().and_then(|trace| trace.root().label_symbol()).expect("a label");
-    assert_eq!(recording.label_values(label).collect::<Vec<_>>(), [None, Some("front")]);
+    assert_eq!(recording.label_values(label).collect::<Vec<_>>(), [None, Some("front"), None]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::key::Grouping;
 type Given = (u64, u64, bool, &'static str);
 
 fn recording(traces: &[Given]) -> Recording {
-    let keep = Keep { labels: vec!["code".to_owned()], ..Keep::default() };
+    let keep = Keep { own_labels: vec!["code".to_owned()], ..Keep::default() };
     let mut intake = Intake::new(keep);
     let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
     for (&(start_ms, ms, is_failed, code), number) in traces.iter().zip(1u64..) {
