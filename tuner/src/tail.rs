@@ -58,9 +58,11 @@ impl Outcomes {
         let place = |name| own.iter().position(|label| label == name).map(|place| others + place);
         let places: Vec<_> = attributes.iter().map(place).collect();
         let (mut sets, mut sets_of, mut known) = (Vec::new(), Vec::new(), HashMap::new());
+        // The last trace that has each set, so that a trace has it once.
+        let mut last_of: Vec<usize> = Vec::new();
         let mut outcomes = Vec::with_capacity(recording.trace_count());
         let mut pulse = stop.pulse();
-        for trace in recording.traces() {
+        for (at, trace) in recording.traces().enumerate() {
             let first_set = sets_of.len();
             outcomes.push(outcome(trace, first_set as u32));
             let labelled = trace.spans().filter(|_| !attributes.is_empty());
@@ -68,9 +70,10 @@ impl Outcomes {
                 let number = *known.entry(set).or_insert_with(|| {
                     let value = |place: &Option<usize>| recording.label_values(set).nth((*place)?).flatten();
                     sets.push(places.iter().map(|place| value(place).map(str::to_owned)).collect());
+                    last_of.push(usize::MAX);
                     sets.len() as u32 - 1
                 });
-                if !sets_of[first_set..].contains(&number) {
+                if std::mem::replace(&mut last_of[number as usize], at) != at {
                     sets_of.push(number);
                 }
             }

@@ -48,6 +48,7 @@ enum Of {
     Events,
     Convert,
     Parameters,
+    Tail,
 }
 
 impl Of {
@@ -86,14 +87,27 @@ impl Of {
             Of::Parameters => {
                 &["evaluate", "@in", "--seeds", "1", "--parameters", "@parameters.toml", "--json"]
             }
+            Of::Tail => &[
+                "evaluate",
+                "@in",
+                "--seeds",
+                "1",
+                "--sampler",
+                "ratio:0.1",
+                "--tail",
+                "odd,attr:value=1",
+                "--provisional",
+                "always",
+                "--json",
+            ],
         }
     }
 }
 
 /// Every thing with the commands that look at it. Sizes are such that a count takes seconds.
 fn cases() -> Vec<Case> {
-    use Of::{Convert, CriticalPath, Evaluate, Events, Inspect, Parameters, Tune};
-    let commands: [(Many, usize, &[Of]); 17] = [
+    use Of::{Convert, CriticalPath, Evaluate, Events, Inspect, Parameters, Tail, Tune};
+    let commands: [(Many, usize, &[Of]); 20] = [
         (Many::Traces, 150, &[Inspect, Evaluate, CriticalPath, Convert]),
         (Many::Spans, 300, &[Inspect, Evaluate, CriticalPath, Convert]),
         (Many::Names, 200, &[Inspect, Evaluate, CriticalPath]),
@@ -105,6 +119,9 @@ fn cases() -> Vec<Case> {
         (Many::Problems, 300, &[Inspect, Convert]),
         (Many::Members, 60, &[Inspect, Convert]),
         (Many::Keys, 60, &[Parameters]),
+        (Many::Traces, 150, &[Tail]),
+        (Many::Depth, 300, &[Tail]),
+        (Many::Values, 2000, &[Tail]),
         // The search itself costs as much as some hundred spans, and more or less by what it finds.
         (Many::Traces, 60, &[Tune]),
         (Many::Names, 20, &[Tune]),

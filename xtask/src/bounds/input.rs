@@ -24,6 +24,8 @@ pub(crate) enum Many {
     Depth,
     /// Parents of one span.
     Parents,
+    /// Values of one attribute in one trace.
+    Values,
     /// Lines that are no spans.
     Problems,
     /// Files in an archive.
@@ -34,7 +36,7 @@ pub(crate) enum Many {
 
 impl Many {
     #[cfg(test)]
-    pub(crate) const ALL: [Many; 11] = [
+    pub(crate) const ALL: [Many; 12] = [
         Many::Traces,
         Many::Spans,
         Many::Names,
@@ -43,6 +45,7 @@ impl Many {
         Many::Branches,
         Many::Depth,
         Many::Parents,
+        Many::Values,
         Many::Problems,
         Many::Members,
         Many::Keys,
@@ -100,6 +103,17 @@ pub(crate) fn write(folder: &Path, many: Many, count: usize) -> io::Result<()> {
             (1..=count).for_each(|span| lines.span((1, span), &[], "call", true));
             let parents: Vec<usize> = (1..=count).rev().collect();
             lines.span((1, count + 1), &parents, "join", true);
+        }
+        Many::Values => {
+            lines.span((1, 1), &[], "root", true);
+            for span in 2..=count {
+                lines.line(
+                    (1, span),
+                    &[1],
+                    "call",
+                    &format!("\"b\":1000,\"e\":1005,\"n\":{{\"value\":\"{span}\"}},"),
+                );
+            }
         }
         Many::Problems => {
             lines.pair(1, "root");
