@@ -10,6 +10,8 @@
 //! - Attributes are those of any span of the trace, as text; those of resources are no span's, as in a service. A policy by
 //!   an own function wants nothing.
 
+mod shape;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
@@ -27,6 +29,7 @@ use crate::replay::Numbers;
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 use crate::workload::Workload;
+use shape::Shaper;
 
 /// The outcome of each trace of a recording, as far as policies ask.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ struct Outcome {
     duration_ns: u64,
     /// From the root's start to the end of the first span that failed.
     failed_after_ns: Option<u64>,
+    /// Of the call tree; 0 if no policy asks.
+    shape: u64,
     first_set: u32,
 }
 
@@ -60,11 +65,13 @@ impl Outcomes {
         let (mut sets, mut sets_of, mut known) = (Vec::new(), Vec::new(), HashMap::new());
         // The last trace that has each set, so that a trace has it once.
         let mut last_of: Vec<usize> = Vec::new();
+        let mut shaper = tail.rules.iter().any(|rule| rule.policy == Policy::Odd).then(Shaper::default);
         let mut outcomes = Vec::with_capacity(recording.trace_count());
         let mut pulse = stop.pulse();
         for (at, trace) in recording.traces().enumerate() {
             let first_set = sets_of.len();
-            outcomes.push(outcome(trace, first_set as u32));
+            let shape = shaper.as_mut().map_or(Some(0), |shaper| shaper.shape(trace, &mut pulse))?;
+            outcomes.push(outcome(trace, shape, first_set as u32));
             let labelled = trace.spans().filter(|_| !attributes.is_empty());
             for set in labelled.filter_map(SpanView::label_symbol) {
                 let number = *known.entry(set).or_insert_with(|| {
@@ -167,11 +174,11 @@ pub fn attributes(tail: &Tail) -> Vec<String> {
     names.into_iter().collect()
 }
 
-fn outcome(trace: TraceView<'_>, first_set: u32) -> Outcome {
+fn outcome(trace: TraceView<'_>, shape: u64, first_set: u32) -> Outcome {
     let root = trace.root();
     let failed = trace.spans().filter(|span| span.status() == Status::Error);
     let ended = |span: SpanView<'_>| span.start().since(root.start()).saturating_add(span.duration_ns());
-    Outcome { duration_ns: root.duration_ns(), failed_after_ns: failed.map(ended).min(), first_set }
+    Outcome { duration_ns: root.duration_ns(), failed_after_ns: failed.map(ended).min(), shape, first_set }
 }
 
 /// Policies behind one sampler.
@@ -358,7 +365,7 @@ impl<'a> Replay<'a> {
                     now,
                     duration,
                     severity: if is_error { Severity::Error } else { Severity::Fine },
-                    shape: shape(arrival.call_tree),
+                    shape: outcome.shape,
                     bytes: arrival.otlp_bytes,
                     view: &Attributes { outcomes, sets: outcomes.sets_of(number as usize) },
                 };
@@ -393,11 +400,6 @@ impl<'a> Replay<'a> {
         let slow_not_recorded = self.sampler.outcomes().iter().map(|key| key.missed_slow).sum();
         Run { policies: self.sampler.counts(), slow_not_recorded, ..self.run }
     }
-}
-
-/// A call tree's number, with its bits spread.
-fn shape(call_tree: u32) -> u64 {
-    (u64::from(call_tree) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The attributes of one trace's spans.

@@ -17,34 +17,44 @@ use crate::key::Grouping;
 type Given = (u64, u64, bool, &'static str);
 
 fn recording(traces: &[Given]) -> Recording {
+    recording_of(traces, &[1; 64])
+}
+
+/// Traces with so many calls of `query` each.
+fn recording_of(traces: &[Given], calls: &[u64]) -> Recording {
     let keep = Keep { own_labels: vec!["code".to_owned()], ..Keep::default() };
     let mut intake = Intake::new(keep);
     let place = Place { file: Arc::from("test"), line: 1, byte: 0 };
-    for (&(start_ms, ms, is_failed, code), number) in traces.iter().zip(1u64..) {
+    for ((&(start_ms, ms, is_failed, code), number), calls) in traces.iter().zip(1u64..).zip(calls) {
         let span = |id: u64, parent: Option<u64>, name: &'static str| Span {
             trace_id: TraceId(u128::from(number)),
-            span_id: SpanId(id),
-            parents: parent.into_iter().map(SpanId).collect(),
+            span_id: SpanId(1_000 * number + id),
+            parents: parent.into_iter().map(|id| SpanId(1_000 * number + id)).collect(),
             name: name.into(),
             start: Some(UnixNanos(1_000_000_000 + start_ms * 1_000_000)),
             end: Some(UnixNanos(1_000_000_000 + (start_ms + ms) * 1_000_000)),
             ..Span::default()
         };
-        intake.span(span(2 * number, None, "GET"), Record { bytes: &[0; 60], place: &place });
-        let child = Span {
-            status: if is_failed { Status::Error } else { Status::Unset },
-            attributes: vec![Attribute { key: "code".into(), value: code.into() }],
-            ..span(2 * number + 1, Some(2 * number), "query")
-        };
-        intake.span(child, Record { bytes: &[0; 40], place: &place });
+        intake.span(span(0, None, "GET"), Record { bytes: &[0; 60], place: &place });
+        for call in 1..=*calls {
+            let child = Span {
+                status: if is_failed { Status::Error } else { Status::Unset },
+                attributes: vec![Attribute { key: "code".into(), value: code.into() }],
+                ..span(call, Some(0), "query")
+            };
+            intake.span(child, Record { bytes: &[0; 40], place: &place });
+        }
     }
     intake.finish()
 }
 
 fn replayed(traces: &[Given], head: &str, tail: &Tail) -> TailSummary {
-    let recording = recording(traces);
-    let workload = Workload::new(&recording, &Grouping::default());
-    let outcomes = Outcomes::new(&recording, tail, Stop::never()).expect("not stopped");
+    replayed_of(&recording(traces), head, tail)
+}
+
+fn replayed_of(recording: &Recording, head: &str, tail: &Tail) -> TailSummary {
+    let workload = Workload::new(recording, &Grouping::default());
+    let outcomes = Outcomes::new(recording, tail, Stop::never()).expect("not stopped");
     let head: Config = head.parse().expect("a sampler");
     let draws = [Draw::recorded(1)];
     outcomes.replay(&workload, &head.into(), &draws, Stop::never()).expect("not stopped")
@@ -131,6 +141,15 @@ fn a_full_ring_gives_up_the_oldest_ordinary_trace() {
     let three = [(0, 1, false, "200"), (10, 1, false, "200"), (20, 1, false, "200")];
     let held = |hold: Nanos| replayed(&three, "never", &tail("error").with_hold(hold)).ring_peak_bytes.mean;
     assert_eq!((held(Nanos::ZERO), held(Nanos::from_secs(1))), (of_second as f64, 3.0 * of_second as f64));
+}
+
+/// As in a service: the length of a loop is no shape, and no call of it is one.
+#[test]
+fn loops_of_different_lengths_are_one_shape() {
+    let traces: Vec<Given> = (0..5).map(|number| (10 * number, 1, false, "200")).collect();
+    let recording = recording_of(&traces, &[1, 2, 3, 0, 0]);
+    assert_eq!(Workload::new(&recording, &Grouping::default()).call_trees(), 4);
+    assert_eq!(kept(&replayed_of(&recording, "never", &tail("odd"))), [(2.0, 0.0)]);
 }
 
 #[test]
