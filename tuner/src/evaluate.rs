@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use astracer_model::TraceId;
+use astracer_samplers::{Config, Probability, Ratio};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
 use crate::counts::{Estimates, estimates};
 use crate::draw::Draw;
-use crate::expect::{Design, Expectation, Extras, Scratch};
 use crate::held_out::CountErrors;
 use crate::key::Grouping;
 use crate::paths::{PathScore, PathTally};
@@ -111,8 +111,9 @@ pub struct Summary {
     pub counts: Option<CountErrors>,
     /// SS from weighted means and deviations, ms: mean over the seeds. `None` where decisions have no weights.
     pub ss_by_weights_ms: Option<f64>,
-    /// SS of an equal share that keeps as many bytes, ms, in expectation: weights are of use where theirs is smaller.
-    pub ss_of_equal_share_ms: f64,
+    /// SS of an equal share that keeps as many bytes, ms: mean over the same seeds. Weights are of use where theirs is
+    /// smaller. `None` where decisions have no weights, and where all of them are equal, which is an equal share.
+    pub ss_of_equal_share_ms: Option<f64>,
 }
 
 /// The numbers of a [`Score`] as averages.
@@ -148,11 +149,7 @@ pub struct Averages {
 }
 
 impl Summary {
-    fn new(
-        rows: &[Row],
-        estimates: Option<&[&Estimates]>,
-        equal_share: impl Fn(f64) -> Option<f64>,
-    ) -> Option<Self> {
+    fn new(rows: &[Row], estimates: Option<&[&Estimates]>) -> Option<Self> {
         let runs: Vec<Averages> = rows.iter().map(Averages::of).collect();
         let over_runs = |number: fn(&Averages) -> f64| MeanSd::of(runs.iter().map(number));
         let mean = Averages::of_each(|number| over_runs(number).mean);
@@ -164,7 +161,7 @@ impl Summary {
             counts: estimates.map(CountErrors::of),
             ss_by_weights_ms: estimates
                 .map(|runs| runs.iter().map(|run| run.ss_ms).sum::<f64>() / runs.len().max(1) as f64),
-            ss_of_equal_share_ms: equal_share(mean.tfcr)?,
+            ss_of_equal_share_ms: None,
         })
     }
 }
@@ -261,9 +258,6 @@ impl<'w> Evaluator<'w> {
         };
         let runs: Vec<((Score, PathScore), Option<Estimates>)> =
             jobs.par_iter().map(row).collect::<Option<_>>()?;
-        let stratified = draws.first().is_some_and(|draw| draw.stratified);
-        let design = Design::uncounted(Extras::default(), stratified);
-        let expectation = Expectation::new(self.workload, &design, stop)?;
         let mut evaluation =
             Evaluation { workload: self.summary(key), rows: Vec::new(), summary: Vec::new() };
         for (sampler, runs) in samplers.iter().zip(runs.chunks(draws.len().max(1))) {
@@ -277,14 +271,30 @@ impl<'w> Evaluator<'w> {
             let rows: Vec<Row> = runs.iter().zip(draws).map(row).collect();
             let estimates: Option<Vec<&Estimates>> =
                 runs.iter().map(|(_, estimates)| estimates.as_ref()).collect();
-            let equal = |share: f64| {
-                let share = expectation.ratio(share.clamp(0.0, 1.0), &mut Scratch::default(), stop);
-                share.map(|share| share.ss_ms)
-            };
-            evaluation.summary.extend(Summary::new(&rows, estimates.as_deref(), equal));
+            let is_equal = matches!(sampler, Candidate::Ours(Config::Always | Config::Ratio(_)));
+            let is_compared = estimates.is_some() && !is_equal;
+            if let Some(summary) = Summary::new(&rows, estimates.as_deref()) {
+                let share = is_compared.then_some(summary.mean.tfcr).and_then(ratio);
+                let ss_of_equal_share_ms = match share {
+                    Some(share) => Some(self.ss_ms(&share, draws, stop)?),
+                    None => None,
+                };
+                evaluation.summary.push(Summary { ss_of_equal_share_ms, ..summary });
+            }
             evaluation.rows.extend(rows);
         }
         Some(evaluation)
+    }
+
+    /// The mean of SS over draws. `None` if asked to stop.
+    fn ss_ms(&self, sampler: &Candidate, draws: &[Draw], stop: Stop<'_>) -> Option<f64> {
+        let ss_ms = |draw: &Draw| {
+            let mut tally = Tally::new(self.workload, &self.reference);
+            let finished = sampler.replay(self.workload, draw, stop, |arrival, _| tally.keep(arrival));
+            finished.then(|| tally.score().ss_ms)
+        };
+        let runs: Vec<f64> = draws.par_iter().map(ss_ms).collect::<Option<_>>()?;
+        Some(MeanSd::of(runs.into_iter()).mean)
     }
 
     /// The ids of the traces that a sampler keeps on one draw, in order of arrival.
@@ -335,12 +345,39 @@ impl<'w> Evaluator<'w> {
     }
 }
 
+/// An equal share; `None` if it keeps nothing.
+fn ratio(share: f64) -> Option<Candidate> {
+    let share = Probability::new(share.min(1.0))?;
+    Some(Candidate::from(Config::from(Ratio::new(share).ok()?)))
+}
+
 #[cfg(test)]
 mod tests {
-    use astracer_samplers::Config;
-
     use super::*;
     use crate::testing::synthetic;
+
+    /// An expectation of the share's would be some percent below its own replays, and the share worse than itself.
+    #[test]
+    fn an_equal_share_is_replayed_and_not_compared_with_itself() {
+        let workload = synthetic(500, 2);
+        let evaluator = Evaluator::new(&workload);
+        let draws: Vec<Draw> = (1..=5).map(Draw::recorded).collect();
+        let sampler = |text: &str| Candidate::from(text.parse::<Config>().expect(text));
+        let samplers = ["always", "ratio:0.1", "bump:lambda=1,min=0.1,window=1s", "bucket:capacity=2,rate=1"]
+            .map(sampler);
+        let found = evaluator.evaluate(&samplers, &draws, &Grouping::default(), Stop::never(), || {});
+        let [always, share, bump, bucket] = &found.expect("not stopped").summary[..] else {
+            panic!("one for each sampler")
+        };
+        assert!(share.ss_by_weights_ms.is_some() && bump.ss_by_weights_ms.is_some());
+        for summary in [always, share, bucket] {
+            assert_eq!(summary.ss_of_equal_share_ms, None, "{}", summary.sampler);
+        }
+        let equal = sampler(&format!("ratio:{}", bump.mean.tfcr));
+        let replayed = draws.iter().map(|draw| evaluator.score(&equal, draw).ss_ms);
+        let mean = replayed.sum::<f64>() / draws.len() as f64;
+        assert!((bump.ss_of_equal_share_ms.expect("compared") / mean - 1.0).abs() < 1e-9);
+    }
 
     /// By hand from the arrivals and the ids kept; a calibrated count of a key is its number seen.
     #[test]

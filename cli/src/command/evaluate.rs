@@ -424,8 +424,8 @@ fn render(evaluation: &Evaluation) -> String {
                 output::measure(counts.roots),
             );
         }
-        let share = summary.ss_of_equal_share_ms;
-        if let Some(by_weights) = summary.ss_by_weights_ms.filter(|&by_weights| by_weights > 0.0) {
+        let by_weights = summary.ss_by_weights_ms.filter(|&by_weights| by_weights > 0.0);
+        if let (Some(by_weights), Some(share)) = (by_weights, summary.ss_of_equal_share_ms) {
             let worse = if by_weights > share {
                 "; worse than that: weights from very small probabilities are noise"
             } else {
