@@ -325,7 +325,10 @@ impl<'w> Evaluator<'w> {
             seen,
             kept,
         };
-        rows.into_iter().map(row).collect()
+        let mut rows: Vec<CountRow> = rows.into_iter().map(row).collect();
+        // Keys have the numbers of their first traces.
+        rows.sort_by(|a, b| (a.start_ns, &a.key).cmp(&(b.start_ns, &b.key)));
+        rows
     }
 
     fn summary(&self, key: &Grouping) -> WorkloadSummary {
@@ -391,7 +394,10 @@ mod tests {
         let kept = evaluator.kept(&sampler, &draw);
         assert_eq!(rows.iter().map(|row| row.seen).sum::<u64>(), 1000);
         assert_eq!(rows.iter().map(|row| row.kept).sum::<u64>(), kept.len() as u64);
-        assert!(rows.is_sorted_by_key(|row| row.start_ns) && rows.iter().all(|row| row.kept <= row.seen));
+        assert!(
+            rows.is_sorted_by_key(|row| (row.start_ns, &row.key))
+                && rows.iter().all(|row| row.kept <= row.seen)
+        );
         let third =
             rows.iter().find(|row| row.start_ns == 20_000_000_000 && row.key == "quiet").expect("a row");
         let here = |index: &usize| {
