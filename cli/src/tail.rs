@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_samplers::tail::{Provisional, Tail};
+use astracer_samplers::tail::{Policy, Provisional, Rule, Tail};
 use astracer_tuner::statistics::MeanSd;
 use astracer_tuner::tail::TailSummary;
 use clap::Args as ClapArgs;
@@ -68,12 +68,16 @@ fn provisional(text: &str) -> Result<Provisional, String> {
 
 /// Refuses what would keep nothing: an own function is the service's, and not here.
 pub(crate) fn check(tail: &Tail) -> Result<(), Failure> {
-    use astracer_samplers::tail::Policy;
-    let own = tail.rules.iter().find(|rule| matches!(rule.policy, Policy::Own(_)));
+    let own = tail.rules.iter().find(|rule| is_own(rule));
     own.map_or(Ok(()), |rule| {
         let reason = "is a function of the service, which a recording does not have; leave it out";
         Err(Failure::Usage(format!("--tail: {} {reason}", rule.policy)))
     })
+}
+
+/// Whether a policy is a function of the service.
+pub(crate) fn is_own(rule: &Rule) -> bool {
+    matches!(rule.policy, Policy::Own(_))
 }
 
 /// Lines for a terminal.

@@ -1,7 +1,7 @@
 //! `astracer evaluate`: the table of sampler quality.
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs;
 use std::io::Read as _;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::Source;
-use crate::tail::{self, TailArgs};
+use crate::tail::{self, TailArgs, is_own};
 use crate::values::{cap, random, share, time_limit};
 
 const EXAMPLES: &str = "\
@@ -156,8 +156,10 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let mut file =
         |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();
     let (kept, counts) = (file("--kept", &args.kept)?, file("--counts", &args.counts)?);
-    let Asked { samplers: asked, random, tail, warnings } = asked(args)?;
-    tail.as_ref().map_or(Ok(()), tail::check)?;
+    args.tail.tail.as_ref().map_or(Ok(()), tail::check)?;
+    // A pipe waits for its writer.
+    let Asked { samplers: asked, random, tail, warnings } =
+        interrupt::answer_at_once_while_reading(stop, || asked(args))?;
     let lone = |option: &str, file: Option<Output>| match (file, &asked[..]) {
         (None, _) => Ok(None),
         (Some(file), [sampler]) => Ok(Some((file, Candidate::capped(sampler.config.clone(), sampler.cap)))),
@@ -314,14 +316,24 @@ struct Asked {
     warnings: Vec<String>,
 }
 
+/// What one parameters file asks for.
+struct File {
+    /// The path, to be shown.
+    name: String,
+    sampler: Sampler,
+    random: RandomSource,
+    tail: Tail,
+}
+
 fn asked(args: &Evaluate) -> Result<Asked, Failure> {
-    let read = |path: &PathBuf| {
+    let mut warnings = Vec::new();
+    let mut read = |path: &PathBuf| {
         // Errors quote names of the file.
         let failure = |error: String| {
             Failure::Job(format!("--parameters {}: {}", output::shown(path), output::escaped(&error)))
         };
         // A device may have no end: a longer file than the parser takes is read no further.
-        let file = File::open(path).map_err(|error| failure(error.to_string()))?;
+        let file = fs::File::open(path).map_err(|error| failure(error.to_string()))?;
         let mut text = String::new();
         file.take(PARAMETERS_MAX).read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
@@ -334,23 +346,52 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
                 "--parameters {path}: its keys are {key}, not {asked}: {hint}"
             )));
         }
-        let cap = args.cap.unwrap_or(parameters.cap);
-        let budget = parameters.budget.map(|_| {
-            format!(
-                "the budget of {} is not replayed: its probabilities stay as they are in the file",
-                output::shown(path)
-            )
-        });
-        Ok((Sampler { config: parameters.config, cap }, parameters.random, parameters.tail, budget))
+        let (name, cap) = (output::shown(path), args.cap.unwrap_or(parameters.cap));
+        if parameters.budget.is_some() {
+            warnings.push(format!(
+                "the budget of {name} is not replayed: its probabilities stay as they are in the file"
+            ));
+        }
+        let mut tail = parameters.tail;
+        if args.tail.tail.is_none() {
+            for own in tail.rules.iter().filter(|rule| is_own(rule)) {
+                warnings.push(format!(
+                    "the policy {} of {name} is not replayed: it is a function of the service",
+                    own.policy
+                ));
+            }
+        }
+        tail.rules.retain(|rule| !is_own(rule));
+        let sampler = Sampler { config: parameters.config, cap };
+        Ok(File { name, sampler, random: parameters.random, tail })
     };
-    let files = args.parameters.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
-    let random = args.random.or(files.first().map(|(_, random, ..)| *random)).unwrap_or_default();
-    let of_files = || files.iter().map(|(_, _, tail, _)| tail).find(|tail| !tail.is_none()).cloned();
-    let tail = args.tail.tail().or_else(of_files);
-    let warnings = files.iter().filter_map(|(.., budget)| budget.clone()).collect();
+    let files = args.parameters.iter().map(&mut read).collect::<Result<Vec<_>, Failure>>()?;
+    // All samplers are replayed with the same.
+    let random = args.random.or(files.first().map(|first| first.random)).unwrap_or_default();
+    if let (None, Some(first)) = (args.random, files.first()) {
+        for file in files.iter().filter(|file| file.random != random) {
+            warnings.push(format!(
+                "all samplers are replayed with {} randomness, that of {}, though {} asks for another; \
+                 --random sets one for all",
+                random.name(),
+                first.name,
+                file.name
+            ));
+        }
+    }
+    let first = files.iter().find(|file| !file.tail.is_none());
+    if let (None, Some(first)) = (&args.tail.tail, first) {
+        for file in files.iter().filter(|file| file.tail != first.tail) {
+            warnings.push(format!(
+                "the policies of {} are replayed behind all samplers, and those of {} are others; evaluate it alone",
+                first.name, file.name
+            ));
+        }
+    }
+    let tail = args.tail.tail().or_else(|| first.map(|first| first.tail.clone()));
     let cap = args.cap.unwrap_or_default();
     let of_texts = args.samplers.iter().map(|config| Sampler { config: config.clone(), cap });
-    let samplers = of_texts.chain(files.into_iter().map(|(sampler, ..)| sampler)).collect();
+    let samplers = of_texts.chain(files.into_iter().map(|file| file.sampler)).collect();
     Ok(Asked { samplers, random, tail, warnings })
 }
 

@@ -370,6 +370,34 @@ fn policies_do_not_see_the_attributes_of_resources() {
     }
 }
 
+/// One randomness and one set of policies serve all samplers of a table; a function of the service serves none.
+#[test]
+fn parts_of_parameters_files_that_are_not_replayed_are_told() {
+    let input = Scratch::new("parts.json", TWO_TRACES);
+    let file = |name: &str, random: &str, policies: &str| {
+        let text = format!(
+            "version = 4\nrandom = \"{random}\"\n[ratio]\nprobability = 0.5\n[tail]\npolicies = [{policies}]\n"
+        );
+        Scratch::new(name, &text)
+    };
+    let one = file("one.toml", "stratified", "\"error\", \"own:mine\"");
+    let other = file("other.toml", "independent", "\"odd\"");
+    let args = ["evaluate", input.path(), "--seeds", "1", "--parameters", one.path()];
+    let own = "the policy own:mine of ";
+    let text = success(&run(&args));
+    assert!(text.contains(own) && !text.contains("randomness"), "{text}");
+    let both = [&args[..], &["--parameters", other.path()]].concat();
+    let text = success(&run(&both));
+    for says in
+        [own, "replayed with stratified randomness, that of ", "are replayed behind all samplers, and those"]
+    {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    // What the options say is what was asked for.
+    let text = success(&run(&[&both[..], &["--random", "independent", "--tail", "error"]].concat()));
+    assert!(!text.contains("warning"), "{text}");
+}
+
 /// Both traces begin at once, so that none begins before any time between them.
 #[test]
 fn a_split_that_leaves_nothing_to_tune_on_is_named() {
