@@ -132,6 +132,9 @@ impl Outputs {
             if standard_output().as_ref() == Some(identity) {
                 return clash("the standard output too");
             }
+            if standard_error().as_ref() == Some(identity) {
+                return clash("the standard error too");
+            }
         }
         let same = |(_, other, its): &&(&str, PathBuf, Option<Identity>)| {
             *other == target || (its.is_some() && *its == identity)
@@ -256,6 +259,9 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
         Ok(metadata) => Ok((fs::canonicalize(path)?, Some(metadata))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Err(_) if path.is_symlink() => Err(io::Error::other("it is a symbolic link to nothing")),
+        Err(_) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            Err(io::Error::other("it names a folder"))
+        }
         Err(error) => {
             let name = path.file_name().ok_or(error)?;
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -346,6 +352,16 @@ fn standard_input() -> Option<Identity> {
 #[cfg(unix)]
 fn standard_output() -> Option<Identity> {
     standard(std::os::fd::AsFd::as_fd(&io::stdout()))
+}
+
+#[cfg(unix)]
+fn standard_error() -> Option<Identity> {
+    standard(std::os::fd::AsFd::as_fd(&io::stderr()))
+}
+
+#[cfg(not(unix))]
+fn standard_error() -> Option<Identity> {
+    None
 }
 
 #[cfg(not(unix))]

@@ -130,9 +130,12 @@ fn an_output_that_can_not_be_written_is_found_before_the_work() {
     folder.file("folder/w.jsonl", TWO_TRACES);
     folder.file("file", "");
     for (option, args) in WRITING {
-        for (target, reason) in
-            [("nowhere/x", "No such file"), ("folder", "it is a folder"), ("file/x", "Not a directory")]
-        {
+        for (target, reason) in [
+            ("nowhere/x", "No such file"),
+            ("folder", "it is a folder"),
+            ("file/x", "Not a directory"),
+            ("new/", "it names a folder"),
+        ] {
             let args = in_folder(&folder, args, &folder.join(target));
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             failure(&run(&args), 1, &["can't write", reason, "choose another file for"]);
@@ -223,6 +226,25 @@ fn what_is_no_recording_can_be_written_into_the_folder_that_is_read() {
     for _ in 0..2 {
         success(&run(&["tune", &input, "--size-max", "100%", "--out", &out, "--iterations", "10"]));
         assert_eq!(folder.names(), ["astracer.toml", "w.jsonl"]);
+    }
+}
+
+/// A log of many calls keeps what they wrote before.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_does_not_replace_the_file_of_standard_error() {
+    let folder = Folder::new("log");
+    let (recording, log) = (folder.file("w.jsonl", TWO_TRACES), folder.file("log", "before\n"));
+    for target in ["/dev/stderr", "/proc/self/fd/2", &log] {
+        let end = fs::OpenOptions::new().append(true).open(&log).expect("it is there");
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_astracer"))
+            .args(["convert", &recording, target])
+            .stderr(end)
+            .output()
+            .expect("the binary starts");
+        assert_eq!(output.status.code(), Some(2), "{target}");
+        let text = fs::read_to_string(&log).expect("it is there");
+        assert!(text.starts_with("before\n") && text.ends_with("choose another file\n"), "{text}");
     }
 }
 
@@ -318,6 +340,7 @@ fn an_interruption_ends_a_command_at_a_pipe_without_another_end() {
         &["inspect", &pipe][..],
         &["convert", &recording, &pipe],
         &["evaluate", &recording, "--seeds", "1", "--sampler", "always", "--kept", &pipe],
+        &["evaluate", &recording, "--parameters", &pipe],
     ] {
         ended_by("-TERM", args, || true);
     }
