@@ -141,6 +141,11 @@ impl Keeper {
         }
     }
 
+    /// The spans that a trace may have, and their bytes: one that takes a quarter of the ring leaves room for others.
+    fn limits(&self) -> (usize, usize) {
+        (self.spans_max, self.ring.bytes_max() / 4)
+    }
+
     pub(crate) fn sampler(&self) -> &TailSampler {
         &self.sampler
     }
@@ -302,22 +307,25 @@ impl Keeper {
     /// something worse is seen in the span.
     pub(crate) fn end_late(
         &self,
-        (header, record): (Header, Record),
+        late: (Header, Record),
         (severity, now): (Severity, Nanos),
         mut body: Option<&mut Body>,
-        queue: &Queue,
+        (queue, traces): (&Queue, &Traces),
     ) {
-        let counted = record.counted();
+        let counted = late.1.counted();
         if queue.is_closed() {
             return self.counters.give_up(GivenUp::ShutDown, counted);
         }
-        match self.ring.end_late(header, record, severity, body.as_deref_mut()) {
+        match self.ring.end_late(late, severity, body.as_deref_mut(), self.limits()) {
             LateSpan::Held => self.counters.held(counted),
-            LateSpan::Worse(held) => {
-                self.counters.held(counted);
-                self.decide_again(*held, now, queue);
+            LateSpan::Out(out) => {
+                let (mut held, record) = *out;
+                let is_worse = severity > held.severity;
+                held.severity = held.severity.max(severity);
+                self.join(&mut held, record, body, traces);
+                if is_worse { self.decide_again(held, now, queue) } else { self.put_back(held, queue) }
             }
-            LateSpan::Full => self.counters.give_up(GivenUp::Cut, counted),
+            LateSpan::Cut => self.counters.give_up(GivenUp::Cut, counted),
             LateSpan::Gone => self.counters.give_up(GivenUp::Late, counted),
             LateSpan::Kept(kept) => {
                 let (header, record) = *kept;
@@ -325,6 +333,17 @@ impl Keeper {
                 queue.push_span(header, record, body);
             }
         }
+    }
+
+    /// A late span joins its trace, which was taken out of the ring, at the expense of traces of lower value; or is cut.
+    fn join(&self, held: &mut Held, record: Record, body: Option<&mut Body>, traces: &Traces) {
+        let (counted, bytes, severity) = (record.counted(), held.bytes_with(body.as_deref()), held.severity);
+        if held.is_full(self.limits(), &record) || !self.grow(&mut held.room, bytes, severity, traces) {
+            held.cut();
+            return self.counters.give_up(GivenUp::Cut, counted);
+        }
+        held.add(record, body);
+        self.counters.held(counted);
     }
 
     /// A trace that was taken out of the ring goes to the policies, and back if none keeps it.
@@ -501,8 +520,7 @@ pub(crate) struct OpenRing<'a> {
 
 impl RingRoom for OpenRing<'_> {
     fn limits(&self) -> (usize, usize) {
-        // A trace that takes a quarter of the ring leaves room for others.
-        (self.keeper.spans_max, self.keeper.ring.bytes_max() / 4)
+        self.keeper.limits()
     }
 
     fn make_room(&self, room: &mut Room, bytes: usize, severity: Severity) -> bool {

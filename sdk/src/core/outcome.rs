@@ -137,7 +137,7 @@ impl Core {
             }
             EndedSpan::Late(late) => {
                 let seen = (severity, shared.decider.time_of(at));
-                keeper.end_late(*late, seen, body, &shared.queue);
+                keeper.end_late(*late, seen, body, (&shared.queue, &shared.traces));
             }
             EndedSpan::GivenUp(counted, reason) => shared.counters.give_up(reason, counted),
         }

@@ -30,6 +30,32 @@ pub(crate) struct Held {
     pub(crate) reason: GivenUp,
 }
 
+impl Held {
+    /// Whether it takes no more spans: these are the most that it may have, and their bytes. Its root has a place all the same.
+    pub(crate) fn is_full(&self, (spans_max, bytes_max): (usize, usize), record: &Record) -> bool {
+        let is_full = self.buffer.records.len() >= spans_max || self.buffer.bytes_used() >= bytes_max;
+        is_full && !record.is_local_root()
+    }
+
+    /// The bytes that it takes with one span more.
+    pub(crate) fn bytes_with(&self, body: Option<&Body>) -> usize {
+        self.buffer.bytes_held() + 2 * size_of::<Record>() + body.map_or(0, Body::bytes)
+    }
+
+    /// Adds a span for which there is room.
+    pub(crate) fn add(&mut self, record: Record, body: Option<&mut Body>) {
+        let counted = record.counted();
+        self.buffer.append(record, body);
+        self.counted.spans += counted.spans;
+        self.counted.roots += counted.roots;
+    }
+
+    /// Counts a span that is cut, for the root to tell of.
+    pub(crate) fn cut(&mut self) {
+        self.header.cut = self.header.cut.saturating_add(1);
+    }
+}
+
 impl Deref for Held {
     type Target = Provisional;
 
@@ -165,10 +191,11 @@ pub(crate) enum Holding {
 pub(crate) enum LateSpan {
     /// It is with its trace in the ring.
     Held,
-    /// Something was seen in it that is worse than what was seen in its trace, which is taken out with it.
-    Worse(Box<Held>),
-    /// There is no room for it in the ring.
-    Full,
+    /// Its trace is taken out, and it is not in it yet: something worse was seen in it than in the trace, or others are to make
+    /// room for it.
+    Out(Box<(Held, Record)>),
+    /// Its trace has as many spans or bytes as it may have.
+    Cut,
     /// Its trace was kept.
     Kept(Box<(Header, Record)>),
     /// Its trace was given up.
@@ -343,13 +370,13 @@ impl Ring {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// A span ends whose trace has left before it.
+    /// A span ends whose trace has left before it. `limits` are those of [`Held::is_full`].
     pub(crate) fn end_late(
         &self,
-        header: Header,
-        record: Record,
+        (header, record): (Header, Record),
         severity: Severity,
         body: Option<&mut Body>,
+        limits: (usize, usize),
     ) -> LateSpan {
         let trace_id = header.trace_id;
         let mut shard = self.shard(trace_id);
@@ -360,21 +387,21 @@ impl Ring {
             return LateSpan::Gone;
         };
         let Some(held) = row.get(trace_id) else { return LateSpan::Gone };
-        let counted = record.counted();
-        let bytes =
-            held.buffer.bytes_held() + 2 * size_of::<Record>() + body.as_ref().map_or(0, |body| body.bytes());
-        if bytes > held.room.bytes() && !held.room.grow_to(bytes.next_power_of_two(), Use::Entries) {
-            held.header.cut = held.header.cut.saturating_add(1);
-            return LateSpan::Full;
-        }
-        held.buffer.append(record, body);
-        held.counted.spans += counted.spans;
-        held.counted.roots += counted.roots;
         if severity <= held.severity {
-            return LateSpan::Held;
+            if held.is_full(limits, &record) {
+                held.cut();
+                return LateSpan::Cut;
+            }
+            let bytes = held.bytes_with(body.as_deref());
+            if bytes <= held.room.bytes()
+                || held.room.grow_to(bytes.next_power_of_two(), Use::Entries)
+                || held.room.grow_to(bytes, Use::Entries)
+            {
+                held.add(record, body);
+                return LateSpan::Held;
+            }
         }
-        held.severity = severity;
-        row.take(trace_id).map_or(LateSpan::Held, |held| LateSpan::Worse(Box::new(held)))
+        row.take(trace_id).map_or(LateSpan::Gone, |held| LateSpan::Out(Box::new((held, record))))
     }
 }
 

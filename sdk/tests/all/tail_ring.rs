@@ -170,6 +170,52 @@ fn a_late_child_without_room_is_counted() {
     check_sums(&world.handle);
 }
 
+/// The bounds of a trace hold for late children as for others: a number of spans, and a quarter of the ring.
+#[test]
+fn late_children_are_as_many_as_others() {
+    for (ring_bytes, spans, bytes) in [(32 << 20, 10_000, 32 << 20), (256 << 10, 2_000, 128 << 10)] {
+        let world = dropping(tail("error").with_ring_bytes(ring_bytes));
+        tracing::dispatcher::with_default(&world.dispatch, || {
+            let root = info_span!("root");
+            let step = || root.in_scope(|| info_span!("step").in_scope(|| ()));
+            step();
+            all_leave(&world);
+            (0..12_000).for_each(|_| step());
+            let stats = world.handle.stats().tail;
+            assert!(stats.spans_held <= spans && stats.ring_bytes <= bytes, "{stats:?}");
+            assert_eq!(stats.spans_held + stats.spans_given_up.cut, 12_001);
+            drop(root);
+            assert_eq!(world.handle.stats().tail.traces_held, 1, "the root is not cut");
+        });
+        check_sums(&world.handle);
+    }
+}
+
+/// A late child that fails finds room for itself as any span does, at the expense of what is worth less.
+#[test]
+fn a_late_child_that_fails_takes_the_room_of_ordinary_traces() {
+    let world = dropping(tail("error").with_ring_bytes(64 << 10));
+    // Of the last shard: of traces of one age, those of the first ones make room first.
+    let id = TraceId::from(15);
+    let parent = SpanContext::new(id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
+    let spans = tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = {
+            let _remote = Context::new().with_remote_span_context(parent).attach();
+            info_span!("root")
+        };
+        root.in_scope(|| info_span!("step").in_scope(|| ()));
+        all_leave(&world);
+        requests(200, false);
+        let text = "x".repeat(3_000);
+        root.in_scope(|| info_span!("step", text).in_scope(|| error!("failed")));
+        drop(root);
+        world.exported()
+    });
+    assert_eq!(spans.iter().filter(|span| span.name == "step").count(), 2);
+    assert_eq!(reason(one(&spans, "root")).as_deref(), Some("error"));
+    check_sums(&world.handle);
+}
+
 /// A root that is the part of another process's trace, which that one dropped.
 fn part(trace_id: TraceId, name: &str) {
     let parent =

@@ -92,10 +92,12 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
         let ring = ring();
         hold(&ring);
         let other = ring.clone();
-        let late = thread::spawn(move || match other.end_late(header(), record(2), Severity::Fine, None) {
-            LateSpan::Held => 1,
-            LateSpan::Kept(_) | LateSpan::Gone => 0,
-            LateSpan::Full | LateSpan::Worse(_) => panic!("there is room, and nothing was seen"),
+        let late = thread::spawn(move || {
+            match other.end_late((header(), record(2)), Severity::Fine, None, (usize::MAX, usize::MAX)) {
+                LateSpan::Held => 1,
+                LateSpan::Kept(_) | LateSpan::Gone => 0,
+                LateSpan::Cut | LateSpan::Out(_) => panic!("there is room, and nothing was seen"),
+            }
         });
         let Taken::Held(taken) = ring.take(trace(), KeptBy::HAND, 2, 1) else { panic!("it is held") };
         ring.note_kept(trace(), KeptBy::HAND);
