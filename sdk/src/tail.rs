@@ -438,13 +438,12 @@ impl Keeper {
     }
 
     /// Exports the traces of the ring that the function wants; returns their number.
-    pub(crate) fn keep_where(&self, wants: Function, queue: &Queue) -> u64 {
-        let own = Own::new(String::new(), wants);
+    pub(crate) fn keep_where(&self, wants: &Function, queue: &Queue) -> u64 {
         let mut kept = 0;
         // The user's code runs where no lock is held, so the traces are taken out and put back.
         self.ring.take_all(|all| {
             for held in all {
-                if own.wants(&self.view(&held), &self.clock) {
+                if own::ask(wants, &self.view(&held)).unwrap_or(false) {
                     kept += 1;
                     self.counters.not_held(held.counted);
                     self.export_asked(held, KeptBy::HAND, (queue, Patience::Full));

@@ -9,7 +9,7 @@ use opentelemetry::TraceId;
 
 use super::Handle;
 use crate::record::KeptBy;
-use crate::tail::{Keeper, TailTrace};
+use crate::tail::{Function, Keeper, TailTrace};
 
 /// Ids in one list of traces to keep.
 const IDS_MAX: usize = 16;
@@ -29,15 +29,15 @@ impl Handle {
         keeper.keep(trace_id, KeptBy::HAND, shared.decider().now(), shared.queue())
     }
 
-    /// Keeps the traces that are held now and that the function wants; returns their number. Panics are caught, and counted as
-    /// not wanted.
+    /// Keeps the traces that are held now and that the function wants; returns their number. It is asked about each,
+    /// however long that takes. Panics are caught, and counted as not wanted.
     ///
     /// The function runs where no lock is held, while an eighth of the traces is out of the ring. Of these, one that is asked for
     /// meanwhile is kept when it comes back, whatever the function says; a child that ends meanwhile, after its root, does not find
     /// its trace and is given up, counted as `late`.
     pub fn keep_where(&self, wants: impl Fn(&TailTrace<'_>) -> bool + Send + Sync + 'static) -> u64 {
         let Some((shared, keeper)) = self.keeper() else { return 0 };
-        keeper.keep_where(Arc::new(wants), shared.queue())
+        keeper.keep_where(&(Arc::new(wants) as Function), shared.queue())
     }
 
     /// Keeps, as [`Handle::keep`] does, the traces that another process asks for: ids of 32 hexadecimal digits, separated by

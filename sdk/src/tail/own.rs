@@ -13,6 +13,11 @@ use crate::sync::statics::{AtomicU64, Ordering};
 /// Such a function.
 pub(crate) type Function = Arc<dyn Fn(&TailTrace<'_>) -> bool + Send + Sync>;
 
+/// Whether the function wants the trace; an error if it panicked.
+pub(super) fn ask(function: &Function, trace: &TailTrace<'_>) -> std::thread::Result<bool> {
+    catch_unwind(AssertUnwindSafe(|| function(trace)))
+}
+
 /// The faults (panics, and calls of more than [`SLOW_NANOS`]) after which a function is switched off.
 const FAULTS_MAX: u64 = 16;
 /// 10 ms.
@@ -46,12 +51,12 @@ impl Own {
         self.faults() >= FAULTS_MAX
     }
 
-    pub(crate) fn wants(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
+    fn wants(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
         if self.is_off() {
             return false;
         }
         let began = clock.ticks();
-        let wants = catch_unwind(AssertUnwindSafe(|| (self.function)(trace)));
+        let wants = ask(&self.function, trace);
         if clock.nanos_between(began, clock.ticks()) > SLOW_NANOS {
             self.slow.fetch_add(1, Ordering::Relaxed);
         }
@@ -64,8 +69,8 @@ impl Own {
         wants.unwrap_or(false)
     }
 
-    /// As [`Own::wants`], for a policy: a trace that a policy's function makes itself is put to none of them, since it would
-    /// make another one.
+    /// Whether it wants a trace whose root has ended. One that a policy's function makes itself is put to none of them, since it
+    /// would make another one.
     pub(crate) fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
         InPolicy::enter().is_some_and(|_inside| self.wants(trace, clock))
     }

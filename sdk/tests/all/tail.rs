@@ -458,6 +458,23 @@ fn traces_that_are_held_can_be_chosen_by_a_function() {
     check_sums(&world.handle);
 }
 
+/// A function that chooses is no policy: it is asked about all traces, though it is slow or panics.
+#[test]
+fn a_function_that_chooses_is_not_switched_off() {
+    let world = dropping(tail("error"));
+    let (mut kept, clock) = (0, world.clock.clone());
+    world.run(|| {
+        requests(40, false);
+        world.handle.keep_where(|_| std::panic::resume_unwind(Box::new("refused")));
+        kept = world.handle.keep_where(move |_| {
+            clock.advance(Duration::from_millis(11));
+            true
+        });
+    });
+    assert_eq!(kept, 40);
+    check_sums(&world.handle);
+}
+
 /// The function looks at traces that are out of the ring: what it asks for itself is kept when it comes back.
 #[test]
 fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
