@@ -318,6 +318,7 @@ impl Ring {
         }
         if let Some(wanted) = shard.wanted.iter_mut().find(|wanted| wanted.trace_id == trace_id) {
             wanted.asks += asks;
+            wanted.asked = now;
             return Taken::Asked;
         }
         if shard.wanted.len() == REMEMBERED {

@@ -258,6 +258,23 @@ fn an_ask_is_remembered_for_the_age_of_a_trace() {
     }
 }
 
+/// The time counts from the last ask.
+#[test]
+fn an_ask_that_is_repeated_is_remembered_anew() {
+    let world = dropping(tail("error"));
+    let id = TraceId::from(7);
+    let spans = world.run(|| {
+        for seconds in [25, 15] {
+            assert!(!world.handle.keep(id));
+            world.clock.advance(Duration::from_secs(seconds));
+        }
+        part(id, "first");
+    });
+    assert_eq!(names(&spans), ["first"]);
+    assert_eq!(world.handle.stats().tail.not_there, 0);
+    check_sums(&world.handle);
+}
+
 /// Two parts of one trace, and late children of the one whose root is open: those for which there is no room are told at the
 /// root of the other.
 #[test]
