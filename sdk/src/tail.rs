@@ -260,7 +260,8 @@ impl Keeper {
             self.note_kept(held.key, (held.header.trace_id, root.span_id), held.duration, held.ended);
         }
         // First, so that spans that end from now on follow.
-        self.ring.note_kept(held.header.trace_id, by);
+        let asks = self.ring.note_kept(held.header.trace_id, by, self.clock.ticks());
+        self.came_later.fetch_add(asks, Ordering::Relaxed);
         self.announced.add(held.header.trace_id);
         queue.wait_patiently(patience);
         let state = std::mem::take(&mut held.header.state);

@@ -234,15 +234,20 @@ impl Ring {
         room.grow_to(bytes, Use::Entries)
     }
 
-    /// Whether somebody wants this trace, which has come; and forgets it.
+    /// Whether somebody wants this trace, which has come; and forgets it. By hand all parts of a trace are wanted that come in time.
     pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
         self.wish_for(&mut self.shard(trace_id), trace_id, now)
     }
 
     fn wish_for(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
         let at = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)?;
-        let wanted = shard.wanted.remove(at)?;
-        (now.saturating_sub(wanted.asked) <= self.wanted_for).then_some(wanted)
+        let wanted = shard.wanted.get_mut(at)?;
+        let is_in_time = now.saturating_sub(wanted.asked) <= self.wanted_for;
+        if is_in_time && wanted.by == KeptBy::HAND {
+            let asks = std::mem::take(&mut wanted.asks);
+            return Some(Wanted { asks, ..*wanted });
+        }
+        shard.wanted.remove(at).filter(|_| is_in_time)
     }
 
     /// Holds a trace, unless somebody has asked for it meanwhile, or nothing is held; and takes out those whose time is over.
@@ -296,36 +301,43 @@ impl Ring {
         None
     }
 
-    /// Notes that a trace was kept.
-    pub(crate) fn note_kept(&self, trace_id: TraceId, by: KeptBy) {
+    /// Notes that a trace was kept. Returns the number of times that it was asked for in vain, while it was out of the ring.
+    pub(crate) fn note_kept(&self, trace_id: TraceId, by: KeptBy, now: Ticks) -> u64 {
         let mut shard = self.shard(trace_id);
+        let asks = self.wish_for(&mut shard, trace_id, now).map_or(0, |wanted| wanted.asks);
         if shard.kept.len() == REMEMBERED {
             shard.kept.pop_front();
         }
         shard.kept.push_back((trace_id, by));
+        asks
     }
 
-    /// Takes out a trace that somebody wants. If it is not there and was not kept, it is wanted from now on; `asks` is
-    /// 1 if this asks in vain.
+    /// Takes out a trace that somebody wants. If it is not there and was not kept, it is wanted from now on, and by hand even if a
+    /// part of it was kept; `asks` is 1 if this asks in vain.
     pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks, asks: u64) -> Taken {
         let mut shard = self.shard(trace_id);
         let [ordinary, marked] = &mut shard.rows;
         if let Some(held) = marked.take(trace_id).or_else(|| ordinary.take(trace_id)) {
             return Taken::Held(Box::new(held));
         }
-        if shard.kept.iter().any(|(kept, _)| *kept == trace_id) {
+        let was_kept = shard.kept.iter().any(|(kept, _)| *kept == trace_id);
+        if was_kept && by != KeptBy::HAND {
             return Taken::Before;
         }
+        let (asks, taken) = if was_kept { (0, Taken::Before) } else { (asks, Taken::Asked) };
         if let Some(wanted) = shard.wanted.iter_mut().find(|wanted| wanted.trace_id == trace_id) {
             wanted.asks += asks;
             wanted.asked = now;
-            return Taken::Asked;
+            if by == KeptBy::HAND {
+                wanted.by = by;
+            }
+            return taken;
         }
         if shard.wanted.len() == REMEMBERED {
             shard.wanted.pop_front();
         }
         shard.wanted.push_back(Wanted { trace_id, by, asked: now, asks });
-        Taken::Asked
+        taken
     }
 
     /// Puts back a trace that was taken out and that no policy keeps, as [`Ring::hold`] does.

@@ -495,6 +495,22 @@ fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
     check_sums(&world.handle);
 }
 
+/// A trace that the function chooses is there, whoever asked for it meanwhile in vain.
+#[test]
+fn a_trace_that_is_chosen_was_not_asked_for_in_vain() {
+    let world = dropping(tail("error"));
+    tracing::dispatcher::with_default(&world.dispatch, || requests(3, false));
+    let handle = world.handle.clone();
+    let kept = world.handle.keep_where(move |trace| {
+        handle.keep(trace.trace_id());
+        handle.keep_for_caller(&trace.trace_id().to_string());
+        true
+    });
+    let stats = world.handle.stats().tail;
+    assert_eq!((kept, stats.kept_by_hand, stats.kept_by_caller, stats.not_there), (3, 3, 0, 0));
+    check_sums(&world.handle);
+}
+
 /// A root that stays open for long: its trace is put to the policies as it is.
 #[test]
 fn an_old_trace_does_not_wait_for_its_root() {

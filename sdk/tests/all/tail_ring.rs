@@ -241,6 +241,47 @@ fn all_parts_of_a_trace_are_kept_together() {
     check_sums(&world.handle);
 }
 
+/// Parts whose roots are open when the trace is asked for follow the part that is there.
+#[test]
+fn parts_of_a_trace_that_are_open_follow_the_one_that_is_held() {
+    let world = dropping(tail("error"));
+    let id = TraceId::from(7);
+    let parent = SpanContext::new(id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
+    let spans = world.run(|| {
+        let open = {
+            let _remote = Context::new().with_remote_span_context(parent).attach();
+            [info_span!("open"), info_span!("open")]
+        };
+        open.iter().for_each(|root| root.in_scope(|| ()));
+        part(id, "first");
+        assert!(world.handle.keep(id));
+        drop(open);
+        // In time no more.
+        world.clock.advance(Duration::from_secs(31));
+        part(id, "second");
+    });
+    assert_eq!(names(&spans), ["first", "open", "open"]);
+    let stats = world.handle.stats().tail;
+    assert_eq!((stats.kept_by_hand, stats.not_there, stats.traces_held), (3, 0, 1));
+    check_sums(&world.handle);
+}
+
+/// A caller's ask is for one part, or for those that are held: it has a budget.
+#[test]
+fn a_caller_s_ask_is_for_one_part_that_comes() {
+    let world = dropping(tail("error"));
+    let id = TraceId::from(7);
+    let spans = world.run(|| {
+        world.handle.keep_for_caller(&id.to_string());
+        part(id, "first");
+        world.handle.keep_for_caller(&id.to_string());
+        part(id, "second");
+    });
+    assert_eq!(names(&spans), ["first"]);
+    assert_eq!(world.handle.stats().tail.not_there, 0);
+    check_sums(&world.handle);
+}
+
 /// A trace that was asked for before it came is kept, if it comes within the age that an open trace may have.
 #[test]
 fn an_ask_is_remembered_for_the_age_of_a_trace() {

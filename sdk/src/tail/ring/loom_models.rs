@@ -100,7 +100,7 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
             }
         });
         let Taken::Held(taken) = ring.take(trace(), KeptBy::HAND, 2, 1) else { panic!("it is held") };
-        ring.note_kept(trace(), KeptBy::HAND);
+        ring.note_kept(trace(), KeptBy::HAND, 2);
         assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
     });
 }
