@@ -9,7 +9,7 @@ use opentelemetry::{TraceFlags, TraceId};
 use super::attribute::Attribute;
 use super::body::Body;
 use super::event::{Event, Link};
-use super::memory::Memory;
+use super::memory::{Lengths, Memory};
 use super::span::{Detail, Record};
 use crate::clock::Ticks;
 use crate::stats::Counted;
@@ -74,6 +74,14 @@ pub(crate) struct Buffer {
     pub(crate) owned: usize,
 }
 
+/// The end of a [`Buffer`]'s lists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    memory: Lengths,
+    lists: [usize; 6],
+    owned: usize,
+}
+
 impl Buffer {
     pub(crate) fn clear(&mut self) {
         self.records.clear();
@@ -124,6 +132,35 @@ impl Buffer {
                 .extend(body.event_attributes.drain(..).map(|attribute| attribute.moved(at)));
         }
         self.links.append(&mut body.links);
+    }
+
+    /// Where it ends now.
+    pub(crate) fn end(&self) -> End {
+        End {
+            memory: self.memory.lengths(),
+            lists: [
+                self.records.len(),
+                self.attributes.len(),
+                self.details.len(),
+                self.events.len(),
+                self.event_attributes.len(),
+                self.links.len(),
+            ],
+            owned: self.owned,
+        }
+    }
+
+    /// Takes back what was appended since it ended here.
+    pub(crate) fn take_back(&mut self, end: &End) {
+        let [records, attributes, details, events, event_attributes, links] = end.lists;
+        self.records.truncate(records);
+        self.attributes.truncate(attributes);
+        self.details.truncate(details);
+        self.events.truncate(events);
+        self.event_attributes.truncate(event_attributes);
+        self.links.truncate(links);
+        self.memory.truncate(end.memory);
+        self.owned = end.owned;
     }
 
     /// Spans, and local roots among them.

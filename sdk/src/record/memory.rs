@@ -62,6 +62,13 @@ impl Memory {
         }
     }
 
+    /// Takes back what came since it had these lengths.
+    pub(crate) fn truncate(&mut self, to: Lengths) {
+        self.text.truncate(to.text as usize);
+        self.lists.truncate(to.lists as usize);
+        self.others.truncate(to.others as usize);
+    }
+
     /// Bytes in use, without what values of the OpenTelemetry API own.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {

@@ -14,7 +14,7 @@ use super::{Gathered, Slot, TraceRef, Traces, end_turn};
 use crate::budget::Room;
 use crate::clock::Ticks;
 use crate::export::Queue;
-use crate::record::{Body, Buffer, Header, KeptBy, Record};
+use crate::record::{Body, Buffer, End, Header, KeptBy, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{Ordering, lock};
 use crate::trace_state::State;
@@ -223,9 +223,11 @@ impl Traces {
             Some((record.counted(), GivenUp::Cut))
         } else {
             gathered.header.get_or_insert_with(header);
+            // The root leaves at once, so it stays.
+            let end = (severity > Severity::Fine && !is_root).then(|| gathered.buffer.end());
             gathered.buffer.append(record, body);
             let outgrows = may_grow && gathered.outgrows();
-            let outgrown = outgrows.then(|| gathered.make_room(ring, severity)).flatten();
+            let outgrown = outgrows.then(|| gathered.make_room(ring, severity, end)).flatten();
             outgrown.map(|counted| (counted, GivenUp::RingFull))
         };
         if let (Some((counted, _)), Some(header)) = (given_up, &mut gathered.header) {
@@ -322,19 +324,20 @@ impl Traces {
 const LOOKED_AT: u32 = 64;
 
 impl Gathered {
-    /// Finds room for what the buffer holds, or gives it up, unless something was seen in it: then it takes no more.
+    /// Finds room for what the buffer holds, or gives it up, unless something was seen in it: then it takes no more, and gives up
+    /// the last span, before which it ended at `end`.
     #[cold]
-    fn make_room(&mut self, ring: &dyn RingRoom, severity: Severity) -> Option<Counted> {
+    fn make_room(&mut self, ring: &dyn RingRoom, severity: Severity, end: Option<End>) -> Option<Counted> {
         if ring.make_room(&mut self.room, self.buffer.bytes_held(), severity) {
             return None;
         }
         if severity == Severity::Fine {
             return Some(self.give_up().counted());
         }
-        self.buffer.shrink();
-        // It is over the bound by less than what the last span added.
         self.is_full = true;
-        None
+        end.inspect(|end| self.buffer.take_back(end));
+        self.buffer.shrink();
+        end.map(|_| Counted { spans: 1, ..Counted::default() })
     }
 
     /// Gives the spans up, and all that come.

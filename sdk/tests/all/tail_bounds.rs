@@ -92,6 +92,28 @@ fn an_open_trace_that_failed_outlives_ordinary_ones() {
     check_sums(&world.handle);
 }
 
+/// Where all that is open has failed, and nothing else is left to give up, spans for which there is no room are cut.
+#[test]
+fn open_traces_that_failed_share_the_ring() {
+    let world = dropping(tail("error()").with_ring_bytes(64 << 10));
+    let text = "x".repeat(4_000);
+    let spans = world.run(|| {
+        let roots: Vec<_> = (0..300).map(|_| info_span!("root")).collect();
+        let fails = || info_span!("fails", text).in_scope(|| error!("failed"));
+        roots.iter().for_each(|root| root.in_scope(fails));
+        drop(roots);
+    });
+    let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
+    assert!((10..=16).contains(&named("fails")), "{} of 4 kB", named("fails"));
+    assert_eq!(named("root"), 300, "they say what is missing");
+    let cut = |span: &&opentelemetry_sdk::trace::SpanData| {
+        span.attributes.iter().any(|of| of.key.as_str() == "sampling.spans_cut")
+    };
+    assert_eq!(spans.iter().filter(cut).count(), 300 - named("fails"));
+    assert_eq!(world.handle.stats().tail.spans_given_up.ring_full, 300 - named("fails") as u64);
+    check_sums(&world.handle);
+}
+
 #[test]
 fn a_huge_trace_is_cut_and_says_so() {
     let world = dropping(tail("error(bytes=1e9,bytes_burst=1e9)"));
