@@ -303,6 +303,22 @@ fn a_key_is_armed_by_its_first_roots_and_by_what_goes_wrong() {
     assert_eq!((outcomes.calls, outcomes.errors, outcomes.missed_errors, outcomes.missed_slow), (4, 2, 2, 1));
 }
 
+/// A key of any length takes a bounded place: keys that begin alike have one record.
+#[test]
+fn long_keys_are_told_apart_by_their_beginning() {
+    // The 256th byte is in the middle of a character.
+    let long = |end: &str| format!("{}ä{end}", "x".repeat(255));
+    let tail: Tail = "error".parse().unwrap();
+    let tail = tail.with_provisional(Provisional::Never).with_provisional_of(long("a"), Provisional::Always);
+    let sampler = TailSampler::new(&tail, Limits::default());
+    let key = sampler.key(&long(&"b".repeat(1_000_000)));
+    assert_eq!(key, sampler.key(&long("c")));
+    assert_eq!(sampler.key_text(key), Some(&*"x".repeat(255)));
+    assert_eq!(sampler.provisional(key), Provisional::Always);
+    assert!(sampler.arm(Some(&long("d")), Nanos::ZERO, Nanos::from_secs(1)));
+    assert_ne!(key, sampler.key(&"x".repeat(254)));
+}
+
 #[test]
 fn never_and_always_are_by_key() {
     let tail: Tail = "error".parse().unwrap();

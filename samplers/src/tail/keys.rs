@@ -30,6 +30,8 @@ impl KeyNumber {
     }
 }
 
+/// Bytes by which keys are told apart: those that begin alike have one record.
+const KEY_MAX: usize = 256;
 /// The places in which a key may stand: a flood of keys with like hashes costs no more.
 const PROBES: usize = 16;
 /// The time after which the durations by which quantiles are computed are exchanged for newer ones.
@@ -80,7 +82,7 @@ impl Tally {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct KeyOutcomes {
-    /// The key; `None` for all keys without a record.
+    /// The key, of a long one the first 256 bytes, by which keys are told apart; `None` for all keys without a record.
     pub key: Option<String>,
     /// Roots that ended.
     pub calls: u64,
@@ -312,6 +314,7 @@ impl Keys {
     /// The number of a key, which gets a record if it has none and there is room.
     #[inline]
     pub(super) fn number(&self, key: &str) -> KeyNumber {
+        let key = cut(key);
         let hash = hash_of(key);
         let mask = self.places.len() - 1;
         for probe in 0..PROBES {
@@ -338,7 +341,7 @@ impl Keys {
         let mut made = false;
         let found = self.places[at].get_or_init(|| {
             made = true;
-            let own = self.mode_by_key.iter().find(|(known, _)| known == key);
+            let own = self.mode_by_key.iter().find(|(known, _)| cut(known) == key);
             Box::new((hash, Record::new(Some(key), own.map_or(self.mode, |own| own.1), &self.shape)))
         });
         if !made {
@@ -358,7 +361,7 @@ impl Keys {
 
     /// The record of a key that has one.
     pub(super) fn find(&self, key: &str) -> Option<&Record> {
-        self.records().find(|record| record.key.as_deref() == Some(key))
+        self.records().find(|record| record.key.as_deref() == Some(cut(key)))
     }
 
     /// Outcomes by key, in the order of the keys' names; those of keys without a record last, if there are any.
@@ -368,6 +371,18 @@ impl Keys {
         all.sort_by(|a, b| (a.key.is_none(), &a.key).cmp(&(b.key.is_none(), &b.key)));
         all
     }
+}
+
+/// The key, or the beginning of a long one.
+#[inline]
+fn cut(key: &str) -> &str {
+    if key.len() <= KEY_MAX { key } else { beginning(key) }
+}
+
+#[cold]
+fn beginning(key: &str) -> &str {
+    let end = (0..=KEY_MAX).rev().find(|&end| key.is_char_boundary(end)).unwrap_or(0);
+    &key[..end]
 }
 
 #[inline]
