@@ -52,7 +52,7 @@ pub struct Stats {
     /// Kept traces whose local root was lost, by reason.
     pub traces_lost: Losses,
     /// The calls that lost local roots stood for: the sum of their adjusted counts, rounded. Who estimates calls from what
-    /// arrived adds this. Roots lost for [`Losses::open_spans`] are not in it.
+    /// arrived adds this.
     pub calls_lost: u64,
     /// The number of times that the layer disabled a span below a dropped root ([`DroppedSpans::Disabled`]); counted
     /// when the thread leaves the root. `span_enabled!`, and spans that another filter would have disabled too, count:
