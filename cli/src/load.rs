@@ -14,6 +14,7 @@ use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, FileSummary};
 use astracer_samplers::Template;
 use astracer_tuner::names::{Folded, NameFolding};
+use astracer_tuner::tail::Outcomes;
 use astracer_tuner::{Grouping, Stop, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -165,6 +166,18 @@ fn first(path: &Path, options: &source::Options, stop: Stop<'_>) -> Result<(), s
 /// The template that names and values in keys are folded by.
 pub(crate) fn template(args: &Source) -> Template {
     if args.names == Names::Template { args.fold } else { Template::RAW }
+}
+
+/// Warnings of attributes that keys and policies are asked to look at, and that the recording does not have.
+pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Outcomes>) -> Vec<String> {
+    let of_key = key.absent(recording).into_iter().map(|name| {
+        let name = output::escaped(&name);
+        format!("no root of the recording has the attribute {name}, nor has its resource: the key is as if without it")
+    });
+    let of_policies = outcomes.map(Outcomes::absent).unwrap_or_default().into_iter().map(|name| {
+        format!("no span of the recording has the attribute {} that a policy asks for", output::escaped(name))
+    });
+    of_key.chain(of_policies).collect()
 }
 
 /// Reduces a recording to what is replayed of it.

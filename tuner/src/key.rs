@@ -48,23 +48,20 @@ impl Grouping {
     /// The groupings that are worth a comparison, the simplest first: the name, the name with those attributes that
     /// roots have, and the tree.
     pub fn candidates(recording: &Recording, template: Template) -> Vec<Self> {
-        let labels = recording.label_keys();
-        let mut present = vec![false; labels.len()];
-        let sets: HashSet<_> = recording.traces().filter_map(|trace| trace.root().label_symbol()).collect();
-        for set in sets {
-            let values = recording.label_values(set);
-            present.iter_mut().zip(values).for_each(|(present, value)| *present |= value.is_some());
-        }
         let name = KeyRule::new(template);
-        let present =
-            labels.iter().zip(present).filter(|(_, present)| *present).map(|(label, _)| label.clone());
-        let with_attributes = present.fold(name.clone(), KeyRule::with_attribute);
+        let with_attributes = present(recording).cloned().fold(name.clone(), KeyRule::with_attribute);
         let mut candidates = vec![Self::Key(name)];
         if !with_attributes.is_name_only() {
             candidates.push(Self::Key(with_attributes));
         }
         candidates.push(Self::Tree);
         candidates
+    }
+
+    /// The attributes of this that neither a root of the recording has nor its resource: misspelt, perhaps.
+    pub fn absent(&self, recording: &Recording) -> Vec<String> {
+        let present: Vec<&String> = present(recording).collect();
+        self.attributes().into_iter().filter(|name| !present.contains(&name)).collect()
     }
 
     /// The attributes that a recording must keep for this.
@@ -137,6 +134,18 @@ impl<'r> Keys<'r> {
     pub(crate) fn finish(self) -> Interner {
         self.interner
     }
+}
+
+/// The labels that roots of a recording have.
+fn present(recording: &Recording) -> impl Iterator<Item = &String> {
+    let labels = recording.label_keys();
+    let mut present = vec![false; labels.len()];
+    let sets: HashSet<_> = recording.traces().filter_map(|trace| trace.root().label_symbol()).collect();
+    for set in sets {
+        let values = recording.label_values(set);
+        present.iter_mut().zip(values).for_each(|(present, value)| *present |= value.is_some());
+    }
+    labels.iter().zip(present).filter(|(_, present)| *present).map(|(label, _)| label)
 }
 
 /// The values that a recording kept of a root's attributes and of its resource's.

@@ -96,6 +96,16 @@ impl Outcomes {
         &self.tail
     }
 
+    /// The attributes that policies ask for and no span has: misspelt, perhaps.
+    pub fn absent(&self) -> Vec<&str> {
+        let mut present = vec![false; self.attributes.len()];
+        for set in &self.sets {
+            present.iter_mut().zip(set).for_each(|(present, value)| *present |= value.is_some());
+        }
+        let absent = self.attributes.iter().zip(present).filter(|(_, present)| !present);
+        absent.map(|(name, _)| name.as_str()).collect()
+    }
+
     /// Replays the policies behind a sampler, on each of some draws; draws that were not finished are left out. `None` if there
     /// is not a single one.
     pub fn replay(

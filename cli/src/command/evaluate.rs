@@ -181,6 +181,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         .as_ref()
         .map(|tail| Outcomes::new(&recording, tail, stop).ok_or(Failure::Interrupted))
         .transpose()?;
+    let absent = load::absent(&args.key, &recording, outcomes.as_ref());
     drop(recording);
 
     let evaluator = Evaluator::unless_stopped(&workload, stop).ok_or(Failure::Interrupted)?;
@@ -219,7 +220,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
         file.write(&lines.map_err(|error| Failure::Job(format!("--counts: {error}")))?)?;
     }
-    let warnings: Vec<String> = warnings.into_iter().chain(crowded(&workload)).collect();
+    let warnings: Vec<String> = warnings.into_iter().chain(absent).chain(crowded(&workload)).collect();
     interrupt::answer_at_once();
     if args.json {
         return output::print_json(&Report { input: &input, evaluation, tail: summaries, warnings });

@@ -263,6 +263,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
     let keys = (!args.one_key && !too_many)
         .then(|| try_keys(args, &recording, &workload, &options, stop.within(left()), &bar));
+    let absent = load::absent(&args.key, &recording, outcomes.as_ref());
     // The workload holds all that tuning needs.
     drop(recording);
 
@@ -290,6 +291,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             }
         }
     };
+    tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
             "other keys: not tried, {} keys are too many already; fold ids out of names",

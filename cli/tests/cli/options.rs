@@ -370,6 +370,28 @@ fn policies_do_not_see_the_attributes_of_resources() {
     }
 }
 
+/// Misspelt, they would be found out in production.
+#[test]
+fn attributes_that_a_recording_does_not_have_are_told() {
+    let input = Scratch::new("absent.json", TWO_TRACES);
+    let out = Scratch::new("absent.toml", "");
+    for args in [
+        &["evaluate", input.path(), "--seeds", "1"][..],
+        &["tune", input.path(), "--size-max", "100%", "--iterations", "4", "--out", out.path()],
+    ] {
+        let text = success(&run(args));
+        assert!(!text.contains("has the attribute"), "{text}");
+        let asked = ["--key", "name+http.rout", "--tail", "attr:cod>=500"];
+        let text = success(&run(&[args, &asked].concat()));
+        for says in [
+            "warning: no root of the recording has the attribute http.rout, nor",
+            "warning: no span of the recording has the attribute cod ",
+        ] {
+            assert!(text.contains(says), "{says}: {text}");
+        }
+    }
+}
+
 /// One randomness and one set of policies serve all samplers of a table; a function of the service serves none.
 #[test]
 fn parts_of_parameters_files_that_are_not_replayed_are_told() {
