@@ -105,8 +105,9 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
     let options = args.reading.options();
     let mut files = Vec::new();
     for path in &args.paths {
-        let summary =
-            source::read(path, &options, &mut intake).map_err(|error| Failure::Job(error.to_string()))?;
+        let asked = || stop.is_asked();
+        let summary = source::read_waiting(path, &options, &asked, &mut intake)
+            .map_err(|error| Failure::Job(error.to_string()))?;
         files.extend(summary.files.iter().map(File::new));
     }
     progress.finish_and_clear();

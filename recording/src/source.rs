@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,11 +24,13 @@ use astracer_model::text::escaped;
 mod gzip;
 mod label;
 mod meter;
+mod patient;
 mod peek;
 mod tarball;
 mod unpack;
 mod walk;
 
+use patient::Patient;
 use unpack::{Refusal, Unpack};
 use walk::{Found, Walk};
 
@@ -94,16 +96,52 @@ pub struct FileSummary {
 ///
 /// If the path does not exist or cannot be opened, or if nothing in it is a trace file.
 pub fn read(path: &Path, options: &Options, sink: &mut dyn Sink) -> Result<Summary, SourceError> {
+    read_unless(path, options, None, sink)
+}
+
+/// The same, which also ends soon after `stop` is true while it waits for the standard input or a pipe. The sink
+/// is to be [stopped](Sink::stopped) then too: what was read ends there.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn read_waiting(
+    path: &Path,
+    options: &Options,
+    stop: &dyn Fn() -> bool,
+    sink: &mut dyn Sink,
+) -> Result<Summary, SourceError> {
+    read_unless(path, options, Some(stop), sink)
+}
+
+fn read_unless(
+    path: &Path,
+    options: &Options,
+    stop: Option<&dyn Fn() -> bool>,
+    sink: &mut dyn Sink,
+) -> Result<Summary, SourceError> {
     let (stored, expanded) = (Cell::new(0), Cell::new(0));
     let mut unpack = Unpack::new(options, sink, &stored, &expanded);
+    let unreadable = |error| SourceError::open(path, error);
     if is_standard_input(path) {
-        unpack.input(Box::new(io::stdin().lock()), &"standard input".into());
+        let input: Box<dyn Read> = match stop {
+            Some(stop) => Box::new(Patient::new(|| Ok(io::stdin().lock()), stop).map_err(unreadable)?),
+            None => Box::new(io::stdin().lock()),
+        };
+        unpack.input(input, &"standard input".into());
         return finish(unpack, path);
     }
-    let walk = Walk::new(path).map_err(|error| SourceError::open(path, error))?;
+    let walk = Walk::new(path).map_err(unreadable)?;
     if let Some(lone) = walk.lone_file() {
-        let file = File::open(lone).map_err(|error| SourceError::open(path, error))?;
-        unpack.input(Box::new(file), &label::of_path(lone));
+        let stop = stop.filter(|_| lone.metadata().is_ok_and(|metadata| !metadata.is_file()));
+        let input: Box<dyn Read> = match stop {
+            Some(stop) => {
+                let pipe = lone.to_owned();
+                Box::new(Patient::new(|| File::open(pipe), stop).map_err(unreadable)?)
+            }
+            None => Box::new(File::open(lone).map_err(unreadable)?),
+        };
+        unpack.input(input, &label::of_path(lone));
         return finish(unpack, path);
     }
     for found in walk {

@@ -131,8 +131,9 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
         .progress_to(|bytes| progress.inc(bytes));
     let mut files = Vec::new();
     for path in &args.paths {
-        let summary =
-            source::read(path, &options, &mut converter).map_err(|error| Failure::Job(error.to_string()))?;
+        let asked = || stop.is_asked();
+        let summary = source::read_waiting(path, &options, &asked, &mut converter)
+            .map_err(|error| Failure::Job(error.to_string()))?;
         files.extend(summary.files);
     }
     let finished = converter.finish();

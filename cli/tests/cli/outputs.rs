@@ -322,10 +322,28 @@ fn an_interruption_ends_a_command_that_waits_for_its_input() {
     let out = folder.join("out.jsonl");
     let partial = || folder.names().iter().any(|name| name.ends_with(".partial"));
     ended_by("-INT", &["convert", "-", &out], partial);
-    for args in [&["inspect", "-"][..], &["inspect", "-", "--weights"], &["tune", "-", "--out", &out]] {
+    for args in [
+        &["inspect", "-"][..],
+        &["inspect", "-", "--weights"],
+        &["tune", "-", "--out", &out],
+        &["send", "-", "--to", "otlp+http://127.0.0.1:1"],
+    ] {
         ended_by("-TERM", args, || true);
     }
     assert_eq!(folder.names(), [""; 0]);
+}
+
+/// So it does where parameters were found before: their file stays.
+#[cfg(unix)]
+#[test]
+fn an_interruption_ends_a_tuning_that_waits_for_a_validation() {
+    let folder = Folder::new("waits-for-validation");
+    let (recording, out) = (folder.file("w.jsonl", TWO_TRACES), folder.join("found.toml"));
+    let is_found = || folder.names().iter().any(|name| name == "found.toml");
+    let few = ["--size-max", "100%", "--iterations", "4", "--starts", "1", "--one-key", "--per-key", "never"];
+    let args = [&["tune", &recording, "--validate", "-", "--out", &out], &few[..]].concat();
+    ended_by("-TERM", &args, is_found);
+    assert_eq!(folder.names(), ["found.toml", "w.jsonl"]);
 }
 
 /// So it does where a pipe has nobody at its other end.
