@@ -124,13 +124,16 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
 
 /// Fails if a recording can't be opened or holds no traces, before other work is done for it.
 pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: Stop<'_>) -> Result<(), Failure> {
-    // The standard input and pipes can be read only once.
-    if path.as_os_str() == "-"
-        || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
-    {
+    if is_read_once(path) {
         return Ok(());
     }
     first(path, &reading.options(), stop).map_err(|error| Failure::Job(error.to_string()))
+}
+
+/// Returns true for the standard input and pipes, by whatever name.
+pub(crate) fn is_read_once(path: &Path) -> bool {
+    path.as_os_str() == "-"
+        || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
 /// Returns true if a file is read as a recording when its folder is.

@@ -9,6 +9,7 @@ use astracer_recording::source::{self, Options};
 use astracer_tuner::Stop;
 
 use crate::failure::Failure;
+use crate::load;
 
 /// Nanoseconds to add to each time, so that the latest end becomes `now_ns`.
 pub(super) fn to_end_at(
@@ -17,8 +18,9 @@ pub(super) fn to_end_at(
     now_ns: u64,
     stop: Stop<'_>,
 ) -> Result<i64, Failure> {
-    if paths.iter().any(|path| path.as_os_str() == "-") {
-        let reason = "--shift-to-now reads the recording twice, which standard input does not allow";
+    if paths.iter().any(|path| load::is_read_once(path)) {
+        let reason =
+            "--shift-to-now reads the recording twice, which a pipe or standard input does not allow";
         return Err(Failure::Job(format!("{reason}; write it to a file first")));
     }
     let mut latest = Latest { ns: None, stop };
