@@ -12,7 +12,6 @@ use astracer_model::{Problem, ProblemKind, Problems, Sink, Span, TraceId};
 use astracer_recording::convert::Converted;
 use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, FileSummary};
-use astracer_samplers::Template;
 use astracer_tuner::names::{Folded, NameFolding};
 use astracer_tuner::tail::Outcomes;
 use astracer_tuner::{Grouping, Stop, Workload};
@@ -22,7 +21,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
-use crate::source::{LIMITS_HINT, Names, Reading, Source, once};
+use crate::source::{LIMITS_HINT, Names, Reading, Source};
 
 /// The number of examples shown of each kind of problem; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;
@@ -92,8 +91,8 @@ pub(crate) fn load_beside(args: &Source, labels: &[String], stop: Stop<'_>) -> R
 }
 
 fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
-    once(&args.paths)?;
-    let folding = RefCell::new(NameFolding::new(args.fold));
+    args.check()?;
+    let folding = RefCell::new(NameFolding::new(args.template()));
     let progress = reading_progress(&args.paths);
     let mut intake = Intake::new(keep)
         .examples(EXAMPLES)
@@ -132,8 +131,7 @@ pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: Stop<'_>) -> Res
 
 /// Returns true for the standard input and pipes, by whatever name.
 pub(crate) fn is_read_once(path: &Path) -> bool {
-    path.as_os_str() == "-"
-        || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
+    path.as_os_str() == "-" || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
 /// Returns true if a file is read as a recording when its folder is.
@@ -167,11 +165,6 @@ fn first(path: &Path, options: &source::Options, stop: Stop<'_>) -> Result<(), s
     source::read(path, options, &mut First { found: false, stop }).map(drop)
 }
 
-/// The template that names and values in keys are folded by.
-pub(crate) fn template(args: &Source) -> Template {
-    if args.names == Names::Template { args.fold } else { Template::RAW }
-}
-
 /// Warnings of attributes that keys and policies are asked to look at, and that the recording does not have.
 pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Outcomes>) -> Vec<String> {
     let of_key = key.absent(recording).into_iter().map(|name| {
@@ -191,7 +184,7 @@ pub(crate) fn workload(
     key: &Grouping,
     stop: Stop<'_>,
 ) -> Result<Workload, Failure> {
-    let key = key.clone().with_template(template(args));
+    let key = key.clone().with_template(args.template());
     Workload::unless_stopped(recording, &key, stop).ok_or(Failure::Interrupted)
 }
 

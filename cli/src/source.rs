@@ -25,10 +25,27 @@ pub(crate) struct Source {
     #[arg(long, value_enum, default_value_t = Names::Template, help_heading = "Reading")]
     pub(crate) names: Names,
 
-    /// The ids to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a digit), uuid.
-    #[arg(long, value_name = "RULES", default_value = "digits=3,hex=8,uuid")]
-    #[arg(help_heading = "Reading")]
-    pub(crate) fold: Template,
+    /// The ids to fold: digits=N (runs of N or more digits), hex=N (hexadecimal runs that hold a digit), uuid
+    /// [default: digits=3,hex=8,uuid].
+    #[arg(long, value_name = "RULES", help_heading = "Reading")]
+    pub(crate) fold: Option<Template>,
+}
+
+impl Source {
+    /// The template that names and values in keys are folded by.
+    pub(crate) fn template(&self) -> Template {
+        if self.names == Names::Template { self.fold.unwrap_or_default() } else { Template::RAW }
+    }
+
+    /// Refuses what can't be read, or not as it is asked for.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.names == Names::Raw && self.fold.is_some() {
+            return Err(Failure::Usage(
+                "--fold: with --names raw nothing is folded; leave one of them out".into(),
+            ));
+        }
+        once(&self.paths)
+    }
 }
 
 /// Refuses to read the standard input twice: the second time it is empty.

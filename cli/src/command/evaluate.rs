@@ -338,7 +338,7 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
         let mut text = String::new();
         file.take(PARAMETERS_MAX).read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
-        let asked = args.key.clone().with_template(load::template(&args.source));
+        let asked = args.key.clone().with_template(args.source.template());
         let key = Grouping::Key(parameters.key);
         if key != asked {
             let path = output::shown(path);

@@ -411,6 +411,17 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
             args.sampler.name()
         )));
     }
+    let why = match (args.sampler, args.per_key) {
+        (Tunable::Bump, PerKeyUse::Never) => Some("with --per-key never no key has a probability of its own"),
+        (Tunable::Bump, _) => None,
+        _ => Some("only the sampler bump has probabilities for single keys"),
+    };
+    if let (Some(why), Some(_)) = (why, args.min_kept) {
+        return Err(Failure::Usage(format!("--min-kept: {why}; leave it out")));
+    }
+    if let (Some(why), PerKeyUse::Always) = (why, args.per_key) {
+        return Err(Failure::Usage(format!("--per-key always: {why}; leave it out, or tune --sampler bump")));
+    }
     if let Some(size_min) = args.size_min.filter(|&size_min| size_min > args.size_max) {
         return Err(Failure::Usage(format!(
             "--size-min {}% is above --size-max {}%: no sampler keeps both",
@@ -521,7 +532,7 @@ fn stage(stage: Stage) -> &'static str {
 
 /// The content of the parameters file.
 fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) -> Result<String, Failure> {
-    let key = args.key.clone().with_template(load::template(&args.source));
+    let key = args.key.clone().with_template(args.source.template());
     let mut file =
         tuning.file(&input.paths().join(" "), &key).map_err(|error| Failure::Job(error.to_string()))?;
     if let Some(Late { tail, summary }) = late {

@@ -298,6 +298,17 @@ fn the_table_has_every_option_of_every_command() {
 fn an_option_without_effect_is_refused() {
     for (args, says) in [
         (&["tune", "x", "--sampler", "bucket", "--window", "1"][..], "has no window"),
+        (
+            &["tune", "x", "--sampler", "bucket", "--per-key", "always"],
+            "--per-key always: only the sampler bump",
+        ),
+        (
+            &["tune", "x", "--sampler", "bump-tumbling", "--min-kept", "5"],
+            "--min-kept: only the sampler bump",
+        ),
+        (&["tune", "x", "--per-key", "never", "--min-kept", "5"], "--min-kept: with --per-key never"),
+        (&["inspect", "x", "--names", "raw", "--fold", "uuid"], "--names raw nothing is folded"),
+        (&["inspect", "x", "--weights", "--names", "raw", "--fold", "uuid"], "--names raw nothing is folded"),
         (&["evaluate", "x", "--size", "5%"], "--baselines"),
         (&["evaluate", "x", "--quicken"], "--baselines"),
         (&["tune", "x", "--size-min", "50%"], "--size-min 50% is above --size-max 10%"),

@@ -15,9 +15,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::load;
 use crate::output;
-use crate::source::{Source, once};
+use crate::source::Source;
 
 /// The name of heartbeats' spans, as the SDK sends them.
 const HEARTBEAT: &str = "astracer.heartbeat";
@@ -159,10 +158,10 @@ impl Sink for Sums<'_> {
 }
 
 pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> Result<(), Failure> {
-    once(&args.paths)?;
+    args.check()?;
     let mut sums = Sums {
         stop,
-        template: load::template(args),
+        template: args.template(),
         folded: String::new(),
         keys: HashMap::new(),
         beats: HashMap::new(),
