@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use astracer_samplers::{Cap, Meter};
-use opentelemetry::TraceId;
+use opentelemetry::{SpanId, TraceId};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::SpanData;
 
 use crate::decider::Decider;
-use crate::export::{Export, Exported};
+use crate::export::{Export, Exported, Refused};
 use crate::otlp_size;
 use crate::steering::Spent;
+use crate::trace_state::State;
 
 /// Keys with a meter of their own; further ones share one.
 const KEYS_MAX: usize = 10_000;
@@ -74,6 +75,22 @@ impl ByteCapped {
     }
 }
 
+/// The local roots of a trace's part, and the calls that they stand for. A root below a span of OpenTelemetry's API in this process
+/// is not told apart from its children.
+fn roots_of(trace: &[SpanData]) -> Refused {
+    let is_root = |span: &&SpanData| span.parent_span_id == SpanId::INVALID || span.parent_span_is_remote;
+    let calls = |span: &SpanData| {
+        // A trace that was kept late stands for none.
+        let ids = &span.span_context;
+        if ids.is_sampled() { (State::of(ids.trace_state()).calls() * 1e3) as u64 } else { 0 }
+    };
+    let roots = trace.iter().filter(is_root);
+    roots.fold(Refused::default(), |sum, root| Refused {
+        roots: sum.roots + 1,
+        milli_calls: sum.milli_calls.saturating_add(calls(root)),
+    })
+}
+
 fn bytes_of(spans: &[SpanData]) -> u64 {
     spans.iter().map(otlp_size::of_span).sum::<usize>() as u64
 }
@@ -96,11 +113,17 @@ impl Export for ByteCapped {
         let of_one_trace =
             |a: &SpanData, b: &SpanData| a.span_context.trace_id() == b.span_context.trace_id();
         let traces = batch.chunk_by(of_one_trace);
-        let mut spent = 0;
+        let (mut spent, mut roots) = (0, Refused::default());
         let mut admit = |trace: &[SpanData]| {
             let bytes = bytes_of(trace);
             let is_admitted = self.admits(&cap, trace, bytes);
-            spent += if is_admitted { bytes } else { 0 };
+            if is_admitted {
+                spent += bytes;
+            } else {
+                let own = roots_of(trace);
+                roots.roots += own.roots;
+                roots.milli_calls = roots.milli_calls.saturating_add(own.milli_calls);
+            }
             vec![is_admitted; trace.len()]
         };
         let admitted: Vec<bool> = traces.flat_map(&mut admit).collect();
@@ -110,6 +133,7 @@ impl Export for ByteCapped {
         let refused = (all - batch.len()) as u64;
         let mut exported = if batch.is_empty() { Exported::default() } else { self.inner.export(batch) };
         exported.lost.capped += refused;
+        exported.refused = roots;
         if refused > 0 && exported.error.is_none() {
             exported.error = Some(format!("the cap on exported bytes was used up: {refused} spans are lost"));
         }

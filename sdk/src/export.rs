@@ -10,7 +10,7 @@ mod ticket;
 mod worker;
 
 pub(crate) use self::convert::Converter;
-pub(crate) use self::exporter::{Counting, Export, Plain, SharedExporter};
+pub(crate) use self::exporter::{Counting, Export, Plain, Refused, SharedExporter};
 pub use self::exporter::{CountingExporter, Exported};
 #[cfg(all(test, loom))]
 pub(crate) use self::queue::Work;

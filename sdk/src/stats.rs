@@ -47,7 +47,7 @@ pub struct Stats {
     /// Kept traces whose local root has not been exported or lost.
     pub traces_open: u64,
     /// Kept traces whose local root was exported, at least in a batch of which a part was accepted: a server does not say
-    /// which spans it rejects.
+    /// which spans it rejects. Those that the cap on bytes refuses are known.
     pub traces_exported: u64,
     /// Kept traces whose local root was lost, by reason.
     pub traces_lost: Losses,

@@ -41,12 +41,21 @@ pub struct Exported {
     pub lost: Losses,
     /// The reason of the losses in words: what failed, where, and what to do.
     pub error: Option<String>,
+    /// Of the spans that the cap on bytes refused, which are whole traces.
+    pub(crate) refused: Refused,
+}
+
+/// Local roots that the cap on bytes refused, and thousandths of the calls that they stood for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) roots: u64,
+    pub(crate) milli_calls: u64,
 }
 
 impl Exported {
     /// Returns the outcome of a batch of which `accepted` spans were accepted and the others lost.
     pub fn new(accepted: u64, lost: Losses, error: Option<String>) -> Self {
-        Exported { accepted, lost, error }
+        Exported { accepted, lost, error, refused: Refused::default() }
     }
 }
 
@@ -126,7 +135,7 @@ impl<E: CountingExporter> Export for Counting<E> {
 impl Exported {
     pub(super) fn failed(spans: u64, error: String) -> Self {
         let lost = Losses { export_failed: spans, ..Losses::default() };
-        Exported { accepted: 0, lost, error: Some(error) }
+        Exported { lost, error: Some(error), ..Exported::default() }
     }
 
     /// Makes the counts those of a batch of `spans` spans, whatever the exporter says.

@@ -101,9 +101,15 @@ impl Workers {
         self.queue.flushed(flush);
     }
 
-    /// Counts the outcome of a batch. Local roots are counted as exported if any span was: nobody tells which were not.
+    /// Counts the outcome of a batch. Local roots are counted as exported if any span was: nobody tells which were not, but the
+    /// cap on bytes.
     fn count(&self, counted: Counted, exported: &Exported) {
-        let (mut roots, mut calls) = (counted.roots, counted.calls);
+        let refused = Counted {
+            spans: 0,
+            roots: exported.refused.roots.min(counted.roots),
+            calls: (exported.refused.milli_calls as f64 / 1e3).min(counted.calls),
+        };
+        let (mut roots, mut calls) = (counted.roots - refused.roots, counted.calls - refused.calls);
         if exported.accepted > 0 {
             self.counters.exported(Counted { spans: exported.accepted, roots, calls });
             (roots, calls) = (0, 0.0);
@@ -111,7 +117,8 @@ impl Workers {
         let is_abandoned = exported.lost.total() > 0 && self.queue.is_abandoned();
         for (loss, spans) in exported.lost.reasons() {
             let loss = if is_abandoned && loss == Loss::ExportFailed { Loss::Deadline } else { loss };
-            self.counters.lose(loss, Counted { spans, roots, calls });
+            let own = if loss == Loss::Capped { refused } else { Counted::default() };
+            self.counters.lose(loss, Counted { spans, roots: roots + own.roots, calls: calls + own.calls });
             (roots, calls) = (0, 0.0);
         }
     }

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_sdk::Losses;
-use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::info_span;
@@ -79,7 +80,36 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         "-",
         shutdown_exports_what_has_ended_and_counts_the_rest,
     ),
+    (
+        "`capped`",
+        "the cap on exported bytes was used up",
+        "`with_cap`, none",
+        traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls,
+    ),
 ];
+
+/// What the cap refuses of a batch is known: the traces, and the calls that they stood for.
+#[test]
+fn traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls() {
+    let world = world(|builder| {
+        builder.with_cap("bytes=1000,bytes_burst=610".parse().unwrap()).with_batch_spans(1_000)
+    });
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        for number in 1..=10_u128 {
+            let (flags, state) = (TraceFlags::SAMPLED, "ot=th:8;rv:ffffffffffffff".parse().unwrap());
+            let parent = SpanContext::new(TraceId::from(number), SpanId::from(1), flags, true, state);
+            let _remote = Context::new().with_remote_span_context(parent).attach();
+            info_span!("root").in_scope(|| info_span!("child").in_scope(|| ()));
+        }
+    });
+    assert!(world.handle.flush(TIMEOUT).is_err());
+    let spans = world.collector.spans();
+    let roots = spans.iter().filter(|span| span.name == "root").count() as u64;
+    let stats = world.handle.stats();
+    assert!((1..10).contains(&roots), "{roots}");
+    assert_eq!((stats.traces_exported, stats.traces_lost.capped), (roots, 10 - roots));
+    assert_eq!(stats.calls_lost, 2 * (10 - roots));
+}
 
 /// The attributes of open spans share a budget. What is cut is counted on its span and in all, the budget is never
 /// exceeded, and no span is lost for attributes.
