@@ -152,13 +152,14 @@ impl Converter {
         span
     }
 
-    /// A trace that was kept late says so on each span, whatever the limit: sums over spans have to leave them out.
+    /// A trace that was kept late says so on each span, whatever the limit and the service's own attributes of these names: sums over
+    /// spans have to leave them out.
     fn add_reason(&self, place: usize, cut: u32, record: &Record, span: &mut SpanData) {
         let reason = self.reasons.get(place).map_or("", |reason| reason);
-        span.attributes.push(KeyValue::new(REASON, reason.to_owned()));
-        span.attributes.push(KeyValue::new(ADJUSTED_COUNT, 0.0));
+        set(&mut span.attributes, KeyValue::new(REASON, reason.to_owned()));
+        set(&mut span.attributes, KeyValue::new(ADJUSTED_COUNT, 0.0));
         if cut > 0 && record.is_local_root() {
-            span.attributes.push(KeyValue::new(SPANS_CUT, i64::from(cut)));
+            set(&mut span.attributes, KeyValue::new(SPANS_CUT, i64::from(cut)));
         }
     }
 

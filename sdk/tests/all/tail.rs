@@ -177,6 +177,24 @@ fn a_trace_that_is_kept_late_has_no_threshold() {
     assert_eq!(one(&spans, "root").span_context.trace_state().header(), "other=1");
 }
 
+/// The service's own attributes of these names do not stand beside ours, where a backend would take either.
+#[test]
+fn a_trace_that_is_kept_late_has_each_of_its_attributes_once() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        let root = info_span!("root", sampling.reason = "lottery", sampler.adjusted_count = 8.0);
+        root.in_scope(|| error!("failed"));
+    });
+    let named = |name: &str| {
+        let values = spans[0].attributes.iter().filter(|of| of.key.as_str() == name);
+        values.map(|of| of.value.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (named("sampling.reason"), named("sampler.adjusted_count")),
+        (vec!["error".into()], vec!["0".into()])
+    );
+}
+
 #[test]
 fn errors_of_every_kind_are_seen() {
     type Case = (&'static str, fn());
