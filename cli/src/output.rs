@@ -112,6 +112,11 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     lines(&table).map(|line| line + "\n").collect::<String>() + "\n"
 }
 
+/// A name in a line of its own or within a sentence: cut as in a table, for those of samplers with parameters for many keys.
+pub(crate) fn brief(name: &str) -> Cow<'_, str> {
+    cut(escaped(name))
+}
+
 /// The beginning of a text that is too long for a table's cell, with a mark.
 fn cut(text: Cow<'_, str>) -> Cow<'_, str> {
     match text.char_indices().nth(CELL_CHARS_MAX) {
@@ -135,7 +140,7 @@ pub(crate) fn sections(header: &[&str], rows: &[(String, Vec<String>)]) -> Strin
     let mut text = lines.next().unwrap_or_default() + "\n";
     for (name, cells) in rows {
         let height = cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(0);
-        text.push_str(&escaped(name));
+        text.push_str(&brief(name));
         text.push('\n');
         text.extend(lines.by_ref().take(height).map(|line| line + "\n"));
     }
@@ -212,6 +217,10 @@ mod tests {
         let cut = format!("{fits}... and 3,000,000 characters more");
         assert_eq!(names[1..], [&fits, &cut, "short", ""]);
         assert!(text.chars().count() < 4 * (CELL_CHARS_MAX + 100), "{}", text.len());
+        let rows = [("é".repeat(3_000_000), vec!["1".to_owned()])];
+        assert!(
+            sections(&["n"], &rows).starts_with(&format!(" n\n{}... and 2,999,500 characters more\n", fits))
+        );
     }
 
     #[test]

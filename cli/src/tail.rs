@@ -87,7 +87,7 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail) -> String {
     let _ = writeln!(
         text,
         "policies behind {}: the sampler keeps {} of the bytes, they keep {} (\u{b1}{}), together {}",
-        output::escaped(&summary.sampler),
+        output::brief(&summary.sampler),
         share(summary.head.mean),
         share(summary.tail.mean),
         share(summary.tail.sd),

@@ -449,7 +449,7 @@ fn render(evaluation: &Evaluation) -> String {
         let _ = writeln!(
             text,
             "paths: {}: {} of {}, distance {}",
-            output::escaped(sampler),
+            output::brief(sampler),
             mean_and_sd(mean.paths, sd.paths),
             output::plural(workload.paths, "path kind"),
             mean_and_sd(mean.path_distance, sd.path_distance),
@@ -460,7 +460,7 @@ fn render(evaluation: &Evaluation) -> String {
             let _ = writeln!(
                 text,
                 "counts by weights: {}: relative error of functions {}, calibrated to the roots' numbers {}, of roots {}",
-                output::escaped(&summary.sampler),
+                output::brief(&summary.sampler),
                 output::measure(counts.functions),
                 output::measure(counts.functions_calibrated),
                 output::measure(counts.roots),
@@ -476,7 +476,7 @@ fn render(evaluation: &Evaluation) -> String {
             let _ = writeln!(
                 text,
                 "SS by weights: {}: {} ms; an equal share of the same size {} ms{worse}",
-                output::escaped(&summary.sampler),
+                output::brief(&summary.sampler),
                 output::measure(by_weights),
                 output::measure(share),
             );

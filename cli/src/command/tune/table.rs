@@ -121,7 +121,7 @@ fn single_keys(report: &Report<'_>, text: &mut String) {
             Parameters::Constant { probability } => probability.to_string(),
             other => other.config().map_or_else(|error| error.to_string(), |config| config.to_string()),
         };
-        let _ = writeln!(text, "  {:?}: {own}", root.key);
+        let _ = writeln!(text, "  {}: {own}", output::brief(&format!("{:?}", root.key)));
     }
     if tuning.per_root.len() > ROOTS_SHOWN {
         let _ = writeln!(text, "  ... and {} more", tuning.per_root.len() - ROOTS_SHOWN);
