@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::{Keep, Recording};
+use astracer_samplers::parameters::Parameters;
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
@@ -303,18 +304,25 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         return Err(Failure::Interrupted);
     }
     // The parameters are worth minutes: nothing that comes behind them may lose them.
-    let mut file = tuning.feasible.then(|| parameters(args, &input, &tuning, tail.as_ref())).transpose()?;
-    if let Some(text) = &file {
-        files.out.write(text)?;
+    let (mut file, mut late) = (None, None);
+    let write = |tuning: &Tuning, before: &mut Option<String>| {
+        let text = parameters(args, &input, tuning, tail.as_ref())?;
+        if before.as_ref() != Some(&text) {
+            files.out.write(&text)?;
+            *before = Some(text);
+        }
+        Ok::<_, Failure>(())
+    };
+    if tuning.feasible {
+        late = write(&tuning, &mut file).err();
     }
-    let mut late = None;
     let mut validated = Vec::new();
     if tuning.feasible {
         options.time_max = left();
         check(&mut tuning, &workload, &options, stop, &|progress| show(&bar, "", progress));
         options.time_max = None;
         let validations = validate_all(args, &options, &mut tuning, &mut validated, stop.within(left()));
-        late = match validations {
+        late = late.or(match validations {
             // Not by the user: what was found before stands, and the exit code says that all is well.
             Err(Failure::Interrupted) if !stop.is_asked() => {
                 tuning.warnings.push(format!(
@@ -325,11 +333,10 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
                 None
             }
             validations => validations.err(),
-        };
-        let with_warnings = parameters(args, &input, &tuning, tail.as_ref())?;
-        if file.as_ref() != Some(&with_warnings) {
-            late = late.or(files.out.write(&with_warnings).err());
-            file = Some(with_warnings);
+        });
+        // With the warnings.
+        if file.is_some() {
+            late = late.or(write(&tuning, &mut file).err());
         }
     }
     let mut page_written = None;
@@ -362,7 +369,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         keys,
         validated,
         tail: tail.as_ref(),
-        out: tuning.feasible.then(|| files.out.path()),
+        out: file.is_some().then(|| files.out.path()),
         report: page_written,
     };
     if args.json {
@@ -545,7 +552,15 @@ fn parameters(args: &Tune, input: &Input, tuning: &Tuning, late: Option<&Late>) 
             )
         }));
     }
-    Ok(file.to_string())
+    let text = file.to_string();
+    match text.parse::<Parameters>() {
+        Ok(_) => Ok(text),
+        // Names of megabytes, for example.
+        Err(error) => Err(Failure::Job(format!(
+            "no service would load the parameters: {}; tune with --per-key never, or fold ids out of names",
+            output::escaped(&error.to_string())
+        ))),
+    }
 }
 
 /// All of them; a fixed ratio is the equal share, which is there in any case.

@@ -188,6 +188,12 @@ fn a_late_error_loses_no_parameters_and_no_table() {
     );
     assert!(error.contains("can't write /dev/full"), "{error}");
     assert!(fs::read_to_string(&out).expect("it is there").contains("lambda"));
+    // A disk that is full by then loses the file: the table has the parameters.
+    let output = run(&["tune", &recording, "--size-max", "100%", "--out", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(1));
+    let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("bump:lambda=") && !text.contains("wrote"), "{text}");
+    assert!(error.contains("can't write /dev/full"), "{error}");
 }
 
 #[cfg(unix)]
