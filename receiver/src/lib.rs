@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use astracer_exporters::spool::FileLock;
 use astracer_exporters::{Counts as Forwarded, Destination as _, ExportError};
 use tokio::sync::watch;
 
@@ -85,23 +86,22 @@ pub struct Receiver {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
     /// The folder, locked for as long as the receiver writes to it.
-    _lock: Option<File>,
+    _lock: Option<FileLock>,
 }
 
 /// Finds out whether a folder can be written, and locks it against a second receiver.
-fn lock(folder: &Path) -> io::Result<Option<File>> {
+fn lock(folder: &Path) -> io::Result<Option<FileLock>> {
     let in_folder =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.to_string_lossy()));
     let probe = folder.join(".astracer-probe");
     File::create(&probe).and_then(|_| std::fs::remove_file(&probe)).map_err(in_folder)?;
     // A lock of the folder itself leaves no file among the recordings. Where folders cannot be opened, there is none.
     let Ok(file) = File::open(folder) else { return Ok(None) };
-    match fs4::FileExt::try_lock(&file) {
-        Err(fs4::TryLockError::WouldBlock) => Err(in_folder(io::Error::new(
-            io::ErrorKind::WouldBlock,
-            "another receiver writes to this folder",
-        ))),
-        _ => Ok(Some(file)),
+    match FileLock::take(file) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(in_folder(io::Error::new(error.kind(), "another receiver writes to this folder")))
+        }
+        lock => Ok(lock.ok()),
     }
 }
 

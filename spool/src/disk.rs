@@ -5,6 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::lock::FileLock;
+
 /// A folder of files.
 pub trait Disk: Send + Debug {
     /// Locks the folder for this process until the value is dropped.
@@ -130,11 +132,7 @@ impl Disk for Folder {
     fn lock(&self) -> io::Result<Box<dyn Send + std::marker::Sync>> {
         let path = self.0.join("lock");
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
-        match fs4::FileExt::try_lock(&file) {
-            Ok(()) => Ok(Box::new(file)),
-            Err(fs4::TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(fs4::TryLockError::Error(error)) => Err(error),
-        }
+        Ok(Box::new(FileLock::take(file)?))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {

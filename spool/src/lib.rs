@@ -60,6 +60,7 @@
 mod cursor;
 mod disk;
 mod frame;
+mod lock;
 mod scan;
 mod series;
 mod spool;
@@ -68,5 +69,6 @@ pub mod testing;
 mod verify;
 
 pub use disk::{Disk, DiskFile, Folder};
+pub use lock::FileLock;
 pub use spool::{AppendError, Counts, Outcome, Record, RecordId, Recovered, Settings, Spool, Sync, WhenFull};
 pub use verify::{Damage, Report, SegmentReport, verify};
