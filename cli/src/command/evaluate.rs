@@ -317,7 +317,7 @@ struct Asked {
     warnings: Vec<String>,
 }
 
-/// What one parameters file asks for.
+/// The sampler, the randomness and the policies of one parameters file.
 struct File {
     /// The path, to be shown.
     name: String,

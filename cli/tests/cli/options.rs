@@ -426,7 +426,7 @@ fn parts_of_parameters_files_that_are_not_replayed_are_told() {
     {
         assert!(text.contains(says), "{says}: {text}");
     }
-    // What the options say is what was asked for.
+    // No warning where the options themselves name the randomness and the policies.
     let text = success(&run(&[&both[..], &["--random", "independent", "--tail", "error"]].concat()));
     assert!(!text.contains("warning"), "{text}");
 }

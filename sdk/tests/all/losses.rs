@@ -88,7 +88,7 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     ),
 ];
 
-/// What the cap refuses of a batch is known: the traces, and the calls that they stood for.
+/// The cap counts the traces that it refuses, and the calls that they stood for.
 #[test]
 fn traces_that_the_cap_on_bytes_refuses_are_counted_with_their_calls() {
     let world = world(|builder| {

@@ -64,6 +64,8 @@ mod support;
 #[cfg(feature = "enabled")]
 mod tail;
 #[cfg(feature = "enabled")]
+mod tail_asked;
+#[cfg(feature = "enabled")]
 mod tail_bounds;
 #[cfg(feature = "enabled")]
 mod tail_ring;

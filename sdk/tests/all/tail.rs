@@ -9,7 +9,7 @@ use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, TraceId};
 use opentelemetry_sdk::trace::SpanData;
-use tracing::{Level, error, event, info, info_span, warn};
+use tracing::{Level, error, event, info_span, warn};
 
 use crate::support::{TIMEOUT, World, one, world};
 
@@ -361,37 +361,6 @@ fn weights_stay_true() {
     check_sums(&world.handle);
 }
 
-#[test]
-fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
-    let world = dropping(tail("error"));
-    let mut ids = Vec::new();
-    tracing::dispatcher::with_default(&world.dispatch, || {
-        ids.push(request(false));
-        let root = info_span!("GET /job");
-        let late = root.in_scope(|| info_span!("writes behind"));
-        ids.push(root.context().span().span_context().trace_id());
-        drop(root);
-        late.in_scope(|| info!("after its root"));
-        drop(late);
-        assert!(world.handle.keep(ids[1]));
-        assert!(!world.handle.keep(ids[1]), "it is not there twice");
-        assert!(!world.handle.keep(TraceId::from(77)));
-    });
-    let spans = world.exported();
-    assert_eq!(names(&spans), ["GET /job", "writes behind"]);
-    assert!(spans.iter().all(|span| reason(span).as_deref() == Some("hand")));
-    check_sums(&world.handle);
-    // After the hold, the other one is gone.
-    world.clock.advance(Duration::from_secs(3));
-    tracing::dispatcher::with_default(&world.dispatch, || requests(100, false));
-    assert!(!world.handle.keep(ids[0]));
-    assert_eq!(world.exported().len(), 2);
-    let stats = world.handle.stats();
-    assert_eq!((stats.tail.kept_by_hand, stats.tail.traces_given_up.unwanted), (1, 1));
-    assert_eq!((stats.tail.traces_held, stats.tail.not_there), (100, 2));
-    check_sums(&world.handle);
-}
-
 /// Spans that end after their trace was kept follow it.
 #[test]
 fn late_children_of_a_trace_that_was_kept_follow_it() {
@@ -440,92 +409,6 @@ fn a_late_child_that_fails_brings_a_trace_that_is_held() {
     let root = one(&spans, "root");
     assert_eq!(reason(root).as_deref(), Some("error"));
     assert_eq!(world.handle.stats().tail.spans_held, 0);
-    check_sums(&world.handle);
-}
-
-/// A trace that is asked for while it is open is kept when its root ends.
-#[test]
-fn an_open_trace_can_be_asked_for() {
-    let world = dropping(tail("error"));
-    let spans = world.run(|| {
-        let root = info_span!("root").entered();
-        let trace_id = Context::current().span().span_context().trace_id();
-        assert!(!world.handle.keep(trace_id), "it is not there yet");
-        drop(root);
-        request(false);
-    });
-    assert_eq!(names(&spans), ["root"]);
-}
-
-#[test]
-fn traces_that_are_held_can_be_chosen_by_a_function() {
-    let world = dropping(tail("error"));
-    let mut kept = 0;
-    let spans = world.run(|| {
-        requests(5, false);
-        info_span!("GET /vip", user = "ann").in_scope(|| ());
-        kept = world.handle.keep_where(|trace| {
-            trace.key() == "GET /vip"
-                && trace.spans().any(|span| span.attribute("user").as_deref() == Some("ann"))
-        });
-        // A function that panics chooses nothing, and loses nothing.
-        world.handle.keep_where(|_| std::panic::resume_unwind(Box::new("refused")));
-    });
-    assert_eq!((kept, names(&spans)), (1, vec!["GET /vip"]));
-    assert_eq!(world.handle.stats().tail.traces_held, 5);
-    check_sums(&world.handle);
-}
-
-/// A function that chooses is no policy: it is asked about all traces, though it is slow or panics.
-#[test]
-fn a_function_that_chooses_is_not_switched_off() {
-    let world = dropping(tail("error"));
-    let (mut kept, clock) = (0, world.clock.clone());
-    world.run(|| {
-        requests(40, false);
-        world.handle.keep_where(|_| std::panic::resume_unwind(Box::new("refused")));
-        kept = world.handle.keep_where(move |_| {
-            clock.advance(Duration::from_millis(11));
-            true
-        });
-    });
-    assert_eq!(kept, 40);
-    check_sums(&world.handle);
-}
-
-/// The function looks at traces that are out of the ring: what it asks for itself is kept when it comes back.
-#[test]
-fn a_trace_that_is_asked_for_while_it_is_looked_at_is_kept() {
-    let world = dropping(tail("error"));
-    let mut ids = Vec::new();
-    tracing::dispatcher::with_default(&world.dispatch, || ids = (0..20).map(|_| request(false)).collect());
-    let (handle, wanted) = (world.handle.clone(), ids[7]);
-    let kept = world.handle.keep_where(move |trace| {
-        assert!(trace.trace_id() != wanted || !handle.keep(wanted), "it is out of the ring");
-        false
-    });
-    assert_eq!(kept, 0, "by the function");
-    let spans = world.exported();
-    assert_eq!(names(&spans), ["GET /cart", "query"]);
-    assert!(spans.iter().all(|span| span.span_context.trace_id() == wanted));
-    let stats = world.handle.stats().tail;
-    assert_eq!((stats.kept_by_hand, stats.not_there, stats.traces_held), (1, 0, 19));
-    check_sums(&world.handle);
-}
-
-/// A trace that the function chooses is there, whoever asked for it meanwhile in vain.
-#[test]
-fn a_trace_that_is_chosen_was_not_asked_for_in_vain() {
-    let world = dropping(tail("error"));
-    tracing::dispatcher::with_default(&world.dispatch, || requests(3, false));
-    let handle = world.handle.clone();
-    let kept = world.handle.keep_where(move |trace| {
-        handle.keep(trace.trace_id());
-        handle.keep_for_caller(&trace.trace_id().to_string());
-        true
-    });
-    let stats = world.handle.stats().tail;
-    assert_eq!((kept, stats.kept_by_hand, stats.kept_by_caller, stats.not_there), (3, 3, 0, 0));
     check_sums(&world.handle);
 }
 

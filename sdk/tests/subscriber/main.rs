@@ -49,6 +49,8 @@ mod stacks;
 mod support;
 #[path = "../all/tail.rs"]
 mod tail;
+#[path = "../all/tail_asked.rs"]
+mod tail_asked;
 #[path = "../all/tail_bounds.rs"]
 mod tail_bounds;
 #[path = "../all/tail_ring.rs"]

@@ -20,7 +20,7 @@ fn recording(traces: &[Given]) -> Recording {
     recording_of(traces, &[1; 64])
 }
 
-/// Traces with so many calls of `query` each.
+/// Each trace has its number of calls of `query`.
 fn recording_of(traces: &[Given], calls: &[u64]) -> Recording {
     let keep = Keep { own_labels: vec!["code".to_owned()], ..Keep::default() };
     let mut intake = Intake::new(keep);
