@@ -44,7 +44,7 @@ pub(crate) struct Late {
     /// Parts in the ring: those in which nothing was seen, and those in which something was; in the order of their ends.
     held: [Vec<usize>; 2],
     kept: Vec<(TraceId, &'static str)>,
-    /// Traces that were asked for in vain, and how often.
+    /// Traces that were asked for, and how often in vain: all their parts that come are kept.
     wanted: Vec<(TraceId, u64)>,
     keys: BTreeMap<String, Key>,
     shapes: HashSet<(String, Vec<Vec<String>>)>,
@@ -170,14 +170,15 @@ impl Late {
         }
         let trace = part.trace;
         let decided = if self.setup.is_cramped() { Some("all") } else { self.decide(at) };
-        let wanted = self.wanted.iter().position(|(wanted, _)| *wanted == trace);
-        if let Some(place) = wanted {
-            self.counts.not_there -= self.wanted.remove(place).1;
+        let wanted = self.wanted.iter_mut().find(|(wanted, _)| *wanted == trace);
+        let is_wanted = wanted.is_some();
+        if let Some((_, asks)) = wanted {
+            self.counts.not_there -= std::mem::take(asks);
         }
         if let Some(reason) = decided {
             return self.keep_part(at, reason);
         }
-        if wanted.is_some() {
+        if is_wanted {
             self.counts.kept_by_hand += 1;
             return self.keep_part(at, "hand");
         }
@@ -300,12 +301,11 @@ impl Late {
             exported.extend(self.keep_part(at, "hand"));
         }
         let is_there = !exported.is_empty();
-        if !self.kept.iter().any(|(kept, _)| *kept == trace) {
-            self.counts.not_there += 1;
-            match self.wanted.iter_mut().find(|(wanted, _)| *wanted == trace) {
-                Some((_, asks)) => *asks += 1,
-                None => self.wanted.push((trace, 1)),
-            }
+        let in_vain = u64::from(!self.kept.iter().any(|(kept, _)| *kept == trace));
+        self.counts.not_there += in_vain;
+        match self.wanted.iter_mut().find(|(wanted, _)| *wanted == trace) {
+            Some((_, asks)) => *asks += in_vain,
+            None => self.wanted.push((trace, in_vain)),
         }
         (is_there, exported)
     }
