@@ -31,7 +31,7 @@ pub(crate) use self::begin::NewId;
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
-pub(crate) use self::place::{Placement, place};
+pub(crate) use self::place::{Base, Placement, parent_here, place, place_elsewhere};
 use crate::budget::Budget;
 use crate::clock::Ticks;
 use crate::decider::Decider;
@@ -255,7 +255,7 @@ impl Core {
     /// Counts one more handle of a span with an id of ours; 0 is no span's. `false` if it has ended.
     #[inline]
     pub(crate) fn hold(&self, id: u64) -> bool {
-        self.find_id(id).is_some_and(|entry| entry.handles().hold(id))
+        self.find_id(id).is_some_and(|entry| entry.handles().hold(id, 1))
     }
 
     #[inline]

@@ -155,7 +155,7 @@ impl<L> Gate<L> {
 
     fn push(&self, id: &Id, inside: Inside, guard: Option<opentelemetry::ContextGuard>) {
         let guard = ManuallyDrop::new(guard);
-        stack::push(Entered { owner: self.number, id: id.into_u64(), inside, guard });
+        stack::push(Entered { owner: self.number, id: id.into_u64(), inside, stock: 0, guard });
     }
 }
 

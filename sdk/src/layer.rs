@@ -128,7 +128,8 @@ where
     #[inline(always)]
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
         if let Some(core) = self.core() {
-            core.exit(id);
+            // A registry counts the handles of its spans.
+            drop(core.exit(id));
         }
     }
 

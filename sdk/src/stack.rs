@@ -3,6 +3,13 @@
 //! More than one layer may be at work on a thread (a scoped subscriber inside a global one, a layer on each of two
 //! subscribers), so each item names its owner. No user code runs while the stack is borrowed: context guards are dropped
 //! by the caller.
+//!
+//! # Handles for children
+//!
+//! A span with an id of ours is held by its children. A child nearly always begins and ends while its thread is inside of
+//! the parent. So the parent's item has a stock of handles: the first child takes [`STOCK`] of them with one atomic step,
+//! and children that begin and end there take one and put it back by plain moves. The rest is let go of when the thread
+//! leaves the parent. A thread that never does, because a guard was leaked, keeps the span open, as on a registry.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -25,6 +32,8 @@ pub(crate) struct Entered {
     /// The span's id in the subscriber.
     pub(crate) id: u64,
     pub(crate) inside: Inside,
+    /// Handles of the span `inside.entry`, for children that begin here.
+    pub(crate) stock: u32,
     /// Keeps the span's context current. Dropped by the thread that takes the item out; not with a thread that ends
     /// inside a span, where OpenTelemetry's own thread-local may be gone, and its guards would panic.
     pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
@@ -122,6 +131,48 @@ pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
         stack.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.id)
     };
     STACK.try_with(find).ok().flatten()
+}
+
+/// Handles that are taken for children at once.
+const STOCK: u32 = 64;
+
+/// A handle of the span `entry` for a child that begins on this thread. `hold` counts more handles of that span, if it is open.
+/// `false` if it has ended.
+#[inline]
+pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) -> bool {
+    let (innermost, inside) = INNERMOST.get();
+    if innermost != owner || inside.entry != entry {
+        return hold(1);
+    }
+    let take = |stack: &RefCell<Vec<Entered>>| {
+        let mut stack = stack.borrow_mut();
+        let stock = &mut stack.last_mut()?.stock;
+        if *stock == 0 {
+            if !hold(STOCK) {
+                return Some(false);
+            }
+            *stock = STOCK;
+        }
+        *stock -= 1;
+        Some(true)
+    };
+    STACK.try_with(take).ok().flatten().unwrap_or_else(|| hold(1))
+}
+
+/// Puts a handle of the span `entry` back, if this thread is inside of that span, innermost. `false` if it is not.
+#[inline]
+pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
+    let (innermost, inside) = INNERMOST.get();
+    if innermost != owner || inside.entry != entry {
+        return false;
+    }
+    let put = |stack: &RefCell<Vec<Entered>>| {
+        let mut stack = stack.borrow_mut();
+        let Some(stock) = stack.last_mut().map(|innermost| &mut innermost.stock) else { return false };
+        *stock = stock.saturating_add(1);
+        true
+    };
+    STACK.try_with(put).unwrap_or(false)
 }
 
 #[inline]

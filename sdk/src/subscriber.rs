@@ -15,11 +15,11 @@ use tracing_subscriber::layer::{Layered, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
 use crate::above::EntrylessId;
-use crate::core::{Core, NewId, Placement, place};
+use crate::core::{Base, Core, NewId, Placement, parent_here, place_elsewhere};
 use crate::layer::AstracerLayer;
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
-use crate::table::LetGo;
+use crate::table::{Entry, LetGo};
 
 /// A subscriber that takes the place of [`tracing_subscriber::registry()`] and of [`AstracerLayer`] on it.
 ///
@@ -97,12 +97,67 @@ impl AstracerSubscriber {
             && (metadata.is_event() || !faces_outward(metadata))
     }
 
+    /// A span begins below the span of a kept trace that this thread is inside of.
+    #[inline]
+    fn begin_here(core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: Base) -> Id {
+        // Before the parent is read: then it is not another span's entry by now.
+        let above = parent.id();
+        let is_held =
+            stack::take_handle(core.number(), above, |handles| parent.handles().hold(above, handles));
+        let above = if is_held { above } else { 0 };
+        match core.begin_child(attributes, NewId::Own, parent, base) {
+            Some(entry) => {
+                entry.set_above(above);
+                Id::from_u64(entry.id())
+            }
+            None => EntrylessId::below(above).id(),
+        }
+    }
+
+    /// A span begins that has no parent, or whose parent is not simply the one that this thread is inside of.
+    fn begin_elsewhere(core: &Core, attributes: &Attributes<'_>) -> Id {
+        let placement = place_elsewhere(core, attributes, EntrylessId::above_lost);
+        if matches!(placement, Placement::Nowhere) {
+            return EntrylessId::NOWHERE.id();
+        }
+        // Without room, nothing answers for a local root.
+        let is_answered_for = placement.above().is_some_and(|above| above != 0);
+        let above = match &placement {
+            Placement::Child { parent, .. } => Some(*parent),
+            Placement::BelowDropped { above } => Some(*above),
+            _ if attributes.is_contextual() => {
+                stack::innermost(core.number()).and_then(|inside| core.find_id(inside.entry))
+            }
+            _ => attributes.parent().and_then(|parent| core.find_id(entry_of(parent))),
+        };
+        let above = above.map(|above| (above, above.id()));
+        let entry = core.begin(attributes, NewId::Own, placement);
+        let above = above.filter(|_| entry.is_some() || is_answered_for);
+        let held = above.filter(|(above, id)| {
+            stack::take_handle(core.number(), *id, |handles| above.handles().hold(*id, handles))
+        });
+        let above = held.map_or(0, |(_, id)| id);
+        match entry {
+            Some(entry) => {
+                entry.set_above(above);
+                Id::from_u64(entry.id())
+            }
+            None => EntrylessId::below(above).id(),
+        }
+    }
+
     /// Gives up what a span held. The subscriber is told of an end that this brings about as of any other, with the filters
     /// on it.
     #[inline]
     fn release(&self, core: &Core, id: u64) {
+        if !stack::put_handle(core.number(), id) {
+            self.let_go(core, id, 1);
+        }
+    }
+
+    fn let_go(&self, core: &Core, id: u64, handles: u32) {
         let Some(entry) = core.find_id(id) else { return };
-        if !entry.handles().let_go_unless_last(id) {
+        if !entry.handles().let_go_unless_last(id, handles) {
             self.close_held(core.number(), id);
         }
     }
@@ -231,31 +286,9 @@ impl Subscriber for AstracerSubscriber {
     #[inline]
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
         let Some(core) = self.core() else { return EntrylessId::NOWHERE.id() };
-        let placement = place(core, attributes, EntrylessId::above_lost);
-        if matches!(placement, Placement::Nowhere) {
-            return EntrylessId::NOWHERE.id();
-        }
-        // Without room, nothing answers for a local root.
-        let is_answered_for = placement.above().is_some_and(|above| above != 0);
-        let above = match &placement {
-            Placement::Child { parent, .. } => Some(*parent),
-            Placement::BelowDropped { above } => Some(*above),
-            _ if attributes.is_contextual() => {
-                stack::innermost(core.number()).and_then(|inside| core.find_id(inside.entry))
-            }
-            _ => attributes.parent().and_then(|parent| core.find_id(entry_of(parent))),
-        };
-        let above = above.map(|above| (above, above.id()));
-        let entry = core.begin(attributes, NewId::Own, placement);
-        let above = above.filter(|_| entry.is_some() || is_answered_for);
-        let held = above.filter(|(above, id)| above.handles().hold(*id));
-        let above = held.map_or(0, |(_, id)| id);
-        match entry {
-            Some(entry) => {
-                entry.set_above(above);
-                Id::from_u64(entry.id())
-            }
-            None => EntrylessId::below(above).id(),
+        match parent_here(core, attributes) {
+            Some((parent, base)) => Self::begin_here(core, attributes, parent, base),
+            None => Self::begin_elsewhere(core, attributes),
         }
     }
 
@@ -288,8 +321,11 @@ impl Subscriber for AstracerSubscriber {
 
     #[inline]
     fn exit(&self, id: &Id) {
-        if let Some(core) = self.core() {
-            core.exit(id);
+        if let Some(core) = self.core()
+            && let Some(left) = core.exit(id)
+            && left.handles != 0
+        {
+            self.let_go(core, left.of, left.handles);
         }
     }
 

@@ -112,7 +112,7 @@ impl Core {
 
     /// A span begins below a span of a kept trace.
     #[inline]
-    fn begin_child(
+    pub(crate) fn begin_child(
         &self,
         attributes: &Attributes<'_>,
         id: NewId,

@@ -82,13 +82,13 @@ impl Core {
     #[inline]
     fn push(&self, id: &Id, inside: Inside, guard: Option<opentelemetry::ContextGuard>) {
         let guard = ManuallyDrop::new(guard);
-        stack::push(Entered { owner: self.number, id: id.into_u64(), inside, guard });
+        stack::push(Entered { owner: self.number, id: id.into_u64(), inside, stock: 0, guard });
     }
 
     /// A thread leaves a span.
     #[inline]
-    pub(crate) fn exit(&self, id: &Id) {
-        let Some(entered) = stack::pop(self.number, id.into_u64()) else { return };
+    pub(crate) fn exit(&self, id: &Id) -> Option<Left> {
+        let entered = stack::pop(self.number, id.into_u64())?;
         if entered.inside.is_dropped {
             self.shared.counters.refused(stack::take_refused());
             if self.counts_outcomes() {
@@ -105,9 +105,21 @@ impl Core {
                 entry.vacate(now);
             }
         }
-        // The guard goes last: the values in its context may be the user's, and trace when they are dropped.
-        drop(ManuallyDrop::into_inner(entered.guard));
+        let (of, handles) = (entered.inside.entry, entered.stock);
+        Some(Left { of, handles, _guard: ManuallyDrop::into_inner(entered.guard) })
     }
+}
+
+/// The rest of an item of the stack whose span was left.
+#[must_use]
+pub(crate) struct Left {
+    /// The id of the span of which the thread held handles for children; see [`stack`](crate::stack).
+    pub(crate) of: u64,
+    /// The handles, to be let go of.
+    pub(crate) handles: u32,
+    /// Dropped when the span was left, and its handles are let go of: the values in its context may be the user's, and trace
+    /// or panic when they are dropped.
+    _guard: Option<opentelemetry::ContextGuard>,
 }
 
 impl Inside {

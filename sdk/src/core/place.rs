@@ -2,7 +2,7 @@
 //!
 //! There are three sources: the parent that the span's author gave, the spans that this thread is inside of, and
 //! OpenTelemetry's current context, in which code may have attached a parent from elsewhere. [`place`] is the only
-//! function that weighs them.
+//! function that weighs them; its common case, [`parent_here`], is also asked alone.
 
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::TraceContextExt as _;
@@ -99,10 +99,43 @@ impl Placement<'_> {
     }
 }
 
+/// The parent and the base of a new span in the case that is nearly all of them: it begins on a thread that is inside of a
+/// span of a kept trace, and nothing else says where it belongs.
+#[inline]
+pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Option<(&'a Entry, Base)> {
+    if core.is_closed() || !attributes.is_contextual() {
+        return None;
+    }
+    let inside = stack::innermost_of_all(core.number()).filter(|inside| !inside.is_dropped)?;
+    let base = if core.settings().context == ContextMode::Off {
+        // Contexts say nothing about our spans.
+        Base::Empty
+    } else {
+        let here = Here::now();
+        if here.is_suppressed || here.has_baggage || here.span_id != inside.context {
+            return None;
+        }
+        Base::Current
+    };
+    Some((core.find_id(inside.entry)?, base))
+}
+
 /// The place of a new span. `above_lost` is asked about an explicit parent that has no entry: see
 /// [`above`](crate::above).
 #[inline]
 pub(crate) fn place<'a>(
+    core: &'a Core,
+    attributes: &Attributes<'_>,
+    above_lost: impl FnOnce(&Id) -> Option<u64>,
+) -> Placement<'a> {
+    match parent_here(core, attributes) {
+        Some((parent, base)) => Placement::Child { parent, base },
+        None => place_elsewhere(core, attributes, above_lost),
+    }
+}
+
+/// The place of a span for which [`parent_here`] knows none.
+pub(crate) fn place_elsewhere<'a>(
     core: &'a Core,
     attributes: &Attributes<'_>,
     above_lost: impl FnOnce(&Id) -> Option<u64>,

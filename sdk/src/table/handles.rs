@@ -23,6 +23,9 @@ pub(super) fn generation(id: u64) -> u64 {
 
 /// The number of handles of a span, and of the open spans that hold it, below the low half of the span's generation. Both
 /// change together: a stale id never counts for the span that has the entry next. Of a registry's span it is 0.
+///
+/// A thread that is inside of a span holds it for the children that begin there, many at a time: see
+/// [`stack`](crate::stack).
 #[derive(Debug, Default)]
 pub(crate) struct Handles(AtomicU64);
 
@@ -41,12 +44,13 @@ fn one(id: u64) -> u64 {
     generation(id) << 32 | 1
 }
 
-/// If these are handles of this span, and not all gone, one more or less.
+/// If these are handles of this span, and not all gone, some more or less.
 #[inline]
 fn changed(handles: u64, id: u64, by: i64) -> Option<u64> {
-    let is_own = handles >> 32 == one(id) >> 32 && handles as u32 != 0;
+    let count = i64::from(handles as u32);
+    let is_own = handles >> 32 == one(id) >> 32 && count != 0;
     // After four billion the next handle is not counted, and is a stale one when it is dropped.
-    let is_possible = is_own && (by < 0 || handles as u32 != u32::MAX);
+    let is_possible = is_own && (0..=i64::from(u32::MAX)).contains(&(count + by));
     is_possible.then(|| handles.wrapping_add_signed(by))
 }
 
@@ -57,17 +61,25 @@ impl Handles {
         self.0.store(one(id), Ordering::Relaxed);
     }
 
-    /// Counts one more handle of the span `id`. `false` if it has ended.
+    /// Counts more handles of the span `id`. `false` if it has ended.
     #[inline]
-    pub(crate) fn hold(&self, id: u64) -> bool {
+    pub(crate) fn hold(&self, id: u64, handles: u32) -> bool {
         // The caller has a handle, so there is nothing to synchronise with, as with `Arc`.
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| changed(word, id, 1)).is_ok()
+        let more = |word| changed(word, id, i64::from(handles));
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Counts one handle of the span `id` less.
+    ///
+    /// The only handle goes by a plain store: whoever could count another one would need a handle. An id that is used
+    /// without one may be overtaken by the end: then it held nothing, and is a stale one when it lets go.
     #[inline]
     pub(crate) fn let_go(&self, id: u64) -> LetGo {
         // Everything that was done with other handles comes before the end.
+        if self.0.load(Ordering::Acquire) == one(id) {
+            self.0.store(one(id) - 1, Ordering::Relaxed);
+            return LetGo::Last;
+        }
         let less = |word| changed(word, id, -1);
         match self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less) {
             Err(_) => LetGo::Stale,
@@ -76,10 +88,16 @@ impl Handles {
         }
     }
 
-    /// Counts one handle of the span `id` less, unless it is the last; then it is `false`.
+    /// Counts handles of the span `id` less, unless none would be left; then it is `false`, and one is left.
     #[inline]
-    pub(crate) fn let_go_unless_last(&self, id: u64) -> bool {
-        let less = |word| changed(word, id, -1).filter(|less| *less as u32 != 0);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
+    pub(crate) fn let_go_unless_last(&self, id: u64, handles: u32) -> bool {
+        let mut is_last = false;
+        let less = |word| {
+            let less = changed(word, id, -i64::from(handles))?;
+            is_last = less as u32 == 0;
+            Some(if is_last { one(id) } else { less })
+        };
+        // A stale id says `false` too: the end that follows finds nothing.
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok() && !is_last
     }
 }

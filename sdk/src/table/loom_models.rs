@@ -152,7 +152,7 @@ fn loom_one_thread_drops_the_last_handle() {
     loom::model(|| {
         let handles = Arc::new(Handles::default());
         handles.start(FIRST);
-        assert!(handles.hold(FIRST));
+        assert!(handles.hold(FIRST, 1));
         let other = handles.clone();
         let thread = thread::spawn(move || other.let_go(FIRST));
         let own = handles.let_go(FIRST);
@@ -170,7 +170,7 @@ fn loom_a_stale_id_counts_for_no_other_span() {
         let handles = Arc::new(Handles::default());
         handles.start(FIRST);
         let other = handles.clone();
-        let thread = thread::spawn(move || other.hold(FIRST).then(|| other.let_go(FIRST)));
+        let thread = thread::spawn(move || other.hold(FIRST, 1).then(|| other.let_go(FIRST)));
         let own = handles.let_go(FIRST);
         if own == LetGo::Last {
             handles.start(NEXT);
@@ -181,5 +181,29 @@ fn loom_a_stale_id_counts_for_no_other_span() {
             LetGo::HeldStill => assert_eq!(stale, Some(LetGo::Last)),
             LetGo::Stale => panic!("the handle was counted"),
         }
+    });
+}
+
+/// A thread that is inside of a span takes a stock of handles for children, passes one on with a child that ends elsewhere, and
+/// lets go of the rest while the span's own handle is dropped: the span ends once, and not before the child.
+#[test]
+fn loom_a_stock_of_handles_ends_the_span_once() {
+    loom::model(|| {
+        let handles = Arc::new(Handles::default());
+        handles.start(FIRST);
+        assert!(handles.hold(FIRST, 3));
+        let child = handles.clone();
+        let child = thread::spawn(move || child.let_go(FIRST));
+        let rest = handles.clone();
+        let rest = thread::spawn(move || rest.let_go_unless_last(FIRST, 2).then_some(LetGo::HeldStill));
+        let own = handles.let_go(FIRST);
+        let ends = [Some(own), child.join().unwrap().into(), rest.join().unwrap()];
+        // `None`: the rest was the last, and one handle of it is left for the end.
+        let last = ends.iter().filter(|end| matches!(end, Some(LetGo::Last) | None)).count();
+        assert_eq!(last, 1);
+        if ends.contains(&None) {
+            assert_eq!(handles.let_go(FIRST), LetGo::Last);
+        }
+        assert_eq!(handles.let_go(FIRST), LetGo::Stale);
     });
 }

@@ -100,6 +100,67 @@ fn the_last_of_many_handles_ends_a_span_once() {
     }
 }
 
+/// Children begin inside of a parent on one thread, more than the handles that it takes at once, and end on another, before the
+/// parent is left and after: the parent ends with the last of all.
+#[test]
+fn children_that_end_on_another_thread_hold_their_parent() {
+    const CHILDREN: usize = 200;
+    for left_first in [false, true] {
+        let world = world(|builder| builder);
+        let spans = world.run(|| {
+            let root = info_span!("root");
+            let entered = root.enter();
+            let mut children: Vec<Span> = (0..CHILDREN).map(|_| info_span!("child")).collect();
+            // Handles that are put back are used again.
+            for _ in 0..CHILDREN {
+                drop(info_span!("short"));
+            }
+            let rest = children.split_off(CHILDREN / 2);
+            let end_elsewhere = |spans: Vec<Span>| {
+                let dispatch = &world.dispatch;
+                let end = move || tracing::dispatcher::with_default(dispatch, || drop(spans));
+                std::thread::scope(|scope| scope.spawn(end).join().unwrap());
+            };
+            end_elsewhere(children);
+            assert_eq!(world.handle.stats().spans_open, CHILDREN as u64 / 2 + 1);
+            if left_first {
+                drop(entered);
+                drop(root);
+                assert_eq!(world.handle.stats().spans_open, CHILDREN as u64 / 2 + 1, "root waits");
+                end_elsewhere(rest);
+            } else {
+                end_elsewhere(rest);
+                drop(entered);
+                assert_eq!(world.handle.stats().spans_open, 1, "its own handle is left");
+            }
+        });
+        assert_eq!(spans.len(), 2 * CHILDREN + 1, "left first: {left_first}");
+        assert_eq!(spans.last().unwrap().name, "root", "left first: {left_first}");
+        assert_eq!(world.handle.stats().spans_open, 0, "left first: {left_first}");
+    }
+}
+
+/// As on a registry, a guard that is leaked keeps the span open; it is counted, and the spans below leave when the trace is old.
+#[test]
+fn a_leaked_guard_keeps_a_span_open() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let root = info_span!("root");
+        std::thread::scope(|scope| {
+            let inside = || {
+                tracing::dispatcher::with_default(&world.dispatch, || {
+                    std::mem::forget(root.enter());
+                    drop(info_span!("child"));
+                });
+            };
+            scope.spawn(inside).join().unwrap();
+        });
+        drop(root);
+    });
+    assert_eq!(spans.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["child"]);
+    assert_eq!(world.handle.stats().spans_open, 1);
+}
+
 /// Notes the spans that begin and end.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(bool, u64)>>>);
