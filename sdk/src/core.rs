@@ -11,6 +11,7 @@
 //! | `end.rs` | A span ends. |
 //! | `change.rs` | Something is recorded on an open span, or its parent is set. |
 //! | `context.rs` | OpenTelemetry's context of a span. |
+//! | `known.rs` | Which core does a context belong to? |
 
 mod begin;
 mod change;
@@ -18,11 +19,12 @@ mod context;
 mod decide;
 mod end;
 mod enter;
+mod known;
 mod outcome;
 mod place;
 mod root;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use tracing_core::span::Id;
 
@@ -73,8 +75,6 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     /// The spans of one subscriber, by their ids there.
     table: Table,
-    /// Itself, for contexts, which may live for longer.
-    own: Weak<Core>,
     /// Whether it is on a subscriber.
     placed: AtomicBool,
 }
@@ -204,13 +204,10 @@ impl Core {
     }
 
     fn with_table(table: Table, shared: Arc<Shared>, placed: bool) -> Arc<Self> {
-        Arc::new_cyclic(|own| Core {
-            number: stack::next_owner(),
-            table,
-            shared,
-            own: own.clone(),
-            placed: AtomicBool::new(placed),
-        })
+        let core =
+            Arc::new(Core { number: stack::next_owner(), table, shared, placed: AtomicBool::new(placed) });
+        known::add(&core);
+        core
     }
 
     /// The layer's state on a subscriber: this, or a new one if this is on another subscriber already. Subscribers number

@@ -1,7 +1,6 @@
 //! OpenTelemetry's context inside the layer's spans.
 
 use std::borrow::Cow;
-use std::sync::Weak;
 use std::time::SystemTime;
 
 use opentelemetry::baggage::BaggageExt as _;
@@ -9,7 +8,7 @@ use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt, TraceStat
 use opentelemetry::{Context, KeyValue, SpanId};
 use tracing_core::span::Id;
 
-use super::Core;
+use super::{Core, known};
 use crate::record::{Body, EventTime};
 use crate::settings::{ContextMode, SpanLimits};
 use crate::table::{BASE_CURRENT, CONTEXT, Entry, Kept, Phase, STATE};
@@ -131,7 +130,7 @@ impl Core {
 
     pub(crate) fn live(&self, entry: &Entry, context: SpanContext) -> LiveSpan {
         entry.extra().expose();
-        LiveSpan { core: self.own.clone(), id: Id::from_u64(entry.id()), sequence: entry.sequence(), context }
+        LiveSpan { core: self.number, id: Id::from_u64(entry.id()), sequence: entry.sequence(), context }
     }
 }
 
@@ -160,7 +159,8 @@ pub(super) fn of_lost(above: &Context) -> Context {
 /// A span of ours, as the OpenTelemetry API sees it. It may outlive the span: then nothing happens.
 #[derive(Debug)]
 pub(crate) struct LiveSpan {
-    core: Weak<Core>,
+    /// The core's number: see [`known`].
+    core: u64,
     id: Id,
     /// Another span may have the entry when this one has ended: see [`Entry::with_extra`].
     sequence: u64,
@@ -169,7 +169,7 @@ pub(crate) struct LiveSpan {
 
 impl LiveSpan {
     fn with<T>(&self, f: impl FnOnce(&mut Body, &SpanLimits) -> T) -> Option<T> {
-        let core = self.core.upgrade()?;
+        let core = known::find(self.core)?;
         let entry = core.find(&self.id)?;
         entry.with_extra(self.sequence, |extra| {
             let body = extra.body.get_or_insert_with(|| core.new_body());
@@ -199,7 +199,7 @@ impl Span for LiveSpan {
     }
 
     fn is_recording(&self) -> bool {
-        let Some(core) = self.core.upgrade() else { return false };
+        let Some(core) = known::find(self.core) else { return false };
         let is_open = |body: Option<&Body>| !body.is_some_and(Body::is_ended_by_hand);
         let entry = core.find(&self.id);
         entry
