@@ -131,9 +131,16 @@ impl<S: tracing::Subscriber> Layer<S> for Floor {
     }
 }
 
+/// With all that the SDK adds to spans unless told not to.
+fn as_it_comes(builder: Builder) -> Builder {
+    builder.with_location(true).with_threads(true).with_tracked_inactivity(true)
+}
+
+/// The layer, with as little added to spans as the stock layer's settings below.
 fn ours(sampler: &str, body: fn(), change: impl FnOnce(Builder) -> Builder) -> World {
     let builder = Astracer::builder()
         .with_sampler(sampler.parse().expect("a sampler"))
+        .with_location(false)
         .with_threads(false)
         .with_tracked_inactivity(false)
         .with_exporter(Sink);
@@ -216,6 +223,7 @@ fn own_builder(sampler: &str) -> Builder {
         .with_sampler(sampler.parse().expect("a sampler"))
         .with_dropped_spans(DroppedSpans::Disabled)
         .with_start(Start::AtOnce)
+        .with_location(false)
         .with_threads(false)
         .with_tracked_inactivity(false)
         .with_exporter(Sink)
@@ -291,9 +299,7 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("ours, everything, no context", || {
         ours("always", bodies::plain, |b| b.with_context_mode(ContextMode::Off))
     }),
-    ("ours, everything, all extras", || {
-        ours("always", bodies::plain, |b| b.with_threads(true).with_tracked_inactivity(true))
-    }),
+    ("ours, everything, all extras", || ours("always", bodies::plain, as_it_comes)),
     ("ours, late: counted, no context", || {
         let exclusive = |b: Builder| b.with_dropped_spans(DroppedSpans::Disabled);
         ours(ONE_PERCENT, bodies::plain, |b| late(exclusive(b), Provisional::Never))
@@ -343,9 +349,7 @@ pub(crate) const WORLDS: &[(&str, Make)] = &[
     ("subscriber, everything, no context", || {
         own("always", bodies::plain, |b| b.with_context_mode(ContextMode::Off))
     }),
-    ("subscriber, everything, all extras", || {
-        own("always", bodies::plain, |b| b.with_threads(true).with_tracked_inactivity(true))
-    }),
+    ("subscriber, everything, all extras", || own("always", bodies::plain, as_it_comes)),
     ("subscriber, everything, attributes", || own("always", bodies::attributes, |b| b)),
     ("subscriber, everything, attributes, no context", || {
         own("always", bodies::attributes, |b| b.with_context_mode(ContextMode::Off))
