@@ -100,18 +100,9 @@ impl AstracerSubscriber {
     /// A span begins below the span of a kept trace that this thread is inside of.
     #[inline]
     fn begin_here(core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: Base) -> Id {
-        // Before the parent is read: then it is not another span's entry by now.
         let above = parent.id();
-        let is_held =
-            stack::take_handle(core.number(), above, |handles| parent.handles().hold(above, handles));
-        let above = if is_held { above } else { 0 };
-        match core.begin_child(attributes, NewId::Own, parent, base) {
-            Some(entry) => {
-                entry.set_above(above);
-                Id::from_u64(entry.id())
-            }
-            None => EntrylessId::below(above).id(),
-        }
+        let entry = core.begin_child(attributes, NewId::Own, parent, base);
+        Self::hold_above(core, entry, Some((parent, above)))
     }
 
     /// A span begins that has no parent, or whose parent is not simply the one that this thread is inside of.
@@ -133,10 +124,18 @@ impl AstracerSubscriber {
         let above = above.map(|above| (above, above.id()));
         let entry = core.begin(attributes, NewId::Own, placement);
         let above = above.filter(|_| entry.is_some() || is_answered_for);
-        let held = above.filter(|(above, id)| {
-            stack::take_handle(core.number(), *id, |handles| above.handles().hold(*id, handles))
-        });
-        let above = held.map_or(0, |(_, id)| id);
+        Self::hold_above(core, entry, above)
+    }
+
+    /// A span that has begun holds the one above it, which had this id. Returns its own id.
+    ///
+    /// It holds it no earlier: the service's code, which formats fields, may panic while the span begins.
+    #[inline]
+    fn hold_above(core: &Core, entry: Option<&Entry>, above: Option<(&Entry, u64)>) -> Id {
+        let hold = |above: &Entry, id: u64| {
+            stack::take_handle(core.number(), id, |handles| above.handles().hold(id, handles))
+        };
+        let above = above.filter(|(above, id)| hold(above, *id)).map_or(0, |(_, id)| id);
         match entry {
             Some(entry) => {
                 entry.set_above(above);

@@ -161,6 +161,25 @@ fn a_leaked_guard_keeps_a_span_open() {
     assert_eq!(world.handle.stats().spans_open, 1);
 }
 
+/// The service's own formatting panics while a child begins: the child never was, and holds nothing.
+#[test]
+fn a_child_whose_fields_panic_holds_no_parent() {
+    struct Panics;
+    impl std::fmt::Debug for Panics {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("a field of the service's")
+        }
+    }
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        assert!(std::panic::catch_unwind(|| info_span!("never", field = ?Panics)).is_err());
+        drop(info_span!("child"));
+    });
+    assert_eq!(spans.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["child", "root"]);
+    assert_eq!(world.handle.stats().spans_open, 0);
+}
+
 /// Notes the spans that begin and end.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(bool, u64)>>>);
