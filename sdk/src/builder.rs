@@ -369,7 +369,7 @@ impl Builder {
     }
 
     /// The source of trace and span ids; random by default. The low 56 bits of a trace id serve as the trace's randomness. If
-    /// it panics, the span gets a random id.
+    /// it panics or gives an id of zeros, the span gets a random id, and so does a span that it makes itself.
     ///
     /// Traces with its ids do not have W3C's flag `random`: see [`with_random_id_generator`](Self::with_random_id_generator).
     pub fn with_id_generator(mut self, ids: impl IdGenerator + 'static) -> Self {

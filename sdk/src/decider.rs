@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 #[cfg(feature = "parameters")]
@@ -20,6 +19,7 @@ use tracing_core::Metadata;
 use crate::clock::{Clock, Ticks};
 use crate::key::{Key, Root};
 use crate::live::{Copied, Live};
+use crate::panics::caught;
 use crate::propagation::is_undecided;
 use crate::rules::Rules;
 use crate::stats::Counters;
@@ -352,16 +352,15 @@ impl Decider {
             return Cow::Borrowed(self.key.of(root, memory));
         }
         let Some(_inside) = InKey::enter() else { return Cow::Borrowed(root.name()) };
-        let made = catch_unwind(AssertUnwindSafe(|| {
+        let of_root = || {
             self.key.of(root, memory);
-        }));
-        match made {
-            Ok(()) => Cow::Owned(std::mem::take(memory)),
-            Err(_) => {
-                counters.key_panicked();
-                Cow::Borrowed(root.name())
-            }
+            true
+        };
+        if caught(of_root, |_| false) {
+            return Cow::Owned(std::mem::take(memory));
         }
+        counters.key_panicked();
+        Cow::Borrowed(root.name())
     }
 }
 

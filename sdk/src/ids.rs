@@ -1,14 +1,15 @@
 //! Trace and span ids: random, and cheap enough for each span.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher as _, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::IdGenerator;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
+
+use crate::panics::caught;
 
 /// Ids of a generator of each thread's own, which the operating system seeds. They are for telling apart and for
 /// sampling, not for keeping secrets: who sees some may guess others, as with the SDKs of Go and Java.
@@ -37,7 +38,10 @@ impl Ids {
     pub(crate) fn new_trace_id(&self) -> TraceId {
         match self {
             Ids::Random => RandomIds.new_trace_id(),
-            Ids::Custom { ids, .. } => guarded(|| ids.new_trace_id(), || RandomIds.new_trace_id()),
+            Ids::Custom { ids, .. } => {
+                let id = guarded(|| ids.new_trace_id(), || RandomIds.new_trace_id());
+                if id == TraceId::INVALID { RandomIds.new_trace_id() } else { id }
+            }
         }
     }
 
@@ -54,14 +58,25 @@ impl Ids {
     pub(crate) fn new_span_id(&self) -> SpanId {
         match self {
             Ids::Random => RandomIds.new_span_id(),
-            Ids::Custom { ids, .. } => guarded(|| ids.new_span_id(), || RandomIds.new_span_id()),
+            Ids::Custom { ids, .. } => {
+                let id = guarded(|| ids.new_span_id(), || RandomIds.new_span_id());
+                if id == SpanId::INVALID { RandomIds.new_span_id() } else { id }
+            }
         }
     }
 }
 
-/// A panic of the user's generator must not unwind through the service: the span gets a random id instead.
-fn guarded<T>(f: impl FnOnce() -> T, instead: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| instead())
+thread_local!(static IN_GENERATOR: Cell<bool> = const { Cell::new(false) });
+
+/// A panic of the user's generator must not unwind through the service: the span gets a random id instead. So does a span that
+/// the generator makes itself, since it would need an id again.
+fn guarded<T>(f: impl FnOnce() -> T, instead: impl Fn() -> T) -> T {
+    if IN_GENERATOR.replace(true) {
+        return instead();
+    }
+    let id = caught(f, |_| instead());
+    IN_GENERATOR.set(false);
+    id
 }
 
 /// A number that is not 0: OpenTelemetry's ids of 0 are invalid.

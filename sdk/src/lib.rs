@@ -85,6 +85,7 @@ mod live;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod otlp_size;
+mod panics;
 #[cfg(feature = "polling")]
 mod polling;
 mod propagation;

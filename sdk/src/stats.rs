@@ -111,7 +111,8 @@ pub struct Losses {
 impl Losses {
     /// The sum of all reasons.
     pub fn total(&self) -> u64 {
-        self.iter().map(|(_, spans)| spans).sum()
+        // An exporter may count anything.
+        self.iter().fold(0, |sum, (_, spans)| sum.saturating_add(spans))
     }
 
     /// Iterates over the reasons, by the names of the fields.

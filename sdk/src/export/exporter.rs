@@ -1,7 +1,6 @@
 //! Exporters of any type, as the exporter's threads call them.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing_core::dispatcher::{self, Dispatch};
 
+use crate::panics::caught;
 use crate::stats::Losses;
 use crate::sync::{AtomicBool, Ordering};
 
@@ -200,7 +200,7 @@ impl SharedExporter {
 /// subscriber on all threads by way of a thread-local, which takes about 40 instructions more for each span and event.
 pub(super) fn guarded<R>(f: impl FnOnce() -> Result<R, OTelSdkError>) -> Result<R, OTelSdkError> {
     let _silent = dispatcher::set_default(&Dispatch::none());
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+    caught(f, |panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         Err(OTelSdkError::InternalFailure(format!("the exporter panicked: {text}")))

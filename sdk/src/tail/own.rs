@@ -2,20 +2,20 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::view::TailTrace;
 use crate::clock::Clock;
+use crate::panics::caught;
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicU64, Ordering};
 
 /// Such a function.
 pub(crate) type Function = Arc<dyn Fn(&TailTrace<'_>) -> bool + Send + Sync>;
 
-/// Whether the function wants the trace; an error if it panicked.
-pub(super) fn ask(function: &Function, trace: &TailTrace<'_>) -> std::thread::Result<bool> {
-    catch_unwind(AssertUnwindSafe(|| function(trace)))
+/// Whether the function wants the trace; `None` if it panicked.
+pub(super) fn ask(function: &Function, trace: &TailTrace<'_>) -> Option<bool> {
+    caught(|| Some(function(trace)), |_| None)
 }
 
 /// The faults (panics, and calls of more than [`SLOW_NANOS`]) after which a function is switched off.
@@ -60,7 +60,7 @@ impl Own {
         if clock.nanos_between(began, clock.ticks()) > SLOW_NANOS {
             self.slow.fetch_add(1, Ordering::Relaxed);
         }
-        if wants.is_err() {
+        if wants.is_none() {
             self.panics.fetch_add(1, Ordering::Relaxed);
         }
         if self.is_off() {

@@ -1,11 +1,13 @@
-//! Code of the service that runs inside the layer: keys, generators of ids, exporters. Where it panics or traces itself, the
-//! service goes on and so does the layer.
+//! Code of the service that runs inside the layer: keys, generators of ids, policies, exporters. Where it panics or traces itself,
+//! the service goes on and so does the layer.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::panic_any;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
-use astracer_sdk::{AstracerSampler, Key};
+use astracer_sdk::{AstracerSampler, Builder, CountingExporter, Exported, Key, Losses};
 use opentelemetry::trace::{SpanKind, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
@@ -14,7 +16,8 @@ use opentelemetry_sdk::trace::{
 };
 use tracing::info_span;
 
-use crate::support::{TIMEOUT, draw, world};
+use crate::support::{TIMEOUT, World, draw, world};
+use crate::tail::{check_sums, dropping, tail};
 
 #[test]
 fn a_key_that_panics_is_replaced_by_the_name() {
@@ -106,7 +109,7 @@ impl SpanExporter for Fails {
         no()
     }
 
-    fn shutdown_with_timeout(&self, _: std::time::Duration) -> OTelSdkResult {
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
         no()
     }
 }
@@ -160,4 +163,213 @@ fn a_context_outlives_the_layer() {
     use opentelemetry::trace::TraceContextExt as _;
     kept.span().set_attribute(KeyValue::new("late", 1));
     assert!(kept.span().span_context().is_valid() && !kept.span().is_recording());
+}
+
+/// Panics when it is dropped.
+struct PanicsInDrop;
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "dropped");
+    }
+}
+
+fn panic_with_it() -> ! {
+    panic_any(PanicsInDrop)
+}
+
+/// Two requests, each with a call below it, on a thread of its own: a panic that gets through, and one that leaves somebody
+/// waiting, are seen.
+fn requests(world: World) -> World {
+    let (sender, ended) = channel();
+    std::thread::spawn(move || {
+        tracing::dispatcher::with_default(&world.dispatch, || {
+            for _ in 0..2 {
+                info_span!("root", n = 1).in_scope(|| info_span!("child").in_scope(|| ()));
+            }
+        });
+        sender.send(world).unwrap();
+    });
+    ended.recv_timeout(TIMEOUT).expect("a panic went through the layer")
+}
+
+#[test]
+fn a_key_may_panic_with_what_panics_when_it_is_dropped() {
+    let world = requests(world(|builder| builder.with_key(Key::custom(|_, _| panic_with_it()))));
+    assert_eq!((world.exported().len(), world.handle.stats().key_panics), (4, 2));
+}
+
+#[test]
+fn a_policy_may_panic_with_what_panics_when_it_is_dropped() {
+    let policy = |builder: Builder| builder.with_own_policy("own", |_| panic_with_it());
+    let world = requests(world(|builder| {
+        policy(builder).with_sampler("never".parse().unwrap()).with_tail(tail("own:own"))
+    }));
+    assert_eq!(world.handle.stats().tail.own_faults[0].panics, 2);
+    assert_eq!(world.handle.stats().tail.traces_held, 2);
+}
+
+#[test]
+fn a_function_that_chooses_may_panic_with_what_panics_when_it_is_dropped() {
+    let world = requests(dropping(tail("error")));
+    assert_eq!(world.handle.keep_where(|_| panic_with_it()), 0);
+    check_sums(&world.handle);
+    assert_eq!(world.handle.keep_where(|_| true), 2, "they are in the ring again");
+}
+
+#[derive(Debug)]
+struct IdsPanic;
+
+impl IdGenerator for IdsPanic {
+    fn new_trace_id(&self) -> TraceId {
+        panic_with_it()
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        panic_with_it()
+    }
+}
+
+#[test]
+fn a_generator_of_ids_may_panic_with_what_panics_when_it_is_dropped() {
+    let world = requests(world(|builder| builder.with_id_generator(IdsPanic)));
+    let spans = world.exported();
+    assert_eq!(spans.len(), 4);
+    assert!(spans.iter().all(|span| span.span_context.is_valid()));
+}
+
+/// The calls of an exporter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Call {
+    Export,
+    Flush,
+    ShutDown,
+}
+
+/// Panics in the first call of this kind.
+#[derive(Debug)]
+struct PanicsIn(Call, AtomicUsize);
+
+impl PanicsIn {
+    fn called(&self, call: Call) -> OTelSdkResult {
+        if call == self.0 && self.1.fetch_add(1, Ordering::Relaxed) == 0 {
+            panic_with_it();
+        }
+        Ok(())
+    }
+}
+
+impl SpanExporter for PanicsIn {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        self.called(Call::Export)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.called(Call::Flush)
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        self.called(Call::ShutDown)
+    }
+}
+
+#[test]
+fn an_exporter_may_panic_with_what_panics_when_it_is_dropped() {
+    for call in [Call::Export, Call::Flush, Call::ShutDown] {
+        let exporter = PanicsIn(call, AtomicUsize::new(0));
+        let world = requests(world(|builder| builder.with_exporter(exporter)));
+        let flushed = world.handle.flush(TIMEOUT);
+        assert_eq!(flushed.is_err(), call != Call::ShutDown, "{call:?}: {flushed:?}");
+        // Its thread goes on.
+        let world = requests(world);
+        world.handle.flush(TIMEOUT).unwrap();
+        let down = world.handle.shutdown(TIMEOUT);
+        assert_eq!(down.is_err(), call == Call::ShutDown, "{call:?}: {down:?}");
+        let stats = world.handle.stats();
+        let lost = if call == Call::Export { 4 } else { 0 };
+        assert_eq!((stats.spans_exported, stats.spans_lost.export_failed), (8 - lost, lost), "{call:?}");
+        assert_eq!(stats.spans_waiting, 0);
+    }
+}
+
+/// Traces in each call.
+#[derive(Debug, Default)]
+struct IdsTrace(AtomicU64);
+
+impl IdsTrace {
+    fn next(&self) -> u64 {
+        info_span!("in the generator", n = 1).in_scope(|| tracing::info!("an id is drawn"));
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl IdGenerator for IdsTrace {
+    fn new_trace_id(&self) -> TraceId {
+        TraceId::from(u128::from(self.next()))
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        SpanId::from(self.next())
+    }
+}
+
+#[test]
+fn a_generator_of_ids_that_traces_ends() {
+    let world = requests(world(|builder| builder.with_id_generator(IdsTrace::default())));
+    let spans = world.exported();
+    assert_eq!(spans.iter().filter(|span| ["root", "child"].contains(&&*span.name)).count(), 4);
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_open, stats.spans_made), (0, spans.len() as u64));
+}
+
+#[derive(Debug)]
+struct Zeros;
+
+impl IdGenerator for Zeros {
+    fn new_trace_id(&self) -> TraceId {
+        TraceId::INVALID
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        SpanId::INVALID
+    }
+}
+
+/// Two traces whose ids were none would be one at the backend.
+#[test]
+fn ids_that_are_none_are_replaced() {
+    let world = requests(world(|builder| builder.with_id_generator(Zeros)));
+    let spans = world.exported();
+    assert_eq!(draw(&spans), "root n=1\n  child\nroot n=1\n  child\n");
+    assert!(spans.iter().all(|span| span.span_context.is_valid()));
+}
+
+/// Counts more than there is, by more than a number holds.
+#[derive(Debug)]
+struct CountsAnything;
+
+impl SpanExporter for CountsAnything {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+impl CountingExporter for CountsAnything {
+    fn export_and_count(&self, _: Vec<SpanData>) -> Exported {
+        let mut lost = Losses::default();
+        (lost.rejected, lost.too_large) = (u64::MAX, 5);
+        Exported::new(0, lost, None)
+    }
+
+    fn waiting(&self) -> Option<String> {
+        panic_with_it()
+    }
+}
+
+#[test]
+fn an_exporter_s_counts_may_be_anything() {
+    let world = requests(world(|builder| builder.with_counting_exporter(CountsAnything)));
+    assert!(world.handle.flush(TIMEOUT).unwrap_err().is_export_failure());
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_lost.export_failed, stats.spans_lost.total(), stats.spans_waiting), (4, 4, 0));
 }
