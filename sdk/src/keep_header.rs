@@ -25,11 +25,10 @@ pub const KEEP_HEADER: HeaderName = HeaderName::from_static("astracer-keep");
 
 /// Keeps what the headers ask for; returns the number of ids.
 fn hear(handle: &Handle, headers: &HeaderMap) -> usize {
-    // One header is heard: a caller sends one.
-    headers
-        .get(KEEP_HEADER)
-        .and_then(|value| value.to_str().ok())
-        .map_or(0, |ids| handle.keep_for_caller(ids))
+    // Several lines are one list. One that is no text is no id, and counted as such.
+    let lines = headers.get_all(KEEP_HEADER).iter().map(|line| line.to_str().unwrap_or_default());
+    let lines: Vec<&str> = lines.collect();
+    if lines.is_empty() { 0 } else { handle.keep_for_caller(&lines.join(",")) }
 }
 
 /// A tower layer for servers: hears from callers which traces to keep, and tells a caller if the trace of its request was

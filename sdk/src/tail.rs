@@ -403,7 +403,7 @@ impl Keeper {
     /// Exports the recorded parts of a trace, or those that come. Returns whether there is one now.
     pub(crate) fn keep(&self, trace_id: TraceId, by: KeptBy, now: Nanos, queue: &Queue) -> bool {
         if by == KeptBy::CALLER && !self.callers_rate.is_some_and(|rate| self.callers.admit(&rate, 1, now)) {
-            self.refused_callers.fetch_add(1, Ordering::Relaxed);
+            self.refuse_callers(1);
             return false;
         }
         let mut found = false;
@@ -433,9 +433,9 @@ impl Keeper {
         matches!(self.ring.fate(trace_id), Some(Fate::Kept(_)))
     }
 
-    /// Counts a trace that a caller asked for in vain, because its list was too long or not of ids.
-    pub(crate) fn refuse_caller(&self) {
-        self.refused_callers.fetch_add(1, Ordering::Relaxed);
+    /// Counts traces that a caller asked for in vain, because its list was too long or not of ids.
+    pub(crate) fn refuse_callers(&self, traces: u64) {
+        self.refused_callers.fetch_add(traces, Ordering::Relaxed);
     }
 
     /// Exports the traces of the ring that the function wants; returns their number.

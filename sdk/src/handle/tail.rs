@@ -46,17 +46,19 @@ impl Handle {
     pub fn keep_for_caller(&self, ids: &str) -> usize {
         let Some((shared, keeper)) = self.keeper() else { return 0 };
         let mut heard = 0;
-        for (at, id) in ids.split(',').take(2 * IDS_MAX).enumerate() {
+        let mut ids = ids.split(',');
+        for id in ids.by_ref().take(IDS_MAX) {
             let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
             let trace_id = Some(id.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());
-            match trace_id.filter(|id| at < IDS_MAX && *id != TraceId::INVALID) {
+            match trace_id.filter(|id| *id != TraceId::INVALID) {
                 Some(trace_id) => {
                     keeper.keep(trace_id, KeptBy::CALLER, shared.decider().now(), shared.queue());
                     heard += 1;
                 }
-                None => keeper.refuse_caller(),
+                None => keeper.refuse_callers(1),
             }
         }
+        keeper.refuse_callers(ids.count() as u64);
         heard
     }
 

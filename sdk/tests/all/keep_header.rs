@@ -183,6 +183,24 @@ fn a_storm_of_headers_is_bounded_and_counted() {
     assert_eq!(node.kept(), [[(TraceId::from(7), "caller".to_owned())]]);
     let stats = node.world.handle.stats().tail;
     assert_eq!((stats.kept_by_caller, stats.not_there), (1, 48));
-    // 4 that are no ids; of 20 lists 16 beyond the first 16; of 372 ids 100 were heard in this second.
-    assert_eq!(stats.refused_callers, 4 + 20 * 16 + (52 + 320 - 100));
+    // 4 that are no ids; of 20 lists 984 beyond the first 16; of 372 ids 100 were heard in this second.
+    assert_eq!(stats.refused_callers, 4 + 20 * 984 + (52 + 320 - 100));
+}
+
+/// As HTTP has it, and none of them is left uncounted.
+#[test]
+fn several_lines_are_one_list() {
+    let node = node(None, false);
+    (1..=3).for_each(|number| drop(node.serve(request(number))));
+    let mut asking = request(8);
+    for number in [1_u128, 2] {
+        asking.headers_mut().append(KEEP_HEADER, format!("{number:032x}").parse().unwrap());
+    }
+    let no_text = http::HeaderValue::from_bytes(b"\xff").unwrap();
+    asking.headers_mut().append(KEEP_HEADER, no_text);
+    let made_up: Vec<String> = (100..120_u128).map(|id| format!("{id:032x}")).collect();
+    asking.headers_mut().append(KEEP_HEADER, made_up.join(",").parse().unwrap());
+    node.serve(asking);
+    let stats = node.world.handle.stats().tail;
+    assert_eq!((stats.kept_by_caller, stats.not_there, stats.refused_callers), (2, 13, 1 + 7));
 }
