@@ -22,7 +22,7 @@ use crate::settings::ContextMode;
 use crate::stats::{Counted, Loss};
 use crate::table::{Beginning, Entry, Phase, REMOTE_PARENT, ROOT};
 use crate::thread;
-use crate::traces::TraceRef;
+use crate::traces::{TraceRef, Traces};
 
 /// The facts of a local root apart from its fields and the decision.
 struct Facts {
@@ -132,6 +132,7 @@ impl Core {
         (outcome, slot): (Outcome, Option<TraceRef>),
     ) -> Option<&Entry> {
         let Facts { began, trace_id, parent, base, flag, trace_flags } = facts;
+        let mut unused = UnusedSlot(&self.shared.traces, slot);
         let mut body = self.body_of_root(attributes);
         if !outcome.attributes.is_empty() {
             let body = body.get_or_insert_with(|| self.new_body());
@@ -143,13 +144,13 @@ impl Core {
         counters.trace_made();
         let span_id = self.shared.ids.new_span_id();
         let Some(entry) = self.take_entry(id) else {
-            slot.inspect(|slot| self.shared.traces.give_back(*slot));
             counters.ended();
             // A trace that might have been kept late would have stood for itself only.
             let calls = if slot.is_some() { 0.0 } else { outcome.trace_state.calls() };
             counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: 1, calls });
             return None;
         };
+        unused.1 = None;
         let is_remote = parent.is_valid() && parent.is_remote();
         entry.begin(&Beginning {
             phase: Phase::Kept,
@@ -177,6 +178,17 @@ impl Core {
             self.keep_context_from(entry, &base);
         }
         Some(entry)
+    }
+}
+
+/// A slot that goes back if the root has no entry after all, or the service's code panics while its fields are formatted.
+struct UnusedSlot<'a>(&'a Traces, Option<TraceRef>);
+
+impl Drop for UnusedSlot<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.1 {
+            self.0.give_back(slot);
+        }
     }
 }
 

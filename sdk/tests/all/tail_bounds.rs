@@ -1,5 +1,6 @@
 //! Traces that are kept late, where everything fails, is open, is huge, or blocks.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -250,6 +251,26 @@ fn a_root_that_is_decided_during_the_shutdown_leaves_its_slot() {
     let stats = world.handle.stats();
     assert_eq!((stats.spans_made, stats.tail.traces_open, stats.tail.spans_given_up.shut_down), (1, 0, 1));
     check_sums(&world.handle);
+}
+
+/// Its fields are formatted when it is known that it is recorded.
+#[test]
+fn a_root_whose_fields_panic_leaves_its_slot() {
+    struct Panics;
+    impl std::fmt::Display for Panics {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("not today")
+        }
+    }
+    for start in [Start::AtOnce, Start::WhenUsed] {
+        let world = world(|builder| {
+            builder.with_sampler("never".parse().unwrap()).with_tail(tail("error")).with_start(start)
+        });
+        let begin = || tracing::dispatcher::with_default(&world.dispatch, || info_span!("root", n = %Panics));
+        assert!(catch_unwind(AssertUnwindSafe(begin)).is_err());
+        let stats = world.handle.stats();
+        assert_eq!((stats.spans_made, stats.tail.traces_open), (0, 0), "{start:?}");
+    }
 }
 
 /// An error of an open child stays in the marks of the slot that its trace left, until another trace has the slot: whether the root
