@@ -76,8 +76,9 @@ impl Builder {
         }
         for (name, instead) in WITHOUT_EFFECT {
             // `none` asks that no exporter be configured from the environment, and none is.
-            if get(name).is_some_and(|value| !(name == TRACES_EXPORTER && value.trim() == "none")) {
-                let message = format!("it has no effect here: {instead}, and unset it");
+            let set = get(name).filter(|value| !(name == TRACES_EXPORTER && value.trim() == "none"));
+            if let Some(value) = set {
+                let message = format!("`{value}` has no effect here: {instead}; unset it");
                 self.fault(Fault { origin: Origin::Variable(name), message, default: KEPT });
             }
         }
@@ -156,7 +157,15 @@ impl Builder {
             },
             "astracer_file" => match argument {
                 Some(path) => {
-                    self.with_parent_decision(ParentDecision::Respect).with_parameters_file(path.trim())
+                    let path = path.trim();
+                    match std::fs::File::open(path) {
+                        Ok(_) => {
+                            self.with_parent_decision(ParentDecision::Respect).with_parameters_file(path)
+                        }
+                        Err(error) => {
+                            self.with_fault(Origin::Variable(ARGUMENT), format!("the file `{path}`: {error}"))
+                        }
+                    }
                 }
                 None => self
                     .with_fault(Origin::Variable(ARGUMENT), "needs the path of a parameters file".to_owned()),

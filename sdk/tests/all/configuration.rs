@@ -81,9 +81,13 @@ fn what_cannot_be_used_is_refused_with_its_variable() {
         .build()
         .unwrap_err();
     assert_eq!(error.faults()[0].variable(), Some(ARGUMENT));
+    // The file is the variable's value.
+    let missing = [(SAMPLER, "astracer_file"), (ARGUMENT, "no/such.toml")];
+    let error = with(&missing, Astracer::builder()).build().unwrap_err().to_string();
+    assert!(error.starts_with("OTEL_TRACES_SAMPLER_ARG: the file `no/such.toml`: "), "{error}");
 }
 
-/// A variable that has no effect is refused by its name, and an empty one is not set.
+/// A variable that has no effect is refused by its name and value, and an empty one is not set.
 #[test]
 fn variables_without_effect_are_faults() {
     let variables = [
@@ -95,7 +99,7 @@ fn variables_without_effect_are_faults() {
     for name in variables {
         let error = with(&[(name, "2048")], Astracer::builder()).build().unwrap_err();
         assert_eq!(error.faults()[0].variable(), Some(name));
-        assert!(error.to_string().starts_with(&format!("{name}: it has no effect here: ")), "{error}");
+        assert!(error.to_string().starts_with(&format!("{name}: `2048` has no effect here: ")), "{error}");
         check(&[(name, "")], Ok("bump:lambda=10,min=0.01,window=1s"));
     }
     // Asks for no exporter from the environment, and there is none.
