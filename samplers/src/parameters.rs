@@ -84,7 +84,7 @@ const VERSIONS: RangeInclusive<u32> = 1..=4;
 const VERSION_PLAIN: u32 = 2;
 const VERSION_CAP: u32 = 3;
 /// The longest file that is read. A TOML document takes about 50 times its length while it is read.
-const BYTES_MAX: usize = 2 << 20;
+pub const BYTES_MAX: usize = 2 << 20;
 
 /// The content of a parameters file. Displays as such a file; [`FromStr`] reads it back.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,8 +131,8 @@ impl FromStr for Parameters {
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in self.comments.iter().flat_map(|comment| comment.lines()) {
-            // Other control characters than a tab are not allowed in comments.
-            let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            // Other control characters than a tab are not allowed in comments, and some reorder what is around them.
+            let line: String = line.chars().map(|c| if acts(c) { ' ' } else { c }).collect();
             writeln!(f, "{}", format!("# {line}").trim_end())?;
         }
         let version = match (self.tail == Tail::default() && self.budget.is_none(), self.cap.is_none()) {
@@ -283,15 +283,24 @@ fn quoted(text: &str) -> String {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            c if c.is_control() => {
-                // Writing to a string does not fail. All control characters lie below U+FFFF.
-                let _ = write!(out, "\\u{:04X}", u32::from(c));
-            }
+            // Writing to a string does not fail.
+            c if acts(c) && c <= '\u{ffff}' => drop(write!(out, "\\u{:04X}", u32::from(c))),
+            c if acts(c) => drop(write!(out, "\\U{:08X}", u32::from(c))),
             c => out.push(c),
         }
     }
     out.push('"');
     out
+}
+
+/// True for what acts on a terminal, reorders the text around it, or has no width, so that two texts look alike.
+fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 #[cfg(test)]

@@ -146,8 +146,8 @@ impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cannot read `{}`: write template, raw, or some of digits=N, hex=N and uuid (N at least 1), separated by \
-             commas",
+            "cannot read `{}`: write template, raw, or some of digits=N, hex=N and uuid (N at least 1), each once, \
+             separated by commas",
             self.0
         )
     }
@@ -165,8 +165,12 @@ impl FromStr for Template {
             _ => {}
         }
         let mut template = Template::RAW;
-        for part in text.split(',') {
+        for (number, part) in text.split(',').enumerate() {
             let wrong = || TemplateError(part.to_owned());
+            let kind = part.split('=').next();
+            if text.split(',').take(number).any(|before| before.split('=').next() == kind) {
+                return Err(wrong());
+            }
             let min = |text: &str| match text.parse() {
                 Ok(min) if (1..OFF).contains(&min) => Ok(Some(min)),
                 _ => Err(wrong()),
@@ -241,9 +245,17 @@ mod tests {
             assert_eq!((text.parse(), template.to_string()), (Ok(template), text.to_owned()));
         }
         assert_eq!("digits=3,hex=8,uuid".parse(), Ok(Template::default()));
-        for wrong in
-            ["", "digits", "digits=0", "hex=x", "uuid=1", "digits=3,", "words", "18446744073709551615"]
-        {
+        for wrong in [
+            "",
+            "digits",
+            "digits=0",
+            "hex=x",
+            "uuid=1",
+            "digits=3,",
+            "words",
+            "digits=1,digits=2",
+            "uuid,uuid",
+        ] {
             assert!(wrong.parse::<Template>().is_err(), "{wrong}");
         }
     }

@@ -136,12 +136,24 @@ fn constant_probabilities_take_a_line_each() {
 
 #[test]
 fn comments_are_written_line_by_line_and_not_read() {
-    let comments = vec!["tuned on a.tar.xz,\nseed 1".to_owned(), "a\u{1b}b".to_owned(), String::new()];
+    let comments =
+        vec!["tuned on a.tar.xz,\nseed 1".to_owned(), "a\u{1b}b\u{202e}c".to_owned(), String::new()];
     let parameters = Parameters { comments, ..Parameters::new(Config::Always) };
     let text = parameters.to_string();
-    assert!(text.starts_with("# tuned on a.tar.xz,\n# seed 1\n# a b\n"), "{text}");
+    assert!(text.starts_with("# tuned on a.tar.xz,\n# seed 1\n# a b c\n"), "{text}");
     let back: Parameters = text.parse().unwrap();
     assert_eq!(back, Parameters::new(Config::Always));
+}
+
+/// The file may be shown on a terminal, and compared with another one by eye.
+#[test]
+fn names_that_act_on_a_terminal_are_written_as_escapes() {
+    let name = "a\u{1b}[31m\u{202e}b\u{200b}\u{e0041}\nc";
+    let key = "name".parse::<KeyRule>().unwrap().with_attribute(name);
+    let parameters = Parameters { key, ..Parameters::new(Config::Always) };
+    let text = parameters.to_string();
+    assert!(text.contains(r#"["a\u001B[31m\u202Eb\u200B\U000E0041\u000Ac"]"#), "{text}");
+    assert_eq!(text.parse::<Parameters>(), Ok(parameters));
 }
 
 #[track_caller]
