@@ -55,6 +55,12 @@ pub fn signed(number: f64) -> String {
     format!("{sign}{}", measure(number))
 }
 
+/// True if a number is above another one where both are shown with this many decimals: what looks equal is not called worse
+/// for the rounding of sums.
+pub fn is_above(number: f64, other: f64, decimals: usize) -> bool {
+    number > other && format!("{number:.decimals$}") != format!("{other:.decimals$}")
+}
+
 /// Digits with a comma before each three of them. What is no number ("inf") has none.
 fn grouped(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -70,6 +76,14 @@ fn grouped(digits: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_looks_equal_is_not_above() {
+        assert!(is_above(0.002, 0.001, 3) && is_above(9.1, 9.0, 1));
+        for (number, other) in [(4.8e-14, 0.0), (100.0, 100.0 - 1e-12), (1.0, 2.0), (f64::NAN, 0.0)] {
+            assert!(!is_above(number, other, 3), "{number} {other}");
+        }
+    }
 
     #[test]
     fn numbers_are_for_people() {

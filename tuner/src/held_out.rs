@@ -1,5 +1,6 @@
 //! Replays of parameters: on draws that no search saw, and on traces that they were not tuned on.
 
+use astracer_report::numbers::is_above;
 use astracer_samplers::{Config, RandomSource};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -292,14 +293,14 @@ impl HeldOut {
         let here = self.replayed.dist_over_entropy.mean;
         if let Some(there) = &self.tuned_there {
             let best = there.dist_over_entropy.mean;
-            if here > OVER_FITTED * best {
+            if is_above(here, OVER_FITTED * best, 3) {
                 warnings.push(format!(
                     "over-fitted: on {} dist/entropy is {here:.3}, and tuning there would reach {best:.3}",
                     self.name
                 ));
             }
         }
-        if here > self.baseline.dist_over_entropy {
+        if is_above(here, self.baseline.dist_over_entropy, 3) {
             warnings.push(format!(
                 "on {} dist/entropy is {here:.3}, and an equal share of the same size has {:.3}",
                 self.name, self.baseline.dist_over_entropy

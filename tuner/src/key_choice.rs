@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use astracer_report::numbers::is_above;
 use serde::Serialize;
 
 use crate::key::Grouping;
@@ -130,14 +131,14 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
     if advised.keys == 1 {
         text += ". All traces have one key: the sampler cannot tell common ones from rare ones";
     }
-    if advised.call_trees < advised.baseline_call_trees {
+    if is_above(advised.baseline_call_trees, advised.call_trees, 1) {
         text += &format!(
             ". With the key {} it is worse than an equal share at finding call trees ({:.1} of them, and {:.1})",
             advised.key, advised.call_trees, advised.baseline_call_trees
         );
     }
     // Both are 0 where a recording has nothing to tell apart.
-    if advised.dist_over_entropy > advised.baseline {
+    if is_above(advised.dist_over_entropy, advised.baseline, 3) {
         text += &format!(
             ". With the key {} the sampler is worse than an equal share: it cannot tell",
             advised.key
@@ -192,6 +193,11 @@ mod tests {
         check(&[name()], Some(0), "All traces have one key");
         let misses = KeyRow { call_trees: 7.0, ..name() };
         check(&[misses], Some(0), "worse than an equal share at finding call trees (7.0 of them, and 8.0)");
+        // Sums of expectations are a little off where all are found.
+        let all =
+            KeyRow { call_trees: 100.0 - 1e-12, baseline_call_trees: 100.0, ..row("name", true, 1e-14) };
+        let alike = because(&[KeyRow { baseline: 0.0, ..all }], Some(0));
+        assert!(!alike.contains("worse"), "{alike}");
         check(&[], None, "no time");
         check(&[row("name", false, 1.0), row("tree", true, 1.0)], None, "no key");
         check(&[row("name", false, 1.0), row("name+a", true, 9.0)], Some(1), "name+a");

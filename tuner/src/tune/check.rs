@@ -1,5 +1,6 @@
 //! Replays a result: on draws that its search did not see, on the rest of the time, on other recordings.
 
+use astracer_report::numbers::is_above;
 use astracer_samplers::{Config, Probability, Ratio};
 
 use super::watch::Watch;
@@ -138,7 +139,7 @@ impl Run<'_> {
         }
         if let Some(share) = tuning.replayed_share.filter(|_| self.options.objective == Objective::paper()) {
             let (found, equal) = (replayed.dist_over_entropy.mean, share.dist_over_entropy.mean);
-            if found > equal {
+            if is_above(found, equal, 3) {
                 tuning.warnings.push(format!(
                     "replayed, dist/entropy is {found:.3}, and an equal share of the same size has {equal:.3}: use \
                      `ratio`, or allow a larger size"
@@ -147,7 +148,7 @@ impl Run<'_> {
         }
         if let (Some(of), Some(share)) = (replayed.dist_over_entropy_weighted, tuning.replayed_share) {
             let equal = share.dist_over_entropy.mean;
-            if of.mean > equal {
+            if is_above(of.mean, equal, 3) {
                 tuning.warnings.push(format!(
                     "by weights dist/entropy is {:.3}, worse than an equal share's {equal:.3}: weights of 1/p from \
                      very small probabilities are noise",
