@@ -1,7 +1,11 @@
 //! The program of a target: libFuzzer's under `cfg(fuzzing)`, otherwise one that runs the files it is given.
 
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
+use crate::replay::{Options, inputs};
 use crate::target::Target;
 
 #[cfg(fuzzing)]
@@ -23,10 +27,21 @@ macro_rules! program {
     };
 }
 
-/// Runs a target on each file named on the command line.
+/// Runs a target on each file named on the command line. With `--write FOLDER` it writes the inputs of an ordinary test run
+/// into that folder instead, for `cargo xtask fuzz-work`.
 #[allow(clippy::print_stderr, reason = "a tool for the terminal")]
 pub fn run_files(target: Target) -> ExitCode {
     let mut files = std::env::args_os().skip(1).peekable();
+    if files.next_if(|first| first == "--write").is_some() {
+        return match files.next().map(|folder| write_inputs(target.name, Path::new(&folder))) {
+            Some(Ok(())) => ExitCode::SUCCESS,
+            Some(Err(error)) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+            None => ExitCode::from(2),
+        };
+    }
     if files.peek().is_none() {
         eprintln!("usage: {} FILE...", target.name);
         return ExitCode::from(2);
@@ -45,4 +60,13 @@ pub fn run_files(target: Target) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+fn write_inputs(target: &str, folder: &Path) -> io::Result<()> {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+    fs::create_dir_all(folder)?;
+    for (number, input) in inputs(&seeds, &Options::from_env(folder)).iter().enumerate() {
+        fs::write(folder.join(format!("{number:06}")), input)?;
+    }
+    Ok(())
 }

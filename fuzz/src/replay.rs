@@ -21,7 +21,8 @@ use crate::mutation::{Mutation, any_mutation};
 /// Inputs are cut to this length.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 /// One input may take so much processor time: a hundred times what the slowest takes, and less than 64 KiB take where each
-/// byte meets each other. Not instructions, which not every machine counts; other processes do not count either.
+/// byte meets each other. Not instructions, which not every machine counts (`cargo xtask fuzz-work` limits those); other
+/// processes do not count either.
 const WORK_MAX: Duration = Duration::from_secs(4);
 
 /// Settings of a replay.
@@ -71,7 +72,7 @@ pub struct Failure {
 ///
 /// If there are no seeds, or files cannot be read or written: that is the test's own failure.
 pub fn replay(name: &str, target: fn(&[u8]), seeds: &Path, options: &Options) -> Result<usize, Failure> {
-    let (names, seeds): (Vec<String>, Vec<Vec<u8>>) = load(seeds).into_iter().unzip();
+    let seeds = load(seeds);
     let running = options.scratch.join(format!("fuzz-{name}-running"));
     let running = RefCell::new(File::create(running).expect("a scratch folder"));
     let run = |input: &[u8]| {
@@ -88,39 +89,67 @@ pub fn replay(name: &str, target: fn(&[u8]), seeds: &Path, options: &Options) ->
     };
 
     let mut runs = 0;
-    for (name, seed) in names.iter().zip(&seeds) {
-        // The whole seed, all prefixes of a short one, about 100 of a long one.
-        let lengths = (0..seed.len()).step_by(1 + seed.len() / 100);
-        for length in std::iter::once(seed.len()).chain(lengths) {
-            runs += 1;
-            let input = &seed[..length];
-            panic::catch_unwind(AssertUnwindSafe(|| run(input))).map_err(|panic| {
-                let message = panic.downcast_ref::<String>().map(String::as_str);
-                let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-                failure(message.to_owned(), format!("the first {length} bytes of {name}"), input)
-            })?;
-        }
+    for (name, input) in prefixes(&seeds) {
+        runs += 1;
+        panic::catch_unwind(AssertUnwindSafe(|| run(input))).map_err(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            failure(message.to_owned(), format!("the first {} bytes of {name}", input.len()), input)
+        })?;
     }
 
-    let mutated = |(seed, mutations): &(Index, Vec<Mutation>)| {
-        let mut input = seed.get(&seeds).clone();
-        mutations.iter().for_each(|mutation| mutation.apply(&mut input, &seeds));
-        input.truncate(INPUT_BYTES_MAX);
-        input
-    };
-    let mut runner = runner(options);
-    let result = runner.run(&(any::<Index>(), vec(any_mutation(), 1..=3)), |case| {
-        run(&mutated(&case));
+    let (names, seeds): (Vec<String>, Vec<Vec<u8>>) = seeds.into_iter().unzip();
+    let result = runner(options).run(&cases(), |case| {
+        run(&mutated(&case, &seeds));
         Ok(())
     });
     match result {
         Ok(()) => Ok(runs + options.rounds as usize),
         Err(TestError::Fail(reason, case)) => {
             let origin = format!("{} after {:?}, seed {}", case.0.get(&names), case.1, options.seed);
-            Err(failure(reason.to_string(), origin, &mutated(&case)))
+            Err(failure(reason.to_string(), origin, &mutated(&case, &seeds)))
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// The inputs of a replay, in its order.
+///
+/// # Panics
+///
+/// As [`replay`] does if there are no seeds.
+pub fn inputs(seeds: &Path, options: &Options) -> Vec<Vec<u8>> {
+    let seeds = load(seeds);
+    let inputs = RefCell::new(prefixes(&seeds).map(|(_, input)| input.to_vec()).collect::<Vec<_>>());
+    let seeds: Vec<Vec<u8>> = seeds.into_iter().map(|(_, seed)| seed).collect();
+    let result = runner(options).run(&cases(), |case| {
+        inputs.borrow_mut().push(mutated(&case, &seeds));
+        Ok(())
+    });
+    result.expect("nothing was run that can fail");
+    inputs.into_inner()
+}
+
+/// Each seed whole, all prefixes of a short one, about 100 of a long one; with the seed's name.
+fn prefixes(seeds: &[(String, Vec<u8>)]) -> impl Iterator<Item = (&str, &[u8])> {
+    seeds.iter().flat_map(|(name, seed)| {
+        let lengths = (0..seed.len()).step_by(1 + seed.len() / 100);
+        std::iter::once(seed.len()).chain(lengths).map(move |length| (name.as_str(), &seed[..length]))
+    })
+}
+
+/// A seed, and mutations of it.
+type Case = (Index, Vec<Mutation>);
+
+fn cases() -> impl Strategy<Value = Case> {
+    (any::<Index>(), vec(any_mutation(), 1..=3))
+}
+
+fn mutated((seed, mutations): &Case, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut input = seed.get(seeds).clone();
+    mutations.iter().for_each(|mutation| mutation.apply(&mut input, seeds));
+    input.truncate(INPUT_BYTES_MAX);
+    input
 }
 
 fn runner(options: &Options) -> TestRunner {

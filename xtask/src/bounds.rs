@@ -182,7 +182,7 @@ impl Case {
             let place = folder.to_str().ok_or("the folder's name is not UTF-8")?;
             let args: Vec<String> =
                 command.args().iter().map(|arg| arg.replacen('@', &format!("{place}/"), 1)).collect();
-            instructions.push(count(program, &args)?);
+            instructions.push(program::instructions(program, &args)?);
             peaks.push(peak_bytes(program, &args)?);
         }
         let slack = if command == Of::Tune { SEARCH_SLACK_BYTES } else { SLACK_BYTES };
@@ -209,26 +209,6 @@ impl Case {
 fn ratio(found: &[f64], slack: f64) -> f64 {
     let [first, second, third] = found else { return f64::INFINITY };
     (third - second - slack).max(0.0) / (second - first).max(1.0)
-}
-
-/// The instructions of one run.
-fn count(program: &Path, args: &[String]) -> Result<f64, String> {
-    let output = Command::new("valgrind")
-        .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
-        .arg(program)
-        .args(args)
-        .env("RAYON_NUM_THREADS", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .output()
-        .map_err(|error| format!("cannot start valgrind: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    let total =
-        text.lines().find_map(|line| line.split_once("refs:")?.1.trim().replace(',', "").parse().ok());
-    match total {
-        Some(total) if output.status.success() => Ok(total),
-        _ => Err(format!("{args:?}: nothing was counted\n{text}")),
-    }
 }
 
 /// The largest memory that one run held. It is asked for every millisecond: nothing tells a parent without unsafe code

@@ -1,6 +1,8 @@
 //! Fuzzing with libFuzzer, through cargo-fuzz, which needs a nightly compiler. This installs nothing. The same targets
 //! also run on stable, as an ordinary test over their seeds and mutations of them.
 
+pub(crate) mod work;
+
 use std::path::Path;
 use std::process::{Command, ExitCode};
 

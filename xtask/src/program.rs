@@ -1,7 +1,7 @@
 //! Builds a program to measure it, and counts its instructions with valgrind.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
@@ -37,4 +37,28 @@ pub(crate) fn build(root: &Path, line: &str) -> Result<PathBuf, String> {
     let executable = |line: &str| serde_json::from_str::<Message>(line).ok()?.executable;
     let built = messages.lines().rev().find_map(executable);
     built.filter(|_| output.status.success()).ok_or_else(|| "the program was not built".to_owned())
+}
+
+/// The instructions of one run on one thread, by cachegrind. The output is passed over.
+///
+/// # Errors
+///
+/// If valgrind cannot be started, or the program fails.
+pub(crate) fn instructions(program: &Path, args: &[String]) -> Result<f64, String> {
+    let output = Command::new("valgrind")
+        .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
+        .arg(program)
+        .args(args)
+        .env("RAYON_NUM_THREADS", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot start valgrind: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let total =
+        text.lines().find_map(|line| line.split_once("refs:")?.1.trim().replace(',', "").parse().ok());
+    match total {
+        Some(total) if output.status.success() => Ok(total),
+        _ => Err(format!("{args:?}: nothing was counted\n{text}")),
+    }
 }

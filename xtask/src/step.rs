@@ -32,6 +32,7 @@ pub(crate) enum Step {
     FuzzCheck,
     Instructions,
     Bounds,
+    FuzzWork,
     E2e,
     Programs,
     Test,
@@ -63,7 +64,7 @@ impl Outcome {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 17] = [
+    pub(crate) const ALL: [Step; 18] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
@@ -78,6 +79,7 @@ impl Step {
         Step::FuzzCheck,
         Step::Instructions,
         Step::Bounds,
+        Step::FuzzWork,
         Step::E2e,
         Step::Programs,
         Step::Test,
@@ -103,6 +105,7 @@ impl Step {
             Step::FuzzCheck => "fuzz-check",
             Step::Instructions => "instructions",
             Step::Bounds => "bounds",
+            Step::FuzzWork => "fuzz-work",
             Step::E2e => "e2e",
             Step::Programs => "programs",
             Step::Test => "test",
@@ -131,6 +134,9 @@ impl Step {
                 "the libFuzzer targets compile (only where cargo-fuzz and nightly are installed)"
             }
             Step::Instructions => "the layer's instructions for a span are those recorded (with valgrind)",
+            Step::FuzzWork => {
+                "no fuzz input of texts and of joining takes too many instructions (with valgrind)"
+            }
             Step::Bounds => "whole commands grow at most linearly with their input (with valgrind)",
             Step::E2e => "traces sent to real servers (Zipkin, Jaeger, Collector) and read back",
             Step::Programs => "100,000 random programs, on which the SDK and its reference agree",
@@ -157,6 +163,7 @@ impl Step {
             Step::FuzzCheck => fuzz::check(root),
             Step::Instructions => instructions::run(root, options),
             Step::Bounds => bounds::run(root, options),
+            Step::FuzzWork => fuzz::work::run(root, options),
             Step::E2e => e2e::run(root, options),
             Step::Programs => soak::programs(root),
             Step::Test => cargo::run(root, "test --workspace --locked --no-fail-fast").into(),

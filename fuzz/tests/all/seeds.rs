@@ -1,14 +1,19 @@
-//! The seeds are what their targets are about: every reader finds spans in each of its seeds, or the mutations of them
-//! would test little more than the first error.
+//! The seeds are what their targets are about: every reader finds spans in each of its seeds, and every parser takes each of
+//! its own, or the mutations of them would test little more than the first error.
 
+use std::fmt::Display;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 
+use astracer_baselines::BaselineSpec;
 use astracer_formats::Limits;
 use astracer_model::Format;
 use astracer_model::problem::Problem;
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
+use astracer_samplers::Config;
+use astracer_samplers::parameters::Parameters;
 
 #[derive(Default)]
 struct Count {
@@ -90,4 +95,35 @@ fn otlp_proto_seeds_hold_spans() {
     check(Format::OtlpProto, "request.pb", 2, 0);
     check(Format::OtlpProto, "two-resources.pb", 2, 0);
     check(Format::OtlpProto, "delimited.pb", 3, 0);
+}
+
+/// Reads every seed of a target of texts.
+fn texts<T: FromStr<Err: Display>>(target: &str) -> Vec<T> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+    let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    std::fs::read_dir(folder).unwrap().map(read).collect()
+}
+
+#[test]
+fn seeds_of_texts_are_read() {
+    let parameters = texts::<Parameters>("parameters");
+    // Each part of the format is in one of them.
+    assert!(
+        parameters.iter().any(|file| !file.cap.is_none() && !file.tail.is_none() && file.budget.is_some())
+    );
+    assert!(parameters.iter().any(|file| file.key.attributes().count() > 1));
+    for table in [
+        "[bump.root.",
+        "[bump.probability_by_key]",
+        "[bump.min_by_key]",
+        "[bucket.root.",
+        "count = \"decaying\"",
+    ] {
+        assert!(parameters.iter().any(|file| file.to_string().contains(table)), "{table}");
+    }
+    assert!(!texts::<Config>("sampler_config").is_empty() && !texts::<BaselineSpec>("baseline").is_empty());
 }
