@@ -6,6 +6,7 @@
 //! before, an older file of this name stays as it was. Devices and pipes are written directly. A name that ends with `.gz`
 //! or `.zst` asks for that compression.
 
+use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -97,8 +98,10 @@ impl Outputs {
         }
         let output = self.check(option, path)?;
         let Place::File(target) = &output.place else { return Ok(output) };
-        for input in self.inputs.iter().filter(|input| input.is_dir()) {
-            if fs::canonicalize(input).is_ok_and(|folder| target.starts_with(folder)) {
+        for input in self.inputs.iter().filter(|input| !is_standard(input) && input.is_dir()) {
+            let is_read = fs::canonicalize(input).is_ok_and(|folder| target.starts_with(folder))
+                || entries(input).any(|entry| leads_to(&entry, target));
+            if is_read {
                 return Err(Failure::Usage(format!(
                     "{option} {} lies in the folder {} that is read: the next call would count its spans twice; \
                      choose a file outside",
@@ -114,16 +117,15 @@ impl Outputs {
         let output = |place| Output { option, given: path.to_owned(), place };
         let unwritable = |error: &io::Error| output(Place::Special).failure(error);
         let (target, metadata) = resolve(path).map_err(|error| unwritable(&error))?;
-        let special = metadata.as_ref().is_some_and(|metadata| !metadata.is_file() && !metadata.is_dir());
-        if special {
+        let is_special = metadata.as_ref().is_some_and(is_special);
+        // Of a device there is nothing to lose, and any number of outputs may go there.
+        if is_special && !metadata.as_ref().is_some_and(is_pipe) {
             return Ok(output(Place::Special));
         }
         let identity = metadata.as_ref().and_then(|metadata| identity(metadata, &target));
         let clash = |other: &str| {
-            Err(Failure::Usage(format!(
-                "{option} {} is {other}, which would be lost; choose another file",
-                shown(path)
-            )))
+            let why = if is_special { "and a pipe holds one of them" } else { "which would be lost" };
+            Err(Failure::Usage(format!("{option} {} is {other}, {why}; choose another file", shown(path))))
         };
         if let Some(identity) = &identity {
             if let Some(input) = self.inputs.iter().find(|input| holds(input, identity)) {
@@ -142,9 +144,14 @@ impl Outputs {
         if let Some((other, ..)) = self.taken.iter().find(same) {
             return clash(&format!("the file of {other} too"));
         }
-        writable(&target, metadata.as_ref()).map_err(|error| unwritable(&error))?;
-        self.taken.push((option, target.clone(), identity));
-        Ok(output(Place::File(target)))
+        let place = if is_special {
+            Place::Special
+        } else {
+            writable(&target, metadata.as_ref()).map_err(|error| unwritable(&error))?;
+            Place::File(target.clone())
+        };
+        self.taken.push((option, target, identity));
+        Ok(output(place))
     }
 }
 
@@ -256,6 +263,8 @@ fn is_standard(path: &Path) -> bool {
 fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(io::Error::other("it is a folder")),
+        // The pipe behind /dev/stdout or a shell's >(...) has no other path.
+        Ok(metadata) if is_special(&metadata) => Ok((path.to_owned(), Some(metadata))),
         Ok(metadata) => Ok((fs::canonicalize(path)?, Some(metadata))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Err(_) if path.is_symlink() => Err(io::Error::other("it is a symbolic link to nothing")),
@@ -269,6 +278,21 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
             Ok((fs::canonicalize(folder)?.join(name), None))
         }
     }
+}
+
+/// True for what is written directly: devices, pipes and sockets.
+fn is_special(metadata: &Metadata) -> bool {
+    !metadata.is_file() && !metadata.is_dir()
+}
+
+#[cfg(unix)]
+fn is_pipe(metadata: &Metadata) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&metadata.file_type())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_metadata: &Metadata) -> bool {
+    false
 }
 
 /// Fails if the file can't be replaced or made.
@@ -314,26 +338,52 @@ fn holds(input: &Path, file: &Identity) -> bool {
     if is_standard(input) || !input.is_dir() {
         return false;
     }
-    // As the reader does: hidden files are not read, and folders once each, so that a circle of links ends.
-    let mut seen = std::collections::HashSet::new();
-    let mut folders = vec![input.to_owned()];
-    while let Some(folder) = folders.pop() {
-        if !seen.insert(identity_of(&folder)) {
-            continue;
-        }
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
-        for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
-            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            let Ok(metadata) = fs::metadata(&path) else { continue };
-            if metadata.is_dir() && !hidden {
-                folders.push(path);
-            } else if !hidden && identity(&metadata, &path).as_ref() == Some(file) {
-                // Other files, such as parameters of an earlier call, are passed over by the reader.
-                return load::is_recording(&path);
+    // Other files, such as parameters of an earlier call, are passed over by the reader.
+    entries(input)
+        .find(|entry| identity_of(entry).as_ref() == Some(file))
+        .is_some_and(|file| load::is_recording(&file))
+}
+
+/// Everything inside a folder as the reader finds it: through links, but nothing hidden, and folders once each, so that a
+/// circle of links ends.
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let mut seen = HashSet::from([identity_of(folder)]);
+    let mut folders = vec![folder.to_owned()];
+    let mut found = Vec::new();
+    std::iter::from_fn(move || {
+        loop {
+            if let Some(path) = found.pop() {
+                return Some(path);
+            }
+            let inside = fs::read_dir(folders.pop()?);
+            for path in inside.into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path()) {
+                if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+                    continue;
+                }
+                if path.is_dir() && seen.insert(identity_of(&path)) {
+                    folders.push(path.clone());
+                }
+                found.push(path);
             }
         }
+    })
+}
+
+/// Returns true for a link to this file, which need not be there yet, or to a folder around it.
+fn leads_to(link: &Path, target: &Path) -> bool {
+    if !link.is_symlink() {
+        return false;
     }
-    false
+    if let Ok(end) = fs::canonicalize(link) {
+        return end.is_dir() && target.starts_with(end);
+    }
+    resolve_link(link).is_some_and(|end| end == target)
+}
+
+/// The end of a link to nothing, in a folder that is there.
+fn resolve_link(link: &Path) -> Option<PathBuf> {
+    let end = link.parent()?.join(fs::read_link(link).ok()?);
+    Some(fs::canonicalize(end.parent()?).ok()?.join(end.file_name()?))
 }
 
 #[cfg(unix)]

@@ -106,6 +106,40 @@ fn no_output_is_a_parameters_file() {
     assert_eq!(folder.names(), ["p.toml", "w.jsonl"]);
 }
 
+/// The standard output of a test is a pipe, as is a shell's `>(...)`, of which no path but this one leads to it.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_may_be_a_pipe() {
+    let folder = Folder::new("pipe");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    for target in ["/dev/stdout", "/proc/self/fd/1"] {
+        let args = ["evaluate", &recording, "--sampler", "always", "--seeds", "1", "--kept", target];
+        let text = success(&run(&args));
+        assert!(text.contains("0000000000000001\n"), "{text}");
+        let output = run(&["convert", &recording, target]);
+        assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("resourceSpans"));
+    }
+}
+
+/// A reader of both would find them mixed, and a pipe with a name ends with the first of them.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_takes_one_output_and_is_no_input() {
+    let folder = Folder::new("one-pipe");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    let (one, other) = ("/dev/stdout", "/proc/self/fd/1");
+    for args in [
+        &["tune", &recording, "--size-max", "100%", "--out", one, "--report", other][..],
+        &["critical-path", &recording, "--segments", one, "--folded", other],
+    ] {
+        failure(&run(args), 2, &["the file of --", "too, and a pipe holds one of them"]);
+    }
+    failure(&run(&["convert", one, other]), 2, &["is read as /dev/stdout, and a pipe holds one of them"]);
+    // Devices take any number of outputs.
+    let args = ["critical-path", &recording, "--segments", "/dev/null", "--folded", "/dev/null"];
+    success(&run(&args));
+}
+
 #[test]
 fn two_outputs_are_two_files() {
     let folder = Folder::new("twice");
@@ -221,6 +255,30 @@ fn a_conversion_does_not_land_where_it_would_be_read_again() {
     let (input, out) = (folder.join(""), folder.join("out.json"));
     failure(&run(&["convert", &input, &out]), 2, &["lies in the folder", "twice", "choose a file outside"]);
     assert_eq!(folder.names(), ["w.jsonl"]);
+}
+
+/// The reader follows links.
+#[cfg(unix)]
+#[test]
+fn a_conversion_does_not_land_behind_a_link_of_the_folder_that_is_read() {
+    use std::os::unix::fs::symlink;
+
+    let folder = Folder::new("linked");
+    for name in ["read", "read/deeper", "linked", "linked/deeper"] {
+        fs::create_dir(folder.join(name)).expect("a new folder");
+    }
+    folder.file("read/w.jsonl", TWO_TRACES);
+    symlink("../../linked", folder.join("read/deeper/link")).expect("symbolic links");
+    symlink("../later.json", folder.join("read/later.json")).expect("symbolic links");
+    symlink("..", folder.join("read/circle.jsonl")).expect("symbolic links");
+    let input = folder.join("read");
+    for name in ["linked/out.json", "linked/deeper/out.json", "later.json"] {
+        let out = folder.join(name);
+        failure(&run(&["convert", &input, &out]), 2, &["lies in the folder", "twice"]);
+        assert!(!Path::new(&out).exists(), "{name}");
+    }
+    fs::remove_file(folder.join("read/circle.jsonl")).expect("ours");
+    assert!(run(&["convert", &input, &folder.join("out.json")]).status.success());
 }
 
 /// `tune .` writes its parameters into the folder that it reads, and the next time it finds them there.
