@@ -22,6 +22,14 @@ pub enum Candidate {
 }
 
 impl Candidate {
+    /// True if a draw's phase makes a difference.
+    pub fn has_windows(&self) -> bool {
+        match self {
+            Self::Ours(config) | Self::Capped(config, _) => period(config) > Nanos::ZERO,
+            Self::Baseline(_) => false,
+        }
+    }
+
     /// A sampler that services can run, behind a cap if that bounds anything.
     pub fn capped(config: Config, cap: Cap) -> Self {
         if cap.is_none() { Self::Ours(config) } else { Self::Capped(config, cap) }
@@ -51,7 +59,7 @@ impl Candidate {
     }
 }
 
-/// The window that a draw's phase is a share of.
+/// The window that a draw's phase is a share of; 0 for samplers without windows.
 fn period(config: &Config) -> Nanos {
     match config {
         Config::Bump(bump) => match bump.default().count() {

@@ -37,6 +37,8 @@ Examples:
 
 The definitions, with an example worked by hand: docs/critical-path.md.";
 
+/// Rows of a table.
+const TOP_DEFAULT: usize = 30;
 /// Traces of one drawing have at most this many rows in the terminal.
 const LANES_MAX: usize = 60;
 /// And in a page or in JSON.
@@ -52,18 +54,19 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "NAME")]
     pub(crate) root: Option<String>,
 
-    /// Sum up critical time by function, by service, or by path of calls.
-    #[arg(long, value_enum, default_value_t = Grouped::Function)]
-    pub(crate) by: Grouped,
+    /// Sum up critical time by function, by service, or by path of calls [default: function].
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<Grouped>,
 
     /// The rule by which a path is found: last (the child that finished last; event graphs by their edges), jaeger and
     /// crisp (as those tools), events (the latest parent, as X-Trace's tool).
     #[arg(long, value_name = "RULE", default_value = "last")]
     pub(crate) rule: Rule,
 
-    /// Spans that another machine's clock put outside of their parents: shift them inside, or clip them (rule last).
-    #[arg(long, value_enum, default_value_t = Clocks::Shift)]
-    pub(crate) skew: Clocks,
+    /// Spans that another machine's clock put outside of their parents: shift them inside, or clip them (rule last)
+    /// [default: shift].
+    #[arg(long, value_enum)]
+    pub(crate) skew: Option<Clocks>,
 
     /// Show the latency if this function took FACTOR times as long; may be given several times.
     #[arg(long, value_name = "NAME=FACTOR", value_parser = speedup)]
@@ -79,12 +82,12 @@ pub(crate) struct CriticalPath {
     pub(crate) percentiles: Vec<f64>,
 
     /// Draw one trace with its path, instead of the table.
-    #[arg(long, value_name = "ID", value_parser = trace_id)]
+    #[arg(long, value_name = "ID", value_parser = trace_id, conflicts_with = "compare")]
     pub(crate) trace: Option<TraceId>,
 
-    /// Show only the first N rows of each table; 0 shows all.
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    pub(crate) top: usize,
+    /// Show only the first N rows of each table; 0 shows all [default: 30].
+    #[arg(long, value_name = "N")]
+    pub(crate) top: Option<usize>,
 
     /// Let each trace count for as many as its threshold (`ot=th` in the tracestate) says it stands for.
     #[arg(long)]
@@ -116,6 +119,20 @@ pub(crate) enum Grouped {
     Service,
     /// The names from the root down to the operation.
     Path,
+}
+
+impl CriticalPath {
+    fn by(&self) -> Grouped {
+        self.by.unwrap_or(Grouped::Function)
+    }
+
+    /// The number of rows to show of so long a table.
+    fn rows(&self, all: usize) -> usize {
+        match self.top.unwrap_or(TOP_DEFAULT) {
+            0 => all,
+            top => top.min(all),
+        }
+    }
 }
 
 impl Grouped {
@@ -173,9 +190,12 @@ struct Found {
     speedup: Option<Speedup>,
     /// The trace that was asked for, else the one with the longest path if a page is to be written.
     lanes: Option<Lanes>,
+    /// A file of segments that could not be written.
+    late: Option<Failure>,
 }
 
 pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
+    refuse_contradictions(args)?;
     once(args.source.paths.iter().chain(&args.compare))?;
     let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.compare));
     let mut file =
@@ -187,12 +207,19 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
         load::try_to_read(other, &args.source.reading, stop)?;
     }
     let loaded = load::load_keeping(&args.source, keep(args), stop)?;
-    let found =
+    let mut found =
         analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
     let comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
+    let mut written: Vec<&Output> = segments.iter().filter(|_| found.late.is_none()).collect();
+    // The table is worth more than a file: it is shown before an error ends the command.
+    let mut late = found.late.take();
+    let mut write = |file, content: &str| match Output::write(file, content) {
+        Ok(()) => written.push(file),
+        Err(failure) => late = late.take().or(Some(failure)),
+    };
     if let (Some(file), Some(by_path)) = (&folded_file, &found.by_path) {
-        file.write(&folded(by_path))?;
+        write(file, &folded(by_path));
     }
     if let (Some(file), Some(by_path)) = (&html, &found.by_path) {
         let page = page::page(&page::Report {
@@ -206,12 +233,13 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
             compared: compared.as_ref().map(|(other, _)| other.paths().join(", ")).as_deref(),
             comparison: comparison.as_ref(),
         });
-        file.write(&output::lines_escaped(&page))?;
+        write(file, &output::lines_escaped(&page));
     }
-    let written = [&segments, &folded_file, &html].into_iter().flatten();
-    let written: String = written.map(|file| format!("wrote {}\n", output::shown(file.path()))).collect();
+    let late = late.map_or(Ok(()), Err);
+    let written: String =
+        written.into_iter().map(|file| format!("wrote {}\n", output::shown(file.path()))).collect();
     if args.json {
-        return output::print_json(&Report {
+        output::print_json(&Report {
             input: &loaded.input,
             rule: args.rule.name(),
             percentiles: &args.percentiles,
@@ -222,7 +250,8 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
             compared_with: compared.as_ref().map(|(other, _)| other),
             comparison: comparison.as_ref(),
             trace: found.lanes.as_ref().filter(|_| args.trace.is_some()),
-        });
+        })?;
+        return late;
     }
     let mut text = loaded.input.heading();
     text.push_str(&render::head(args, &found.profile, found.path_kinds));
@@ -239,7 +268,8 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     text.push_str(&render::notes(args, &found.profile, loaded.recording.states_thresholds()));
     text.push_str(&loaded.input.footing());
     text.push_str(&written);
-    output::print(&text)
+    output::print(&text)?;
+    late
 }
 
 /// Parts of a span that the chosen options need, beside its place in the tree.
@@ -254,8 +284,8 @@ fn keep(args: &CriticalPath) -> Keep {
 
 fn method(args: &CriticalPath) -> Method {
     let skew = match args.skew {
-        Clocks::Shift => Skew::Shift,
-        Clocks::Clip => Skew::Clip,
+        None | Some(Clocks::Shift) => Skew::Shift,
+        Some(Clocks::Clip) => Skew::Clip,
     };
     Method { rule: args.rule, skew }
 }
@@ -275,7 +305,12 @@ fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<Tra
     let traces: Vec<_> = recording.traces().filter(is_selected).collect();
     if traces.is_empty() {
         let what = match (args.trace, &args.root) {
-            (Some(id), _) => {
+            (Some(id), Some(name)) => format!(
+                "no trace has the id {} and a root named '{}'; leave --root out, or --trace",
+                segments::trace_id(id),
+                escaped(name)
+            ),
+            (Some(id), None) => {
                 format!("no trace has the id {}; --segments writes all ids", segments::trace_id(id))
             }
             (None, Some(name)) => {
@@ -289,7 +324,7 @@ fn selected<'r>(args: &CriticalPath, recording: &'r Recording) -> Result<Vec<Tra
 }
 
 fn profiler<'r>(args: &CriticalPath, recording: &'r Recording) -> Profiler<'r> {
-    let profiler = Profiler::new(recording, args.by.by());
+    let profiler = Profiler::new(recording, args.by().by());
     if args.compare.is_some() { profiler.with_roots() } else { profiler }
 }
 
@@ -303,13 +338,15 @@ fn analyse(
 ) -> Result<Found, Failure> {
     let traces = selected(args, recording)?;
     let mut profiler = profiler(args, recording);
-    let mut path_profiler = (by_path && args.by != Grouped::Path).then(|| Profiler::new(recording, By::Path));
+    let mut path_profiler =
+        (by_path && args.by() != Grouped::Path).then(|| Profiler::new(recording, By::Path));
     let mut retiming =
         (!args.speedup.is_empty()).then(|| factors(args, recording)).transpose()?.map(Retiming::new);
     let (mut analyser, mut kinds) = (Analyser::new(method(args)), PathKinds::default());
     let mut longest: Option<(u64, TraceView<'_>)> = None;
     let open = segments_file.map(Output::open).transpose()?;
-    let mut writer = open.as_ref().map(|open| open.writer().map(BufWriter::new)).transpose()?;
+    let (mut late, mut writer) =
+        (None, open.as_ref().map(|open| open.writer().map(BufWriter::new)).transpose()?);
     let mut pulse = stop.pulse();
     for trace in traces {
         let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
@@ -323,8 +360,10 @@ fn analyse(
         if longest.is_none_or(|(length, _)| traced.path.length() > length) {
             longest = Some((traced.path.length(), trace));
         }
-        if let (Some(writer), Some(file)) = (&mut writer, segments_file) {
-            segments::write(writer, recording, &traced, &mut pulse).map_err(|error| file.failure(&error))?;
+        if let (Some(to), Some(file)) = (&mut writer, segments_file) {
+            if let Err(error) = segments::write(to, recording, &traced, &mut pulse) {
+                (late, writer) = (Some(file.failure(&error)), None);
+            }
             if pulse.stopped() {
                 return Err(Failure::Interrupted);
             }
@@ -334,9 +373,9 @@ fn analyse(
         }
     }
     if let (Some(mut writer), Some(open), Some(file)) = (writer, open, segments_file) {
-        writer.flush().map_err(|error| file.failure(&error))?;
+        let flushed = writer.flush().map_err(|error| file.failure(&error));
         drop(writer);
-        open.complete()?;
+        late = flushed.and_then(|()| open.complete()).err();
     }
     interrupt::answer_at_once();
     let lanes_max = if args.json || args.html.is_some() { PAGE_LANES_MAX } else { LANES_MAX };
@@ -350,6 +389,7 @@ fn analyse(
         path_kinds: kinds.count(),
         speedup: retiming.map(|retiming| retiming.finish(&args.percentiles)),
         lanes,
+        late,
     })
 }
 
@@ -363,6 +403,33 @@ fn factors(args: &CriticalPath, recording: &Recording) -> Result<HashMap<Symbol,
         ))),
     };
     args.speedup.iter().map(factor).collect()
+}
+
+/// Refuses options that would be passed over.
+fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
+    let twice = args
+        .speedup
+        .iter()
+        .enumerate()
+        .find(|(number, (name, _))| args.speedup[..*number].iter().any(|(before, _)| before == name));
+    if let Some((_, (name, _))) = twice {
+        let name = escaped(name);
+        return Err(Failure::Usage(format!("--speedup: '{name}' is given twice; give it one factor")));
+    }
+    if args.skew.is_some() && args.rule != Rule::Last {
+        return Err(Failure::Usage(format!(
+            "--skew: the rule {} has its own way with clocks; leave it out, or use --rule last",
+            args.rule.name()
+        )));
+    }
+    let is_drawn_alone = args.trace.is_some() && !args.json && args.html.is_none() && args.speedup.is_empty();
+    let passed_over = [("--by", args.by.is_some()), ("--top", args.top.is_some())];
+    match passed_over.into_iter().find(|&(_, given)| given && is_drawn_alone) {
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "{option}: with --trace one trace is drawn instead of the table; leave one of them out, or add --json"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The other recording's profile.

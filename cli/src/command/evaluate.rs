@@ -10,7 +10,8 @@ use std::time::Duration;
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_model::TraceId;
 use astracer_recording::recording::Keep;
-use astracer_samplers::parameters::Parameters;
+use astracer_report::numbers::is_above;
+use astracer_samplers::parameters::{self, Parameters};
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, Config, RandomSource};
 use astracer_tuner::equal_size::{self, EqualSize};
@@ -127,8 +128,8 @@ pub(crate) struct Evaluate {
     pub(crate) json: bool,
 }
 
-/// Bytes of a parameters file that are read: more than the parser takes.
-const PARAMETERS_MAX: u64 = 4 << 20;
+/// Bytes of a parameters file that are read: as many as the parser takes.
+const PARAMETERS_MAX: u64 = parameters::BYTES_MAX as u64;
 /// The samplers that are always shown: everything, and the two fixed ratios that people use.
 const YARDSTICKS: [&str; 3] = ["always", "ratio:0.1", "ratio:0.01"];
 /// The samplers shown if none is asked for.
@@ -170,6 +171,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     };
     let (kept, counts) = (lone("--kept", kept)?, lone("--counts", counts)?);
     let mut samplers = samplers(args, &asked)?;
+    let phase = (args.phase > 0.0 && !samplers.iter().any(Candidate::has_windows))
+        .then(|| "--phase makes no difference: no sampler here has windows".to_owned());
     let baselines = baselines(args)?;
     let own_labels = tail.as_ref().map(attributes).unwrap_or_default();
     let keep = Keep { labels: args.key.attributes(), own_labels, ..Keep::default() };
@@ -209,8 +212,10 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
             summaries.push(summary.ok_or(Failure::Interrupted)?);
         }
     }
+    // The table is worth more than a file: it is shown before an error ends the command.
+    let mut late = Ok(());
     if let Some((file, sampler)) = kept {
-        write_ids(&file, &evaluator.kept(&sampler, &draw(args, random, 1)))?;
+        late = write_ids(&file, &evaluator.kept(&sampler, &draw(args, random, 1)));
     }
     if let Some((file, sampler)) = counts {
         let interval_ns = u64::try_from(args.interval.as_nanos()).ok().and_then(NonZeroU64::new);
@@ -218,12 +223,15 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let rows = evaluator.counts(&sampler, &draw(args, random, 1), interval_ns);
         let line = |row: &CountRow| serde_json::to_string(row).map(|line| line + "\n");
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
-        file.write(&lines.map_err(|error| Failure::Job(format!("--counts: {error}")))?)?;
+        let lines = lines.map_err(|error| Failure::Job(format!("--counts: {error}")));
+        late = late.and(lines.and_then(|lines| file.write(&lines)));
     }
-    let warnings: Vec<String> = warnings.into_iter().chain(absent).chain(crowded(&workload)).collect();
+    let warnings: Vec<String> =
+        warnings.into_iter().chain(phase).chain(absent).chain(crowded(&workload)).collect();
     interrupt::answer_at_once();
     if args.json {
-        return output::print_json(&Report { input: &input, evaluation, tail: summaries, warnings });
+        return output::print_json(&Report { input: &input, evaluation, tail: summaries, warnings })
+            .and(late);
     }
     let policies: String = summaries
         .iter()
@@ -232,7 +240,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         .collect();
     let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
     let missed = missed(&met) + &warnings;
-    output::print(&(input.heading() + &render(&evaluation) + &policies + &missed + &input.footing()))
+    let text = input.heading() + &render(&evaluation) + &policies + &missed + &input.footing();
+    output::print(&text).and(late)
 }
 
 /// The baselines asked for, with their own parameters.
@@ -333,16 +342,25 @@ fn asked(args: &Evaluate) -> Result<Asked, Failure> {
         let failure = |error: String| {
             Failure::Job(format!("--parameters {}: {}", output::shown(path), output::escaped(&error)))
         };
-        // A device may have no end: a longer file than the parser takes is read no further.
+        // A device may have no end.
         let file = fs::File::open(path).map_err(|error| failure(error.to_string()))?;
         let mut text = String::new();
-        file.take(PARAMETERS_MAX).read_to_string(&mut text).map_err(|error| failure(error.to_string()))?;
+        file.take(PARAMETERS_MAX + 1)
+            .read_to_string(&mut text)
+            .map_err(|error| failure(error.to_string()))?;
+        if text.len() as u64 > PARAMETERS_MAX {
+            return Err(failure(format!(
+                "the file has more than the {PARAMETERS_MAX} bytes that may be read"
+            )));
+        }
         let parameters = text.parse::<Parameters>().map_err(|error| failure(error.to_string()))?;
         let asked = args.key.clone().with_template(args.source.template());
         let key = Grouping::Key(parameters.key);
         if key != asked {
             let path = output::shown(path);
             let hint = "give the key that it was tuned with by --key, --names and --fold";
+            let (key, asked) = (key.to_string(), asked.to_string());
+            let (key, asked) = (output::escaped(&key), output::escaped(&asked));
             return Err(Failure::Usage(format!(
                 "--parameters {path}: its keys are {key}, not {asked}: {hint}"
             )));
@@ -433,7 +451,7 @@ fn render(evaluation: &Evaluation) -> String {
         output::plural(workload.call_trees, "call tree"),
         output::bytes(workload.bytes),
         workload.seconds,
-        workload.key,
+        output::escaped(&workload.key),
         output::plural(workload.keys, "key"),
         output::plural(evaluation.summary.first().map_or(0, |summary| summary.seeds), "seed"),
     );
@@ -468,7 +486,7 @@ fn render(evaluation: &Evaluation) -> String {
         }
         let by_weights = summary.ss_by_weights_ms.filter(|&by_weights| by_weights > 0.0);
         if let (Some(by_weights), Some(share)) = (by_weights, summary.ss_of_equal_share_ms) {
-            let worse = if by_weights > share {
+            let worse = if is_above(by_weights, share, 3) {
                 "; worse than that: weights from very small probabilities are noise"
             } else {
                 ""

@@ -78,14 +78,13 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     })?;
     interrupt::answer_at_once();
     let drawing = Drawing::new(&recording, trace, args.rule, usize::from(args.top));
-    if let Some(file) = &html {
-        file.write(&drawing.page())?;
-    }
+    // What was asked for beside the file is shown before an error ends the command.
+    let late = html.as_ref().map_or(Ok(()), |file| file.write(&drawing.page()));
     if args.json {
-        return output::print_json(&drawing);
+        return output::print_json(&drawing).and(late);
     }
     if args.dot {
-        return output::print(&drawing.dot());
+        return output::print(&drawing.dot()).and(late);
     }
     let rows = drawing.events.iter().map(|event| {
         vec![
@@ -120,10 +119,10 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
         ));
     }
     text.push_str(&input.footing());
-    if let Some(file) = &html {
+    if let Some(file) = html.as_ref().filter(|_| late.is_ok()) {
         text.push_str(&format!("wrote {}\n", output::shown(file.path())));
     }
-    output::print(&text)
+    output::print(&text).and(late)
 }
 
 /// The functions on the longest path, and the longest paths.

@@ -315,6 +315,12 @@ fn an_option_without_effect_is_refused() {
         (&["inspect", "x", "--weights", "--sort", "max"], "--weights"),
         (&["receive", "--out", "x", "--forward", "otlp://127.0.0.1:4318"], "without end"),
         (&["inspect", "-", "-"], "the standard input can be read only once"),
+        (&["inspect", "x", "--fold", "digits=1,digits=2"], "each once"),
+        (&["critical-path", "x", "--trace", "1", "--compare", "y"], "cannot be used with"),
+        (&["critical-path", "x", "--trace", "1", "--by", "path"], "--by: with --trace one trace is drawn"),
+        (&["critical-path", "x", "--trace", "1", "--top", "3"], "--top: with --trace one trace is drawn"),
+        (&["critical-path", "x", "--skew", "clip", "--rule", "crisp"], "--skew: the rule crisp"),
+        (&["critical-path", "x", "--speedup", "a=1", "--speedup", "a=2"], "'a' is given twice"),
         (&["tune", "-", "--validate", "-"], "the standard input can be read only once"),
     ] {
         let output = run(args);
@@ -322,6 +328,18 @@ fn an_option_without_effect_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(says), "{args:?}: {error}");
     }
+}
+
+/// A file that was tuned has windows or not; the same command looks at both.
+#[test]
+fn a_phase_without_windows_is_told() {
+    let input = Scratch::new("phase.json", TWO_TRACES);
+    let told = |sampler: &str, phase: &str| {
+        let args = ["evaluate", input.path(), "--seeds", "1", "--sampler", sampler, "--phase", phase];
+        success(&run(&args)).contains("warning: --phase makes no difference")
+    };
+    assert!(told("ratio:0.5", "0.3") && told("bump:lambda=3,min=0.1,count=decaying,tau=1s", "0.3"));
+    assert!(!told("bump:lambda=3,min=0.1,window=1s", "0.3") && !told("ratio:0.5", "0"));
 }
 
 /// Two traces at one time and a cap of one: one of them is kept.

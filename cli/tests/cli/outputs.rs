@@ -228,6 +228,32 @@ fn a_late_error_loses_no_parameters_and_no_table() {
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("bump:lambda=") && !text.contains("wrote"), "{text}");
     assert!(error.contains("can't write /dev/full"), "{error}");
+    let other = folder.join("other");
+    for (args, shown) in [
+        (
+            &["evaluate", &recording, "--sampler", "always", "--kept", "/dev/full", "--counts", &other][..],
+            "dist/ent",
+        ),
+        (
+            &["evaluate", &recording, "--sampler", "always", "--counts", "/dev/full", "--json"],
+            "\"dist_over_entropy\"",
+        ),
+        (&["critical-path", &recording, "--segments", "/dev/full", "--folded", &other], "mean ms"),
+        (&["critical-path", &recording, "--folded", "/dev/full", "--html", &other], "mean ms"),
+        (&["critical-path", &recording, "--html", "/dev/full", "--json"], "\"path_kinds\""),
+        (&["events", &recording, "--trace", "1", "--html", "/dev/full"], "until next"),
+        (&["events", &recording, "--trace", "1", "--html", "/dev/full", "--dot"], "digraph"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let (text, error) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains(shown) && !text.contains("wrote /dev/full"), "{args:?}: {text}");
+        assert!(error.contains("can't write /dev/full"), "{args:?}: {error}");
+        // The file beside it is whole.
+        assert_eq!(Path::new(&other).exists(), args.contains(&&*other), "{args:?}");
+        let _ = fs::remove_file(&other);
+    }
 }
 
 #[cfg(unix)]

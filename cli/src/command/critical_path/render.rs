@@ -29,9 +29,9 @@ pub(super) fn head(args: &CriticalPath, profile: &Profile, path_kinds: usize) ->
 
 /// Functions, services or paths by critical time.
 pub(super) fn table(args: &CriticalPath, profile: &Profile) -> String {
-    let shown = if args.top == 0 { profile.rows.len() } else { args.top.min(profile.rows.len()) };
+    let shown = args.rows(profile.rows.len());
     let percentiles: Vec<String> = args.percentiles.iter().map(|percent| format!("p{percent}")).collect();
-    let mut header = vec![args.by.noun(), "share", "traces", "mean ms"];
+    let mut header = vec![args.by().noun(), "share", "traces", "mean ms"];
     header.extend(percentiles.iter().map(String::as_str));
     header.extend(["drag", "slack"]);
     let optional = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), measure);
@@ -50,7 +50,7 @@ pub(super) fn table(args: &CriticalPath, profile: &Profile) -> String {
     let rest = &profile.rows[shown..];
     if !rest.is_empty() {
         let share: f64 = rest.iter().map(|row| row.share).sum();
-        let more = output::plural(rest.len() as u64, args.by.noun());
+        let more = output::plural(rest.len() as u64, args.by().noun());
         let _ = writeln!(
             text,
             "... and {more} with {:.2}% of the critical time; --top 0 shows all",
@@ -84,7 +84,7 @@ pub(super) fn speedup(args: &CriticalPath, speedup: &Speedup) -> String {
 /// The differences from another recording.
 pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Comparison) -> String {
     let rows = &comparison.differences;
-    let shown = if args.top == 0 { rows.len() } else { args.top.min(rows.len()) };
+    let shown = args.rows(rows.len());
     let mut text = format!("compared with {}:\n", escaped(&other.paths().join(", ")));
     let _ = writeln!(
         text,
@@ -108,7 +108,7 @@ pub(super) fn comparison(args: &CriticalPath, other: &Input, comparison: &Compar
             signed(row.mix_ms),
         ]
     });
-    let header = [args.by.noun(), "there ms", "here ms", "same roots", "95 %", "by mix"];
+    let header = [args.by().noun(), "there ms", "here ms", "same roots", "95 %", "by mix"];
     text.push_str(&output::table(&header, cells));
     text
 }
