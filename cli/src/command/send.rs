@@ -144,6 +144,13 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
         output::note(&so_far(args, sent));
         return Err(Failure::Interrupted);
     }
+    if sent.missing > 0 {
+        return Err(Failure::Job(format!(
+            "the recording has {} fewer than the note of --resume counts as sent: it is not the one that was sent before; \
+             choose another file for --resume",
+            output::plural(sent.missing, "span")
+        )));
+    }
     destination.shut_down(END_MAX).map_err(|error| stopped_short(args, sent, &error.to_string()))?;
     let input = Input::of_conversion(&args.paths, &files, &converted);
     input.check(args.reading.strict, converted.spans == 0)?;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use astracer_exporters::spool::{Folder, Report, SegmentReport, verify};
+use astracer_exporters::spool::{Disk as _, Folder, Report, SegmentReport, verify};
 use astracer_exporters::{Destination as _, Spooled};
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, Subcommand};
@@ -118,10 +118,23 @@ fn failed(folder: &Path, error: &io::Error) -> Failure {
     })
 }
 
+/// A folder that is there, and a spool: in another one, files of a spool would be made.
+fn open(path: &Path) -> io::Result<Folder> {
+    let is_of_spool = |name: &str| {
+        let is_segment = name.starts_with("live-") || name.starts_with("dead-");
+        matches!(name, "lock" | "cursor") || is_segment && name.ends_with(".seg")
+    };
+    let folder = Folder::open(path)?;
+    match folder.list()?.iter().any(|name| is_of_spool(name)) {
+        true => Ok(folder),
+        false => Err(io::Error::other("it holds no spool")),
+    }
+}
+
 fn inspect(look: &Look) -> Result<Found, Failure> {
     // A spool can be as large as its disk, and is only read here.
     interrupt::answer_at_once();
-    let report = Folder::open(&look.folder).and_then(|folder| verify(&folder));
+    let report = open(&look.folder).and_then(|folder| verify(&folder));
     let found = Found::new(&look.folder, &report.map_err(|error| failed(&look.folder, &error))?);
     if look.json {
         output::print_json(&found)?
@@ -192,12 +205,11 @@ impl Found {
 const TICK: Duration = Duration::from_millis(100);
 
 fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
-    // A folder that is not there would be made.
-    Folder::open(&args.folder).map_err(|error| failed(&args.folder, &error))?;
+    open(&args.folder).map_err(|error| failed(&args.folder, &error))?;
     let destination = args.to.connect()?;
     let counter = destination.counter();
     let spooled = Spooled::builder(&args.folder).open(destination);
-    let spooled = spooled.map_err(|error| Failure::Job(error.to_string()))?;
+    let spooled = spooled.map_err(|error| Failure::Job(output::escaped(&error.to_string()).into_owned()))?;
     let (mut pending, mut last_progress) = (spooled.pending(), Instant::now());
     let gave_up = loop {
         let left = spooled.drain(TICK);

@@ -147,3 +147,40 @@ fn a_spool_is_looked_at_checked_and_drained() {
     assert_eq!(heads.try_iter().count(), 2);
     failure(&run(&["spool", "verify", "/nowhere"]), 1, &["/nowhere", "name the folder of a spool"]);
 }
+
+/// A folder of recordings, for example: it stays as it is.
+#[test]
+fn a_folder_without_a_spool_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("traces.jsonl"), TWO_TRACES).expect("written");
+    let dir = folder.path().to_str().expect("UTF-8");
+    for args in [
+        &["spool", "inspect", dir][..],
+        &["spool", "verify", dir],
+        &["spool", "drain", dir, "--to", "otlp://127.0.0.1:1", "--wait", "0"],
+    ] {
+        failure(&run(args), 1, &["it holds no spool", "name the folder of a spool"]);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 1, "{args:?}");
+    }
+}
+
+/// A note says which spans were sent, and by how much they were moved.
+#[test]
+fn a_note_that_does_not_fit_is_refused() {
+    let input = Scratch::new("noted.json", TWO_TRACES);
+    let (address, _heads) = server("{}");
+    let url = format!("otlp+http://{address}");
+    let note =
+        |spans: u32| format!(r#"{{"to":"{url}","paths":["{}"],"spans":{spans},"shift_ns":0}}"#, input.path());
+    let file = Scratch::new("note.json", &note(1));
+    let args = ["send", input.path(), "--to", &url, "--resume", file.path()];
+    let output = run(&[&args[..], &["--shift-to-now"]].concat());
+    failure(&output, 2, &["a sending without --shift-to-now"]);
+    std::fs::write(file.path(), note(9)).expect("written");
+    let output = run(&args);
+    failure(&output, 1, &["fewer than the note of --resume counts", "choose another file"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("goes on from there"));
+    assert_eq!(std::fs::read_to_string(file.path()).expect("it stays"), note(9));
+    std::fs::write(file.path(), note(1)).expect("written");
+    assert!(success(&run(&args)).contains("left out, sent before: 1 span"));
+}

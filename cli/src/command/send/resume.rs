@@ -62,6 +62,12 @@ impl Resume {
                 "{shown} is about another sending ({was}); choose another file"
             )));
         }
+        if args.shift_to_now && note.shift_ns == 0 {
+            return Err(Failure::Usage(format!(
+                "{shown} is about a sending without --shift-to-now, whose rest can't be moved; leave it out, or choose \
+                 another file"
+            )));
+        }
         Ok(Self { file, note, is_old: true })
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Sent {
     pub(super) rejected: u64,
     /// Of these, spans that the note of `--resume` counts.
     pub(super) noted: u64,
+    /// Spans that the note counts as sent before, and that the recording does not have.
+    pub(super) missing: u64,
 }
 
 pub(super) struct Writer<'w> {
@@ -79,6 +81,11 @@ impl TraceWriter for Writer<'_> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        if self.skip > 0 && !self.stop.is_asked() {
+            // The note stays.
+            self.sent.set(Sent { missing: self.skip, ..self.sent.get() });
+            return Ok(());
+        }
         match &mut self.resume {
             // An interrupted run is not finished: its resume file stays.
             Some(resume) if !self.stop.is_asked() => resume.remove(),
