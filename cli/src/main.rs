@@ -32,25 +32,37 @@ fn main() -> ExitCode {
     let stop = interrupt::stop_flag();
     match args.run(Stop::when_set(&stop)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            if let Some(text) = failure.text() {
-                output::note(&format!("astracer: {text}"));
-            }
-            ExitCode::from(failure.exit_code())
-        }
+        Err(failure) => ended(&failure),
     }
 }
 
 /// Prints clap's message: help to standard output, errors to standard error. An error quotes its arguments, which may be
-/// names of files that others gave; if they could act on a terminal, the message has no colours and they are escaped.
+/// names of files that others gave; if they could act on a terminal or fake a line, the message has no colours and they are
+/// escaped.
 fn refused(error: &clap::Error) -> ExitCode {
-    let text = error.render().to_string();
-    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if is_help || output::is_safe(&text) {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return match error.print().map_err(|error| failure::Failure::output(&error)) {
+            Err(failure) => ended(&failure),
+            Ok(()) => ExitCode::SUCCESS,
+        };
+    }
+    let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let is_plain = |text: &String| output::is_safe(text) && !text.contains('\n');
+    if args.iter().all(is_plain) {
         // A closed pipe is no reason for another message.
         let _ = error.print();
     } else {
-        output::note(&text);
+        // With them escaped, the same is wrong with the arguments, and each stays within its line.
+        let again = command::Args::try_parse_from(args.iter().map(|arg| output::escaped(arg).into_owned()));
+        output::note(&again.err().as_ref().unwrap_or(error).render().to_string());
     }
-    ExitCode::from(if is_help { 0 } else { 2 })
+    ExitCode::from(2)
+}
+
+/// Says why a command failed.
+fn ended(failure: &failure::Failure) -> ExitCode {
+    if let Some(text) = failure.text() {
+        output::note(&format!("astracer: {text}"));
+    }
+    ExitCode::from(failure.exit_code())
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use astracer_exporters::{Compression, Destination, Otlp, Protocol, Zipkin};
 use astracer_model::Format;
+use astracer_model::text::is_shown;
 
 use crate::failure::Failure;
 
@@ -41,7 +42,8 @@ impl FromStr for Target {
     fn from_str(url: &str) -> Result<Self, String> {
         let found = url.split_once("://").and_then(|(scheme, rest)| {
             let known = SCHEMES.iter().find(|(name, ..)| *name == scheme)?;
-            Some((known, rest.trim_end_matches('/'))).filter(|(_, rest)| !rest.is_empty())
+            Some((known, rest.trim_end_matches('/')))
+                .filter(|(_, rest)| !rest.is_empty() && rest.chars().all(is_of_url))
         });
         let Some((&(_, scheme, tls), rest)) = found else {
             return Err(format!(
@@ -118,6 +120,11 @@ impl Target {
     }
 }
 
+/// URLs are in ASCII, but names of hosts are often written as they are read. What could act on a terminal is of neither.
+fn is_of_url(char: char) -> bool {
+    is_shown(char) && !char.is_whitespace()
+}
+
 /// True if the environment chooses JSON for OTLP over HTTP.
 fn asks_for_json() -> bool {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
@@ -159,7 +166,16 @@ mod tests {
         assert_eq!(endpoint("otlp+https://h:1/"), Ok(("https://h:1".to_owned(), Format::OtlpProto)));
         assert_eq!(endpoint("zipkin://h:9"), Ok(("http://h:9/api/v2/spans".to_owned(), Format::ZipkinJson)));
         assert_eq!(endpoint("zipkin://h:9/x"), Ok(("http://h:9/x".to_owned(), Format::ZipkinJson)));
-        for wrong in ["", "h:4317", "otlp://", "http://h:1", "otlp:h"] {
+        for wrong in [
+            "",
+            "h:4317",
+            "otlp://",
+            "http://h:1",
+            "otlp:h",
+            "otlp://h 1",
+            "otlp://h\n:1",
+            "otlp://h\u{202e}",
+        ] {
             assert!(endpoint(wrong).is_err(), "{wrong}");
         }
     }

@@ -149,11 +149,11 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         .with_when_full(WhenFull::Refuse)
         .with_compression(compression)
         .open()
-        .map_err(|error| Failure::Job(error.to_string()))?;
+        .map_err(|error| failed(&error))?;
     let mut recording = Recording::from(files).with_origins(args.cors.clone());
     if let Some(target) = &args.forward {
         let spool = Spooled::builder(args.spool_folder()).open(target.connect()?);
-        recording = recording.with_forward(spool.map_err(|error| Failure::Job(error.to_string()))?);
+        recording = recording.with_forward(spool.map_err(|error| failed(&error))?);
     }
     let message_max = usize::try_from(args.message_max).unwrap_or(usize::MAX);
     let limits = Limits::default()
@@ -168,7 +168,8 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         } else {
             "another folder with --out"
         };
-        Failure::Job(format!("{error}; choose {option}"))
+        let error = error.to_string();
+        Failure::Job(format!("{}; choose {option}", output::escaped(&error)))
     })?;
     for address in receiver.addresses() {
         output::note(&format!("listening on {address} for OTLP (gRPC and HTTP)"));
@@ -195,7 +196,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         waiting,
     });
     let (bytes, removed) = (receiver.total_bytes(), receiver.spans_removed());
-    let received = receiver.stop().map_err(|error| Failure::Job(error.to_string()))?;
+    let received = receiver.stop().map_err(|error| failed(&error))?;
     let report = Report::new(args, &received, bytes, forwarded);
     if args.json {
         output::print_json(&report)?
@@ -209,6 +210,11 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Errors name files.
+fn failed(error: &dyn std::error::Error) -> Failure {
+    Failure::Job(output::escaped(&error.to_string()).into_owned())
 }
 
 impl Receive {

@@ -5,7 +5,7 @@ use crate::run;
 
 /// An escape sequence in seven bits and in eight, an override of direction, a character without width, a line's end.
 const NASTY: &str = "a\u{1b}[31m\u{9b}1m\u{202e}b\u{200b}\rc\u{7f}\u{2028}";
-const NASTY_PATH: &str = "n\u{1b}[31m\u{9b}1m\u{202e}m\u{200b}\r.json\nline";
+const NASTY_PATH: &str = "n\u{1b}[31m\u{9b}1m\u{202e}m\u{200b}\r.json\nfaked line";
 
 /// True for what a terminal acts on, what reorders text, and what has no width; Unicode's categories Cc and Cf.
 fn acts(char: char) -> bool {
@@ -48,6 +48,8 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
     let text = folder.file("no\u{1b}traces", "text");
     let sampler = "version = 2\n[bump]\nlambda = 1.0\n[bump.probability_by_key]\n";
     let keyed = folder.file("keyed.toml", &format!("{sampler}\"a\\u001B[2J\\nfaked line\" = 0.5\n"));
+    let attribute = "version = 2\n[key]\nattributes = [\"\\u001B[2J\\nfaked line\"]\n[always]\n";
+    let other_key = folder.file("other_key.toml", attribute);
     let unknown = folder.file("unknown.toml", "\"\\u001B[2J\\nfaked line\" = 1\n");
     let tune = ["tune", &path, "--size-max", "100%", "--iterations", "10", "--out", &out, "--report", &page];
     for args in [
@@ -82,7 +84,15 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
         &["inspect", &text],
         &["inspect", &path, "--format", NASTY_PATH],
         &["inspect", &path, &format!("--{NASTY_PATH}")],
+        &["inspect", &path, "--top", NASTY_PATH],
         &[NASTY_PATH],
+        &["receive", "--out", &path, "--otlp", "127.0.0.1:0"],
+        &["receive", "--out", &missing, "--otlp", &format!("{NASTY_PATH}:1")],
+        &["send", &path, "--to", &format!("otlp://{NASTY_PATH}")],
+        &["spool", "inspect", &path],
+        &["evaluate", &path, "--seeds", "1", "--key", &format!("name+{NASTY_PATH}")],
+        &["evaluate", &path, "--seeds", "1", "--tail", &format!("error,attr:{NASTY_PATH}")],
+        &["evaluate", &path, "--seeds", "1", "--parameters", &other_key],
     ] {
         let output = run(args);
         for text in [String::from_utf8(output.stdout), String::from_utf8(output.stderr)] {
@@ -93,7 +103,7 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
             assert!(!text.lines().any(|line| line.starts_with("faked line")), "{args:?}: {text}");
         }
     }
-    for page in [&page, &html, &graph, &kept] {
+    for page in [&page, &html, &graph, &kept, &out] {
         let page = std::fs::read_to_string(page).expect("written");
         assert_eq!(page.chars().find(|&char| acts(char) && char != '\t'), None);
     }
