@@ -263,7 +263,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let bar = load::progress("tuning", 0);
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
     let keys = (!args.one_key && !too_many)
-        .then(|| try_keys(args, &recording, &workload, &options, stop.within(left()), &bar));
+        .then(|| try_keys(args, &recording, &workload, &options, stop.within(left().map(for_keys)), &bar));
     let absent = load::absent(&args.key, &recording, outcomes.as_ref());
     // The workload holds all that tuning needs.
     drop(recording);
@@ -388,6 +388,11 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         (None, None) if tuning.interrupted || stop.is_asked() => Err(Failure::Interrupted),
         (None, None) => Ok(()),
     }
+}
+
+/// The part of the time for trying keys, which is advice: the rest is for the parameters themselves.
+fn for_keys(left: Duration) -> Duration {
+    left / 2
 }
 
 /// The files to write.
