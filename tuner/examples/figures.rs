@@ -136,9 +136,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let share = tuning.replayed_share.map_or(f64::NAN, |replayed| replayed.dist_over_entropy.mean);
     let replays = tuning.replayed.map_or(0, |replayed| replayed.replays);
     println!(
-        "  printed {printed:.2} ({replays} replays), equal share {share:.2}, bootstrap {:.1?}",
+        "  printed {printed:.2} ({replays} replays; mean {:.2?}), equal share {share:.2}, bootstrap {:.1?}",
+        tuning.replayed.map(|replayed| replayed.dist_over_entropy.mean_interval),
         tuning.bootstrap.map(|b| b.run_interval)
     );
+    if let Some(deciding) = tuning.replayed.and_then(|replayed| replayed.deciding) {
+        println!("  {deciding:?}");
+    }
     for path in std::iter::once(first).chain(others) {
         let other = read(path)?;
         let sampler = config.clone().into();

@@ -6,7 +6,7 @@ use astracer_baselines::{BaselineSpec, Keys};
 use astracer_samplers::{Cap, Config, Count, Limits, Nanos, Sampler};
 
 use crate::draw::Draw;
-use crate::replay::{replay, replay_baseline};
+use crate::replay::{Decided, replay, replay_baseline};
 use crate::stop::Stop;
 use crate::workload::Workload;
 
@@ -44,16 +44,33 @@ impl Candidate {
         stop: Stop<'_>,
         mut keep: impl FnMut(usize, Option<f64>),
     ) -> bool {
-        let ours = |config: &Config, cap: &Cap, keep| {
+        self.decide_each(workload, draw, stop, |decided| {
+            if decided.keep {
+                keep(decided.arrival, decided.weight());
+            }
+        })
+    }
+
+    /// The same with each decision, of our samplers also those to drop.
+    pub(crate) fn decide_each(
+        &self,
+        workload: &Workload,
+        draw: &Draw,
+        stop: Stop<'_>,
+        mut each: impl FnMut(Decided),
+    ) -> bool {
+        let ours = |config: &Config, cap: &Cap, each| {
             let sampler = Sampler::with_cap(config, Limits::single_threaded(), cap);
-            replay(workload, &sampler, period(config), draw, stop, keep)
+            replay(workload, &sampler, period(config), draw, stop, each)
         };
         match self {
-            Self::Ours(config) => ours(config, &Cap::none(), keep),
-            Self::Capped(config, cap) => ours(config, cap, keep),
+            Self::Ours(config) => ours(config, &Cap::none(), each),
+            Self::Capped(config, cap) => ours(config, cap, each),
             Self::Baseline(spec) => {
                 let mut baseline = spec.build(&Keys::new(workload.keys().names()));
-                replay_baseline(workload, baseline.as_mut(), draw, stop, |index| keep(index, None))
+                replay_baseline(workload, baseline.as_mut(), draw, stop, |arrival| {
+                    each(Decided { arrival, at_ns: 0, keep: true, by_chance: None });
+                })
             }
         }
     }

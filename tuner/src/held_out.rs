@@ -10,7 +10,8 @@ use crate::counts::{Estimates, MeanSquares, estimates};
 use crate::draw::Draw;
 use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
 use crate::latency::LatencyTally;
-use crate::lone::{Hidden, Lone, Seen};
+pub use crate::lone::Deciding;
+use crate::lone::{Hidden, Lone, Mixture, Seen};
 use crate::objective::Target;
 use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally, dist_over_entropy};
@@ -31,6 +32,9 @@ pub struct Replayed {
     pub dist_over_entropy: Distribution,
     /// Single runs' dist/entropy.
     pub dist_over_entropy_runs: Twentieths,
+    /// Single traces that decide about dist/entropy. Each replay then counts in all ways in which it may keep them. `None`
+    /// if there are none, or if chances were not looked at.
+    pub deciding: Option<Deciding>,
     /// dist/entropy with SS from weighted means and deviations. `None` where decisions have no weights.
     pub dist_over_entropy_weighted: Option<Distribution>,
     /// Share of the bytes.
@@ -101,7 +105,8 @@ struct Run {
     paths: PathScore,
     /// SS from weighted means and deviations. `None` where a decision had no weight.
     ss_by_weights_ms: Option<f64>,
-    seen: Seen,
+    /// `None` if chances are not looked at.
+    seen: Option<Seen>,
 }
 
 /// Replays of one sampler, which more may be added to.
@@ -112,7 +117,8 @@ pub(crate) struct Replays<'w> {
     reference: Reference,
     runs: Vec<Run>,
     counts: CountSums,
-    lone: Lone,
+    /// `None` if chances are not looked at.
+    lone: Option<Lone>,
 }
 
 /// Replays whose errors of counts are held at the same time together have at most about this many functions and keys.
@@ -121,29 +127,49 @@ const HELD_MAX: usize = 1 << 20;
 const HELD_MIN: usize = 8;
 
 impl<'w> Replays<'w> {
-    /// None yet; `None` if asked to stop.
-    pub(crate) fn new(workload: &'w Workload, sampler: &'w Candidate, stop: Stop<'_>) -> Option<Self> {
+    /// None yet; `None` if asked to stop. With `by_chances` replays count as all runs that differ from them in the few traces that
+    /// decide, where some do (see [`crate::lone`]).
+    pub(crate) fn new(
+        workload: &'w Workload,
+        sampler: &'w Candidate,
+        by_chances: bool,
+        stop: Stop<'_>,
+    ) -> Option<Self> {
         let reference = Reference::unless_stopped(workload, stop)?;
-        let lone = Lone::new(workload, sampler);
+        let lone = if by_chances { Some(Lone::new(workload, sampler, stop)?) } else { None };
         Some(Self { workload, sampler, reference, runs: Vec::new(), counts: CountSums::default(), lone })
     }
 
     /// Replays on each of some draws, on all cores; `done` is called after each. Draws that were not finished when it was
     /// asked to stop are left out.
     pub(crate) fn add(&mut self, draws: &[Draw], stop: Stop<'_>, done: &(dyn Fn() + Sync)) {
-        let (workload, reference, lone) = (self.workload, &self.reference, &self.lone);
+        let (workload, reference, lone) = (self.workload, &self.reference, self.lone.as_ref());
         let run = |draw: &Draw| {
             let mut tally = Tally::new(workload, reference);
             let (mut histograms, mut paths) = (LatencyTally::new(workload), PathTally::new(workload));
-            let (mut kept, mut weighted, mut seen) = (Vec::new(), true, Seen::default());
-            let finished = self.sampler.replay(workload, draw, stop, |arrival, weight| {
-                tally.keep(arrival);
+            let (mut kept, mut weighted) = (Vec::new(), true);
+            let mut watch = lone.map(|lone| lone.watch(workload, draw));
+            let finished = self.sampler.decide_each(workload, draw, stop, |decided| {
+                let arrival = decided.arrival;
+                if let Some(watch) = &mut watch {
+                    watch.decided(&decided, workload.arrivals()[arrival].key);
+                }
+                if !decided.keep {
+                    return;
+                }
+                let weight = decided.weight();
+                if lone.is_none_or(|lone| !lone.has(arrival)) {
+                    tally.keep(arrival);
+                }
                 histograms.keep(arrival, weight.unwrap_or(1.0));
                 paths.keep(arrival, weight.unwrap_or(1.0));
                 weighted &= weight.is_some();
-                lone.see(arrival, &mut seen);
                 kept.push((arrival, weight.unwrap_or(1.0)));
             });
+            let seen = watch.map(|watch| watch.finish(&tally));
+            if let (Some(lone), Some(seen)) = (lone, &seen) {
+                seen.kept(lone).for_each(|arrival| tally.keep(arrival));
+            }
             let estimates = (finished && weighted).then(|| estimates(workload, reference, &kept));
             done();
             let (score, latency, paths) = (tally.score(), histograms.distance(), paths.score());
@@ -163,9 +189,22 @@ impl<'w> Replays<'w> {
 
     /// The part that the mean may lack for a trace that no replay so far has missed.
     pub(crate) fn hidden(&self) -> Hidden {
-        let mut lone = self.lone.clone();
-        self.runs.iter().for_each(|run| lone.add(run.seen));
-        lone.hidden(self.runs.len(), MeanSd::of(self.runs.iter().map(|run| run.score.ss_ms)).mean)
+        let mean_ms = MeanSd::of(self.runs.iter().map(|run| run.score.ss_ms)).mean;
+        self.lone
+            .as_ref()
+            .map_or_else(Hidden::default, |lone| lone.hidden(&self.seen(), self.mixture().as_ref(), mean_ms))
+    }
+
+    fn seen(&self) -> Vec<&Seen> {
+        self.runs.iter().filter_map(|run| run.seen.as_ref()).collect()
+    }
+
+    /// `None` if no trace decides.
+    fn mixture(&self) -> Option<Mixture> {
+        let mut ss_ms: Vec<f64> = self.runs.iter().map(|run| run.score.ss_ms).collect();
+        ss_ms.sort_unstable_by(f64::total_cmp);
+        let usual_ms = ss_ms.get(ss_ms.len() / 2)?;
+        Mixture::of(self.lone.as_ref()?, (self.workload, &self.reference), &self.seen(), *usual_ms)
     }
 
     /// All replays so far; `None` if there is not a single one.
@@ -176,12 +215,17 @@ impl<'w> Replays<'w> {
             .iter()
             .map(|run| Some(dist_over_entropy(run.ss_by_weights_ms?, run.score.entropy_bits)))
             .collect();
+        let dist_over_entropy = || runs.iter().map(|run| run.score.dist_over_entropy).collect();
+        let mixture = self.mixture();
         (!runs.is_empty()).then(|| Replayed {
             replays: runs.len() as u64,
-            dist_over_entropy: of(|run| run.score.dist_over_entropy),
-            dist_over_entropy_runs: Twentieths::of(
-                runs.iter().map(|run| run.score.dist_over_entropy).collect(),
-            ),
+            dist_over_entropy: mixture
+                .as_ref()
+                .map_or_else(|| Distribution::of(dist_over_entropy()), |mixture| mixture.distribution),
+            dist_over_entropy_runs: mixture
+                .as_ref()
+                .map_or_else(|| Twentieths::of(dist_over_entropy()), |mixture| mixture.runs),
+            deciding: mixture.map(|mixture| mixture.deciding),
             tfcr: of(|run| run.score.tfcr),
             call_trees: of(|run| run.score.call_trees as f64),
             traces: of(|run| run.score.traces as f64),
@@ -204,14 +248,31 @@ impl Replayed {
         stop: Stop<'_>,
         done: &(dyn Fn() + Sync),
     ) -> Option<Self> {
-        let mut replays = Replays::new(workload, sampler, stop)?;
+        Self::of(Replays::new(workload, sampler, false, stop)?, draws, stop, done)
+    }
+
+    /// The same with each replay in all ways in which it may keep the traces that decide, where some do.
+    pub(crate) fn by_chances(
+        workload: &Workload,
+        sampler: &Candidate,
+        draws: &[Draw],
+        stop: Stop<'_>,
+        done: &(dyn Fn() + Sync),
+    ) -> Option<Self> {
+        Self::of(Replays::new(workload, sampler, true, stop)?, draws, stop, done)
+    }
+
+    fn of(
+        mut replays: Replays<'_>,
+        draws: &[Draw],
+        stop: Stop<'_>,
+        done: &(dyn Fn() + Sync),
+    ) -> Option<Self> {
         replays.add(draws, stop, done);
         // Other threads have asked until here; this one goes on with sums over all runs.
         if stop.is_interrupted() { None } else { replays.replayed() }
     }
-}
 
-impl Replayed {
     /// The means, as a search scores them.
     pub(crate) fn expected(&self, workload: &Workload) -> Expected {
         Expected {
@@ -276,7 +337,7 @@ impl HeldOut {
             _ => RandomSource::Independent,
         };
         let replay =
-            |config: &Config| Replayed::new(workload, &Candidate::from(config.clone()), draws, stop, &|| ());
+            |config: &Config| Replayed::by_chances(workload, &config.clone().into(), draws, stop, &|| ());
         let replayed = replay(config)?;
         Some(Self {
             name: name.to_owned(),
@@ -341,6 +402,7 @@ mod tests {
             replays: 1,
             dist_over_entropy: of(mean),
             dist_over_entropy_runs: Twentieths::default(),
+            deciding: None,
             dist_over_entropy_weighted: None,
             tfcr: of(size),
             call_trees: of(1.0),

@@ -10,19 +10,37 @@ use crate::random::Random;
 use crate::stop::Stop;
 use crate::workload::Workload;
 
-/// Decides each arrival in the order of a draw and calls `keep` with the index of each one kept, and with the number of
-/// traces that it represents, if the sampler states it. `period` is the window that the draw's phase is a share of.
-/// False if it was asked to stop before the end.
+/// A decision about one arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decided {
+    /// Its index.
+    pub(crate) arrival: usize,
+    /// When it came on this draw, ns.
+    pub(crate) at_ns: u64,
+    pub(crate) keep: bool,
+    /// The two numbers that were compared. `None` if the decision was not made by chance.
+    pub(crate) by_chance: Option<(Randomness, Threshold)>,
+}
+
+impl Decided {
+    /// The number of traces that it represents if it was kept, if the sampler states it.
+    pub(crate) fn weight(&self) -> Option<f64> {
+        self.by_chance.map(|(_, threshold)| threshold.adjusted_count())
+    }
+}
+
+/// Decides each arrival in the order of a draw and calls `each` with the decision. `period` is the window that the draw's phase
+/// is a share of. False if it was asked to stop before the end.
 ///
 /// The randomness depends on the draw alone, so that different samplers are compared on the same numbers, and a draw
 /// gives the same traces anywhere. A cap on bytes meters a trace when it begins; a service does so when it exports.
-pub fn replay(
+pub(crate) fn replay(
     workload: &Workload,
     sampler: &Sampler,
     period: Nanos,
     draw: &Draw,
     stop: Stop<'_>,
-    mut keep: impl FnMut(usize, Option<f64>),
+    mut each: impl FnMut(Decided),
 ) -> bool {
     let mut numbers = Numbers::new(workload, draw);
     let ahead_ns = (period.get() as f64 * draw.phase) as u64;
@@ -34,11 +52,14 @@ pub fn replay(
         }
         let arrival = &workload.arrivals()[index as usize];
         let now = Nanos::new(at_ns.saturating_add(ahead_ns));
-        let request = Request::new(workload.key(arrival), numbers.next(arrival.key), now);
-        let decision = sampler.decide(&request);
-        if decision.keep && bytes.admit(arrival.key, arrival.otlp_bytes, now) {
-            keep(index as usize, decision.threshold.map(Threshold::adjusted_count));
-        }
+        let randomness = numbers.next(arrival.key);
+        let decision = sampler.decide(&Request::new(workload.key(arrival), randomness, now));
+        each(Decided {
+            arrival: index as usize,
+            at_ns,
+            keep: decision.keep && bytes.admit(arrival.key, arrival.otlp_bytes, now),
+            by_chance: decision.threshold.map(|threshold| (randomness, threshold)),
+        });
     }
     true
 }

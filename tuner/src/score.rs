@@ -61,11 +61,23 @@ pub struct Tally<'w> {
     call_trees: Vec<u64>,
 }
 
+/// The kept calls of one function.
 #[derive(Clone, Copy, Debug, Default)]
-struct FunctionTally {
+pub(crate) struct FunctionTally {
     count: u64,
     deviation: f64,
     deviation_squared: f64,
+}
+
+/// The sums of functions that are left out of a tally.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rest {
+    /// Of all kept traces.
+    pub(crate) spans: u64,
+    /// The functions' squared distances, ms^2.
+    pub(crate) square: f64,
+    /// Of n log2(n), n the kept calls of a function.
+    pub(crate) n_log_n: f64,
 }
 
 /// The whole workload, as a [`Tally`] sees it: what kept parts are compared with.
@@ -121,20 +133,45 @@ impl Reference {
         workload: &Workload,
         moments: impl Iterator<Item = Option<(f64, f64)>>,
     ) -> f64 {
-        let whole = workload.functions().iter().zip(&self.functions);
-        let squares = whole.zip(moments).map(|((function, &(offset_all, sd_all)), kept)| match kept {
-            None => function.duration_ms.mean.powi(2) + sd_all.powi(2),
+        let functions = 0..workload.functions().len();
+        functions
+            .zip(moments)
+            .map(|(function, kept)| self.square(workload, function, kept))
+            .sum::<f64>()
+            .sqrt()
+    }
+
+    /// One function's share in the square of that.
+    fn square(&self, workload: &Workload, function: usize, kept: Option<(f64, f64)>) -> f64 {
+        let (offset_all, sd_all) = self.functions[function];
+        match kept {
+            None => workload.functions()[function].duration_ms.mean.powi(2) + sd_all.powi(2),
             Some((offset, sd)) => (offset - offset_all).powi(2) + (sd - sd_all).powi(2),
-        });
-        squares.sum::<f64>().sqrt()
+        }
+    }
+
+    /// The same of a tally of the function.
+    pub(crate) fn square_of(&self, workload: &Workload, function: usize, kept: &FunctionTally) -> f64 {
+        self.square(workload, function, kept.moments())
     }
 }
 
 impl FunctionTally {
-    fn add(&mut self, calls: &Calls) {
+    pub(crate) fn add(&mut self, calls: &Calls) {
         self.count += u64::from(calls.count);
         self.deviation += calls.deviation;
         self.deviation_squared += calls.deviation_squared;
+    }
+
+    /// n log2(n) of the number of calls; 0 of none.
+    pub(crate) fn n_log_n(&self) -> f64 {
+        let count = self.count as f64;
+        if count > 0.0 { count * count.log2() } else { 0.0 }
+    }
+
+    /// `None` without calls.
+    fn moments(&self) -> Option<(f64, f64)> {
+        (self.count > 0).then(|| self.offset_and_sd())
     }
 
     /// The mean's offset from the whole workload's, and the population's sd.
@@ -176,10 +213,28 @@ impl<'w> Tally<'w> {
         }
     }
 
+    /// The kept calls of one function.
+    pub(crate) fn function(&self, function: usize) -> FunctionTally {
+        self.functions[function]
+    }
+
+    /// The sums without some functions, which are given in ascending order.
+    pub(crate) fn rest(&self, without: &[usize]) -> Rest {
+        let mut rest = Rest { spans: self.spans, ..Rest::default() };
+        let mut without = without.iter().copied().peekable();
+        for (place, function) in self.functions.iter().enumerate() {
+            if without.next_if_eq(&place).is_none() {
+                rest.square += self.reference.square_of(self.workload, place, function);
+                rest.n_log_n += function.n_log_n();
+            }
+        }
+        rest
+    }
+
     /// The measures of what was kept.
     pub fn score(&self) -> Score {
         let share = |kept: u64, all: u64| if all == 0 { 0.0 } else { kept as f64 / all as f64 };
-        let moments = self.functions.iter().map(|kept| (kept.count > 0).then(|| kept.offset_and_sd()));
+        let moments = self.functions.iter().map(FunctionTally::moments);
         let ss_ms = self.reference.distance(self.workload, moments);
         let entropy_bits = self.entropy();
         Score {

@@ -61,6 +61,51 @@ impl Distribution {
     }
 }
 
+impl Distribution {
+    /// Of runs that stand for several, each with its weight; the weights add up to 1. `means`: those of the runs, each with the
+    /// stratum that it was drawn from. Strata have fixed shares, so the spread between them is no error of the mean.
+    pub(crate) fn of_mixture(values: &mut [(f64, f64)], means: &[(f64, f64)]) -> Self {
+        let mean = MeanSd::of(means.iter().map(|&(_, mean)| mean)).mean;
+        let variance = values.iter().map(|&(value, weight)| weight * (value - mean).powi(2)).sum::<f64>();
+        let error = 1.96 * stratified_error(means);
+        values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        Self {
+            mean,
+            sd: variance.sqrt(),
+            mean_interval: [mean - error, mean + error],
+            run_interval: [0.05, 0.95].map(|q| quantile_of_weighted(values, q)),
+        }
+    }
+}
+
+/// The standard error of the mean of values, each with the number of its stratum. A stratum with a single value tells nothing of
+/// its spread: then all are one.
+fn stratified_error(values: &[(f64, f64)]) -> f64 {
+    let mut strata: Vec<f64> = values.iter().map(|&(stratum, _)| stratum).collect();
+    strata.sort_unstable_by(f64::total_cmp);
+    strata.dedup();
+    let of = |stratum: f64| values.iter().filter(move |value| value.0 == stratum).map(|&(_, value)| value);
+    let square = |count: f64, sd: f64| count * sd * sd * count / (count - 1.0);
+    let all = values.len() as f64;
+    let by_stratum = strata.iter().map(|&stratum| (of(stratum).count() as f64, MeanSd::of(of(stratum)).sd));
+    let sum: f64 = match by_stratum.clone().all(|(count, _)| count > 1.0) {
+        true => by_stratum.map(|(count, sd)| square(count, sd)).sum(),
+        false => square(all.max(2.0), MeanSd::of(values.iter().map(|&(_, value)| value)).sd),
+    };
+    sum.sqrt() / all.max(1.0)
+}
+
+/// The least of sorted values, each with its weight, up to which a share `q` of the weights lies.
+fn quantile_of_weighted(sorted: &[(f64, f64)], q: f64) -> f64 {
+    let all: f64 = sorted.iter().map(|&(_, weight)| weight).sum();
+    let mut sum = 0.0;
+    let reaches = |&&(_, weight): &&(f64, f64)| {
+        sum += weight;
+        sum >= q * all
+    };
+    sorted.iter().find(reaches).or(sorted.last()).map_or(0.0, |&(value, _)| value)
+}
+
 /// A number over several draws by its quantiles: at 0, 5, 10 to 100 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Twentieths([f64; 21]);
@@ -70,6 +115,12 @@ impl Twentieths {
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         Self(std::array::from_fn(|twentieth| quantile_of(&values, twentieth as f64 / 20.0)))
+    }
+
+    /// Of values, each with its weight.
+    pub(crate) fn of_weighted(values: &mut [(f64, f64)]) -> Self {
+        values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        Self(std::array::from_fn(|twentieth| quantile_of_weighted(values, twentieth as f64 / 20.0)))
     }
 
     /// The quantile at this number of twentieths; from 20 on the largest value.

@@ -73,6 +73,21 @@ pub(crate) fn heavy_tailed(traces: u64) -> Workload {
     Workload::new(&spans.intake.finish(), &Grouping::default())
 }
 
+/// A loop of two calls each, a fifth of a millisecond apart, that begins after three seconds; only the first calls a function that
+/// lasts 10 s.
+pub(crate) fn late_loop(traces: u64) -> Workload {
+    let mut spans = Spans { intake: Intake::new(Keep::default()), next: 1 };
+    spans.add(traces, None, "start", 0, 1e6);
+    for trace in 0..traces {
+        let at_ns = 3_000_000_000 + trace * 200_000;
+        let (inner, inner_ns) =
+            if trace == 0 { ("block", 10e9) } else { ("read", (1 + trace % 7) as f64 * 1e6) };
+        let parent = spans.add(trace, None, "call", at_ns, 2e6);
+        spans.add(trace, Some(parent), inner, at_ns, inner_ns);
+    }
+    Workload::new(&spans.intake.finish(), &Grouping::default())
+}
+
 /// Traces of one call, a millisecond apart: each of some names once, then again and again at random.
 pub(crate) fn many_names(names: u32, traces: u32, seed: u64) -> Workload {
     let mut random = Random::new(seed, 0);

@@ -8,7 +8,7 @@ use super::{Options, Progress, Run, STARTS_COMPARED, Stage, Tuning, config};
 use crate::bootstrap::bootstrap;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
-use crate::held_out::{HeldOut, Replayed, Replays};
+use crate::held_out::{Deciding, HeldOut, Replayed, Replays};
 use crate::lone::Hidden;
 use crate::objective::Objective;
 use crate::statistics::Distribution;
@@ -98,7 +98,7 @@ impl Run<'_> {
         let begun = times_within(workload, BEGUN_WORK).clamp(REPLAYS_LEAST, REPLAYS);
         let first = (begun - begun % 3).min(self.options.replays);
         let most = times_within(workload, CHECKED_WORK).clamp(first, self.options.replays.max(first));
-        let mut replays = Replays::new(workload, candidate, self.stop)?;
+        let mut replays = Replays::new(workload, candidate, true, self.stop)?;
         let (mut known, mut next) = (None, first);
         loop {
             let before = known.map_or(0, |(known, _): (Replayed, Hidden)| known.replays);
@@ -133,7 +133,9 @@ impl Run<'_> {
         tuning.warnings.extend(surprise(tuning.score.dist_over_entropy, &replayed));
         let share = Probability::new(replayed.tfcr.mean.clamp(0.0, 1.0));
         let share = share.and_then(|share| Ratio::new(share).ok()).map(Config::from);
-        tuning.replayed_share = share.and_then(|share| replay(&share.into()));
+        tuning.replayed_share = share.and_then(|share| {
+            Replayed::by_chances(train, &share.into(), &draws, self.stop, &|| self.watch.evaluated(None))
+        });
         if !cap.is_none() {
             tuning.replayed_capped = replay(&Candidate::Capped(found.clone(), cap));
         }
@@ -189,41 +191,59 @@ fn is_known(replayed: &Replayed, hidden: Hidden) -> bool {
     uncertainty(replayed) <= KNOWN && hidden.share <= KNOWN
 }
 
-/// A warning if the printed mean may be off by more than a reader expects.
-fn vague(replayed: &Replayed, hidden: Hidden) -> Option<String> {
+/// Warnings if the printed mean may be off by more than a reader expects, or is that of rare runs.
+fn vague(replayed: &Replayed, hidden: Hidden) -> Vec<String> {
     let (replays, uncertainty) = (replayed.replays, uncertainty(replayed));
+    let mean = replayed.dist_over_entropy.mean;
+    let mut warnings = Vec::new();
+    if let Some(deciding) = replayed.deciding {
+        warnings.push(decided(&deciding, mean));
+    }
+    // An infinite mean is no smaller than another.
     if uncertainty > KNOWN {
-        return Some(format!(
+        warnings.push(format!(
             "after {replays} replays the mean of dist/entropy is known only within {:.0} % to either side: single runs \
              differ too much, as they do where a few traces decide",
             uncertainty * 1e2
         ));
+    } else if hidden.share > KNOWN && mean.is_finite() {
+        let one_in = (1.0 / hidden.missed).round();
+        warnings.push(if mean == 0.0 {
+            // Nothing is some multiple of it.
+            format!(
+                "all {replays} replays kept every trace that decides, and have dist/entropy 0: one run in {one_in} could \
+                 still miss one, and be {:.3} ms off; what single runs have is known",
+                hidden.missed_ms
+            )
+        } else {
+            let times = 1.0 + hidden.share;
+            format!(
+                "all {replays} replays kept a trace that decides: would one run in {one_in} miss it, the mean of \
+                 dist/entropy were up to {times:.1} times as much, {:.3} in place of {mean:.3}; what single runs have is known",
+                times * mean
+            )
+        });
     }
-    let mean = replayed.dist_over_entropy.mean;
-    // An infinite mean is no smaller than another.
-    if hidden.share <= KNOWN || mean.is_infinite() {
-        return None;
-    }
-    let one_in = (replays / 3).max(1);
-    if mean == 0.0 {
-        // Nothing is some multiple of it.
-        return Some(format!(
-            "all {replays} replays kept every trace that decides, and have dist/entropy 0: one run in {one_in} could still \
-             miss one, and be {:.3} ms off; what single runs have is known",
-            hidden.missed_ms
-        ));
-    }
-    let times = 1.0 + hidden.share;
-    Some(format!(
-        "all {replays} replays kept a trace that decides: would one run in {one_in} miss it, the mean of dist/entropy were up \
-         to {times:.1} times as much, {:.3} in place of {mean:.3}; what single runs have is known",
-        times * mean
-    ))
+    warnings
+}
+
+/// A mean of two kinds of runs is none of their figures.
+fn decided(deciding: &Deciding, mean: f64) -> String {
+    let Deciding { traces, usual, usual_mean, other_mean, .. } = *deciding;
+    let traces =
+        if traces == 1 { "a single trace decides".to_owned() } else { format!("{traces} traces decide") };
+    format!(
+        "{traces} about dist/entropy: {:.2} % of runs keep the same of them and have {usual_mean:.3} in the mean, all others \
+         have {other_mean:.3}; the mean of all, {mean:.3}, is hardly any run's",
+        usual * 1e2
+    )
 }
 
 /// A warning if replays do not have the expected figure, by more than chance explains.
 fn surprise(expected: f64, replayed: &Replayed) -> Option<String> {
     let Distribution { mean, sd, .. } = replayed.dist_over_entropy;
+    // The expectation is that of usual runs.
+    let mean = replayed.deciding.map_or(mean, |deciding| deciding.usual_mean);
     let by_chance = 3.0 * sd / (replayed.replays as f64).sqrt();
     ((mean - expected).abs() > SURPRISE * expected + by_chance).then(|| {
         format!(
@@ -247,70 +267,99 @@ mod tests {
         run.replay_until_known(workload, &sampler.into()).expect("not stopped")
     }
 
-    /// One of 3,000 traces is slow. By hand, with N traces of which n are kept and D the slow call's excess: without it the
-    /// kept part is off by D/N in the mean and by D sqrt(1/N - 1/N^2) in the deviation; with it by D/n - D/N and
-    /// D sqrt(1/n - 1/n^2) - D sqrt(1/N - 1/N^2). Its entropy is one bit. One run in fifty keeps it and has six times the
-    /// distance, so that a mean of 24 runs errs by 13 %, and one of 96 by 7 %.
-    #[test]
-    fn where_one_trace_decides_there_are_as_many_replays_as_its_mean_takes() {
-        let (all, kept, excess) = (3000f64, 60f64, 10_000.0);
+    /// Of N traces n are kept, and D is the slow call's excess: without it the kept part is off by D/N in the mean and by
+    /// D sqrt(1/N - 1/N^2) in the deviation; with it by D/n - D/N and D sqrt(1/n - 1/n^2) - D sqrt(1/N - 1/N^2). The
+    /// entropy is one bit.
+    fn by_hand(all: f64, kept: f64) -> (f64, f64) {
+        let excess = 10_000.0;
         let deviation = |of: f64| excess * (1.0 / of - 1.0 / (of * of)).sqrt();
         let without = (excess / all).hypot(deviation(all));
-        let with = (excess / kept - excess / all).hypot(deviation(kept) - deviation(all));
+        (without, (excess / kept - excess / all).hypot(deviation(kept) - deviation(all)))
+    }
+
+    /// One of 3,000 traces is slow. One run in fifty keeps it and has six times the distance, so that a mean of 96 runs errs by
+    /// 7 %, and one of 768 by 3 %; by its chance the first 96 have it within their own differences in the number kept.
+    #[test]
+    fn where_one_trace_decides_its_chance_is_in_the_mean() {
+        let (without, with) = by_hand(3000.0, 60.0);
         let exact = 0.98 * without + 0.02 * with;
         let workload = heavy_tailed(3000);
         let (found, hidden) = replayed(&workload, "ratio:0.02", Options::default().replays);
-        assert!(found.replays > 2 * REPLAYS, "{found:?}");
-        assert!((found.dist_over_entropy.mean / exact - 1.0).abs() < 0.06, "{found:?}, by hand {exact}");
-        assert_eq!(vague(&found, hidden), None);
-        let (few, hidden) = replayed(&workload, "ratio:0.02", 96);
-        let warning = vague(&few, hidden).expect("too few");
-        assert!(few.replays == 96 && warning.starts_with("after 96 replays"), "{warning}");
+        assert_eq!(found.replays, REPLAYS);
+        assert!((found.dist_over_entropy.mean / exact - 1.0).abs() < 0.005, "{found:?}, by hand {exact}");
+        let deciding = found.deciding.expect("one");
+        assert!((deciding.usual - 0.98).abs() < 1e-4 && deciding.traces == 1, "{deciding:?}");
+        assert!((deciding.usual_mean / without - 1.0).abs() < 0.005, "{deciding:?}");
+        assert!((deciding.other_mean / with - 1.0).abs() < 0.05, "{deciding:?}");
+        let [warning] = &vague(&found, hidden)[..] else { panic!("{:?}", vague(&found, hidden)) };
+        assert!(
+            warning.starts_with("a single trace decides") && warning.contains("98.00 % of runs"),
+            "{warning}"
+        );
     }
 
     /// Twice as many begin with the same draws, and the first number is enough where runs are alike.
     #[test]
     fn replays_go_on_from_those_before() {
         let workload = heavy_tailed(600);
-        let (found, _) = replayed(&workload, "ratio:0.05", 384);
+        // Behind a cap, if only one that is never struck, chances are not known.
+        let sampler: Config = "ratio:0.05".parse().expect("a sampler");
+        let sampler = Candidate::capped(sampler, "traces=1000".parse().expect("a cap"));
+        let known = |most: u64| {
+            let options = Options { replays: most, ..Options::default() };
+            let run = Run { options: &options, stop: Stop::never(), watch: Watch::new(&|_| ()) };
+            run.replay_until_known(&workload, &sampler).expect("not stopped")
+        };
+        let (found, _) = known(384);
         assert_eq!(found.replays, 384);
         let draws = Draw::unseen(384, Options::default().seed, RandomSource::Stratified);
-        let sampler = Candidate::from("ratio:0.05".parse::<Config>().expect("a sampler"));
         let at_once = Replayed::new(&workload, &sampler, &draws, Stop::never(), &|| ());
         assert_eq!(at_once, Some(found));
-        let (alike, hidden) = replayed(&synthetic(3000, 1), "always", 384);
-        assert_eq!((alike.replays, vague(&alike, hidden)), (REPLAYS, None));
+        let (few, hidden) = known(96);
+        let [warning] = &vague(&few, hidden)[..] else { panic!("{:?}", vague(&few, hidden)) };
+        assert!(few.replays == 96 && warning.starts_with("after 96 replays"), "{warning}");
+        let workload = synthetic(3000, 1);
+        let (alike, hidden) = replayed(&workload, "always", 384);
+        assert_eq!((alike.replays, vague(&alike, hidden)), (REPLAYS, Vec::new()));
     }
 
-    /// One run in 500 misses the slow trace, and is 14 times as far off as others: a few replays are all alike and say nothing
-    /// of it. The distance of the others is that of the last bits of their share, by hand as above.
+    /// One run in 500 misses the slow trace, and is 14 times as far off as others; a few replays are all alike, and have it in
+    /// their mean.
     #[test]
-    fn a_trace_that_no_replay_missed_is_told_of() {
-        let workload = heavy_tailed(3000);
-        let (found, hidden) = replayed(&workload, "ratio:0.998", 24);
-        let warning = vague(&found, hidden).expect("one run in eight could miss it");
+    fn a_trace_that_no_replay_missed_is_in_the_mean() {
+        let (without, with) = by_hand(3000.0, 2994.0);
+        let (found, hidden) = replayed(&heavy_tailed(3000), "ratio:0.998", 24);
+        let exact = 0.002 * without + 0.998 * with;
+        assert!((found.dist_over_entropy.mean / exact - 1.0).abs() < 0.02, "{found:?}, by hand {exact}");
+        assert!(uncertainty(&found) <= KNOWN && hidden.share <= KNOWN, "{hidden:?}");
+        // Where a chance is not known, the reader is told.
+        let hidden = Hidden { share: 1.5, missed: 0.125, missed_ms: 1.0 };
+        let warnings = vague(&found, hidden);
         assert!(
-            uncertainty(&found) <= KNOWN && warning.starts_with("all 24 replays kept a trace"),
-            "{warning}"
+            warnings[1].starts_with("all 24 replays kept a trace") && warnings[1].contains("one run in 8 ")
         );
-        assert_eq!(vague(&found, Hidden { share: KNOWN, ..hidden }), None);
+        assert_eq!(vague(&found, Hidden { share: KNOWN, ..hidden }).len(), 1);
     }
 
-    /// Where all replays kept everything, the distance is 0, and no multiple of it says what a run that misses the slow trace
-    /// has: D/N in the mean and D sqrt(1/N - 1/N^2) in the deviation, by hand as above.
+    /// Where all replays kept everything, usual runs have a distance of 0, and no multiple of it says what a run that misses the
+    /// slow trace has.
     #[test]
     fn a_mean_of_nothing_is_not_multiplied() {
-        let workload = heavy_tailed(600);
-        let (found, hidden) = replayed(&workload, "ratio:0.999999", 24);
-        assert_eq!((found.replays, found.dist_over_entropy.mean), (24, 0.0));
-        let missed_ms = (10_000.0f64 / 600.0).hypot(10_000.0 * (1.0 / 600.0 - 1.0 / 360_000.0f64).sqrt());
-        let warning = vague(&found, hidden).expect("one run in eight could miss it");
+        let (found, _) = replayed(&heavy_tailed(600), "ratio:0.999999", 24);
+        let missed_ms = by_hand(600.0, 600.0).0;
+        let mean = found.dist_over_entropy.mean;
+        // 599 others that may be missed are nothing beside it.
+        assert!((mean / (1e-6 * missed_ms) - 1.0).abs() < 0.05, "{mean}, by hand {missed_ms}");
+        let none = Distribution { mean: 0.0, mean_interval: [0.0; 2], ..found.dist_over_entropy };
+        let found = Replayed { dist_over_entropy: none, deciding: None, ..found };
+        let hidden = Hidden { share: f64::INFINITY, missed: 0.125, missed_ms };
+        let [warning] = &vague(&found, hidden)[..] else { panic!("{:?}", vague(&found, hidden)) };
         assert!(
             warning.contains("one run in 8 ") && warning.contains(&format!("{missed_ms:.3} ms off")),
             "{warning}"
         );
         assert!(!warning.contains("inf") && !warning.contains("NaN"), "{warning}");
-        let endless = Distribution { mean: f64::INFINITY, ..found.dist_over_entropy };
-        assert_eq!(vague(&Replayed { dist_over_entropy: endless, ..found }, hidden), None);
+        let endless = Distribution { mean: f64::INFINITY, ..none };
+        assert_eq!(vague(&Replayed { dist_over_entropy: endless, ..found }, hidden), Vec::<String>::new());
     }
 }

@@ -163,7 +163,7 @@ impl Run<'_> {
     ) -> Option<(Replayed, f64)> {
         let config = config(common, roots).ok()?;
         let replayed =
-            Replayed::new(workload, &config.into(), draws, self.stop, &|| self.watch.evaluated(None))?;
+            Replayed::by_chances(workload, &config.into(), draws, self.stop, &|| self.watch.evaluated(None))?;
         let value = replayed.beside_share(workload, target, self.options.random, self.stop)?;
         Some((replayed, value))
     }
