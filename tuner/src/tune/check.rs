@@ -196,9 +196,8 @@ fn vague(replayed: &Replayed, hidden: Hidden) -> Vec<String> {
     let (replays, uncertainty) = (replayed.replays, uncertainty(replayed));
     let mean = replayed.dist_over_entropy.mean;
     let mut warnings = Vec::new();
-    if let Some(deciding) = replayed.deciding {
-        warnings.push(decided(&deciding, mean));
-    }
+    let is_apart = |deciding: &Deciding| (mean - deciding.usual_mean).abs() > KNOWN * deciding.usual_mean;
+    warnings.extend(replayed.deciding.filter(is_apart).map(|deciding| decided(&deciding, mean)));
     // An infinite mean is no smaller than another.
     if uncertainty > KNOWN {
         warnings.push(format!(
@@ -332,13 +331,18 @@ mod tests {
         let exact = 0.002 * without + 0.998 * with;
         assert!((found.dist_over_entropy.mean / exact - 1.0).abs() < 0.02, "{found:?}, by hand {exact}");
         assert!(uncertainty(&found) <= KNOWN && hidden.share <= KNOWN, "{hidden:?}");
+        let deciding = found.deciding.expect("one");
+        assert!(vague(&found, hidden)[0].starts_with("a single trace decides"), "{deciding:?}");
+        // Where usual runs have nearly this mean there is nothing to tell of others.
+        let usual = |share: f64| Deciding { usual_mean: share * found.dist_over_entropy.mean, ..deciding };
+        let found = |share: f64| Replayed { deciding: Some(usual(share)), ..found };
+        assert_eq!((vague(&found(0.95), hidden).len(), vague(&found(0.96), hidden).len()), (1, 0));
+        let found = found(1.0);
         // Where a chance is not known, the reader is told.
         let hidden = Hidden { share: 1.5, missed: 0.125, missed_ms: 1.0 };
-        let warnings = vague(&found, hidden);
-        assert!(
-            warnings[1].starts_with("all 24 replays kept a trace") && warnings[1].contains("one run in 8 ")
-        );
-        assert_eq!(vague(&found, Hidden { share: KNOWN, ..hidden }).len(), 1);
+        let [warning] = &vague(&found, hidden)[..] else { panic!("{:?}", vague(&found, hidden)) };
+        assert!(warning.starts_with("all 24 replays kept a trace") && warning.contains("one run in 8 "));
+        assert_eq!(vague(&found, Hidden { share: KNOWN, ..hidden }), Vec::<String>::new());
     }
 
     /// Where all replays kept everything, usual runs have a distance of 0, and no multiple of it says what a run that misses the
