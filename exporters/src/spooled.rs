@@ -411,7 +411,7 @@ impl Shared {
 
     fn run(&self) {
         loop {
-            let next = catch_unwind(AssertUnwindSafe(|| self.step())).unwrap_or(Next::Wait(PAUSE));
+            let next = self.caught_step();
             let mut state = self.lock();
             if state.is_ended {
                 return;
@@ -440,6 +440,15 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// A step in which the destination may panic: the record stays in the spool.
+    fn caught_step(&self) -> Next {
+        catch_unwind(AssertUnwindSafe(|| self.step())).unwrap_or_else(|payload| {
+            // The payload is the destination's too, and may panic when it is dropped; what it panics with then is not dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+            Next::Wait(PAUSE)
+        })
     }
 
     /// Sends the oldest record.

@@ -45,6 +45,16 @@ enum Mood {
     TakesHalf,
     /// Rejects one span of each call.
     TakesAllButOne,
+    /// Panics, with what panics when it is dropped.
+    Panics,
+}
+
+struct PanicsInDrop;
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "dropped");
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,6 +98,7 @@ impl Destination for Scripted {
             Mood::Takes => (spans.len(), 0),
             Mood::TakesHalf => (spans.len() / 2, 0),
             Mood::TakesAllButOne => (spans.len() - 1, 1),
+            Mood::Panics => std::panic::panic_any(PanicsInDrop),
         };
         self.arrived.lock().unwrap().extend(spans[..taken].iter().map(|span| span.span_id.0));
         let delivery = Delivery::new(taken as u64, rejected);
@@ -184,6 +195,18 @@ fn an_outage_costs_nothing_and_keeps_the_order() {
         world.drain();
         assert_eq!(world.destination.arrived(), Vec::from_iter(1..=54), "{mode:?}");
     }
+}
+
+/// The thread that drains the spool goes on, and the record is tried again.
+#[test]
+fn a_destination_may_panic() {
+    let mut world = World::new(|builder| builder.with_mode(SpoolMode::Durable));
+    world.send(3).unwrap();
+    world.destination.set(Mood::Panics);
+    assert_eq!(world.shared.caught_step(), Next::Wait(PAUSE));
+    world.destination.set(Mood::Takes);
+    world.drain();
+    assert_eq!(world.destination.arrived(), [1, 2, 3]);
 }
 
 #[test]
