@@ -196,6 +196,21 @@ mod tests {
         assert_eq!(Distribution::of(vec![f64::INFINITY; 3]).run_interval, [f64::INFINITY; 2]);
     }
 
+    /// By hand. Strata of 1, 3 and of 10, 10: the first has a squared error of 1 for its mean, the second none, and each is half of
+    /// the whole. With a third stratum of a single value all five are one.
+    #[test]
+    fn a_mixture_has_the_error_of_its_strata_and_quantiles_by_weight() {
+        let mut values = [(5.0, 0.5), (1.0, 0.05), (9.0, 0.45)];
+        let found =
+            Distribution::of_mixture(&mut values, &[(0.0, 1.0), (5.0, 10.0), (0.0, 3.0), (5.0, 10.0)]);
+        assert_eq!(found.mean, 6.0);
+        assert!((found.mean_interval[1] - 6.0 - 1.96 * 0.5).abs() < 1e-12, "{found:?}");
+        assert_eq!(found.run_interval, [1.0, 9.0]);
+        assert!((found.sd - (0.5 + 0.05 * 25.0 + 0.45 * 9.0f64).sqrt()).abs() < 1e-12);
+        let alone = stratified_error(&[(0.0, 1.0), (5.0, 10.0), (0.0, 3.0), (5.0, 10.0), (9.0, 6.0)]);
+        assert!((alone - (66.0f64 / 5.0 / 4.0).sqrt()).abs() < 1e-12, "{alone}");
+    }
+
     /// From a table of the normal distribution.
     #[test]
     fn normal_quantiles_are_those_of_tables() {
