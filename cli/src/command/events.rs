@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     })?;
     interrupt::answer_at_once();
     let drawing = Drawing::new(&recording, trace, args.rule, usize::from(args.top));
-    // What was asked for beside the file is shown before an error ends the command.
+    // The result is shown before an error of the file ends the command.
     let late = html.as_ref().map_or(Ok(()), |file| file.write(&drawing.page()));
     if args.json {
         return output::print_json(&drawing).and(late);
