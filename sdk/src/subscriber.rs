@@ -320,11 +320,8 @@ impl Subscriber for AstracerSubscriber {
 
     #[inline]
     fn exit(&self, id: &Id) {
-        if let Some(core) = self.core()
-            && let Some(left) = core.exit(id)
-            && left.handles != 0
-        {
-            self.let_go(core, left.of, left.handles);
+        if let Some(core) = self.core() {
+            core.exit(id, |span, handles| self.let_go(core, span, handles));
         }
     }
 

@@ -85,10 +85,11 @@ impl Core {
         stack::push(Entered { owner: self.number, id: id.into_u64(), inside, stock: 0, guard });
     }
 
-    /// A thread leaves a span.
+    /// A thread leaves a span. `let_go` is told of the handles that it held for children, and of which span; see
+    /// [`stack`](crate::stack).
     #[inline]
-    pub(crate) fn exit(&self, id: &Id) -> Option<Left> {
-        let entered = stack::pop(self.number, id.into_u64())?;
+    pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
+        let Some(entered) = stack::pop(self.number, id.into_u64()) else { return };
         if entered.inside.is_dropped {
             self.shared.counters.refused(stack::take_refused());
             if self.counts_outcomes() {
@@ -105,21 +106,12 @@ impl Core {
                 entry.vacate(now);
             }
         }
-        let (of, handles) = (entered.inside.entry, entered.stock);
-        Some(Left { of, handles, _guard: ManuallyDrop::into_inner(entered.guard) })
+        if entered.stock != 0 {
+            let_go(entered.inside.entry, entered.stock);
+        }
+        // The guard goes last: the values in its context may be the user's, and trace or panic when they are dropped.
+        drop(ManuallyDrop::into_inner(entered.guard));
     }
-}
-
-/// The rest of an item of the stack whose span was left.
-#[must_use]
-pub(crate) struct Left {
-    /// The id of the span of which the thread held handles for children; see [`stack`](crate::stack).
-    pub(crate) of: u64,
-    /// The handles, to be let go of.
-    pub(crate) handles: u32,
-    /// Dropped when the span was left, and its handles are let go of: the values in its context may be the user's, and trace
-    /// or panic when they are dropped.
-    _guard: Option<opentelemetry::ContextGuard>,
 }
 
 impl Inside {

@@ -3,28 +3,37 @@
 //! A context is made for each kept span and seldom written through. So it has the number of its core, and not a `Weak`: to
 //! count one up and down would make all threads meet on one line of memory, twice for each span.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use super::Core;
 
-static KNOWN: LazyLock<RwLock<HashMap<u64, Weak<Core>>>> = LazyLock::new(RwLock::default);
+/// By their numbers, in order. Few processes have more than two.
+static KNOWN: RwLock<Vec<(u64, Weak<Core>)>> = RwLock::new(Vec::new());
+
+fn position(known: &[(u64, Weak<Core>)], number: u64) -> Result<usize, usize> {
+    known.binary_search_by_key(&number, |(known, _)| *known)
+}
 
 pub(super) fn add(core: &Arc<Core>) {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    known.insert(core.number, Arc::downgrade(core));
+    if let Err(at) = position(&known, core.number) {
+        known.insert(at, (core.number, Arc::downgrade(core)));
+    }
 }
 
 /// The core of this number, if it is still there.
 pub(super) fn find(number: u64) -> Option<Arc<Core>> {
     // The lock is let go of before the core is used, or dropped.
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    known.get(&number)?.upgrade()
+    let at = position(&known, number).ok()?;
+    known.get(at)?.1.upgrade()
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
         let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-        known.remove(&self.number);
+        if let Ok(at) = position(&known, self.number) {
+            known.remove(at);
+        }
     }
 }
