@@ -255,28 +255,6 @@ impl IdGenerator for Ones {
     }
 }
 
-/// A value whose text is made inside of a span of its own.
-struct Traced;
-
-impl std::fmt::Debug for Traced {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        info_span!("formatting").in_scope(|| f.write_str("traced"))
-    }
-}
-
-/// `tracing` asks its subscriber from within the subscriber then; the stock layer's thread sees no subscriber.
-#[test]
-fn a_span_is_kept_that_begins_while_fields_are_formatted() {
-    let body = || drop(info_span!("root", value = ?Traced).entered());
-    let names = |spans: Vec<opentelemetry_sdk::trace::SpanData>| {
-        let mut names: Vec<_> = spans.into_iter().map(|span| span.name.into_owned()).collect();
-        names.sort();
-        names
-    };
-    assert_eq!(names(crate::parity::ours(|builder| builder, body)), ["formatting", "root"]);
-    assert_eq!(names(crate::parity::stock(|layer| layer, body)), ["root"]);
-}
-
 /// The rows of the document's table: ours, tracing-opentelemetry's.
 pub(crate) const ROWS: &[DocumentRow] = &[
     (
@@ -345,12 +323,6 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         "relies on that context: the other one is current",
         "its own is current",
         a_dropped_span_relies_on_its_context_where_that_is_current,
-    ),
-    (
-        "a span that begins while a field of another one is formatted",
-        "kept",
-        "lost",
-        a_span_is_kept_that_begins_while_fields_are_formatted,
     ),
     (
         "the flag `random` of a trace that begins here (W3C Trace Context level 2)",
