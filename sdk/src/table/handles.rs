@@ -70,16 +70,10 @@ impl Handles {
     }
 
     /// Counts one handle of the span `id` less.
-    ///
-    /// The only handle goes by a plain store: whoever could count another one would need a handle. An id that is used
-    /// without one may be overtaken by the end: then it held nothing, and is a stale one when it lets go.
     #[inline]
     pub(crate) fn let_go(&self, id: u64) -> LetGo {
-        // Everything that was done with other handles comes before the end.
-        if self.0.load(Ordering::Acquire) == one(id) {
-            self.0.store(one(id) - 1, Ordering::Relaxed);
-            return LetGo::Last;
-        }
+        // Everything that was done with other handles comes before the end. The last one goes by an exchange too: the loom model
+        // of ids that are used without a handle fails with a plain store.
         let less = |word| changed(word, id, -1);
         match self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less) {
             Err(_) => LetGo::Stale,
