@@ -142,6 +142,19 @@ fn doubles(n: i64) -> i64 {
     2 * n
 }
 
+struct Traces(u32);
+
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(below) = self.0.checked_sub(1) {
+            info_span!("in Debug", below = ?Traces(below))
+                .in_scope(|| info!(below = ?Traces(below), "event"));
+            tracing::Span::current().record("late", self.0);
+        }
+        write!(f, "traces {}", self.0)
+    }
+}
+
 pub(crate) type Row = (&'static str, fn());
 
 pub(crate) const ROWS: &[Row] = &[
@@ -302,6 +315,14 @@ pub(crate) const ROWS: &[Row] = &[
         let child = info_span!("child");
         drop(root);
         child.in_scope(|| info_span!("grandchild").in_scope(|| ()));
+    }),
+    ("values whose `Debug` makes spans, events and records", || {
+        // Registers the callsites: one whose first use lies inside another call of `tracing` is taken for one that nobody
+        // wants, until the next subscriber is made, with any subscriber.
+        let _ = format!("{:?}", Traces(1));
+        let root = info_span!("root", late = Empty, v = ?Traces(2)).entered();
+        root.record("late", tracing::field::debug(Traces(2)));
+        info!(v = ?Traces(2), "an event");
     }),
     ("spans that nobody enters", || {
         let a = info_span!("a", n = 1);
