@@ -14,8 +14,9 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
-use opentelemetry::{ContextGuard, SpanId};
+use opentelemetry::{Context, ContextGuard, SpanId};
 
+use crate::panics::caught;
 use crate::sync::statics::{AtomicU64, Ordering};
 
 /// A number that tells the owners of a process apart; never 0.
@@ -56,14 +57,44 @@ impl Inside {
     const NONE: Inside = Inside { entry: 0, is_dropped: false, is_lost: false, context: SpanId::INVALID };
 }
 
+/// A thread's spans. It ends before OpenTelemetry's current context does: a thread's values are dropped in the reverse of
+/// the order in which they were first used, and this one uses the context when it is made.
+#[derive(Debug)]
+struct Stack {
+    spans: RefCell<Vec<Entered>>,
+    has_contexts: bool,
+}
+
+impl Stack {
+    #[cold]
+    fn new() -> Self {
+        // On a thread that ends, the context may be gone before this thread first comes here; OpenTelemetry panics then.
+        let has_contexts = caught(|| Context::map_current(|_| true), |_| false);
+        Stack { spans: RefCell::default(), has_contexts }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        set_innermost(0, Inside::NONE);
+    }
+}
+
 thread_local! {
-    static STACK: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    static STACK: Stack = Stack::new();
     /// The innermost item: its owner (0: none) and meaning.
     static INNERMOST: Cell<(u64, Inside)> =
         const { Cell::new((0, Inside::NONE)) };
     /// The owner of the innermost item, if spans that begin there are dropped; else 0.
     static DROPPED: Cell<u64> = const { Cell::new(0) };
     static REFUSED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether this thread has a current context, and a stack. It has none any more when a thread-local value that was first used before
+/// all contexts is dropped while the thread ends; OpenTelemetry's functions would panic, which then ends the process.
+#[inline]
+pub(crate) fn has_contexts() -> bool {
+    STACK.try_with(|stack| stack.has_contexts).unwrap_or(false)
 }
 
 /// Whether the innermost item is this owner's, and spans that begin there are dropped.
@@ -109,16 +140,16 @@ pub(crate) fn innermost_of_all(owner: u64) -> Option<Inside> {
 
 #[cold]
 fn find(owner: u64) -> Option<Inside> {
-    let find = |stack: &RefCell<Vec<Entered>>| {
-        stack.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.inside)
+    let find = |stack: &Stack| {
+        stack.spans.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.inside)
     };
     STACK.try_with(find).ok().flatten()
 }
 
 /// The first of the owner's items, from the innermost on, about which `f` says something. It must not use the stack.
 pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Option<T> {
-    let find = |stack: &RefCell<Vec<Entered>>| {
-        let stack = stack.borrow();
+    let find = |stack: &Stack| {
+        let stack = stack.spans.borrow();
         let mut own = stack.iter().rev().filter(|entered| entered.owner == owner);
         own.find_map(|entered| f(entered.inside))
     };
@@ -127,8 +158,8 @@ pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Opti
 
 /// The id of the span that this thread has entered last, of the owner's.
 pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
-    let find = |stack: &RefCell<Vec<Entered>>| {
-        stack.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.id)
+    let find = |stack: &Stack| {
+        stack.spans.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.id)
     };
     STACK.try_with(find).ok().flatten()
 }
@@ -144,8 +175,8 @@ pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) ->
     if innermost != owner || inside.entry != entry {
         return hold(1);
     }
-    let take = |stack: &RefCell<Vec<Entered>>| {
-        let mut stack = stack.borrow_mut();
+    let take = |stack: &Stack| {
+        let mut stack = stack.spans.borrow_mut();
         let stock = &mut stack.last_mut()?.stock;
         if *stock == 0 {
             if !hold(STOCK) {
@@ -166,8 +197,8 @@ pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
     if innermost != owner || inside.entry != entry {
         return false;
     }
-    let put = |stack: &RefCell<Vec<Entered>>| {
-        let mut stack = stack.borrow_mut();
+    let put = |stack: &Stack| {
+        let mut stack = stack.spans.borrow_mut();
         let Some(stock) = stack.last_mut().map(|innermost| &mut innermost.stock) else { return false };
         *stock = stock.saturating_add(1);
         true
@@ -178,7 +209,13 @@ pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
 #[inline]
 pub(crate) fn push(entered: Entered) {
     let (owner, inside) = (entered.owner, entered.inside);
-    if STACK.try_with(|stack| stack.borrow_mut().push(entered)).is_ok() {
+    let put_in = |stack: &Stack| {
+        if stack.has_contexts {
+            stack.spans.borrow_mut().push(entered);
+        }
+        stack.has_contexts
+    };
+    if STACK.try_with(put_in).unwrap_or(false) {
         set_innermost(owner, inside);
     }
 }
@@ -207,7 +244,7 @@ fn pop_by(
     take_out: impl FnOnce(&mut Vec<Entered>, u64, u64) -> Option<Entered>,
 ) -> Option<Entered> {
     let popped = STACK.try_with(|stack| {
-        let mut stack = stack.borrow_mut();
+        let mut stack = stack.spans.borrow_mut();
         let innermost = stack.last()?;
         let entered = if innermost.owner == owner && innermost.id == id {
             stack.pop()?

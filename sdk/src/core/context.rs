@@ -11,6 +11,7 @@ use tracing_core::span::Id;
 use super::{Core, known};
 use crate::record::{Body, EventTime};
 use crate::settings::{ContextMode, SpanLimits};
+use crate::stack;
 use crate::table::{BASE_CURRENT, CONTEXT, Entry, Kept, Phase, STATE};
 use crate::thread;
 
@@ -66,7 +67,7 @@ impl Core {
         if entry.span_id() == SpanId::INVALID {
             return None;
         }
-        if !entry.has(BASE_CURRENT) || entry.thread() != thread::number() {
+        if !entry.has(BASE_CURRENT) || entry.thread() != thread::number() || !stack::has_contexts() {
             return self.context_from(&Context::new(), entry);
         }
         // Whoever enters the span may be inside another trace, whose values are not the span's. Baggage was not there when

@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 
 use opentelemetry::trace::TraceContextExt as _;
-use opentelemetry::{Context, SpanId};
+use opentelemetry::{Context, ContextGuard, SpanId};
 use tracing_core::span::Id;
 
 use super::Core;
@@ -31,7 +31,7 @@ impl Core {
     fn enter_kept(&self, id: &Id, entry: &Entry) {
         let guard = match self.settings().context {
             ContextMode::Off => None,
-            ContextMode::Ids | ContextMode::Recording => self.context_to_enter(entry).map(Context::attach),
+            ContextMode::Ids | ContextMode::Recording => self.attach(entry),
         };
         if self.settings().extras.inactivity {
             entry.occupy(self.ticks());
@@ -51,18 +51,17 @@ impl Core {
         // Only an item of ours keeps the context for as long as this one needs it: see `stack::pop`. It has to be the
         // innermost of all: below another layer's item it might be someone else's that is current now.
         let is_ours = || stack::innermost_of_all(self.number).is_some_and(|inside| inside.context == context);
-        let guard = if is_ours() && current_span() == context {
-            None
-        } else {
-            self.context_to_enter(entry).map(Context::attach)
-        };
+        let guard = if is_ours() && current_span() == context { None } else { self.attach(entry) };
         self.push(id, Inside::dropped(entry.id(), context), guard);
     }
 
     /// A span for which there was no room. Others without an entry have no place in traces, and change nothing.
     #[cold]
     fn enter_without_entry(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
-        if self.is_closed() || !self.has_refused() || Context::is_current_telemetry_suppressed() {
+        if self.is_closed() || !self.has_refused() || !stack::has_contexts() {
+            return;
+        }
+        if Context::is_current_telemetry_suppressed() {
             return;
         }
         let Some(above) = above_lost() else { return };
@@ -80,7 +79,12 @@ impl Core {
     }
 
     #[inline]
-    fn push(&self, id: &Id, inside: Inside, guard: Option<opentelemetry::ContextGuard>) {
+    fn attach(&self, entry: &Entry) -> Option<ContextGuard> {
+        if stack::has_contexts() { self.context_to_enter(entry).map(Context::attach) } else { None }
+    }
+
+    #[inline]
+    fn push(&self, id: &Id, inside: Inside, guard: Option<ContextGuard>) {
         let guard = ManuallyDrop::new(guard);
         stack::push(Entered { owner: self.number, id: id.into_u64(), inside, stock: 0, guard });
     }

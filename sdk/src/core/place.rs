@@ -68,6 +68,9 @@ struct Here {
 impl Here {
     #[inline]
     fn now() -> Self {
+        if !stack::has_contexts() {
+            return Here { is_suppressed: false, span_id: SpanId::INVALID, has_baggage: false };
+        }
         Context::map_current(|context| Here {
             is_suppressed: context.is_telemetry_suppressed(),
             span_id: context.span().span_context().span_id(),
@@ -185,7 +188,7 @@ fn explicit<'a>(
     attributes: &Attributes<'_>,
     above_lost: impl FnOnce(&Id) -> Option<u64>,
 ) -> Placement<'a> {
-    if Context::is_current_telemetry_suppressed() {
+    if Here::now().is_suppressed {
         return Placement::Nowhere;
     }
     let root = Placement::LocalRoot { base: Base::Empty, below_dropped: false };

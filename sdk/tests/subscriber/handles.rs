@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use astracer_sdk::{AstracerSubscriber, DroppedSpans};
+use astracer_sdk::{AstracerSubscriber, ContextMode, DroppedSpans};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::span::{Attributes, Id};
@@ -72,6 +72,29 @@ fn a_long_chain_ends_with_its_last_span() {
     });
     assert_eq!(spans.len(), LENGTH);
     assert_eq!(spans.last().unwrap().name, "root");
+}
+
+/// A registry searches the thread's stack at each enter, and takes minutes for this.
+#[test]
+fn a_long_chain_of_entered_spans_takes_its_length() {
+    const LENGTH: usize = 100_000;
+    let modes = [ContextMode::Off, ContextMode::Ids, ContextMode::Recording];
+    for (mode, sampler) in modes.into_iter().flat_map(|mode| [(mode, "always"), (mode, "never")]) {
+        let world = world(|builder| {
+            let builder = builder.with_spans_per_trace_max(u32::MAX).with_open_bytes_max(1 << 30);
+            builder.with_context_mode(mode).with_sampler(sampler.parse().unwrap())
+        });
+        let spans = world.run(|| {
+            let mut entered: Vec<_> = (0..LENGTH).map(|_| info_span!("link").entered()).collect();
+            while let Some(innermost) = entered.pop() {
+                drop(innermost);
+            }
+        });
+        let expected = if sampler == "always" { LENGTH } else { 0 };
+        assert_eq!(spans.len(), expected, "{mode:?}: {:?}", world.handle.stats());
+        let traces: HashSet<_> = spans.iter().map(|span| span.span_context.trace_id()).collect();
+        assert!(traces.len() <= 1);
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod decisions;
 mod delivery;
 #[path = "../all/differences.rs"]
 mod differences;
+mod ending_threads;
 #[path = "../all/flushing.rs"]
 mod flushing;
 mod handles;
