@@ -31,7 +31,7 @@ use opentelemetry::{SpanId, TraceId};
 use self::announce::Announcements;
 use self::asked::Asked;
 pub(crate) use self::own::{Function, Own};
-use self::ring::{Fate, Held, Holding, LateSpan, Ring, Taken};
+use self::ring::{Arrivals, Fate, Held, Holding, LateSpan, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
@@ -176,6 +176,7 @@ impl Keeper {
             duration: root.nanos,
             ended: root.at,
             reason: GivenUp::Unwanted,
+            came: 0,
         };
         let decided = self.decide(&held, root.now);
         let wanted = self.ring.take_wanted(trace_id, root.at);
@@ -392,7 +393,7 @@ impl Keeper {
     /// From now on nothing is held: what is left is given up.
     pub(crate) fn close(&self) {
         self.ring.close();
-        self.ring.take_all(|all| {
+        self.ring.take_all(Arrivals::ALL, |all| {
             for held in all {
                 self.counters.not_held(held.counted);
                 self.give_up(Held { reason: GivenUp::ShutDown, ..held });
@@ -441,8 +442,9 @@ impl Keeper {
     /// Exports the traces of the ring that the function wants; returns their number.
     pub(crate) fn keep_where(&self, wants: &Function, queue: &Queue) -> u64 {
         let mut kept = 0;
-        // The user's code runs where no lock is held, so the traces are taken out and put back.
-        self.ring.take_all(|all| {
+        // The user's code runs where no lock is held, so the traces are taken out and put back. It may make traces itself, which
+        // it is not asked about: else each could bring more.
+        self.ring.take_all(self.ring.so_far(), |all| {
             for held in all {
                 if own::ask(wants, &self.view(&held)).unwrap_or(false) {
                     kept += 1;

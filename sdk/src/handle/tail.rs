@@ -34,8 +34,8 @@ impl Handle {
     ///
     /// The function runs where no lock is held, while an eighth of the traces is out of the ring. Of these, one that is asked for
     /// meanwhile is kept when it comes back, whatever the function says; a child that ends meanwhile, after its root, does not find
-    /// its trace and is given up, counted as `late`. Traces that the function itself begins, and that are recorded, may be asked
-    /// about too: one that begins several at each call makes work for itself.
+    /// its trace and is given up, counted as `late`. Traces that come after the call has begun, the function's own among them, are
+    /// not asked about.
     pub fn keep_where(&self, wants: impl Fn(&TailTrace<'_>) -> bool + Send + Sync + 'static) -> u64 {
         let Some((shared, keeper)) = self.keeper() else { return 0 };
         keeper.keep_where(&(Arc::new(wants) as Function), shared.queue())

@@ -28,6 +28,8 @@ pub(crate) struct Held {
     pub(crate) ended: Ticks,
     /// The reason for which it is given up in the end.
     pub(crate) reason: GivenUp,
+    /// Its number among the traces that have come to its shard, which the ring gives it.
+    pub(crate) came: u64,
 }
 
 impl Held {
@@ -109,6 +111,14 @@ impl Row {
         None
     }
 
+    /// Takes out the traces that came before this number.
+    fn take_before(&mut self, came: u64) -> Vec<Held> {
+        let (out, later): (Vec<_>, Vec<_>) =
+            std::mem::take(self).held.into_iter().flatten().partition(|held| held.came < came);
+        later.into_iter().for_each(|held| self.push(held));
+        out
+    }
+
     fn find(&self, trace_id: TraceId) -> Option<usize> {
         let short = short(trace_id);
         let is_it = |at: usize| {
@@ -153,6 +163,8 @@ pub(crate) struct Wanted {
 struct Shard {
     /// Traces in which nothing was seen, and those in which something was.
     rows: [Row; 2],
+    /// The number of traces that have come.
+    came: u64,
     /// The last traces that were kept late: their spans that are still open follow them.
     kept: VecDeque<(TraceId, KeptBy)>,
     wanted: VecDeque<Wanted>,
@@ -163,6 +175,14 @@ const REMEMBERED: usize = 256;
 const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
 /// Traces whose time is over that one call takes out: two for each that comes, so that none stays behind.
 const EXPIRED_AT_ONCE: usize = 4;
+
+/// Traces that came to the ring before a moment: their number in each shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrivals([u64; SHARDS]);
+
+impl Arrivals {
+    pub(crate) const ALL: Arrivals = Arrivals([u64::MAX; SHARDS]);
+}
 
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -251,7 +271,7 @@ impl Ring {
     }
 
     /// Holds a trace, unless somebody has asked for it meanwhile, or nothing is held; and takes out those whose time is over.
-    pub(crate) fn hold(&self, held: Held, now: Ticks, out: &mut Vec<Held>) -> Holding {
+    pub(crate) fn hold(&self, mut held: Held, now: Ticks, out: &mut Vec<Held>) -> Holding {
         let mut shard = self.shard(held.header.trace_id);
         if let Some(wanted) = self.wish_for(&mut shard, held.header.trace_id, now) {
             return Holding::Wanted(Box::new(held), wanted);
@@ -260,6 +280,8 @@ impl Ring {
         if self.closed.load(Ordering::Relaxed) || self.hold == 0 {
             return Holding::Refused(Box::new(held));
         }
+        held.came = shard.came;
+        shard.came += 1;
         let row = usize::from(held.severity > Severity::Fine);
         shard.rows[row].push(held);
         self.pop_expired(&mut shard, now, EXPIRED_AT_ONCE, out);
@@ -358,13 +380,15 @@ impl Ring {
         Holding::Held
     }
 
-    /// The traces of a shard, to be put back or kept.
-    pub(crate) fn take_all(&self, mut f: impl FnMut(Vec<Held>)) {
-        for shard in &self.shards {
-            let all = {
-                let mut shard = lock(shard);
-                shard.rows.iter_mut().flat_map(|row| std::mem::take(row).held).flatten().collect()
-            };
+    /// The traces that have come so far.
+    pub(crate) fn so_far(&self) -> Arrivals {
+        Arrivals(std::array::from_fn(|at| lock(&self.shards[at]).came))
+    }
+
+    /// Takes out the traces of these arrivals, a shard at a time, to be put back or kept.
+    pub(crate) fn take_all(&self, Arrivals(came): Arrivals, mut f: impl FnMut(Vec<Held>)) {
+        for (shard, came) in self.shards.iter().zip(came) {
+            let all = lock(shard).rows.iter_mut().flat_map(|row| row.take_before(came)).collect();
             f(all);
         }
     }
@@ -442,7 +466,14 @@ mod tests {
     fn held(number: u64) -> Held {
         let mut trace = Box::<Provisional>::default();
         trace.header.trace_id = TraceId::from(u128::from(number));
-        Held { trace, counted: Counted::default(), duration: 0, ended: number, reason: GivenUp::Unwanted }
+        Held {
+            trace,
+            counted: Counted::default(),
+            duration: 0,
+            ended: number,
+            reason: GivenUp::Unwanted,
+            came: 0,
+        }
     }
 
     /// The first stays for its time, however long that is, and all that come after it are taken out.

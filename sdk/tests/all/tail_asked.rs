@@ -1,5 +1,7 @@
 //! Traces that are held, and asked for by hand or chosen by a function.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use astracer_sdk::OpenTelemetrySpanExt as _;
@@ -70,6 +72,24 @@ fn traces_that_are_held_can_be_chosen_by_a_function() {
     });
     assert_eq!((kept, names(&spans)), (1, vec!["GET /vip"]));
     assert_eq!(world.handle.stats().tail.traces_held, 5);
+    check_sums(&world.handle);
+}
+
+/// The function makes traces that the ring holds. If it were asked about those, it would make more and never end.
+#[test]
+fn a_function_that_chooses_is_asked_about_what_was_there() {
+    let world = dropping(tail("error"));
+    let (asked, dispatch) = (Arc::new(AtomicU64::new(0)), world.dispatch.clone());
+    tracing::dispatcher::with_default(&world.dispatch, || requests(20, false));
+    let counts = asked.clone();
+    world.handle.keep_where(move |_| {
+        assert!(counts.fetch_add(1, Ordering::Relaxed) < 20);
+        tracing::dispatcher::with_default(&dispatch, || requests(30, false));
+        false
+    });
+    assert_eq!(asked.load(Ordering::Relaxed), 20);
+    assert_eq!(world.handle.stats().tail.traces_held, 20 + 20 * 30);
+    assert_eq!(world.handle.keep_where(|_| true), 20 + 20 * 30);
     check_sums(&world.handle);
 }
 

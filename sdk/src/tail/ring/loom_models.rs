@@ -38,6 +38,7 @@ fn held(ring: &Ring) -> Held {
         duration: 1,
         ended: 2,
         reason: GivenUp::Unwanted,
+        came: 0,
     };
     held.buffer.append(record(1), None);
     assert!(ring.grow(&mut held.room, 1 << 16));
@@ -119,7 +120,7 @@ fn loom_nothing_stays_in_a_closed_ring() {
             // As in `Keeper::close`.
             ring.close();
             let mut emptied = 0;
-            ring.take_all(|all| emptied += all.len());
+            ring.take_all(Arrivals::ALL, |all| emptied += all.len());
             assert_eq!(emptied + comes.join().unwrap(), 1);
         });
     }
