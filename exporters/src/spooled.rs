@@ -20,6 +20,7 @@ use astracer_formats::{Limits, otlp_proto};
 use astracer_model::sink::Record as Place;
 use astracer_model::{Format, Problem, Sink, Span};
 use astracer_spool::{Counts as SpoolCounts, Disk, Folder, Outcome, Record, Settings, Spool};
+use opentelemetry::Context;
 
 use crate::clock::{Clock, SystemClock};
 use crate::counts::Counter;
@@ -109,7 +110,11 @@ impl SpooledBuilder {
         let shared = Arc::new(Shared::open(disk, self, Box::new(destination)).map_err(failed)?);
         let run = {
             let shared = Arc::clone(&shared);
-            move || shared.run()
+            move || {
+                // A destination's own spans are no part of the service's traces.
+                let _suppressed = Context::enter_telemetry_suppressed_scope();
+                shared.run();
+            }
         };
         std::thread::Builder::new().name("astracer-spool".to_owned()).spawn(run).map_err(failed)?;
         Ok(Spooled { shared })

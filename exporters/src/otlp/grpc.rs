@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderName, HeaderValue};
+use opentelemetry::Context;
 use tokio::sync::mpsc as jobs;
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
@@ -97,8 +98,14 @@ impl Client {
                 tokio::spawn(job.run(grpc.clone(), method.clone(), metadata.clone()));
             }
         };
-        let spawned =
-            thread::Builder::new().name("astracer-otlp".to_owned()).spawn(move || runtime.block_on(work));
+        let run = move || {
+            // HTTP/2 makes spans. Recorded, those of each export would be exported by the next, for ever.
+            let _suppressed = Context::enter_telemetry_suppressed_scope();
+            // Connections end, and trace that, when it is dropped: before the guard.
+            let runtime = runtime;
+            runtime.block_on(work);
+        };
+        let spawned = thread::Builder::new().name("astracer-otlp".to_owned()).spawn(run);
         spawned.map_err(|error| ConfigError::new("thread", error.to_string()))?;
         Ok(Client { jobs: sender, uri, peer })
     }

@@ -9,5 +9,6 @@ mod otlp_http;
 mod provider;
 mod sample;
 mod sink;
+mod suppressed;
 mod wire;
 mod zipkin;

@@ -101,7 +101,7 @@ impl GrpcSink {
     }
 }
 
-fn otlp(sink: &GrpcSink) -> OtlpBuilder {
+pub(crate) fn otlp(sink: &GrpcSink) -> OtlpBuilder {
     Otlp::builder().with_protocol(Protocol::Grpc).with_endpoint(sink.url("http")).with_retry(at_once())
 }
 
