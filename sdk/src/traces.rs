@@ -187,7 +187,11 @@ impl Traces {
         let next = |used: u32| (used < self.slots_max).then_some(used + 1);
         let number = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         let chunk = self.chunks.get(number as usize / CHUNK)?;
-        chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Slot::default())));
+        if chunk.get().is_none() {
+            // Made where it stays: a service's thread may have no room for all of a chunk on its stack.
+            let slots: Box<[Slot]> = (0..CHUNK).map(|_| Slot::default()).collect();
+            let _ = chunk.set(slots.try_into().ok()?);
+        }
         Some(number)
     }
 

@@ -1,11 +1,11 @@
 //! Threads, tasks, and more than one subscriber.
 
 use std::fmt;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::task::{Context as TaskContext, Waker};
 use std::thread;
 
-use astracer_sdk::{ContextMode, DroppedSpans};
+use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Tail};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::dispatcher::with_default;
@@ -363,5 +363,32 @@ fn set_parent_tells_the_truth_while_another_thread_enters() {
             assert_eq!(below.span_context.trace_id(), trace);
             assert_eq!(below.parent_span_id, child.span_context.span_id());
         }
+    }
+}
+
+/// Tables are made where they stay, not on the stack of the thread that first needs them: musl gives a thread 128 KiB.
+#[test]
+fn a_thread_needs_little_stack() {
+    const STACK: usize = 64 << 10;
+    for (sampler, policies) in [("always", ""), ("never", ""), ("never", "error,slow:p99,odd")] {
+        let world = Arc::new(world(|builder| {
+            let builder = builder.with_context_mode(ContextMode::Recording);
+            let builder = builder.with_sampler(sampler.parse().unwrap());
+            match policies.parse::<Tail>() {
+                Ok(tail) => builder.with_tail(tail.with_provisional(Provisional::Always)),
+                Err(_) => builder,
+            }
+        }));
+        let own = world.clone();
+        let traced = move || {
+            with_default(&own.dispatch, || {
+                let root = info_span!("root", n = 1, text = "some").entered();
+                info_span!("child", n = 2).in_scope(|| tracing::error!("an event"));
+                drop(root);
+            });
+        };
+        thread::Builder::new().stack_size(STACK).spawn(traced).unwrap().join().unwrap();
+        let expected = if sampler == "always" || !policies.is_empty() { 2 } else { 0 };
+        assert_eq!(world.exported().len(), expected, "{sampler} {policies}");
     }
 }
