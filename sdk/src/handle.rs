@@ -126,7 +126,15 @@ impl Handle {
         let began = Instant::now();
         shared.flush_traces(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
         let ticket = shared.queue().ask_flush();
-        Ok(shared.queue().wait_for_flush(ticket, timeout.saturating_sub(began.elapsed()))?)
+        let flushed = shared.queue().wait_for_flush(ticket, timeout.saturating_sub(began.elapsed()));
+        Ok(flushed.map_err(|error| self.explained(error))?)
+    }
+
+    /// An error of waiting with the cause: an exporter that waits for its destination has not failed yet.
+    fn explained(&self, error: WaitError) -> WaitError {
+        let waiting =
+            self.exporter.as_ref().filter(|_| error.timed_out).and_then(|exporter| exporter.waiting());
+        WaitError { last_error: waiting.or(error.last_error), ..error }
     }
 
     /// Exports the spans that have ended, those of open traces too, shuts the exporter down, and waits for it. From now

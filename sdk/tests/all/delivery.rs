@@ -47,10 +47,8 @@ impl Gate {
     fn names(&self) -> Vec<String> {
         self.0.0.lock().unwrap().names.clone()
     }
-}
 
-impl SpanExporter for Gate {
-    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+    fn pass(&self, batch: Vec<SpanData>) {
         let mut state = self.0.0.lock().unwrap();
         state.waiting += 1;
         state.waiting_max = state.waiting_max.max(state.waiting);
@@ -58,6 +56,12 @@ impl SpanExporter for Gate {
         let mut state = self.0.1.wait_while(state, |state| !state.is_open).unwrap();
         state.waiting -= 1;
         state.names.extend(batch.into_iter().map(|span| span.name.into_owned()));
+    }
+}
+
+impl SpanExporter for Gate {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.pass(batch);
         Ok(())
     }
 
@@ -222,6 +226,40 @@ pub(crate) fn an_exporter_that_counts_gives_every_loss_its_reason() {
     assert_eq!(stats.waiting.as_deref(), Some("the server is away"));
     assert!(stats.to_string().contains("42 lost (rejected 1, partially_rejected 1"), "{stats}");
     assert!(stats.to_string().ends_with("exports wait: the server is away"), "{stats}");
+}
+
+/// Waits for a server that does not come, as exporters do that try again.
+#[derive(Debug)]
+struct Waits(Gate);
+
+impl SpanExporter for Waits {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        unreachable!("it counts")
+    }
+}
+
+impl CountingExporter for Waits {
+    fn export_and_count(&self, batch: Vec<SpanData>) -> Exported {
+        let spans = batch.len() as u64;
+        self.0.pass(batch);
+        Exported::new(spans, Losses::default(), None)
+    }
+
+    fn waiting(&self) -> Option<String> {
+        Some("nothing listens on port 4318".to_owned())
+    }
+}
+
+#[test]
+fn a_flush_that_is_late_tells_the_exporter_s_reason() {
+    let gate = Gate::default();
+    let world = world(|builder| builder.with_counting_exporter(Waits(gate.clone())));
+    traces(&world, 10);
+    let error = world.handle.flush(Duration::from_millis(1)).unwrap_err();
+    assert!(error.is_timeout());
+    assert!(error.to_string().ends_with("; nothing listens on port 4318"), "{error}");
+    gate.open();
+    world.handle.flush(TIMEOUT).unwrap();
 }
 
 /// A flush hands over many parts at once: where the service waits for space, so does it.
