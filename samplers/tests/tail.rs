@@ -515,3 +515,21 @@ fn durations_before_a_long_rest_are_no_part_of_quantiles() {
         assert_eq!(sampler.decide(&slow) == Decided::Kept(0), known, "{second}");
     }
 }
+
+/// Durations from before the clock was set back are exchanged as those of any other time.
+#[test]
+fn durations_are_exchanged_where_the_clock_was_set_back() {
+    let sampler = sampler("slow:p50()");
+    let key = sampler.key("GET /");
+    let call = |second: u64, millis: u64| {
+        sampler.count(key, 0, &ended(second * 1_000_000_000, millis * 1_000_000));
+    };
+    (0..50_000).for_each(|_| call(100_000, 10));
+    // Ten minutes and more, each with calls that take longer.
+    (0..3_000).for_each(|at| call(10 + at, 50));
+    let slow = |millis: u64| {
+        let trace = Trace { duration: Nanos::from_millis(millis), ..trace(key, 3_010_000_000_000) };
+        sampler.decide(&trace) == Decided::Kept(0)
+    };
+    assert!(!slow(40) && slow(60), "half of the last calls take 50 ms");
+}

@@ -179,6 +179,11 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         self.mock.increment(by);
     }
+
+    /// Sets the clock back, as no monotonic clock should be.
+    pub fn set_back(&self, by: Duration) {
+        self.mock.decrement(by);
+    }
 }
 
 #[cfg(test)]

@@ -36,19 +36,28 @@ const EXEMPLARS_MAX: usize = 20;
 pub(super) struct Exemplars(Vec<Exemplar>);
 
 impl Exemplars {
+    /// Notes a trace that is kept now: it is the latest, though the clock may have been set back.
     pub(super) fn note(&mut self, exemplar: Exemplar) {
-        let known = self.0.iter().position(|known| known.octave() == exemplar.octave());
-        let oldest = || (0..self.0.len()).min_by_key(|at| self.0[*at].unix_nanos);
-        match known.or_else(|| oldest().filter(|_| self.0.len() == EXEMPLARS_MAX)) {
-            // Shards are merged in any order.
-            Some(at) if self.0[at].unix_nanos <= exemplar.unix_nanos => self.0[at] = exemplar,
-            Some(_) => {}
+        match self.place(&exemplar) {
+            Some(at) => self.0[at] = exemplar,
             None => self.0.push(exemplar),
         }
     }
 
     pub(super) fn merge(&mut self, other: &Exemplars) {
-        other.0.iter().for_each(|exemplar| self.note(*exemplar));
+        for exemplar in &other.0 {
+            match self.place(exemplar) {
+                Some(at) if self.0[at].unix_nanos > exemplar.unix_nanos => {}
+                _ => self.note(*exemplar),
+            }
+        }
+    }
+
+    /// The place of the one that makes room for this; `None` if it needs none.
+    fn place(&self, exemplar: &Exemplar) -> Option<usize> {
+        let known = self.0.iter().position(|known| known.octave() == exemplar.octave());
+        let oldest = || (0..self.0.len()).min_by_key(|at| self.0[*at].unix_nanos);
+        known.or_else(|| oldest().filter(|_| self.0.len() == EXEMPLARS_MAX))
     }
 
     /// By duration, the shortest first.
@@ -76,6 +85,14 @@ mod tests {
         one.merge(&other);
         let ids: Vec<u64> = one.sorted().iter().map(|exemplar| exemplar.span_id).collect();
         assert_eq!(ids, [4, 2], "512 to 1,023 ns, and 4,096 to 8,191");
+    }
+
+    #[test]
+    fn the_latest_stays_where_the_clock_was_set_back() {
+        let mut exemplars = Exemplars::default();
+        exemplars.note(Exemplar::new(1, 1, Nanos::new(1_000), 50));
+        exemplars.note(Exemplar::new(2, 2, Nanos::new(1_000), 10));
+        assert_eq!(exemplars.sorted()[0].span_id, 2);
     }
 
     #[test]

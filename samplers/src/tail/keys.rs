@@ -60,6 +60,8 @@ impl Tally {
     /// Begins another generation if this one is over.
     #[cold]
     fn turn(&mut self, now: Nanos) {
+        // A time that lies ahead is one from before the clock was set back.
+        self.began = self.began.min(now);
         let age = now.saturating_sub(self.began);
         if self.current.count() == 0 {
             self.began = now;

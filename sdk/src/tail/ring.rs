@@ -262,7 +262,7 @@ impl Ring {
     fn wish_for(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
         let at = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)?;
         let wanted = shard.wanted.get_mut(at)?;
-        let is_in_time = now.saturating_sub(wanted.asked) <= self.wanted_for;
+        let is_in_time = now.abs_diff(wanted.asked) <= self.wanted_for;
         if is_in_time && wanted.by == KeptBy::HAND {
             let asks = std::mem::take(&mut wanted.asks);
             return Some(Wanted { asks, ..*wanted });
@@ -289,7 +289,8 @@ impl Ring {
     }
 
     fn pop_expired(&self, shard: &mut Shard, now: Ticks, most: usize, out: &mut Vec<Held>) {
-        let is_over = |held: &Held| now.saturating_sub(held.ended) >= self.hold;
+        // One that ended far ahead did so before the clock was set back.
+        let is_over = |held: &Held| now.abs_diff(held.ended) >= self.hold;
         for row in &mut shard.rows {
             out.extend(std::iter::from_fn(|| row.pop_if(is_over)).take(most));
         }

@@ -478,3 +478,33 @@ fn a_recorded_trace_takes_the_slot_of_a_kept_one() {
     });
     assert_eq!(names(&spans).len(), 6, "its step was odd, and its root came late");
 }
+
+/// Traces from before the clock was set back lie ahead of it: they are held no longer than others, and none behind them.
+#[test]
+fn traces_from_before_the_clock_was_set_back_leave() {
+    let world = dropping(tail("error"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        world.clock.advance(Duration::from_secs(3_600));
+        requests(100, false);
+        world.clock.set_back(Duration::from_secs(3_590));
+        requests(100, false);
+        world.clock.advance(Duration::from_secs(2));
+        requests(100, false);
+    });
+    let stats = world.handle.stats();
+    assert_eq!((stats.tail.traces_held, stats.tail.traces_given_up.unwanted), (100, 200), "{stats:?}");
+    check_sums(&world.handle);
+}
+
+/// The same of an ask: its time is over.
+#[test]
+fn asks_from_before_the_clock_was_set_back_are_forgotten() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        world.clock.advance(Duration::from_secs(3_600));
+        assert!(!world.handle.keep(TraceId::from(7_u128)));
+        world.clock.set_back(Duration::from_secs(3_590));
+        part(TraceId::from(7_u128), "second");
+    });
+    assert!(spans.is_empty());
+}
