@@ -402,11 +402,7 @@ impl Keeper {
     }
 
     /// Exports the recorded parts of a trace, or those that come. Returns whether there is one now.
-    pub(crate) fn keep(&self, trace_id: TraceId, by: KeptBy, now: Nanos, queue: &Queue) -> bool {
-        if by == KeptBy::CALLER && !self.callers_rate.is_some_and(|rate| self.callers.admit(&rate, 1, now)) {
-            self.refuse_callers(1);
-            return false;
-        }
+    pub(crate) fn keep(&self, trace_id: TraceId, by: KeptBy, queue: &Queue) -> bool {
         let mut found = false;
         loop {
             match self.ring.take(trace_id, by, self.clock.ticks(), u64::from(!found)) {
@@ -432,6 +428,13 @@ impl Keeper {
 
     pub(crate) fn was_kept(&self, trace_id: TraceId) -> bool {
         matches!(self.ring.fate(trace_id), Some(Fate::Kept(_)))
+    }
+
+    /// Whether a caller may ask for one more trace. If not, that is counted.
+    pub(crate) fn admits_caller(&self, now: Nanos) -> bool {
+        let admits = self.callers_rate.is_some_and(|rate| self.callers.admit(&rate, 1, now));
+        self.refuse_callers(u64::from(!admits));
+        admits
     }
 
     /// Counts traces that a caller asked for in vain, because its list was too long or not of ids.

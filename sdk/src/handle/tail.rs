@@ -26,7 +26,7 @@ impl Handle {
     /// no budget for this.
     pub fn keep(&self, trace_id: TraceId) -> bool {
         let Some((shared, keeper)) = self.keeper() else { return false };
-        keeper.keep(trace_id, KeptBy::HAND, shared.decider().now(), shared.queue())
+        keeper.keep(trace_id, KeptBy::HAND, shared.queue())
     }
 
     /// Keeps the traces that are held now and that the function wants; returns their number. It is asked about each,
@@ -52,10 +52,12 @@ impl Handle {
             let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
             let trace_id = Some(id.trim()).filter(is_id).and_then(|id| TraceId::from_hex(id).ok());
             match trace_id.filter(|id| *id != TraceId::INVALID) {
-                Some(trace_id) => {
-                    keeper.keep(trace_id, KeptBy::CALLER, shared.decider().now(), shared.queue());
+                Some(trace_id) if keeper.admits_caller(shared.decider().now()) => {
+                    keeper.keep(trace_id, KeptBy::CALLER, shared.queue());
                     heard += 1;
                 }
+                // Counted there.
+                Some(_) => {}
                 None => keeper.refuse_callers(1),
             }
         }

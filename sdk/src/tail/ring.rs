@@ -357,7 +357,12 @@ impl Ring {
             return taken;
         }
         if shard.wanted.len() == REMEMBERED {
-            shard.wanted.pop_front();
+            // Others may ask for anything: the service's own asks are not forgotten for theirs.
+            let oldest = shard.wanted.iter().position(|wanted| wanted.by != KeptBy::HAND);
+            if oldest.is_none() && by != KeptBy::HAND {
+                return taken;
+            }
+            shard.wanted.remove(oldest.unwrap_or_default());
         }
         shard.wanted.push_back(Wanted { trace_id, by, asked: now, asks });
         taken

@@ -145,3 +145,30 @@ fn a_trace_that_is_chosen_was_not_asked_for_in_vain() {
     assert_eq!((kept, stats.kept_by_hand, stats.kept_by_caller, stats.not_there), (3, 3, 0, 0));
     check_sums(&world.handle);
 }
+
+/// Ids that callers make up are as many as they may be; those that the service itself asks for are not forgotten for them.
+#[test]
+fn callers_do_not_push_out_what_is_asked_for_by_hand() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        let root = info_span!("root").entered();
+        world.handle.keep(Context::current().span().span_context().trace_id());
+        for made_up in 1..=2_900_u128 {
+            world.clock.advance(Duration::from_millis(10));
+            assert_eq!(world.handle.keep_for_caller(&TraceId::from(made_up).to_string()), 1);
+        }
+        drop(root);
+    });
+    assert_eq!(names(&spans), ["root"]);
+    assert_eq!(world.handle.stats().tail.not_there, 2_900);
+}
+
+/// Beyond a hundred a second nothing is heard.
+#[test]
+fn callers_are_told_what_was_heard() {
+    let world = dropping(tail("error"));
+    let list: Vec<_> = (1..=16_u128).map(|number| TraceId::from(number).to_string()).collect();
+    let heard: Vec<_> = (0..8).map(|_| world.handle.keep_for_caller(&list.join(","))).collect();
+    assert_eq!(heard, [16, 16, 16, 16, 16, 16, 4, 0]);
+    assert_eq!(world.handle.stats().tail.refused_callers, 28);
+}
