@@ -165,11 +165,8 @@ impl fmt::Display for Stats {
             self.spans_lost,
             self.spans_open + self.spans_waiting
         )?;
-        let TailStats { traces_held, traces_given_up, policies, kept_by_hand, kept_by_caller, .. } =
-            &self.tail;
-        if !policies.is_empty() {
-            let late = policies.iter().map(|policy| policy.kept).sum::<u64>() + kept_by_hand + kept_by_caller;
-            write!(f, "; {late} traces kept late, {traces_held} held, {} given up", traces_given_up.total())?;
+        if !self.tail.policies.is_empty() {
+            write!(f, "; {}", self.tail)?;
         }
         match &self.waiting {
             Some(reason) => write!(f, "; exports wait: {reason}"),

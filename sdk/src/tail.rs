@@ -13,6 +13,7 @@
 
 mod announce;
 mod asked;
+mod fate;
 mod own;
 mod ring;
 mod shape;
@@ -30,8 +31,9 @@ use opentelemetry::{SpanId, TraceId};
 
 use self::announce::Announcements;
 use self::asked::Asked;
+use self::fate::{Fate, Gone};
 pub(crate) use self::own::{Function, Own};
-use self::ring::{Arrivals, Fate, Held, Holding, LateSpan, Ring, Taken};
+use self::ring::{Arrivals, Held, Holding, LateSpan, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
@@ -53,6 +55,8 @@ pub(crate) struct Keeper {
     counters: Arc<Counters>,
     /// Whether a policy needs shapes.
     is_shaped: bool,
+    /// Whether traces that are given up are remembered, for explanations.
+    explains: bool,
     spans_max: usize,
     announced: Announcements,
     callers: Meter,
@@ -77,6 +81,7 @@ pub(crate) struct Parts {
     pub(crate) hold: Ticks,
     pub(crate) wanted_for: Ticks,
     pub(crate) spans_max: usize,
+    pub(crate) explains: bool,
 }
 
 /// The end of a trace's root, or of the time that it had for that.
@@ -118,10 +123,11 @@ fn recycle(mut trace: Box<Provisional>) {
 
 impl Keeper {
     pub(crate) fn new(parts: Parts, clock: Clock, counters: Arc<Counters>) -> Self {
-        let Parts { sampler, own, ring_bytes, hold, wanted_for, spans_max } = parts;
+        let Parts { sampler, own, ring_bytes, hold, wanted_for, spans_max, explains } = parts;
         let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
         Keeper {
             is_shaped,
+            explains,
             sampler,
             own: own.into(),
             ring: Ring::new(ring_bytes, hold, wanted_for),
@@ -175,7 +181,7 @@ impl Keeper {
             trace,
             duration: root.nanos,
             ended: root.at,
-            reason: GivenUp::Unwanted,
+            refused_by: None,
             came: 0,
         };
         let decided = self.decide(&held, root.now);
@@ -184,21 +190,20 @@ impl Keeper {
         match (decided, wanted) {
             (Decided::Kept(place), _) => return self.export(held, KeptBy::policy(place), way),
             (_, Some(wanted)) => return self.export_asked(held, wanted.by, way),
-            (Decided::Refused(_), None) => held.reason = GivenUp::Refused,
+            (Decided::Refused(place), None) => held.refused_by = Some(KeptBy::policy(place)),
             _ => {}
         }
         let bytes = held.buffer.bytes_held() + HELD_BYTES;
         if !self.grow(&mut held.room, bytes, severity, traces) {
-            held.reason = GivenUp::RingFull;
-            return self.give_up(held);
+            return self.give_up(held, GivenUp::RingFull);
         }
         self.counters.held(held.counted);
         let mut out = OUT.try_with(Cell::take).unwrap_or_default();
         let holding = self.ring.hold(held, root.at, &mut out);
         self.settle(holding, way);
         for held in out.drain(..) {
-            self.counters.not_held(held.counted);
-            self.give_up(held);
+            let reason = held.reason();
+            self.let_go(held, reason);
         }
         let _ = OUT.try_with(|own| own.set(out));
     }
@@ -212,10 +217,7 @@ impl Keeper {
                 self.counters.not_held(held.counted);
                 self.export_asked(*held, wanted.by, way);
             }
-            Holding::Refused(held) => {
-                self.counters.not_held(held.counted);
-                self.give_up(*held);
-            }
+            Holding::Refused(held, reason) => self.let_go(*held, reason),
         }
     }
 
@@ -276,9 +278,16 @@ impl Keeper {
         self.export(held, by, way);
     }
 
-    fn give_up(&self, held: Held) {
-        self.counters.give_up(held.reason, held.counted);
+    fn give_up(&self, held: Held, reason: GivenUp) {
+        self.counters.give_up(reason, held.counted);
+        self.note_gone(Gone { trace_id: held.header.trace_id, reason, asked: Some(held.refused_by) });
         recycle(held.trace);
+    }
+
+    /// Gives up a trace that is counted as held.
+    fn let_go(&self, held: Held, reason: GivenUp) {
+        self.counters.not_held(held.counted);
+        self.give_up(held, reason);
     }
 
     /// Makes room at the expense of the oldest traces of the lowest value.
@@ -287,8 +296,7 @@ impl Keeper {
             return true;
         }
         while let Some(lowest) = self.ring.pop_lowest(severity) {
-            self.counters.not_held(lowest.counted);
-            self.give_up(Held { reason: GivenUp::RingFull, ..lowest });
+            self.let_go(lowest, GivenUp::RingFull);
             if self.ring.grow(room, bytes) {
                 return true;
             }
@@ -356,8 +364,8 @@ impl Keeper {
                 self.export(held, KeptBy::policy(place), (queue, Patience::Full));
             }
             decided => {
-                if matches!(decided, Decided::Refused(_)) {
-                    held.reason = GivenUp::Refused;
+                if let Decided::Refused(place) = decided {
+                    held.refused_by = Some(KeptBy::policy(place));
                 }
                 self.put_back(held, queue);
             }
@@ -366,10 +374,7 @@ impl Keeper {
 
     /// Puts a trace back into the ring that was taken out of it.
     fn put_back(&self, held: Held, queue: &Queue) {
-        let holding = match self.ring.put_back(held, self.clock.ticks()) {
-            Holding::Refused(held) => Holding::Refused(Box::new(Held { reason: GivenUp::ShutDown, ..*held })),
-            holding => holding,
-        };
+        let holding = self.ring.put_back(held, self.clock.ticks());
         self.settle(holding, (queue, Patience::Full));
     }
 
@@ -378,8 +383,8 @@ impl Keeper {
         let mut out = Vec::new();
         self.ring.expire(self.clock.ticks(), &mut out);
         for held in out {
-            self.counters.not_held(held.counted);
-            self.give_up(held);
+            let reason = held.reason();
+            self.let_go(held, reason);
         }
         self.own.iter().for_each(Own::warn);
         if self.counters.roots_elsewhere() > 0 && self.told_elsewhere.swap(1, Ordering::Relaxed) == 0 {
@@ -395,8 +400,7 @@ impl Keeper {
         self.ring.close();
         self.ring.take_all(Arrivals::ALL, |all| {
             for held in all {
-                self.counters.not_held(held.counted);
-                self.give_up(Held { reason: GivenUp::ShutDown, ..held });
+                self.let_go(held, GivenUp::ShutDown);
             }
         });
     }
@@ -463,28 +467,6 @@ impl Keeper {
 
     pub(crate) fn outcomes(&self) -> Vec<KeyOutcomes> {
         self.sampler.outcomes()
-    }
-
-    /// The fate of a recorded trace in words, if it is one of the last.
-    pub(crate) fn fate(&self, trace_id: TraceId) -> Option<String> {
-        let by = match self.ring.fate(trace_id)? {
-            Fate::Kept(by) => by,
-            Fate::Held(severity) => {
-                let seen = if severity > Severity::Fine { ", marked by what was seen in it" } else { "" };
-                return Some(format!("no policy kept it at its end, and it is held for now{seen}"));
-            }
-        };
-        Some(match by.place() {
-            Some(0) => "kept at its end: by hand".to_owned(),
-            Some(1) => "kept at its end: a caller kept its part".to_owned(),
-            place => {
-                let rule = place.and_then(|place| self.sampler.rules().nth(place - KeptBy::FIRST_POLICY));
-                format!(
-                    "kept at its end: by the policy {}",
-                    rule.map(|rule| rule.policy.to_string()).unwrap_or_default()
-                )
-            }
-        })
     }
 
     /// Adds to the counts those that are kept here.

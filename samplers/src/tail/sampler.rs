@@ -118,6 +118,8 @@ pub enum Decided {
 pub struct PolicyCounts {
     /// The policy, as text.
     pub policy: String,
+    /// Its budget, as text; empty if it is not bounded.
+    pub budget: String,
     /// Traces that it kept.
     pub kept: u64,
     /// Their bytes.
@@ -307,6 +309,7 @@ impl TailSampler {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let of = |Asked { rule, counts, .. }: &Asked| PolicyCounts {
             policy: rule.policy.to_string(),
+            budget: rule.budget.to_string(),
             kept: read(&counts.kept),
             kept_bytes: read(&counts.kept_bytes),
             refused: read(&counts.refused),

@@ -19,7 +19,7 @@ pub(super) fn parts(
     own: Vec<Own>,
     sampler: Arc<TailSampler>,
     clock: &Clock,
-    wanted_for: Duration,
+    (wanted_for, explains): (Duration, bool),
 ) -> Parts {
     Parts {
         sampler,
@@ -28,6 +28,7 @@ pub(super) fn parts(
         hold: clock.ticks_of(Duration::from_nanos(tail.hold.get())),
         wanted_for: clock.ticks_of(wanted_for),
         spans_max: RECORDED_SPANS_MAX,
+        explains,
     }
 }
 

@@ -139,7 +139,12 @@ impl Core {
                 let seen = (severity, shared.decider.time_of(at));
                 keeper.end_late(*late, seen, body, (&shared.queue, &shared.traces));
             }
-            EndedSpan::GivenUp(counted, reason) => shared.counters.give_up(reason, counted),
+            EndedSpan::GivenUp(counted, reason) => {
+                shared.counters.give_up(reason, counted);
+                if is_root {
+                    keeper.note_open_gone(entry.trace_id(), reason);
+                }
+            }
         }
     }
 

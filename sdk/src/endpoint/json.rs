@@ -49,7 +49,7 @@ pub(super) fn stats(handle: &Handle) -> String {
 
 /// Policies, the ring, and the number that was given up for each reason.
 fn late(tail: &TailStats) -> Value {
-    let policy = |of: &PolicyCounts| json!({ "policy": of.policy, "kept": of.kept, "bytes": of.kept_bytes, "refused": of.refused });
+    let policy = |of: &PolicyCounts| json!({ "policy": of.policy, "budget": of.budget, "kept": of.kept, "bytes": of.kept_bytes, "refused": of.refused });
     let given_up: Map<String, Value> =
         tail.traces_given_up.iter().map(|(reason, traces)| (reason.to_owned(), traces.into())).collect();
     json!({

@@ -1,5 +1,7 @@
 //! Counts of traces that are kept late.
 
+use std::fmt;
+
 use astracer_samplers::tail::PolicyCounts;
 
 /// The reason why a recorded trace that the head sampler dropped is given up: see [`GivenUpTraces`].
@@ -49,7 +51,8 @@ pub struct TailStats {
     pub kept_by_hand: u64,
     /// Traces kept because a caller kept its part.
     pub kept_by_caller: u64,
-    /// Traces that somebody asked for and that have not come: they had left, are still open, or were never recorded here.
+    /// Traces that somebody asked for and that have not come: they had left, are still open, or were never recorded late here, as
+    /// those that the head sampler keeps.
     pub not_there: u64,
     /// Traces that callers asked for above 100 a second, or beyond the 16 of one list, or by what is no id.
     pub refused_callers: u64,
@@ -117,5 +120,35 @@ impl GivenUpTraces {
             GivenUp::Late => &mut self.late,
             GivenUp::ShutDown => &mut self.shut_down,
         }
+    }
+}
+
+impl fmt::Display for TailStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by_policy = self.policies.iter().map(|policy| policy.kept).sum::<u64>();
+        write!(f, "{} traces kept late (", by_policy + self.kept_by_hand + self.kept_by_caller)?;
+        for (at, PolicyCounts { policy, budget, kept, refused, .. }) in self.policies.iter().enumerate() {
+            write!(f, "{}{policy}", if at == 0 { "" } else { "; " })?;
+            if !budget.is_empty() {
+                write!(f, " ({budget})")?;
+            }
+            write!(f, ": {kept} kept")?;
+            if *refused > 0 {
+                write!(f, ", {refused} refused")?;
+            }
+        }
+        for (by, kept) in [("by hand", self.kept_by_hand), ("for callers", self.kept_by_caller)] {
+            if kept > 0 {
+                write!(f, "; {by}: {kept} kept")?;
+            }
+        }
+        write!(f, "), {} held, {} given up", self.traces_held, self.traces_given_up.total())?;
+        let mut sign = " (";
+        for (name, traces) in self.traces_given_up.iter().filter(|(_, traces)| *traces > 0) {
+            write!(f, "{sign}{name} {traces}")?;
+            sign = ", ";
+        }
+        let end = if sign == ", " { ")" } else { "" };
+        write!(f, "{end}; ring {} of {} bytes", self.ring_bytes, self.ring_bytes_max)
     }
 }

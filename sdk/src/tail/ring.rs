@@ -10,6 +10,7 @@ use std::sync::Arc;
 use astracer_samplers::tail::Severity;
 use opentelemetry::TraceId;
 
+use super::fate::{Fate, Gone, Refusal};
 use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
 use crate::record::{Body, Header, KeptBy, Record};
@@ -26,13 +27,18 @@ pub(crate) struct Held {
     pub(crate) duration: u64,
     /// The root's end, or the time at which the trace was too old to wait for it.
     pub(crate) ended: Ticks,
-    /// The reason for which it is given up in the end.
-    pub(crate) reason: GivenUp,
+    /// The first policy that wanted it, when none that did had budget left.
+    pub(super) refused_by: Refusal,
     /// Its number among the traces that have come to its shard, which the ring gives it.
     pub(crate) came: u64,
 }
 
 impl Held {
+    /// The reason for which it is given up when its time is over.
+    pub(crate) fn reason(&self) -> GivenUp {
+        if self.refused_by.is_some() { GivenUp::Refused } else { GivenUp::Unwanted }
+    }
+
     /// Whether it takes no more spans: these are the most that it may have, and their bytes. Its root has a place all the same.
     pub(crate) fn is_full(&self, (spans_max, bytes_max): (usize, usize), record: &Record) -> bool {
         let is_full = self.buffer.records.len() >= spans_max || self.buffer.bytes_used() >= bytes_max;
@@ -168,9 +174,11 @@ struct Shard {
     /// The last traces that were kept late: their spans that are still open follow them.
     kept: VecDeque<(TraceId, KeptBy)>,
     wanted: VecDeque<Wanted>,
+    /// The last traces that were given up, if decisions are explained.
+    gone: VecDeque<Gone>,
 }
 
-/// Ids in each shard that are remembered of traces that were kept, and of those that are wanted.
+/// Ids in each shard that are remembered of traces that were kept, of those that are wanted, and of those that were given up.
 const REMEMBERED: usize = 256;
 const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
 /// Traces whose time is over that one call takes out: two for each that comes, so that none stays behind.
@@ -202,8 +210,8 @@ pub(crate) enum Holding {
     Held,
     /// Somebody asked for it when it was not there.
     Wanted(Box<Held>, Wanted),
-    /// Nothing is held, or nothing any more.
-    Refused(Box<Held>),
+    /// Nothing is held, or nothing any more: it is given up.
+    Refused(Box<Held>, GivenUp),
 }
 
 /// The fate of a span whose trace has left before it.
@@ -277,8 +285,12 @@ impl Ring {
             return Holding::Wanted(Box::new(held), wanted);
         }
         // Set before all shards are emptied, each under its lock.
-        if self.closed.load(Ordering::Relaxed) || self.hold == 0 {
-            return Holding::Refused(Box::new(held));
+        if self.closed.load(Ordering::Relaxed) {
+            return Holding::Refused(Box::new(held), GivenUp::ShutDown);
+        }
+        if self.hold == 0 {
+            let reason = held.reason();
+            return Holding::Refused(Box::new(held), reason);
         }
         held.came = shard.came;
         shard.came += 1;
@@ -375,7 +387,7 @@ impl Ring {
             return Holding::Wanted(Box::new(held), wanted);
         }
         if self.closed.load(Ordering::Relaxed) {
-            return Holding::Refused(Box::new(held));
+            return Holding::Refused(Box::new(held), GivenUp::ShutDown);
         }
         let row = usize::from(held.severity > Severity::Fine);
         let Row { ids, held: places, .. } = &mut shard.rows[row];
@@ -400,12 +412,24 @@ impl Ring {
     }
 
     /// The fate of a trace, if it is there or was kept not long ago.
-    pub(crate) fn fate(&self, trace_id: TraceId) -> Option<Fate> {
+    pub(super) fn fate(&self, trace_id: TraceId) -> Option<Fate> {
         let mut shard = self.shard(trace_id);
         if let Some((_, by)) = shard.kept.iter().rev().find(|(kept, _)| *kept == trace_id) {
             return Some(Fate::Kept(*by));
         }
-        shard.rows.iter_mut().find_map(|row| row.get(trace_id)).map(|held| Fate::Held(held.severity))
+        let held = shard.rows.iter_mut().find_map(|row| row.get(trace_id));
+        if let Some(held) = held {
+            return Some(Fate::Held(held.severity, held.refused_by));
+        }
+        shard.gone.iter().rev().find(|gone| gone.trace_id == trace_id).copied().map(Fate::Gone)
+    }
+
+    pub(super) fn note_gone(&self, gone: Gone) {
+        let mut shard = self.shard(gone.trace_id);
+        if shard.gone.len() == REMEMBERED {
+            shard.gone.pop_front();
+        }
+        shard.gone.push_back(gone);
     }
 
     /// From now on nothing is held.
@@ -448,13 +472,6 @@ impl Ring {
     }
 }
 
-/// See [`Ring::fate`].
-#[derive(Debug)]
-pub(crate) enum Fate {
-    Kept(KeptBy),
-    Held(Severity),
-}
-
 /// A trace that somebody wants.
 #[derive(Debug)]
 pub(crate) enum Taken {
@@ -472,14 +489,7 @@ mod tests {
     fn held(number: u64) -> Held {
         let mut trace = Box::<Provisional>::default();
         trace.header.trace_id = TraceId::from(u128::from(number));
-        Held {
-            trace,
-            counted: Counted::default(),
-            duration: 0,
-            ended: number,
-            reason: GivenUp::Unwanted,
-            came: 0,
-        }
+        Held { trace, counted: Counted::default(), duration: 0, ended: number, refused_by: None, came: 0 }
     }
 
     /// The first stays for its time, however long that is, and all that come after it are taken out.

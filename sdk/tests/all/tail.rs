@@ -477,6 +477,87 @@ fn what_is_kept_late_is_explained() {
     });
 }
 
+/// Whoever looks for a trace is told which policy wanted it, and what its budget is; and why a trace is not there any more.
+#[test]
+fn what_is_given_up_is_explained() {
+    let world = world(|builder| {
+        let tail = tail("error(traces=1,burst=1)").with_ring_bytes(64 << 10);
+        builder.with_sampler("never".parse().unwrap()).with_tail(tail).with_explanations(10_000)
+    });
+    let why = |trace_id: &TraceId| world.handle.why(*trace_id).unwrap().late.unwrap_or_default();
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let [kept, refused] = [request(true), request(true)];
+        assert_eq!(why(&kept), "kept at its end: by the policy error (traces=1,burst=1)");
+        let bytes = world.handle.stats().tail.ring_bytes;
+        let held = format!("it is held for now, in a ring with {bytes} of 65536 bytes");
+        let used_up = "the policy error (traces=1,burst=1) wanted it at its end, and had no budget left";
+        assert_eq!(why(&refused), format!("{used_up}; {held}, marked by what was seen in it"));
+        let fine = request(false);
+        assert!(
+            why(&fine).starts_with("no policy wanted it at its end; it is held for now"),
+            "{}",
+            why(&fine)
+        );
+        // Far more than the ring holds, and later.
+        world.clock.advance(Duration::from_millis(1));
+        requests(500, false);
+        assert_eq!(why(&fine), "no policy wanted it at its end; given up: the ring of 65536 bytes was full");
+        world.clock.advance(Duration::from_secs(3));
+        requests(500, false);
+        assert_eq!(why(&refused), format!("{used_up}; given up: nobody asked for it while it was held"));
+        world.clock.advance(Duration::from_millis(1));
+        let last = request(false);
+        let open = info_span!("open");
+        open.in_scope(|| info_span!("step").in_scope(|| ()));
+        world.handle.shutdown(TIMEOUT).unwrap();
+        drop(open);
+        assert_eq!(why(&last), "no policy wanted it at its end; given up: the service was shut down");
+    });
+}
+
+/// An open trace that is given up for others says so.
+#[test]
+fn an_open_trace_that_is_given_up_is_explained() {
+    let world = world(|builder| {
+        let tail = tail("error").with_ring_bytes(64 << 10);
+        builder.with_sampler("never".parse().unwrap()).with_tail(tail).with_explanations(1_000)
+    });
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let large = "x".repeat(1_000);
+        let open: Vec<_> = (0..100).map(|_| info_span!("open")).collect();
+        open.iter().for_each(|root| root.in_scope(|| info_span!("step", large).in_scope(|| ())));
+        let ids: Vec<_> = open.iter().map(|root| root.context().span().span_context().trace_id()).collect();
+        drop(open);
+        let given_up = "given up: the ring of 65536 bytes was full";
+        let late = ids.iter().filter_map(|trace_id| world.handle.why(*trace_id).unwrap().late);
+        let late: Vec<_> = late.filter(|late| late.ends_with(given_up)).collect();
+        assert_eq!(late.len() as u64, world.handle.stats().tail.traces_given_up.ring_full);
+        assert!(late.iter().filter(|late| *late == given_up).count() > 30, "open ones: no policy was asked");
+    });
+}
+
+#[test]
+fn stats_name_policies_budgets_and_the_ring() {
+    let world = dropping(tail("error(traces=1,burst=1),slow:p99()").with_ring_bytes(64 << 10));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        requests(3, true);
+        let held = request(false);
+        assert!(world.handle.keep(held));
+        world.clock.advance(Duration::from_secs(3));
+        requests(100, false);
+    });
+    world.handle.flush(TIMEOUT).unwrap();
+    let stats = world.handle.stats();
+    let budgets: Vec<_> = stats.tail.policies.iter().map(|policy| &*policy.budget).collect();
+    assert_eq!(budgets, ["traces=1,burst=1", ""]);
+    let bytes = stats.tail.ring_bytes;
+    let late = format!(
+        "2 traces kept late (error (traces=1,burst=1): 1 kept, 2 refused; slow:p99: 0 kept; by hand: 1 kept), 100 held, 2 given \
+         up (refused 2); ring {bytes} of 65536 bytes"
+    );
+    assert!(stats.to_string().ends_with(&late), "{stats}\n{late}");
+}
+
 /// A key's bytes are the head sampler's: what is kept late has the budget of its policy.
 #[test]
 fn a_key_s_cap_on_bytes_leaves_what_is_kept_late_alone() {

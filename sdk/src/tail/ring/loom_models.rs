@@ -37,7 +37,7 @@ fn held(ring: &Ring) -> Held {
         counted: Counted { spans: 1, ..Counted::default() },
         duration: 1,
         ended: 2,
-        reason: GivenUp::Unwanted,
+        refused_by: None,
         came: 0,
     };
     held.buffer.append(record(1), None);
@@ -115,7 +115,7 @@ fn loom_nothing_stays_in_a_closed_ring() {
             let other = ring.clone();
             let comes = thread::spawn(move || {
                 let holding = if puts_back { other.put_back(held(&other), 2) } else { hold(&other) };
-                usize::from(matches!(holding, Holding::Refused(_)))
+                usize::from(matches!(holding, Holding::Refused(..)))
             });
             // As in `Keeper::close`.
             ring.close();

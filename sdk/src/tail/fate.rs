@@ -1,0 +1,95 @@
+//! The fate of recorded traces, and its explanation in words.
+
+use astracer_samplers::tail::{Rule, Severity};
+use opentelemetry::TraceId;
+
+use super::Keeper;
+use crate::record::KeptBy;
+use crate::stats::GivenUp;
+
+/// The end of a recorded trace that was given up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gone {
+    pub(super) trace_id: TraceId,
+    pub(super) reason: GivenUp,
+    /// As of a trace that is held; `None` for one that was open: no policy was asked about it.
+    pub(super) asked: Option<Refusal>,
+}
+
+/// The policies' answer: the first that wanted the trace and had no budget left, if there is one.
+pub(super) type Refusal = Option<KeptBy>;
+
+/// The fate of a recorded trace whose root has ended.
+#[derive(Debug)]
+pub(super) enum Fate {
+    Kept(KeptBy),
+    Held(Severity, Refusal),
+    Gone(Gone),
+}
+
+impl Keeper {
+    /// Remembers a trace that is given up, if decisions are explained.
+    pub(super) fn note_gone(&self, gone: Gone) {
+        if self.explains {
+            self.ring.note_gone(gone);
+        }
+    }
+
+    /// The same of a trace that was given up while it was open.
+    pub(crate) fn note_open_gone(&self, trace_id: TraceId, reason: GivenUp) {
+        self.note_gone(Gone { trace_id, reason, asked: None });
+    }
+
+    /// The fate of a recorded trace in words, if it is one of the last.
+    pub(crate) fn fate(&self, trace_id: TraceId) -> Option<String> {
+        Some(match self.ring.fate(trace_id)? {
+            Fate::Kept(by) => self.kept(by),
+            Fate::Held(severity, refusal) => {
+                let seen = if severity > Severity::Fine { ", marked by what was seen in it" } else { "" };
+                let (bytes, bytes_max) = (self.ring.bytes(), self.ring.bytes_max());
+                let answer = self.answer(refusal);
+                format!("{answer}; it is held for now, in a ring with {bytes} of {bytes_max} bytes{seen}")
+            }
+            Fate::Gone(Gone { reason, asked, .. }) => {
+                let answer = asked.map(|refusal| self.answer(refusal) + "; ").unwrap_or_default();
+                format!("{answer}given up: {}", self.reason(reason))
+            }
+        })
+    }
+
+    fn kept(&self, by: KeptBy) -> String {
+        match by.place() {
+            Some(0) => "kept at its end: by hand".to_owned(),
+            Some(1) => "kept at its end: a caller kept its part".to_owned(),
+            _ => format!("kept at its end: by {}", self.policy(by)),
+        }
+    }
+
+    /// A policy with its budget.
+    fn policy(&self, by: KeptBy) -> String {
+        let place = by.place().and_then(|place| place.checked_sub(KeptBy::FIRST_POLICY));
+        let rule = place.and_then(|place| self.sampler.rules().nth(place));
+        let named = |Rule { policy, budget, .. }: &Rule| match budget.to_string() {
+            budget if budget.is_empty() => format!("the policy {policy}"),
+            budget => format!("the policy {policy} ({budget})"),
+        };
+        rule.map(named).unwrap_or_default()
+    }
+
+    fn answer(&self, refusal: Refusal) -> String {
+        match refusal {
+            Some(by) => format!("{} wanted it at its end, and had no budget left", self.policy(by)),
+            None => "no policy wanted it at its end".to_owned(),
+        }
+    }
+
+    fn reason(&self, reason: GivenUp) -> String {
+        match reason {
+            GivenUp::Unwanted | GivenUp::Refused => "nobody asked for it while it was held".to_owned(),
+            GivenUp::RingFull => format!("the ring of {} bytes was full", self.ring.bytes_max()),
+            GivenUp::ShutDown => "the service was shut down".to_owned(),
+            // Of single spans.
+            GivenUp::Cut | GivenUp::Late => "its spans came too late, or were too many".to_owned(),
+        }
+    }
+}
