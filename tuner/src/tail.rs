@@ -15,7 +15,7 @@ mod shape;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
-use astracer_model::Status;
+use astracer_model::{Status, TraceId};
 use astracer_recording::recording::{Recording, SpanView, TraceView};
 use astracer_samplers::tail::{
     Decided, Ended, Limits, Policy, PolicyCounts, Rule, Severity, Tail, TailSampler, Trace, Value, View,
@@ -120,6 +120,12 @@ impl Outcomes {
         (!runs.is_empty()).then(|| self.summary(workload, sampler, &runs))
     }
 
+    /// The ids of the traces that the policies keep behind a sampler on one draw, in the order of their roots' ends.
+    pub fn kept(&self, workload: &Workload, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
+        let run = self.run(workload, sampler, draw, Stop::never()).unwrap_or_default();
+        run.kept.into_iter().map(|arrival| workload.trace_id(arrival as usize)).collect()
+    }
+
     fn run(&self, workload: &Workload, sampler: &Candidate, draw: &Draw, stop: Stop<'_>) -> Option<Run> {
         let mut states = vec![State::Dropped; workload.arrivals().len()];
         if !sampler.replay(workload, draw, stop, |arrival, _| states[arrival] = State::ByHead) {
@@ -160,7 +166,7 @@ impl Outcomes {
             policies: policies.collect(),
             head: of(&|run| run.head_bytes as f64 / all_bytes),
             tail: of(&|run| run.tail_bytes as f64 / all_bytes),
-            traces: of(&|run| run.traces as f64),
+            traces: of(&|run| run.kept.len() as f64),
             recorded: of(&|run| run.recorded as f64),
             errors: self.outcomes.iter().filter(|outcome| outcome.failed_after_ns.is_some()).count() as u64,
             errors_kept: of(&|run| run.errors_kept as f64),
@@ -245,7 +251,8 @@ struct Run {
     policies: Vec<PolicyCounts>,
     head_bytes: u64,
     tail_bytes: u64,
-    traces: u64,
+    /// The arrivals that the policies kept.
+    kept: Vec<u32>,
     recorded: u64,
     errors_kept: u64,
     errors_not_recorded: u64,
@@ -396,7 +403,7 @@ impl<'a> Replay<'a> {
             return;
         }
         if is_kept {
-            self.run.traces += 1;
+            self.run.kept.push(number);
             self.run.tail_bytes += arrival.bytes;
             self.release(number);
         } else {

@@ -107,7 +107,8 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "KEY", default_value_t)]
     pub(crate) key: Grouping,
 
-    /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one --sampler.
+    /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one --sampler. With --tail, those
+    /// that the policies keep follow.
     #[arg(long, value_name = "FILE")]
     pub(crate) kept: Option<PathBuf>,
 
@@ -215,7 +216,10 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     // The table is worth more than a file: it is shown before an error ends the command.
     let mut late = Ok(());
     if let Some((file, sampler)) = kept {
-        late = write_ids(&file, &evaluator.kept(&sampler, &draw(args, random, 1)));
+        let draw = draw(args, random, 1);
+        let mut ids = evaluator.kept(&sampler, &draw);
+        ids.extend(outcomes.iter().flat_map(|outcomes| outcomes.kept(&workload, &sampler, &draw)));
+        late = write_ids(&file, &ids);
     }
     if let Some((file, sampler)) = counts {
         let interval_ns = u64::try_from(args.interval.as_nanos()).ok().and_then(NonZeroU64::new);

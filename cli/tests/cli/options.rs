@@ -391,9 +391,12 @@ fn policies_do_not_see_the_attributes_of_resources() {
         attribute("env")
     );
     let input = Scratch::new("resource.json", &text);
+    let ids = Scratch::new("resource.txt", "");
     for (policy, key, kept) in [("attr:env=x", "name+env", 0), ("attr:code=x", "name+code", 1)] {
         let tail = ["--tail", policy, "--provisional", "always", "--sampler", "never", "--seeds", "1"];
-        let printed = success(&run(&[&["evaluate", input.path(), "--key", key], &tail[..]].concat()));
+        let args = ["evaluate", input.path(), "--key", key, "--kept", ids.path()];
+        let printed = success(&run(&[&args, &tail[..]].concat()));
+        assert_eq!(std::fs::read_to_string(ids.path()).unwrap(), format!("{:016x}\n", 7).repeat(kept));
         assert!(printed.contains(&format!("  {policy}: {kept} traces kept")), "{printed}");
         assert!(printed.contains("(1 key)"), "{printed}");
     }

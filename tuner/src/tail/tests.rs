@@ -86,6 +86,21 @@ fn policies_keep_traces_in_their_order() {
     assert_eq!(summary.errors_kept.mean, 2.0);
 }
 
+/// Trace 3 ends before trace 2 does.
+#[test]
+fn kept_traces_are_named_in_the_order_of_their_ends() {
+    let traces = [(0, 5, false, "200"), (10, 90, true, "500"), (20, 50, false, "200"), (30, 5, false, "200")];
+    let recording = recording(&traces);
+    let workload = Workload::new(&recording, &Grouping::default());
+    let outcomes = Outcomes::new(&recording, &tail("error,slow:20ms"), Stop::never()).expect("not stopped");
+    let kept = |head: &str| {
+        let head: Config = head.parse().expect("a sampler");
+        outcomes.kept(&workload, &head.into(), &Draw::recorded(1))
+    };
+    assert_eq!(kept("never"), [TraceId(3), TraceId(2)]);
+    assert_eq!(kept("always"), []);
+}
+
 #[test]
 fn budgets_and_arming_bound_what_is_kept() {
     let failing: Vec<Given> = (0..40).map(|number| (number, 1, true, "500")).collect();
