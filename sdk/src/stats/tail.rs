@@ -128,13 +128,9 @@ impl fmt::Display for TailStats {
         let by_policy = self.policies.iter().map(|policy| policy.kept).sum::<u64>();
         write!(f, "{} traces kept late (", by_policy + self.kept_by_hand + self.kept_by_caller)?;
         for (at, PolicyCounts { policy, budget, kept, refused, .. }) in self.policies.iter().enumerate() {
-            write!(f, "{}{policy}", if at == 0 { "" } else { "; " })?;
-            if !budget.is_empty() {
-                write!(f, " ({budget})")?;
-            }
-            write!(f, ": {kept} kept")?;
+            write!(f, "{}{policy}: {kept} kept", if at == 0 { "" } else { "; " })?;
             if *refused > 0 {
-                write!(f, ", {refused} refused")?;
+                write!(f, ", {refused} refused by its budget {budget}")?;
             }
         }
         for (by, kept) in [("by hand", self.kept_by_hand), ("for callers", self.kept_by_caller)] {

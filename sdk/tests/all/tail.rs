@@ -552,8 +552,8 @@ fn stats_name_policies_budgets_and_the_ring() {
     assert_eq!(budgets, ["traces=1,burst=1", ""]);
     let bytes = stats.tail.ring_bytes;
     let late = format!(
-        "2 traces kept late (error (traces=1,burst=1): 1 kept, 2 refused; slow:p99: 0 kept; by hand: 1 kept), 100 held, 2 given \
-         up (refused 2); ring {bytes} of 65536 bytes"
+        "2 traces kept late (error: 1 kept, 2 refused by its budget traces=1,burst=1; slow:p99: 0 kept; by hand: 1 kept), 100 \
+         held, 2 given up (refused 2); ring {bytes} of 65536 bytes"
     );
     assert!(stats.to_string().ends_with(&late), "{stats}\n{late}");
 }
