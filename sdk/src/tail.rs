@@ -147,7 +147,13 @@ impl Keeper {
         }
     }
 
-    /// The spans that a trace may have, and their bytes: one that takes a quarter of the ring leaves room for others.
+    /// The spans that a trace may have.
+    #[inline]
+    pub(crate) fn spans_max(&self) -> usize {
+        self.spans_max
+    }
+
+    /// The same, and their bytes: one that takes a quarter of the ring leaves room for others.
     fn limits(&self) -> (usize, usize) {
         (self.spans_max, self.ring.bytes_max() / 4)
     }

@@ -71,7 +71,7 @@ impl Core {
         let shared = &*self.shared;
         shared.counters.ended();
         if let Some(keeper) = &shared.tail {
-            return self.end_recorded(keeper, entry, (header, record), body);
+            return self.end_recorded(keeper, entry, (header, &record), body);
         }
         let bounds = (&*shared.queue, &shared.settings.bounds);
         shared.traces.end_span(entry.trace(), header, record, body, bounds);

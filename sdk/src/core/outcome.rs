@@ -92,8 +92,28 @@ impl Core {
         RootEnd { at, now, nanos }
     }
 
-    /// A span of a kept or a recorded trace ends, where traces are kept late.
+    /// A span of a kept or a recorded trace ends, where traces are kept late. Not a part of the way of spans where they are not.
+    #[inline(never)]
     pub(super) fn end_recorded(
+        &self,
+        keeper: &Keeper,
+        entry: &Entry,
+        (header, record): (impl FnOnce() -> Header, &Record),
+        body: Option<&mut Body>,
+    ) {
+        let is_plain = body.is_none() && !record.is_local_root() && !std::thread::panicking();
+        let shared = &*self.shared;
+        if is_plain
+            && !entry.trace_flags().is_sampled()
+            && shared.traces.gather(entry.trace(), record, keeper.spans_max(), &shared.queue)
+        {
+            return;
+        }
+        self.end_at_length(keeper, entry, (header, record.clone()), body);
+    }
+
+    #[inline(never)]
+    fn end_at_length(
         &self,
         keeper: &Keeper,
         entry: &Entry,

@@ -304,7 +304,10 @@ impl Ring {
         // One that ended far ahead did so before the clock was set back.
         let is_over = |held: &Held| now.abs_diff(held.ended) >= self.hold;
         for row in &mut shard.rows {
-            out.extend(std::iter::from_fn(|| row.pop_if(is_over)).take(most));
+            for _ in 0..most {
+                let Some(held) = row.pop_if(is_over) else { break };
+                out.push(held);
+            }
         }
     }
 

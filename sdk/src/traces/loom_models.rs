@@ -73,8 +73,12 @@ impl Model {
 
     /// A span of a provisional trace ends. Returns what became of it.
     fn end_provisional(&self, trace: TraceRef, id: u64) -> EndedSpan {
+        let record = record(id);
+        if !record.is_local_root() && self.traces.gather(trace, &record, usize::MAX, &self.queue) {
+            return EndedSpan::Gathered;
+        }
         let bounds: (&Queue, &dyn RingRoom) = (&self.queue, &Unbounded);
-        self.traces.end_provisional(trace, || header(id), record(id), None, bounds)
+        self.traces.end_provisional(trace, || header(id), record, None, bounds)
     }
 
     /// The spans that are in the queue, in the order of their ids. Each has to be in its own trace.

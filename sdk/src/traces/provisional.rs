@@ -179,6 +179,24 @@ impl Traces {
         slot.map_or(Severity::Fine, |slot| severity_of(slot.marks_of(trace.turn)))
     }
 
+    /// The short way of [`Traces::end_provisional`] for a child in which nothing was seen: into memory that is accounted for. A trace
+    /// that takes no more spans, or that was given up, has none. Returns whether it went this way.
+    #[inline]
+    pub(crate) fn gather(&self, trace: TraceRef, record: &Record, spans_max: usize, queue: &Queue) -> bool {
+        let Some(slot) = self.slot(trace.slot) else { return false };
+        let mut gathered = lock(&slot.gathered);
+        let buffer = &gathered.buffer;
+        // Without a header it is the first span, in memory and room that a kept trace left in the slot.
+        let is_short = slot.turn.load(Ordering::Relaxed) == trace.turn
+            && buffer.records.len() < buffer.records.capacity().min(spans_max)
+            && gathered.header.is_some()
+            && !queue.is_closed();
+        if is_short {
+            gathered.buffer.records.push(record.clone());
+        }
+        is_short
+    }
+
     /// Adds an ended span to its provisional trace; with the local root the trace is whole.
     pub(crate) fn end_provisional(
         &self,
@@ -204,15 +222,9 @@ impl Traces {
         }
         let (spans_max, bytes_max) = ring.limits();
         let buffer = &gathered.buffer;
-        // Bytes are added up where something may have grown: most spans are a record in memory that is accounted for.
+        // Bytes are added up where something may have grown.
         let may_grow =
             body.is_some() || buffer.records.len() == buffer.records.capacity() || gathered.room.bytes() == 0;
-        let is_open = !gathered.is_full && !gathered.is_given_up && buffer.records.len() < spans_max;
-        // Without a header it is the first span, in memory and room that a kept trace left in the slot.
-        if is_open && !may_grow && !is_root && gathered.header.is_some() {
-            gathered.buffer.records.push(record);
-            return EndedSpan::Gathered;
-        }
         let severity = severity_of(slot.marks_of(trace.turn));
         let is_full = gathered.is_full
             || buffer.records.len() >= spans_max
