@@ -209,7 +209,8 @@ pub struct Scratch {
     size: Size,
     functions: Vec<Sums>,
     pivots: Vec<f64>,
-    /// For each call tree, the sum of ln(1 - p); minus infinity if one of its traces is kept for certain.
+    /// For each call tree, the sum of ln(1 - p); minus infinity if one of its traces is kept for certain. Empty if they are not
+    /// asked for.
     trees: Vec<f64>,
     families: Vec<Spread>,
     components: Vec<(f64, Moments)>,
@@ -223,11 +224,8 @@ impl Expectation {
     pub fn new(workload: &Workload, design: &Design, stop: Stop<'_>) -> Option<Self> {
         let pivots = Pivots::new(workload, stop)?;
         let by_key = ByKey::new(workload, &mut stop.pulse())?;
-        let table = |&length: &NonZeroU64| {
-            let counts = (design.counting, length, design.phase);
-            Table::new((workload, &by_key), &pivots, counts, design.extras, stop)
-        };
-        let tables = design.lengths_ns.iter().map(table).collect::<Option<_>>()?;
+        let counts = (design.counting, &design.lengths_ns[..], design.phase);
+        let tables = Table::of_lengths((workload, &by_key), &pivots, counts, design.extras, stop)?;
         let mut size = [0.0; 4];
         for arrival in workload.arrivals() {
             let trace = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
@@ -307,20 +305,46 @@ impl Expectation {
         scratch: &mut Scratch,
         stop: Stop<'_>,
     ) -> Option<Expected> {
-        scratch.clear(self);
+        self.score(length, of_key, true, scratch, stop)
+    }
+
+    /// The same, but that no call trees are found: where there are as many as traces, they are a third of the work.
+    pub(crate) fn without_call_trees<'c>(
+        &self,
+        length: usize,
+        of_key: impl Fn(usize) -> KeyLaw<'c>,
+        scratch: &mut Scratch,
+        stop: Stop<'_>,
+    ) -> Option<Expected> {
+        self.score(length, of_key, false, scratch, stop)
+    }
+
+    fn score<'c>(
+        &self,
+        length: usize,
+        of_key: impl Fn(usize) -> KeyLaw<'c>,
+        call_trees: bool,
+        scratch: &mut Scratch,
+        stop: Stop<'_>,
+    ) -> Option<Expected> {
+        scratch.clear(self, call_trees);
         let (table, mut pulse) = (&self.tables[length], stop.pulse());
         for key in 0..table.len() {
             let table = table.key(key);
-            scratch.add(table, &Chances::new(of_key(key)), self.stratified);
+            let chances = Chances::new(of_key(key));
+            scratch.add(table, &chances, self.stratified);
+            if call_trees {
+                chances.add_trees(table, &mut scratch.trees);
+            }
             if pulse.stopped_after(1 + table.cells()) {
                 return None;
             }
         }
-        self.score(scratch, &mut pulse)
+        self.of_sums(scratch, &mut pulse)
     }
 
     /// `None` if asked to stop.
-    fn score(&self, scratch: &mut Scratch, pulse: &mut Pulse<'_>) -> Option<Expected> {
+    fn of_sums(&self, scratch: &mut Scratch, pulse: &mut Pulse<'_>) -> Option<Expected> {
         let mut counts = Entropy::default();
         let (mut found, mut count_error, mut latency) = (0.0, 0.0, 0.0);
         let divergences = self.divergences(&scratch.latencies);
@@ -490,7 +514,7 @@ impl Entropy {
 }
 
 impl Scratch {
-    fn clear(&mut self, of: &Expectation) {
+    fn clear(&mut self, of: &Expectation, call_trees: bool) {
         fn zero<T: Clone>(values: &mut Vec<T>, len: usize, value: T) {
             values.clear();
             values.resize(len, value);
@@ -498,7 +522,7 @@ impl Scratch {
         self.size = [0.0; 4];
         zero(&mut self.functions, of.functions.len(), Sums::default());
         zero(&mut self.pivots, of.pivots.len(), 0.0);
-        zero(&mut self.trees, of.call_trees, 0.0);
+        zero(&mut self.trees, if call_trees { of.call_trees } else { 0 }, 0.0);
         // Those of one function need no levels unless they spread most.
         let shared = of.families.iter().rposition(|&functions| functions > 1).map_or(0, |last| last + 1);
         zero(&mut self.families, shared, Spread::ZERO);
@@ -512,7 +536,6 @@ impl Scratch {
         // In a sample of fixed size, the variance that is not there: see the module's documentation.
         let fixed = if stratified { chances.variance(key) } else { 0.0 };
         chances.add_functions(key, fixed, &mut self.functions);
-        chances.add_trees(key, &mut self.trees);
         chances.add_latencies(key, &mut self.latencies);
         chances.add_paths(key, fixed, &mut self.paths);
         for &(place, bin) in key.pivots() {

@@ -4,7 +4,7 @@ mod bucket;
 mod bump;
 
 pub(crate) use bucket::BucketFamily;
-pub(crate) use bump::BumpFamily;
+pub(crate) use bump::{BumpFamily, Settings};
 
 use crate::expect::Expected;
 use crate::space::{Parameters, Point};

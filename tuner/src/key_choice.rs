@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::key::Grouping;
 use crate::stop::Stop;
-use crate::tune::{KEYS_TRIED_MAX, Options, Progress, Tuning, search};
+use crate::tune::{KEYS_TRIED_MAX, Options, Progress, Sums, Tuning, search, search_and_keep};
 use crate::workload::Workload;
 
 /// A more complicated key must be better by this share to be advised.
@@ -57,13 +57,14 @@ pub struct KeyRow {
 }
 
 /// Tunes shortly with each key. `candidates` are the same recording by different keys, the simplest first; each is
-/// asked for when its turn comes, and let go of before the next.
+/// asked for when its turn comes, and let go of before the next. The one that is borrowed comes last, for its sums are of use
+/// to the search that follows: they are returned.
 pub fn choose_key<'w>(
     candidates: impl IntoIterator<Item = (Grouping, Cow<'w, Workload>)>,
     options: &Options,
     stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
-) -> KeyChoice {
+) -> (KeyChoice, Option<Sums<'w>>) {
     let quick = Options {
         starts: STARTS,
         iterations: ITERATIONS,
@@ -72,16 +73,31 @@ pub fn choose_key<'w>(
     };
     // A key that there was no time for has no row: it may well meet the limits. Nor has one with thousands of
     // values: most of them hardly occur, and 100,000 call trees would take a gigabyte.
-    let look = |(rule, workload): (Grouping, Cow<'w, Workload>)| {
-        if workload.keys().len() > KEYS_TRIED_MAX {
-            return None;
-        }
-        let tuning = search(&workload, &quick, stop, progress);
-        (!tuning.found_nothing_in_time()).then(|| KeyRow::new(&rule, &workload, &tuning))
+    let row = |rule: &Grouping, workload: &Workload, tuning: &Tuning| {
+        (!tuning.found_nothing_in_time()).then(|| KeyRow::new(rule, workload, tuning))
     };
-    let keys: Vec<KeyRow> = candidates.into_iter().filter_map(look).collect();
+    let is_many = |workload: &Workload| workload.keys().len() > KEYS_TRIED_MAX;
+    let (mut rows, mut borrowed): (Vec<Option<KeyRow>>, _) = (Vec::new(), None);
+    for (rule, workload) in candidates {
+        rows.push(match workload {
+            Cow::Owned(workload) if !is_many(&workload) => {
+                row(&rule, &workload, &search(&workload, &quick, stop, progress))
+            }
+            Cow::Borrowed(workload) if !is_many(workload) => {
+                borrowed = Some((rows.len(), rule, workload));
+                None
+            }
+            _ => None,
+        });
+    }
+    let sums = borrowed.and_then(|(place, rule, workload)| {
+        let (tuning, sums) = search_and_keep(workload, &quick, stop, progress);
+        rows[place] = row(&rule, workload, &tuning);
+        sums
+    });
+    let keys: Vec<KeyRow> = rows.into_iter().flatten().collect();
     let advised = advise(&keys);
-    KeyChoice { because: because(&keys, advised), keys, advised }
+    (KeyChoice { because: because(&keys, advised), keys, advised }, sums)
 }
 
 impl KeyRow {
@@ -156,6 +172,10 @@ fn because(keys: &[KeyRow], advised: Option<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
+    use crate::space::Tunable;
+    use crate::testing::synthetic;
+    use crate::tune::{PerKeyUse, search_with};
 
     fn row(key: &str, feasible: bool, value: f64) -> KeyRow {
         KeyRow {
@@ -177,6 +197,42 @@ mod tests {
         assert_eq!(advise(rows), advised);
         let text = because(rows, advised);
         assert!(text.contains(says), "{text}");
+    }
+
+    /// A search goes on from the sums of a chosen key to what it finds without them, and makes its own within other limits. Rows are in
+    /// the order of the candidates, though the chosen key comes last.
+    #[test]
+    fn the_sums_of_the_chosen_key_serve_the_search() {
+        let (workload, other) = (synthetic(1000, 1), synthetic(800, 2));
+        for sampler in [Tunable::Bump, Tunable::Bucket] {
+            let options = Options {
+                sampler,
+                starts: 2,
+                iterations: 30,
+                per_key: PerKeyUse::Never,
+                ..Options::default()
+            };
+            let quiet: &(dyn Fn(Progress) + Sync) = &|_| {};
+            let choose = || {
+                let name: Grouping = "name".parse().expect("a key");
+                let service: Grouping = "name+service.name".parse().expect("a key");
+                let candidates = [(name, Cow::Borrowed(&workload)), (service, Cow::Owned(other.clone()))];
+                choose_key(candidates, &options, Stop::never(), quiet)
+            };
+            let (choice, sums) = choose();
+            let keys: Vec<&str> = choice.keys.iter().map(|row| row.key.as_str()).collect();
+            assert_eq!(keys, ["name", "name+service.name"]);
+            assert!(sums.is_some());
+            let tighter = Limits { size_max: 0.05, ..options.limits };
+            for limits in [options.limits, tighter] {
+                let options = Options { limits, ..options.clone() };
+                let found = |sums| {
+                    let tuning = search_with(sums, &workload, &options, Stop::never(), quiet);
+                    format!("{:?} {:?} {:?}", tuning.score, tuning.front, tuning.starts)
+                };
+                assert_eq!(found(choose().1), found(None), "{limits:?}");
+            }
+        }
     }
 
     #[test]

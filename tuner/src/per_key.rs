@@ -202,8 +202,7 @@ fn tables(
         let block = blocks::of(workload, blocks::BLOCKS);
         order.retain(|&(_, index)| !blocks::is_left_out(number, block(index as usize)));
     }
-    let sample = workload.arranged(&order, stop)?;
-    let mut numbers = Numbers::new(&sample, draw);
+    let mut numbers = Numbers::new(workload, draw);
     let mut records = Records::new(workload);
     let mut counts: Vec<Option<Count>> = vec![None; records.len()];
     let decide = |arrival: &Arrival| {
@@ -225,7 +224,7 @@ fn tables(
         };
         Decided { uniform: numbers.uniform(arrival.key), by_curve }
     };
-    Levels::new(&sample, own_keys, decide, stop)
+    Levels::new((workload, &order), own_keys, decide, stop)
 }
 
 impl<'t> PerKey<'t> {

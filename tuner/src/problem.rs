@@ -21,7 +21,7 @@ const FRONT_MAX: usize = 256;
 /// A search: which parameters, within which limits, for which objective.
 #[derive(Debug)]
 pub(crate) struct Problem<'t, F> {
-    pub(crate) family: F,
+    pub(crate) family: &'t F,
     pub(crate) limits: Limits,
     pub(crate) scale: Scale,
     pub(crate) target: &'t Target,

@@ -5,10 +5,10 @@ mod file;
 mod measure;
 mod options;
 mod single_keys;
+mod sums;
 mod watch;
 
-use std::num::NonZeroU64;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use astracer_samplers::{Cap, Config, ConfigError, PerKey as Keyed, RandomSource};
 use rayon::prelude::*;
@@ -18,11 +18,11 @@ pub use check::{check, validate};
 pub use file::NoParameters;
 pub use options::{Options, OptionsError, PerKeyUse};
 pub use single_keys::KEYS_TRIED_MAX;
+pub use sums::Sums;
 
 use crate::anneal::{Schedule, anneal};
-use crate::draw::Draw;
-use crate::expect::{Counting, Expected};
-use crate::family::{BucketFamily, BumpFamily, Family};
+use crate::expect::Expected;
+use crate::family::Family;
 use crate::held_out::{HeldOut, Replayed, equal_share};
 use crate::limits::Limits;
 use crate::objective::Target;
@@ -36,6 +36,7 @@ use crate::stop::Stop;
 use crate::sweep::{grid_search, random_search};
 use crate::workload::Workload;
 use measure::measure;
+use sums::SummedFamily;
 use watch::Watch;
 
 /// Annealing over common parameters begins so hot as to leave a valley, with steps of a fifth of an axis.
@@ -242,40 +243,44 @@ pub fn search(
     stop: Stop<'_>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Tuning {
+    search_with(None, workload, options, stop, progress)
+}
+
+/// The same, with sums that another search has made of the workload, for the same sampler, draws and windows. They are not
+/// used if the limits are others, nor for a part of the time.
+pub fn search_with<'w>(
+    sums: Option<Sums<'w>>,
+    workload: &'w Workload,
+    options: &Options,
+    stop: Stop<'_>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Tuning {
     let began = Instant::now();
-    let time_max = options.time_max.map(|time| time.mul_f64(SEARCH_SHARE));
-    let run = Run { options, stop: stop.within(time_max), watch: Watch::new(progress) };
-    run.watch.begin(Stage::Summing, 0);
-    let mut tuning = run.tuning();
+    let run = Run::new(options, stop, progress);
     let first = match options.split.map(|share| workload.split(share, run.stop)) {
-        Some(None) => return run.ended(tuning, began),
+        Some(None) => return run.ended(run.tuning(), began),
         parts => parts.flatten().map(|(first, _)| first),
     };
-    let train = first.as_ref().unwrap_or(workload);
-    if first.is_some() && train.arrivals().is_empty() {
+    let Some(first) = first else {
+        let sums = sums.filter(|sums| sums.limits == options.limits);
+        return run.search_in(workload, sums, began, false).0;
+    };
+    if first.arrivals().is_empty() {
+        let mut tuning = run.tuning();
         tuning.infeasible = Some(NOTHING_BEFORE_SPLIT.to_owned());
         return run.ended(tuning, began);
     }
-    tuning.warnings.extend(crowded(train));
-    if let Some(target) = run.target(train) {
-        tuning.baseline = target.baseline;
-        if let Some(common) = run.common(train, &target, options.starts, true) {
-            common.report(&mut tuning);
-            if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
-                run.use_single_keys(train, &target, &mut tuning);
-            }
-        }
-    }
-    if matches!(tuning.parameters, Parameters::Decaying { exponent, .. } if exponent < 1.0) {
-        tuning.warnings.push(UNBOUNDED.to_owned());
-    }
-    if tuning.feasible
-        && let Some(measured) =
-            measure(train, &tuning.parameters, &tuning.per_root, options.random, run.stop.without_deadline())
-    {
-        tuning.score = measured;
-    }
-    run.ended(tuning, began)
+    run.search_in(&first, None, began, false).0
+}
+
+/// Finds parameters on all of the time, and returns the sums that were made for it.
+pub(crate) fn search_and_keep<'w>(
+    workload: &'w Workload,
+    options: &Options,
+    stop: Stop<'_>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> (Tuning, Option<Sums<'w>>) {
+    Run::new(options, stop, progress).search_in(workload, None, Instant::now(), true)
 }
 
 /// The state that stays the same over one search.
@@ -314,7 +319,66 @@ impl Common {
     }
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Begins.
+    fn new(options: &'a Options, stop: Stop<'a>, progress: &'a (dyn Fn(Progress) + Sync)) -> Self {
+        let time_max = options.time_max.map(|time| time.mul_f64(SEARCH_SHARE));
+        let run = Self { options, stop: stop.within(time_max), watch: Watch::new(progress) };
+        run.watch.begin(Stage::Summing, 0);
+        run
+    }
+
+    /// Searches in a workload. Returns its sums if they are to be kept.
+    fn search_in<'w>(
+        &self,
+        workload: &'w Workload,
+        sums: Option<Sums<'w>>,
+        began: Instant,
+        keep: bool,
+    ) -> (Tuning, Option<Sums<'w>>) {
+        let options = self.options;
+        let mut tuning = self.tuning();
+        tuning.warnings.extend(crowded(workload));
+        let (target, family) = match sums {
+            Some(Sums { target, family, .. }) => (Some(target), Some(family)),
+            None => (self.target(workload), None),
+        };
+        let mut kept = None;
+        if let Some(target) = target {
+            tuning.baseline = target.baseline;
+            let family = family.or_else(|| self.family(workload, true));
+            let common =
+                family.as_ref().map(|family| self.common_of(family, workload, &target, options.starts, true));
+            // Tables of single keys take as much memory.
+            kept = family.filter(|_| keep).map(|family| Sums {
+                limits: options.limits,
+                target: target.clone(),
+                family,
+            });
+            if let Some(common) = common.flatten() {
+                common.report(&mut tuning);
+                if options.per_key != PerKeyUse::Never && options.sampler == Tunable::Bump {
+                    self.use_single_keys(workload, &target, &mut tuning);
+                }
+            }
+        }
+        if matches!(tuning.parameters, Parameters::Decaying { exponent, .. } if exponent < 1.0) {
+            tuning.warnings.push(UNBOUNDED.to_owned());
+        }
+        if tuning.feasible
+            && let Some(measured) = measure(
+                workload,
+                &tuning.parameters,
+                &tuning.per_root,
+                options.random,
+                self.stop.without_deadline(),
+            )
+        {
+            tuning.score = measured;
+        }
+        (self.ended(tuning, began), kept)
+    }
+
     fn ended(&self, mut tuning: Tuning, began: Instant) -> Tuning {
         tuning.seconds = began.elapsed().as_secs_f64();
         tuning.interrupted = self.stop.is_interrupted();
@@ -365,35 +429,29 @@ impl Run<'_> {
 
     /// Searches for common parameters; `None` if stopped before the first score.
     fn common(&self, workload: &Workload, target: &Target, starts: u32, report: bool) -> Option<Common> {
-        let options = self.options;
-        let extras = options.objective.extras();
-        let draws = Draw::seen(options.draws, options.seed, options.random);
-        let windows = options.windows.as_ref().map(|windows| {
-            let ns = |window: &Duration| u64::try_from(window.as_nanos()).ok().and_then(NonZeroU64::new);
-            windows.iter().filter_map(ns).collect::<Vec<_>>()
-        });
-        let bump = |counting: Counting| {
-            let stratified = options.random == RandomSource::Stratified;
-            let settings = (options.limits.size_max, extras, stratified);
-            BumpFamily::new(workload, counting, &draws, windows.as_deref(), settings, self.stop)
-        };
-        let (limits, scale) = (options.limits, Scale::new(workload));
+        self.common_of(&self.family(workload, report)?, workload, target, starts, report)
+    }
+
+    /// The same with the workload's sums.
+    fn common_of(
+        &self,
+        family: &SummedFamily<'_>,
+        workload: &Workload,
+        target: &Target,
+        starts: u32,
+        report: bool,
+    ) -> Option<Common> {
+        let (limits, scale) = (self.options.limits, Scale::new(workload));
         let is_loop = per_key::loop_share(workload).is_some();
         let stop = self.stop;
-        Some(match options.sampler {
-            Tunable::Bump | Tunable::Tumbling => {
-                let counting = match options.sampler {
-                    Tunable::Tumbling => Counting::Tumbling,
-                    _ => Counting::Decaying,
-                };
-                let family = bump(counting)?;
-                self.search(Problem { family, limits, scale, target, is_loop, stop }, starts, report)?
+        match family {
+            SummedFamily::Bump(family) => {
+                self.search(Problem { family, limits, scale, target, is_loop, stop }, starts, report)
             }
-            Tunable::Bucket => {
-                let family = BucketFamily::new(workload, &draws, extras, self.stop)?;
-                self.search(Problem { family, limits, scale, target, is_loop, stop }, starts, report)?
+            SummedFamily::Bucket(family) => {
+                self.search(Problem { family, limits, scale, target, is_loop, stop }, starts, report)
             }
-        })
+        }
     }
 
     /// `None` if stopped before the first score.

@@ -16,6 +16,7 @@ use crate::buckets::{LatencyCell, bucket};
 use crate::key::{Grouping, Keys};
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
+pub(crate) use part::PartSums;
 
 /// Nanoseconds in a millisecond: durations are scored in milliseconds.
 const NS_PER_MS: f64 = 1e6;

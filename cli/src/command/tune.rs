@@ -18,7 +18,9 @@ use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
 use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
-use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, check, search, validate};
+use astracer_tuner::tune::{
+    KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, Sums, check, search_with, validate,
+};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
@@ -264,6 +266,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
     let keys = (!args.one_key && !too_many)
         .then(|| try_keys(args, &recording, &workload, &options, stop.within(left().map(for_keys)), &bar));
+    let (keys, mut sums) = keys.unzip();
     let absent = load::absent(&args.key, &recording, outcomes.as_ref());
     // The workload holds all that tuning needs.
     drop(recording);
@@ -271,7 +274,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let mut rounds = 0;
     let (mut tuning, tail) = loop {
         options.time_max = left();
-        let mut tuning = search(&workload, &options, stop, &|progress| show(&bar, "", progress));
+        let sums = sums.take().flatten();
+        let mut tuning = search_with(sums, &workload, &options, stop, &|progress| show(&bar, "", progress));
         rounds += 1;
         match room.as_ref().filter(|_| tuning.feasible) {
             None => break (tuning, None),
@@ -482,14 +486,14 @@ fn options(args: &Tune) -> Options {
     }
 }
 
-fn try_keys(
+fn try_keys<'w>(
     args: &Tune,
     recording: &Recording,
-    workload: &Workload,
+    workload: &'w Workload,
     options: &Options,
     stop: Stop<'_>,
     bar: &ProgressBar,
-) -> KeyChoice {
+) -> (KeyChoice, Option<Sums<'w>>) {
     // Named as people write them on the command line, where the template is an option of its own.
     let groupings = Grouping::candidates(recording, Template::default());
     let candidates = groupings.into_iter().map(|grouping| {

@@ -138,7 +138,8 @@ impl<'c> Chances<'c> {
     /// `fixed` is the key's sum of p (1 - p) if the number of its traces kept does not vary, else 0.
     pub(super) fn add_functions(&self, key: KeyTable<'_>, fixed: f64, functions: &mut [Sums]) {
         for (function, cells) in key.by_function() {
-            let total = &mut functions[function];
+            // Not in memory: each cell would wait for the one before to be written.
+            let mut total = functions[function];
             let mut before = Chance::NONE;
             // Sums of p (1 - p) times c, d and q, and of (1 - p) c.
             let (mut varying, mut missed) = ([0.0; 3], 0.0);
@@ -168,6 +169,7 @@ impl<'c> Chances<'c> {
                 total.covariances.iter_mut().zip(products).for_each(|(sum, product)| *sum -= product / fixed);
                 total.estimate_variance -= missed * missed / fixed;
             }
+            functions[function] = total;
         }
     }
 

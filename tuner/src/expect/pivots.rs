@@ -76,13 +76,10 @@ impl Pivots {
         Some(Self { calls, first, places })
     }
 
-    /// Where the calls of this function in this arrival are set apart, if they are.
-    pub(crate) fn place(&self, arrival: u32, function: u32) -> Option<u32> {
+    /// Those of one arrival.
+    pub(crate) fn of_arrival(&self, arrival: u32) -> ArrivalPivots<'_> {
         let range = self.first[arrival as usize] as usize..self.first[arrival as usize + 1] as usize;
-        // Ascending by function.
-        let places = &self.places[range];
-        let at = places.binary_search_by_key(&function, |&(own, _)| own).ok()?;
-        Some(places[at].1)
+        ArrivalPivots(&self.places[range])
     }
 
     /// The number of places.
@@ -93,5 +90,18 @@ impl Pivots {
     /// One function's places.
     pub(crate) fn of(&self, function: usize) -> &[Calls] {
         &self.calls[function * PIVOTS..(function + 1) * PIVOTS]
+    }
+}
+
+/// The calls of one arrival that are set apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArrivalPivots<'p>(&'p [(u32, u32)]);
+
+impl ArrivalPivots<'_> {
+    /// The place of the calls of this function, if they are set apart.
+    pub(crate) fn place(self, function: u32) -> Option<u32> {
+        // Ascending by function. Nearly all arrivals have none.
+        let at = self.0.binary_search_by_key(&function, |&(own, _)| own).ok()?;
+        Some(self.0[at].1)
     }
 }

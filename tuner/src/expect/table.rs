@@ -7,6 +7,7 @@
 //! All keys lie one after the other in the same vectors: a recording with 100,000 keys takes as many entries, not as
 //! many vectors.
 
+use std::hint::black_box;
 use std::num::NonZeroU64;
 
 use astracer_recording::stop::Pulse;
@@ -127,26 +128,36 @@ pub(crate) struct KeyTable<'t> {
 }
 
 impl Table {
-    /// `None` if asked to stop.
-    pub(super) fn new(
+    /// Tables for each of some lengths; `None` if asked to stop.
+    ///
+    /// All of them are made for one key after the other: its traces are read from memory once, and then from a cache.
+    pub(super) fn of_lengths(
         (workload, by_key): (&Workload, &ByKey),
         pivots: &Pivots,
-        counts: (Counting, NonZeroU64, f64),
+        (counting, lengths_ns, phase): (Counting, &[NonZeroU64], f64),
         extras: Extras,
         stop: Stop<'_>,
-    ) -> Option<Self> {
-        let (counting, length_ns, phase) = counts;
+    ) -> Option<Vec<Self>> {
         let bins = Bins::of(counting);
         let mut pulse = stop.pulse();
-        let counts = counts_before(workload, counting, length_ns, phase, &mut pulse)?;
+        let bins_of = |&length_ns: &NonZeroU64| {
+            let counts = counts_before(workload, counting, length_ns, phase, &mut pulse)?;
+            // There are some 350 of them.
+            Some(counts.into_iter().map(|count| bins.bin(count) as u16).collect())
+        };
+        let bins_of: Vec<Vec<u16>> = lengths_ns.iter().map(bins_of).collect::<Option<_>>()?;
+        let mut tables: Vec<Self> = lengths_ns.iter().map(|_| Self::default()).collect();
         let mut builder = Builder::new(workload, pivots, extras);
         let mut sorting = Sorting::default();
         for arrivals in by_key.arrivals() {
-            let bin = |&index: &u32| (bins.bin(counts[index as usize]) as u32, index);
-            builder.key(sorting.sorted(arrivals.iter().map(bin), bins.len(), &mut pulse)?, &mut pulse)?;
+            for (table, bin_of) in tables.iter_mut().zip(&bins_of) {
+                let bin = |&index: &u32| (u32::from(bin_of[index as usize]), index);
+                let sorted = sorting.sorted(arrivals.iter().map(bin), bins.len(), &mut pulse)?;
+                builder.key(table, sorted, &mut pulse)?;
+            }
         }
-        builder.table.keys.push(builder.table.firsts());
-        Some(builder.table)
+        tables.iter_mut().for_each(|table| table.keys.push(table.firsts()));
+        Some(tables)
     }
 
     fn firsts(&self) -> Firsts {
@@ -281,6 +292,8 @@ struct Gathered<C> {
 }
 
 const NONE: u32 = u32::MAX;
+/// Traces that are read from memory together.
+const FETCHED: usize = 16;
 
 impl<C: Copy> Gathered<C> {
     fn new(ids: usize) -> Self {
@@ -336,7 +349,6 @@ struct Builder<'w> {
     latencies: Option<Gathered<LatencyBin>>,
     /// `None` if they are not wanted.
     paths: Option<Gathered<TreeCell>>,
-    table: Table,
 }
 
 impl<'w> Builder<'w> {
@@ -348,27 +360,39 @@ impl<'w> Builder<'w> {
             trees: Gathered::new(workload.call_trees() as usize),
             latencies: extras.latencies.then(|| Gathered::new(workload.latency_cells().len())),
             paths: extras.paths.then(|| Gathered::new(workload.path_kinds().len())),
-            table: Table::default(),
         }
     }
 
-    /// Adds the next key, with its arrivals ascending by bin. `None` if asked to stop.
-    fn key(&mut self, arrivals: &[(u32, u32)], pulse: &mut Pulse<'_>) -> Option<()> {
-        self.table.keys.push(self.table.firsts());
-        let first_size = self.table.sizes.len();
-        for &(bin, index) in arrivals {
+    /// Reads some traces, which lie far apart. Sums wait for what they read, and these reads do not: together they take little
+    /// longer than one of them.
+    fn fetch(&self, arrivals: &[(u32, u32)]) {
+        let calls = |&(_, index): &(u32, u32)| self.workload.calls(index as usize);
+        black_box(arrivals.iter().flat_map(calls).fold(0, |all, calls| all ^ calls.count));
+    }
+
+    /// Adds the next key to a table, with its arrivals ascending by bin. `None` if asked to stop.
+    fn key(&mut self, table: &mut Table, arrivals: &[(u32, u32)], pulse: &mut Pulse<'_>) -> Option<()> {
+        table.keys.push(table.firsts());
+        let first_size = table.sizes.len();
+        let mut fetched = 0;
+        for (place, &(bin, index)) in arrivals.iter().enumerate() {
+            if place == fetched {
+                fetched = (place + FETCHED).min(arrivals.len());
+                self.fetch(&arrivals[place..fetched]);
+            }
             if pulse.stopped_after(1 + self.workload.calls(index as usize).len()) {
                 return None;
             }
             let arrival = &self.workload.arrivals()[index as usize];
             let size = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
-            match self.table.sizes[first_size..].last_mut() {
+            match table.sizes[first_size..].last_mut() {
                 Some(last) if last.bin == bin => plus(&mut last.size, &size),
-                _ => self.table.sizes.push(SizeCell { bin, size }),
+                _ => table.sizes.push(SizeCell { bin, size }),
             }
+            let pivots = self.pivots.of_arrival(index);
             for calls in self.workload.calls(index as usize) {
-                match self.pivots.place(index, calls.function) {
-                    Some(place) => self.table.pivots.push((place, bin)),
+                match pivots.place(calls.function) {
+                    Some(place) => table.pivots.push((place, bin)),
                     None => add(&mut self.functions, bin, calls),
                 }
             }
@@ -388,19 +412,18 @@ impl<'w> Builder<'w> {
                 count(paths, arrival.path_kind, bin);
             }
         }
-        let sizes = &mut self.table.sizes[first_size..];
+        let sizes = &mut table.sizes[first_size..];
         for cell in (1..sizes.len()).rev() {
             let later = sizes[cell].size;
             plus(&mut sizes[cell - 1].size, &later);
         }
-        self.functions
-            .finish(&mut self.table.functions, |cell, later| plus(&mut cell.moments, &later.moments));
-        self.trees.finish(&mut self.table.trees, |cell, later| cell.traces += later.traces);
+        self.functions.finish(&mut table.functions, |cell, later| plus(&mut cell.moments, &later.moments));
+        self.trees.finish(&mut table.trees, |cell, later| cell.traces += later.traces);
         if let Some(latencies) = &mut self.latencies {
-            latencies.finish(&mut self.table.latencies, |cell, later| cell.squares += later.squares);
+            latencies.finish(&mut table.latencies, |cell, later| cell.squares += later.squares);
         }
         if let Some(paths) = &mut self.paths {
-            paths.finish(&mut self.table.paths, |cell, later| cell.traces += later.traces);
+            paths.finish(&mut table.paths, |cell, later| cell.traces += later.traces);
         }
         Some(())
     }
@@ -452,8 +475,9 @@ mod tests {
         let counts = counts_before(&workload, counting, length, 0.0, &mut Pulse::never());
         let counts = counts.expect("not stopped");
         for extras in [Extras::default(), Extras::ALL] {
-            let table = Table::new((&workload, &by_key), &pivots, (counting, length, 0.0), extras, stop);
-            let table = table.expect("not stopped");
+            let design = (counting, &[length][..], 0.0);
+            let tables = Table::of_lengths((&workload, &by_key), &pivots, design, extras, stop);
+            let [table] = &tables.expect("not stopped")[..] else { panic!("one length, one table") };
             let mut bytes = (workload.keys().len() + 1) * size_of::<Firsts>();
             assert_eq!(table.len(), workload.keys().len());
             for key in 0..table.len() {
@@ -467,7 +491,7 @@ mod tests {
                     let bin = Bins::of(counting).bin(counts[index]);
                     entries[0].insert((0, bin));
                     for calls in workload.calls(index) {
-                        if pivots.place(index as u32, calls.function).is_some() {
+                        if pivots.of_arrival(index as u32).place(calls.function).is_some() {
                             pivot_count += 1;
                         } else {
                             entries[1].insert((calls.function, bin));

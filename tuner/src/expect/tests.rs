@@ -237,6 +237,21 @@ fn nothing_is_no_quotient_of_zeros() {
     assert_eq!(none.dist_over_entropy, f64::INFINITY);
 }
 
+/// Call trees may be left out, and nothing else changes, whatever the same memory held before.
+#[test]
+fn a_score_without_call_trees_lacks_nothing_else() {
+    let workload = synthetic(900, 5);
+    let expectation = expectation(&workload, Counting::Decaying, 1.0);
+    let curve = Curve::new(Counting::Decaying, 2.0, 1.5);
+    let law = |_| KeyLaw::Bump(&curve, 0.05);
+    let mut scratch = Scratch::default();
+    let all = expectation.expected(0, law, &mut scratch, Stop::never()).expect("not stopped");
+    let without = expectation.without_call_trees(0, law, &mut scratch, Stop::never());
+    assert!(all.call_trees > 0.0);
+    assert_eq!(without, Some(Expected { call_trees: 0.0, ..all }));
+    assert_eq!(expectation.expected(0, law, &mut scratch, Stop::never()), Some(all));
+}
+
 /// Half of one root's traces, each with one call of each of two functions, and nothing else: the entropy is one bit,
 /// and functions that are never kept are no part of it.
 #[test]

@@ -38,6 +38,18 @@ const LENGTH: usize = 2;
 /// Last, for windows have none.
 const EXPONENT_PLACE: usize = 3;
 
+/// The bounds and the measures of a search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The greatest share of the bytes.
+    pub(crate) size_max: f64,
+    pub(crate) extras: Extras,
+    /// Whether scores tell the call trees found.
+    pub(crate) call_trees: bool,
+    /// Whether a key's randomness is spread evenly over its traces.
+    pub(crate) stratified: bool,
+}
+
 /// Bump over windows, as in the paper, or over decaying counts.
 #[derive(Debug)]
 pub(crate) struct BumpFamily {
@@ -48,6 +60,8 @@ pub(crate) struct BumpFamily {
     lambda: Axis,
     min: Axis,
     exponent: Axis,
+    /// Whether scores tell the call trees found.
+    call_trees: bool,
 }
 
 impl BumpFamily {
@@ -60,7 +74,7 @@ impl BumpFamily {
         counting: Counting,
         draws: &[Draw],
         lengths: Option<&[NonZeroU64]>,
-        (size_max, extras, stratified): (f64, Extras, bool),
+        settings: Settings,
         stop: Stop<'_>,
     ) -> Option<Self> {
         let mut lengths_ns = match lengths {
@@ -71,8 +85,8 @@ impl BumpFamily {
             counting,
             lengths_ns: lengths_ns.to_vec(),
             phase: draw.phase,
-            extras,
-            stratified,
+            extras: settings.extras,
+            stratified: settings.stratified,
         };
         let expectation = |draw: &Draw, lengths_ns: &[NonZeroU64]| {
             let design = design(draw, lengths_ns);
@@ -104,7 +118,8 @@ impl BumpFamily {
                 Counting::Decaying => Axis::new(EXPONENTS.0, EXPONENTS.1),
             },
             lambda: Axis::new(0.05, most_calls(workload).max(1.0)),
-            min: Axis::new((1.0 / traces).min(size_max), size_max.min(1.0)),
+            min: Axis::new((1.0 / traces).min(settings.size_max), settings.size_max.min(1.0)),
+            call_trees: settings.call_trees,
         })
     }
 
@@ -155,7 +170,11 @@ impl Family for BumpFamily {
     fn expected(&self, point: &Point, scratch: &mut Scratch, stop: Stop<'_>) -> Option<Vec<Expected>> {
         let (length, curve, min) = (self.length(point), self.curve(point), self.min.at(point[MIN]));
         let law = |_| KeyLaw::Bump(&curve, min);
-        self.expectations.iter().map(|expectation| expectation.expected(length, law, scratch, stop)).collect()
+        let score = |expectation: &Expectation| match self.call_trees {
+            true => expectation.expected(length, law, scratch, stop),
+            false => expectation.without_call_trees(length, law, scratch, stop),
+        };
+        self.expectations.iter().map(score).collect()
     }
 
     fn extremes(&self, like: &Point) -> (Point, Point) {

@@ -13,7 +13,7 @@ use crate::latency::{LatencyCell, distance};
 use crate::paths;
 use crate::score::dist_over_entropy;
 use crate::stop::Stop;
-use crate::workload::Workload;
+use crate::workload::{Arrival, PartSums, Workload};
 
 /// Probabilities that a key can have.
 pub(super) const LEVELS: usize = 40;
@@ -47,6 +47,7 @@ pub(super) struct OwnKeys {
 }
 
 /// A trace as the draw decides it.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Decided {
     /// Its random number: a probability above this keeps it.
     pub(super) uniform: f64,
@@ -59,8 +60,8 @@ pub(super) struct Decided {
 pub(super) struct Levels {
     /// By key: where its rows begin.
     keys: Vec<KeyRows>,
-    /// Rows of [`SUMS`] numbers for each function, by key and level.
-    sums: Vec<f64>,
+    /// By key, level and function of the key.
+    sums: Vec<[f64; SUMS]>,
     /// Calls, or traces, by weight: by key, level and cell.
     cells: Vec<f64>,
     /// Call trees with the least level that finds them, by key.
@@ -98,6 +99,8 @@ struct Whole {
     functions: Vec<(f64, f64, f64)>,
     functions_all: f64,
     call_trees: usize,
+    /// The numbers of call trees are below this.
+    tree_numbers: usize,
     cells: Vec<LatencyCell>,
     /// Traces of each path kind.
     path_kinds: Vec<u32>,
@@ -186,19 +189,38 @@ fn probabilities(floor: f64) -> Vec<f64> {
 }
 
 impl Levels {
-    /// Sums up the traces of `sample`, whose keys are those of `keys`; `None` if asked to stop.
+    /// Sums up some arrivals, each with its time, in the order in which they are decided; `None` if asked to stop.
     pub(super) fn new(
-        sample: &Workload,
+        (workload, order): (&Workload, &[(u64, u32)]),
         keys: &OwnKeys,
-        mut decide: impl FnMut(&crate::workload::Arrival) -> Decided,
+        mut decide: impl FnMut(&Arrival) -> Decided,
         stop: Stop<'_>,
     ) -> Option<Self> {
-        let mut builder = Builder::new(sample, keys);
-        for index in 0..sample.arrivals().len() {
-            if stop.is_asked_at(index) {
+        let mut pulse = stop.pulse();
+        let sums = PartSums::new(workload, order, &mut pulse)?;
+        let mut builder = Builder::new(workload, sums, keys);
+        // A key's rows fit into a cache and all keys' do not: those of one key after the other are summed up.
+        let mut own: Vec<Vec<(u32, Decided)>> = vec![Vec::new(); keys.keys.len()];
+        for &(at_ns, index) in order {
+            let mut arrival = workload.arrivals()[index as usize];
+            arrival.at_ns = at_ns;
+            let decided = decide(&arrival);
+            builder.add_whole(&arrival);
+            match keys.places[arrival.key as usize] {
+                Some(place) => own[place as usize].push((index, decided)),
+                None => builder.add_other(index as usize, &decided),
+            }
+            if pulse.stopped_after(1 + workload.calls(index as usize).len()) {
                 return None;
             }
-            builder.add(index, &decide(&sample.arrivals()[index]));
+        }
+        for (place, decided) in own.iter().enumerate() {
+            for (index, decided) in decided {
+                builder.add_own(place, *index as usize, decided);
+                if pulse.stopped_after(1 + workload.calls(*index as usize).len()) {
+                    return None;
+                }
+            }
         }
         Some(builder.finish())
     }
@@ -228,11 +250,10 @@ impl Levels {
             let level = usize::from(level);
             let kept = &self.whole.sizes[rows.first_size + level];
             size.iter_mut().zip(kept).for_each(|(sum, kept)| *sum += kept);
-            let len = own.functions.len() * SUMS;
+            let len = own.functions.len();
             let row = &self.sums[rows.first_sum + level * len..][..len];
-            for (&function, values) in own.functions.iter().zip(row.chunks_exact(SUMS)) {
-                let sums = &mut scratch.sums[function as usize];
-                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            for (&function, values) in own.functions.iter().zip(row) {
+                plus(&mut scratch.sums[function as usize], values);
             }
             let row = &self.cells[rows.first_cell + level * own.cells.len()..][..own.cells.len()];
             for (&cell, weight) in own.cells.iter().zip(row) {
@@ -309,7 +330,7 @@ impl Scratch {
         if self.count_errors.len() < levels.whole.functions.len() {
             self.count_errors.resize(levels.whole.functions.len(), 0.0);
         }
-        self.found.resize(self.found.len().max(levels.whole.call_trees), self.scores);
+        self.found.resize(self.found.len().max(levels.whole.tree_numbers), self.scores);
         self.scores += 1;
         if self.scores == u32::MAX {
             self.found.fill(0);
@@ -320,9 +341,12 @@ impl Scratch {
 
 /// Adds one trace after the other. Numbers are differences from level to level until the end.
 struct Builder<'a> {
-    sample: &'a Workload,
+    workload: &'a Workload,
+    sums: PartSums,
     keys: &'a OwnKeys,
     levels: Levels,
+    /// By number: whether a trace has this call tree.
+    has_tree: Vec<bool>,
     /// For each own key and tree: the least level that finds it.
     trees: Vec<std::collections::BTreeMap<u32, u8>>,
     others: std::collections::BTreeSet<u32>,
@@ -332,30 +356,30 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(sample: &'a Workload, keys: &'a OwnKeys) -> Self {
+    fn new(workload: &'a Workload, sums: PartSums, keys: &'a OwnKeys) -> Self {
         let (mut first_sum, mut first_cell) = (0, 0);
         let rows = keys.keys.iter().enumerate().map(|(place, own)| {
             let rows =
                 KeyRows { first_sum, first_cell, first_tree: 0, end_tree: 0, first_size: place * LEVELS };
-            first_sum += LEVELS * SUMS * own.functions.len();
+            first_sum += LEVELS * own.functions.len();
             first_cell += LEVELS * own.cells.len();
             rows
         });
         let rows = rows.collect();
-        let functions: Vec<_> = sample
-            .functions()
+        let functions: Vec<_> = sums
+            .functions
             .iter()
             .map(|function| (function.count as f64, function.duration_ms.mean, function.duration_ms.sd))
             .collect();
-        let path_kinds = if keys.extras.paths { sample.path_kinds().to_vec() } else { Vec::new() };
-        let latency_cells = sample.latency_cells().to_vec();
+        let path_kinds = if keys.extras.paths { sums.path_kinds.clone() } else { Vec::new() };
+        let latency_cells = sums.latency_cells.clone();
         let cell_count = match keys.extras == Extras::default() {
             true => 0,
             false => latency_cells.len() + path_kinds.len(),
         };
         let levels = Levels {
             keys: rows,
-            sums: vec![0.0; first_sum],
+            sums: vec![[0.0; SUMS]; first_sum],
             cells: vec![0.0; first_cell],
             trees: Vec::new(),
             others: Others {
@@ -369,7 +393,8 @@ impl<'a> Builder<'a> {
             whole: Whole {
                 functions_all: functions.iter().filter(|(count, ..)| *count > 0.0).count() as f64,
                 functions,
-                call_trees: sample.call_trees() as usize,
+                call_trees: 0,
+                tree_numbers: workload.call_trees() as usize,
                 cells: latency_cells,
                 path_kinds,
                 size: [0.0; 4],
@@ -379,40 +404,53 @@ impl<'a> Builder<'a> {
         let trees = vec![std::collections::BTreeMap::new(); keys.keys.len()];
         let sizes = vec![[[0.0; 2]; LEVELS + 1]; keys.keys.len()];
         let others = std::collections::BTreeSet::new();
-        Self { sample, keys, levels, trees, others, by_curve: sizes.clone(), by_level: sizes }
-    }
-
-    fn add(&mut self, index: usize, decided: &Decided) {
-        let arrival = &self.sample.arrivals()[index];
-        let size = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
-        plus(&mut self.levels.whole.size, &size);
-        match self.keys.places[arrival.key as usize] {
-            Some(place) => self.add_own(place as usize, index, size, decided),
-            None => self.add_other(index, size, decided),
+        let has_tree = vec![false; workload.call_trees() as usize];
+        Self {
+            workload,
+            sums,
+            keys,
+            levels,
+            has_tree,
+            trees,
+            others,
+            by_curve: sizes.clone(),
+            by_level: sizes,
         }
     }
 
-    fn add_other(&mut self, index: usize, size: [f64; 4], decided: &Decided) {
+    fn add_whole(&mut self, arrival: &Arrival) {
+        let whole = &mut self.levels.whole;
+        plus(&mut whole.size, &size(arrival));
+        let is_known = std::mem::replace(&mut self.has_tree[arrival.call_tree as usize], true);
+        whole.call_trees += usize::from(!is_known);
+    }
+
+    fn add_other(&mut self, index: usize, decided: &Decided) {
+        let arrival = &self.workload.arrivals()[index];
+        let size = size(arrival);
         let others = &mut self.levels.others;
         plus(&mut self.levels.kept_others, &[size[2], size[0]].map(|value| value * decided.by_curve));
         if decided.uniform >= decided.by_curve {
             return;
         }
         plus(&mut others.size, &size);
-        for calls in self.sample.calls(index) {
+        for calls in self.workload.calls(index) {
+            let calls = self.sums.shifted(calls);
             let count = f64::from(calls.count);
             let values = [count, calls.deviation, calls.deviation_squared, count / decided.by_curve];
             plus(&mut others.sums[calls.function as usize], &values);
         }
-        for (cell, count) in cells(self.sample, index, self.keys.extras) {
+        for (cell, count) in cells(self.workload, index, self.keys.extras) {
             others.cells[cell as usize] += count / decided.by_curve;
         }
         if self.keys.call_trees {
-            self.others.insert(self.sample.arrivals()[index].call_tree);
+            self.others.insert(arrival.call_tree);
         }
     }
 
-    fn add_own(&mut self, place: usize, index: usize, size: [f64; 4], decided: &Decided) {
+    fn add_own(&mut self, place: usize, index: usize, decided: &Decided) {
+        let arrival = &self.workload.arrivals()[index];
+        let size = size(arrival);
         let own = &self.keys.keys[place];
         let rows = self.levels.keys[place];
         let by_curve = decided.by_curve;
@@ -430,44 +468,44 @@ impl<'a> Builder<'a> {
         }
         plus(&mut self.levels.whole.sizes[rows.first_size + kept_from], &size);
         // A weight by level: one by the curve's probability up to `level_above`, one by the level's from there on.
-        let by_level = |level: usize| {
-            if level < level_above { 1.0 / by_curve } else { 1.0 / own.probabilities[level] }
-        };
-        let len = own.functions.len() * SUMS;
-        for calls in self.sample.calls(index) {
+        let mut weights = [0.0; LEVELS];
+        for (level, weight) in weights.iter_mut().enumerate().skip(kept_from) {
+            *weight = if level < level_above { 1.0 / by_curve } else { 1.0 / own.probabilities[level] };
+        }
+        let len = own.functions.len();
+        for calls in self.workload.calls(index) {
+            let calls = self.sums.shifted(calls);
             let at = own.functions.binary_search(&calls.function).unwrap_or_default();
             let count = f64::from(calls.count);
-            let first = rows.first_sum + at * SUMS;
-            let values = [count, calls.deviation, calls.deviation_squared];
-            for (sum, value) in self.levels.sums[first + kept_from * len..].iter_mut().zip(values) {
-                *sum += value;
-            }
-            for level in kept_from..LEVELS {
-                self.levels.sums[first + level * len + BY_WEIGHT] += count * by_level(level);
+            let rows = &mut self.levels.sums[rows.first_sum + at..];
+            let values = [count, calls.deviation, calls.deviation_squared, 0.0];
+            plus(&mut rows[kept_from * len], &values);
+            for (level, weight) in weights.iter().enumerate().skip(kept_from) {
+                rows[level * len][BY_WEIGHT] += count * weight;
             }
         }
-        for (cell, count) in cells(self.sample, index, self.keys.extras) {
+        for (cell, count) in cells(self.workload, index, self.keys.extras) {
             let at = own.cells.binary_search(&cell).unwrap_or_default();
-            for level in kept_from..LEVELS {
-                self.levels.cells[rows.first_cell + level * own.cells.len() + at] += count * by_level(level);
+            let rows = &mut self.levels.cells[rows.first_cell + at..];
+            for (level, weight) in weights.iter().enumerate().skip(kept_from) {
+                rows[level * own.cells.len()] += count * weight;
             }
         }
         if !self.keys.call_trees {
             return;
         }
-        let tree = self.trees[place].entry(self.sample.arrivals()[index].call_tree).or_insert(u8::MAX);
+        let tree = self.trees[place].entry(arrival.call_tree).or_insert(u8::MAX);
         *tree = (*tree).min(kept_from as u8);
     }
 
     /// Differences become sums.
     fn finish(mut self) -> Levels {
         for ((rows, own), trees) in self.levels.keys.iter_mut().zip(&self.keys.keys).zip(&self.trees) {
-            let len = own.functions.len() * SUMS;
-            for place in len..LEVELS * len {
-                if place % SUMS != BY_WEIGHT {
-                    self.levels.sums[rows.first_sum + place] +=
-                        self.levels.sums[rows.first_sum + place - len];
-                }
+            let len = own.functions.len();
+            for place in rows.first_sum + len..rows.first_sum + LEVELS * len {
+                let below = self.levels.sums[place - len];
+                let sums = &mut self.levels.sums[place];
+                sums.iter_mut().zip(below).take(BY_WEIGHT).for_each(|(sum, value)| *sum += value);
             }
             for level in 1..LEVELS {
                 let before = self.levels.whole.sizes[rows.first_size + level - 1];
@@ -496,6 +534,12 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// One trace, its spans, bytes and OTLP bytes.
+fn size(arrival: &Arrival) -> [f64; 4] {
+    [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64]
+}
+
 fn plus<const N: usize>(sums: &mut [f64; N], values: &[f64; N]) {
-    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    // A whole array at once: the compiler can't see that the two have no number in common.
+    *sums = std::array::from_fn(|at| sums[at] + values[at]);
 }

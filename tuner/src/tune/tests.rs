@@ -1,6 +1,7 @@
 //! The whole way, on small workloads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::*;
 use crate::held_out::Replayed;

@@ -2,9 +2,85 @@
 
 use std::ops::Range;
 
-use super::{Function, Workload};
+use astracer_recording::stop::Pulse;
+
+use super::{Calls, Function, Workload};
+use crate::buckets::LatencyCell;
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
+
+/// Sums over some of a workload's arrivals, whose means are not the whole's.
+#[derive(Debug)]
+pub(crate) struct PartSums {
+    /// With the means of these arrivals.
+    pub(crate) functions: Vec<Function>,
+    /// By function: its mean here above that of the whole, ms.
+    shifts: Vec<f64>,
+    /// As the whole's, with the calls of these arrivals.
+    pub(crate) latency_cells: Vec<LatencyCell>,
+    /// These arrivals of each path kind.
+    pub(crate) path_kinds: Vec<u32>,
+    /// The number of entries of [`Workload::calls`].
+    calls: usize,
+    /// The number of entries of [`Workload::latencies`].
+    latencies: usize,
+}
+
+impl PartSums {
+    /// Sums up the arrivals in this order, each with its time. `None` if asked to stop.
+    pub(crate) fn new(workload: &Workload, order: &[(u64, u32)], pulse: &mut Pulse<'_>) -> Option<Self> {
+        let (mut calls, mut latencies) = (0, 0);
+        let mut path_kinds = vec![0; workload.path_kinds.len()];
+        let mut latency_cells = workload.latency_cells.clone();
+        latency_cells.iter_mut().for_each(|cell| cell.count = 0);
+        let mut max_ns = vec![0; workload.functions.len()];
+        let mut sums = vec![(0u64, 0.0, 0.0); workload.functions.len()];
+        for &(_, index) in order {
+            let index = index as usize;
+            path_kinds[workload.arrivals[index].path_kind as usize] += 1;
+            let (of_functions, of_cells) = (workload.calls(index), workload.latencies(index));
+            calls += of_functions.len();
+            latencies += of_cells.len();
+            for entry in of_cells {
+                latency_cells[entry.cell as usize].count += u64::from(entry.count);
+            }
+            for entry in of_functions {
+                let (count, deviation, squared) = &mut sums[entry.function as usize];
+                *count += u64::from(entry.count);
+                *deviation += entry.deviation;
+                *squared += entry.deviation_squared;
+                max_ns[entry.function as usize] = entry.max_ns.max(max_ns[entry.function as usize]);
+            }
+            if pulse.stopped_after(1 + of_functions.len() + of_cells.len()) {
+                return None;
+            }
+        }
+        let shift = |&(count, deviation, _): &(u64, f64, f64)| {
+            if count == 0 { 0.0 } else { deviation / count as f64 }
+        };
+        let shifts: Vec<f64> = sums.iter().map(shift).collect();
+        let rows = workload.functions.iter().zip(&sums).zip(&shifts).zip(max_ns);
+        let functions = rows.map(|(((whole, sum), shift), max_ns)| {
+            let duration_ms = match sum.0 {
+                0 => MeanSd::default(),
+                count => MeanSd {
+                    mean: whole.duration_ms.mean + shift,
+                    sd: (sum.2 / count as f64 - shift * shift).max(0.0).sqrt(),
+                },
+            };
+            Function { name: whole.name.clone(), count: sum.0, duration_ms, max_ns }
+        });
+        Some(Self { functions: functions.collect(), shifts, latency_cells, path_kinds, calls, latencies })
+    }
+
+    /// Calls of one of these arrivals, whose deviations are from the whole's mean, with deviations from the mean here.
+    #[inline]
+    pub(crate) fn shifted(&self, calls: &Calls) -> Calls {
+        let (count, shift) = (f64::from(calls.count), self.shifts[calls.function as usize]);
+        let squared = calls.deviation_squared - 2.0 * shift * calls.deviation + count * shift * shift;
+        Calls { deviation: calls.deviation - count * shift, deviation_squared: squared.max(0.0), ..*calls }
+    }
+}
 
 impl Workload {
     /// The arrivals with these indices as a workload of their own: its functions have the means of these traces, its
@@ -24,19 +100,19 @@ impl Workload {
     /// stop.
     pub(crate) fn arranged(&self, order: &[(u64, u32)], stop: Stop<'_>) -> Option<Self> {
         let mut pulse = stop.pulse();
+        let sums = PartSums::new(self, order, &mut pulse)?;
         let mut call_trees = vec![None; self.call_trees as usize];
         let mut call_tree_count = 0;
-        let mut path_kinds = vec![0; self.path_kinds.len()];
-        let (mut calls, mut latencies) = (Vec::new(), Vec::new());
+        let mut calls = Vec::with_capacity(sums.calls);
+        let mut latencies = Vec::with_capacity(sums.latencies);
         let mut arrivals = Vec::with_capacity(order.len());
         for &(at_ns, index) in order {
             let index = index as usize;
             let mut arrival = self.arrivals[index];
             arrival.at_ns = at_ns;
             (arrival.first_call, arrival.first_latency) = (calls.len() as u32, latencies.len() as u32);
-            calls.extend_from_slice(self.calls(index));
+            calls.extend(self.calls(index).iter().map(|calls| sums.shifted(calls)));
             latencies.extend_from_slice(self.latencies(index));
-            path_kinds[arrival.path_kind as usize] += 1;
             arrival.call_tree = *call_trees[arrival.call_tree as usize].get_or_insert_with(|| {
                 call_tree_count += 1;
                 call_tree_count - 1
@@ -46,61 +122,16 @@ impl Workload {
                 return None;
             }
         }
-        let mut latency_cells = self.latency_cells.clone();
-        latency_cells.iter_mut().for_each(|cell| cell.count = 0);
-        for calls in &latencies {
-            latency_cells[calls.cell as usize].count += u64::from(calls.count);
-            if pulse.stopped() {
-                return None;
-            }
-        }
-
-        let mut max_ns = vec![0; self.functions.len()];
-        let mut sums = vec![(0u64, 0.0, 0.0); self.functions.len()];
-        for entry in &calls {
-            let (count, deviation, squared) = &mut sums[entry.function as usize];
-            *count += u64::from(entry.count);
-            *deviation += entry.deviation;
-            *squared += entry.deviation_squared;
-            max_ns[entry.function as usize] = entry.max_ns.max(max_ns[entry.function as usize]);
-            if pulse.stopped() {
-                return None;
-            }
-        }
-        let shift = |&(count, deviation, _): &(u64, f64, f64)| {
-            if count == 0 { 0.0 } else { deviation / count as f64 }
-        };
-        let shifts: Vec<f64> = sums.iter().map(shift).collect();
-        for entry in &mut calls {
-            let (count, shift) = (f64::from(entry.count), shifts[entry.function as usize]);
-            entry.deviation_squared =
-                (entry.deviation_squared - 2.0 * shift * entry.deviation + count * shift * shift).max(0.0);
-            entry.deviation -= count * shift;
-            if pulse.stopped() {
-                return None;
-            }
-        }
-        let rows = self.functions.iter().zip(&sums).zip(&shifts).zip(max_ns);
-        let functions = rows.map(|(((whole, sum), shift), max_ns)| {
-            let duration_ms = match sum.0 {
-                0 => MeanSd::default(),
-                count => MeanSd {
-                    mean: whole.duration_ms.mean + shift,
-                    sd: (sum.2 / count as f64 - shift * shift).max(0.0).sqrt(),
-                },
-            };
-            Function { name: whole.name.clone(), count: sum.0, duration_ms, max_ns }
-        });
         Some(Self {
-            functions: functions.collect(),
+            functions: sums.functions,
             keys: self.keys.clone(),
             call_trees: call_tree_count,
-            path_kinds,
+            path_kinds: sums.path_kinds,
             start: self.start,
             arrivals,
             trace_ids: order.iter().map(|&(_, index)| self.trace_ids[index as usize]).collect(),
             calls,
-            latency_cells,
+            latency_cells: sums.latency_cells,
             latencies,
         })
     }

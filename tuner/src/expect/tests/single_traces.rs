@@ -81,7 +81,7 @@ fn compare_sums(workload: &Workload, expectation: &Expectation, scratch: &Scratc
             paths[kind][2] += (1.0 - p) / p;
             for calls in workload.calls(index) {
                 let function = calls.function as usize;
-                if let Some(place) = expectation.pivots.place(index as u32, calls.function) {
+                if let Some(place) = expectation.pivots.of_arrival(index as u32).place(calls.function) {
                     pivots[place as usize] = p;
                     continue;
                 }

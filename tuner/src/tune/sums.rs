@@ -1,0 +1,61 @@
+//! The sums over a workload that a search of common parameters needs. They are the same for every search of the same sampler within
+//! the same limits, and take as long as some hundred scores.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use astracer_samplers::RandomSource;
+
+use super::Run;
+use crate::draw::Draw;
+use crate::expect::Counting;
+use crate::family::{BucketFamily, BumpFamily, Settings};
+use crate::limits::Limits;
+use crate::objective::Target;
+use crate::space::Tunable;
+use crate::workload::Workload;
+
+/// A workload summed up for a search of common parameters.
+#[derive(Debug)]
+pub struct Sums<'w> {
+    pub(super) limits: Limits,
+    pub(super) target: Target,
+    pub(super) family: SummedFamily<'w>,
+}
+
+/// Of the sampler whose parameters are searched.
+#[derive(Debug)]
+pub(super) enum SummedFamily<'w> {
+    Bump(BumpFamily),
+    Bucket(BucketFamily<'w>),
+}
+
+impl Run<'_> {
+    /// Sums up a workload for a search of common parameters; `None` if asked to stop. Without a report call trees are scored only
+    /// if the objective has them.
+    pub(super) fn family<'w>(&self, workload: &'w Workload, report: bool) -> Option<SummedFamily<'w>> {
+        let options = self.options;
+        let extras = options.objective.extras();
+        let draws = Draw::seen(options.draws, options.seed, options.random);
+        let counting = match options.sampler {
+            Tunable::Tumbling => Counting::Tumbling,
+            Tunable::Bump => Counting::Decaying,
+            Tunable::Bucket => {
+                return BucketFamily::new(workload, &draws, extras, self.stop).map(SummedFamily::Bucket);
+            }
+        };
+        let windows = options.windows.as_ref().map(|windows| {
+            let ns = |window: &Duration| u64::try_from(window.as_nanos()).ok().and_then(NonZeroU64::new);
+            windows.iter().filter_map(ns).collect::<Vec<_>>()
+        });
+        let stratified = options.random == RandomSource::Stratified;
+        let settings = Settings {
+            size_max: options.limits.size_max,
+            extras,
+            call_trees: report || options.objective.needs_call_trees(),
+            stratified,
+        };
+        BumpFamily::new(workload, counting, &draws, windows.as_deref(), settings, self.stop)
+            .map(SummedFamily::Bump)
+    }
+}
