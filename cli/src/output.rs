@@ -6,7 +6,9 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+#[cfg(not(test))]
+use std::io::Write;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 pub(crate) use astracer_model::text::escaped;
@@ -33,18 +35,43 @@ pub(crate) fn shown(path: &Path) -> String {
 
 /// Writes text to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    to_stdout(&lines_escaped(text)).map_err(|error| Failure::output(&error))
+}
+
+#[cfg(not(test))]
+fn to_stdout(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(lines_escaped(text).as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::output(&error))
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Tests run commands in their own process: a test's runner holds back what this macro prints until the test fails, and nothing
+/// that is written to the stream.
+#[cfg(test)]
+#[allow(clippy::print_stdout, clippy::unnecessary_wraps)]
+fn to_stdout(text: &str) -> io::Result<()> {
+    print!("{text}");
+    Ok(())
 }
 
 /// Writes a line or several to standard error. An error of that is not an error of the job.
 pub(crate) fn note(text: &str) {
     let text = lines_escaped(text);
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    // Not `eprint!`, which panics if the reader of standard error is gone.
+    to_stderr(&text, end);
+}
+
+/// Not by `eprint!`, which panics if the reader of standard error is gone.
+#[cfg(not(test))]
+fn to_stderr(text: &str, end: &str) {
     let _ = write!(io::stderr().lock(), "{text}{end}");
+}
+
+/// As for standard output.
+#[cfg(test)]
+#[allow(clippy::print_stderr)]
+fn to_stderr(text: &str, end: &str) {
+    eprint!("{text}{end}");
 }
 
 /// True if nothing of a text acts on a terminal but the ends of its lines.
