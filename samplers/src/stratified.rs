@@ -147,6 +147,19 @@ mod tests {
         }
     }
 
+    /// By hand: (sqrt(5) - 1) / 2 = 0.6180339887, a turn of 1 taken away. Other steps pass the bound above, which is that of all
+    /// numbers of traces.
+    #[test]
+    fn successive_values_are_the_golden_ratio_apart() {
+        let source = single(3);
+        let values: Vec<f64> = (0..200).map(|n| unit(source.next("a", n * 7_919))).collect();
+        for pair in values.windows(2) {
+            let apart = (pair[1] - pair[0]).rem_euclid(1.0);
+            // The bits below the recurrence's are random.
+            assert!((apart - 0.618_033_988_7).abs() < 1e-9, "{apart}");
+        }
+    }
+
     /// The n-th value, over many secrets: 16 cells, 4,000 values, a mean of 250 with a standard deviation of 15.3.
     #[test]
     fn each_value_is_uniform() {
@@ -174,6 +187,29 @@ mod tests {
         assert_ne!(first.next("b", 0).get() >> 24, a >> 24);
         let _ = (first.next("b", 0), first.next("b", 0));
         assert_eq!(first.next("a", 0), second.next("a", 0));
+    }
+
+    /// Threads that live at once have sequences of their own, begun elsewhere: each is spread evenly, and none repeats another's.
+    #[test]
+    fn threads_with_shards_of_their_own_begin_elsewhere() {
+        let source = Stratified::new(7, Limits::default().with_shards(256));
+        let met = std::sync::Barrier::new(2);
+        let take = || {
+            // The second thread has come before the first one gives its number back.
+            let values: Vec<u64> = (0..100).map(|_| source.next("a", 0).get() >> RANDOM_BITS).collect();
+            met.wait();
+            values
+        };
+        let (first, second) = std::thread::scope(|scope| {
+            let handles = [scope.spawn(take), scope.spawn(take)];
+            let [first, second] = handles.map(|handle| handle.join().unwrap());
+            (first, second)
+        });
+        assert!(first.iter().all(|value| !second.contains(value)));
+        for values in [first, second] {
+            let kept = values.iter().filter(|&&value| value >> (STRATIFIED_BITS - 1) == 1).count();
+            assert!(kept.abs_diff(50) <= 3, "{kept} of 100 at a half");
+        }
     }
 
     /// Threads take no value twice: with one shard all take from one sequence.

@@ -432,6 +432,8 @@ mod tests {
         // Half a trace of each is 1.5 bytes, which may be half of 3.
         assert_eq!(least_floor(&sizes, 3.1 / 1104.0), 0.5);
         assert!((least_floor(&sizes, 0.3 / 1104.0) - 0.05).abs() < 1e-12);
+        // A size of nothing: a hundredth of a trace.
+        assert_eq!(least_floor(&sizes, 0.0), 0.01);
     }
 
     /// A score from tables is that of a replay through the samplers themselves, whatever the levels: on plain and moved
@@ -532,5 +534,25 @@ mod tests {
         }
         let floor = |own: &levels::OwnKey| own.probabilities[0] * sizes[own.key].0;
         assert!(per_key.keys.keys.iter().all(|own| (floor(own) - 3.0f64.min(sizes[own.key].0)).abs() < 0.01));
+        // Keys that need keep nothing have a part of a trace: half a one, which costs less than half of the default size.
+        let settings = (Some(0.0), Extras::default());
+        let without = PerKey::new(&workload, (&common, 0.0), problem, settings, &draws, Stop::never());
+        let without = without.expect("three keys");
+        assert!(without.keys.keys.iter().all(|own| (floor(own) / 0.5 - 1.0).abs() < 1e-3));
+
+        // By hand, from draws one by one: the root of each function's mean square, mean over the functions.
+        let point = vec![17u8; per_key.keys.keys.len()];
+        let found = per_key.evaluate(&point, &mut Scratch::default()).expect("not stopped");
+        let mut squares: Vec<f64> = Vec::new();
+        for levels in &per_key.levels {
+            let mut scratch = Scratch::default();
+            levels.score(&per_key.keys, &point, &mut scratch);
+            squares.resize(scratch.count_errors.len(), 0.0);
+            squares.iter_mut().zip(scratch.count_errors).for_each(|(sum, square)| *sum += square);
+        }
+        let error = squares.iter().map(|sum| (sum / 8.0).sqrt()).sum::<f64>() / squares.len() as f64;
+        let count_error = found.expected.count_error.expect("weights");
+        assert!(error > 0.01 && (count_error / error - 1.0).abs() < 1e-9, "{count_error}, by hand {error}");
+        assert!((found.value / (found.objective * (1.0 + error)) - 1.0).abs() < 1e-9);
     }
 }

@@ -195,9 +195,17 @@ mod tests {
                 let kept = (0..1000).filter(|_| uniform(numbers.next(0)) < p).count() as f64;
                 assert!((kept - 1000.0 * p).abs() <= 3.0, "seed {seed}: {kept} of 1000 by {p}");
             }
+            // By hand, (sqrt(5) - 1) / 2; `uniform` turns randomness round.
+            let apart = (numbers.uniform(1) - numbers.uniform(1)).rem_euclid(1.0);
+            assert!((apart - 0.618_033_988_7).abs() < 1e-9, "{apart}");
             // Another key begins somewhere else.
             let mut again = Numbers::new(&workload, &draw);
-            assert_ne!(again.next(0), again.next(1));
+            let first = again.next(0);
+            assert_ne!(first, again.next(1));
+            // And takes nothing from the first one's.
+            let second = again.next(0);
+            let mut alone = Numbers::new(&workload, &draw);
+            assert_eq!([alone.next(0), alone.next(0)], [first, second]);
         }
     }
 }

@@ -234,6 +234,26 @@ fn lengths_of(counting: Counting, recording_ns: u64) -> Vec<NonZeroU64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::synthetic;
+
+    /// Windows at other phases keep other parts: the size that is held within the limits is that of all draws together.
+    #[test]
+    fn a_size_is_the_mean_over_all_draws() {
+        let (workload, stop) = (synthetic(600, 1), Stop::never());
+        let draws = Draw::seen(6, 1, astracer_samplers::RandomSource::Stratified);
+        let window = NonZeroU64::new(20_000_000_000).into_iter().collect::<Vec<_>>();
+        let settings =
+            Settings { size_max: 0.1, extras: Extras::default(), call_trees: true, stratified: true };
+        let family = BumpFamily::new(&workload, Counting::Tumbling, &draws, Some(&window), settings, stop);
+        let family = family.expect("not stopped");
+        let point = [0.3; DIMENSIONS_MAX];
+        let scores = family.expected(&point, &mut Scratch::default(), stop).expect("not stopped");
+        let mean = |of: fn(&Expected) -> f64| scores.iter().map(of).sum::<f64>() / scores.len() as f64;
+        let (bytes, traces) = (mean(|score| score.tfcr), mean(|score| score.traces) / 600.0);
+        assert!(scores.iter().all(|score| (score.tfcr / bytes - 1.0).abs() > 1e-6), "{scores:?}");
+        let kept = family.kept(&point, stop).expect("not stopped");
+        assert!((kept.0 / bytes - 1.0).abs() < 1e-12 && (kept.1 / traces - 1.0).abs() < 1e-12, "{kept:?}");
+    }
 
     #[test]
     fn windows_are_whole_milliseconds_on_a_geometric_scale() {
