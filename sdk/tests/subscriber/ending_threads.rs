@@ -26,7 +26,7 @@ impl Drop for Last {
 
 thread_local!(static LAST: RefCell<Last> = const { RefCell::new(Last(None)) });
 
-/// What a thread has used when it ends, after the value that traces then, and so is dropped before it.
+/// The values that a thread has used when it ends, after the one that traces then, and so is dropped before that one.
 #[derive(Clone, Copy, Debug)]
 enum Used {
     Nothing,
