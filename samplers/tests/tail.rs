@@ -463,8 +463,8 @@ fn a_key_is_armed_from_its_last_error_on() {
     let is_recorded =
         |nanos| sampler.is_recorded(key, Randomness::from_trace_id(u128::from(UNLUCKY)), Nanos::new(nanos));
     (0..16).for_each(|_| assert!(is_recorded(0)));
-    for second in [0, 5] {
-        sampler.count(key, 0, &Ended { is_error: true, ..ended(second * SECOND, 1) });
+    for millis in [0, 4_500, 5_000] {
+        sampler.count(key, 0, &Ended { is_error: true, ..ended(millis * 1_000_000, 1) });
     }
     assert_eq!([15 * SECOND - 1, 15 * SECOND].map(is_recorded), [true, false]);
 }

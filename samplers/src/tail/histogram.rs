@@ -369,6 +369,15 @@ mod tests {
         assert_eq!((histogram.min(), histogram.max()), (Some(Nanos::ZERO), Some(Nanos::new(u64::MAX))));
     }
 
+    /// Five octaves of 32 buckets each, and a bucket more.
+    #[test]
+    fn the_scale_falls_when_all_buckets_are_taken() {
+        let histogram = of(&[1_001_000_000, 32_000_000_000]);
+        assert_eq!((histogram.scale(), histogram.buckets().0, histogram.buckets().1.len()), (5, 0, BUCKETS));
+        let histogram = of(&[1_001_000_000, 32_001_000_000]);
+        assert_eq!((histogram.scale(), histogram.buckets().1.len()), (4, BUCKETS / 2 + 1));
+    }
+
     /// The reference: all durations, sorted.
     #[test]
     fn quantiles_are_wrong_by_less_than_a_bucket() {

@@ -495,6 +495,33 @@ mod tests {
         Held { trace, counted: Counted::default(), duration: 0, ended: number, refused_by: None, came: 0 }
     }
 
+    /// Ids of one shard.
+    fn id(number: usize) -> TraceId {
+        TraceId::from((number * SHARDS) as u128)
+    }
+
+    /// Where all asks are the service's own, a caller's is none.
+    #[test]
+    fn a_callers_ask_takes_no_place_of_the_services_own() {
+        let ring = Ring::new(1 << 20, 10, 10);
+        (1..=REMEMBERED).for_each(|number| drop(ring.take(id(number), KeptBy::HAND, 1, 1)));
+        assert!(matches!(ring.take(id(1_000), KeptBy::CALLER, 1, 1), Taken::Asked));
+        assert!(ring.take_wanted(id(1), 2).is_some() && ring.take_wanted(id(1_000), 2).is_none());
+        // One more of its own does.
+        ring.take(id(1_001), KeptBy::HAND, 1, 1);
+        assert!(ring.take_wanted(id(1), 2).is_none() && ring.take_wanted(id(1_001), 2).is_some());
+    }
+
+    #[test]
+    fn traces_that_were_given_up_are_remembered_within_a_bound() {
+        let ring = Ring::new(1 << 20, 10, 10);
+        for number in 1..=10_000 {
+            ring.note_gone(Gone { trace_id: id(number), reason: GivenUp::RingFull, asked: None });
+        }
+        let known = (1..=10_000).filter(|number| matches!(ring.fate(id(*number)), Some(Fate::Gone(_))));
+        assert!(known.eq(10_001 - REMEMBERED..=10_000));
+    }
+
     /// The first stays for its time, however long that is, and all that come after it are taken out.
     #[test]
     fn places_of_traces_that_were_taken_out_do_not_pile_up() {

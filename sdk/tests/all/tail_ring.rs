@@ -1,13 +1,16 @@
 //! Traces in the ring that keeps what ended: which one goes first, when, and how it is found.
 
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use astracer_sdk::OpenTelemetrySpanExt as _;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{error, info_span};
 
-use crate::support::{TIMEOUT, World, one};
+use crate::support::{TIMEOUT, World, one, world};
 use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
 
 /// A small ring; the first error uses the budget up, so that others stay in the ring.
@@ -507,4 +510,73 @@ fn asks_from_before_the_clock_was_set_back_are_forgotten() {
         part(TraceId::from(7_u128), "second");
     });
     assert!(spans.is_empty());
+}
+
+/// The slot that its trace has left is another one's, which gathers spans there.
+#[test]
+fn a_late_child_is_not_with_the_trace_that_has_its_slot() {
+    let world = dropping(tail("error()"));
+    let spans = world.run(|| {
+        let first = info_span!("first");
+        let step = || info_span!("step").in_scope(|| ());
+        first.in_scope(step);
+        all_leave(&world);
+        // One of these has the slot.
+        let others: Vec<_> = (0..100).map(|_| info_span!("other")).collect();
+        others.iter().for_each(|other| (0..5).for_each(|_| other.in_scope(step)));
+        first.in_scope(step);
+        others.iter().for_each(|other| other.in_scope(|| error!("failed")));
+        drop(others);
+        drop(first);
+    });
+    // Others were kept by hand.
+    let kept: Vec<_> = spans.into_iter().filter(|span| reason(span).as_deref() == Some("error")).collect();
+    assert_eq!(names(&kept), [&["other"; 100][..], &["step"; 500]].concat());
+    assert_eq!(world.handle.stats().tail.spans_held, 3, "those of the first");
+    check_sums(&world.handle);
+}
+
+/// A span that nobody was inside of, dropped while a panic passes.
+#[test]
+fn a_child_that_a_panic_drops_marks_its_trace() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        (0..5).for_each(|_| info_span!("step").in_scope(|| ()));
+        let panics = || {
+            let _child = info_span!("child");
+            std::panic::resume_unwind(Box::new("on purpose"))
+        };
+        let outcome: Result<(), _> = std::panic::catch_unwind(panics);
+        assert!(outcome.is_err());
+    });
+    assert_eq!(spans.len(), 7);
+}
+
+/// Tells of each batch.
+#[derive(Debug)]
+struct Tells(Sender<usize>);
+
+impl SpanExporter for Tells {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let _ = self.0.send(batch.len());
+        Ok(())
+    }
+}
+
+/// A trace that the head keeps sends parts ahead while its root is open, as without policies.
+#[test]
+fn a_kept_trace_that_grows_leaves_in_parts() {
+    let (tells, told) = mpsc::channel();
+    let world = world(|builder| {
+        let builder = builder.with_tail(tail("error")).with_spans_per_trace_max(4);
+        builder.with_batch_spans(1).with_exporter(Tells(tells))
+    });
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let _root = info_span!("root").entered();
+        (0..4).for_each(|_| info_span!("step").in_scope(|| ()));
+        assert_eq!(told.recv_timeout(TIMEOUT), Ok(4));
+    });
+    world.handle.flush(TIMEOUT).unwrap();
+    check_sums(&world.handle);
 }
