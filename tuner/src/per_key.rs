@@ -502,23 +502,26 @@ mod tests {
         }
     }
 
+    const COMMON: Parameters =
+        Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_s: 1.0, exponent: 2.0 };
+
+    /// Constants on eight draws, with this least number kept of a key.
+    fn constants<'t>(workload: &Workload, target: &'t Target, min_kept: f64) -> PerKey<'t> {
+        let draws = Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified);
+        let settings = (Some(min_kept), Extras::default());
+        let problem = (Limits::default(), target);
+        PerKey::new(workload, (&COMMON, 0.0), problem, settings, &draws, Stop::never()).expect("three keys")
+    }
+
+    fn target() -> Target {
+        Target { objective: Objective::paper(), risk: None, baseline: Expected::default() }
+    }
+
     /// The expected size is linear in probabilities: by hand, from the keys' bytes.
     #[test]
     fn sizes_are_exact_means() {
-        let workload = synthetic(2000, 1);
-        let common = Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_s: 1.0, exponent: 2.0 };
-        let target = Target { objective: Objective::paper(), risk: None, baseline: Expected::default() };
-        let problem = (Limits::default(), &target);
-        let draws = Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified);
-        let per_key = PerKey::new(
-            &workload,
-            (&common, 0.0),
-            problem,
-            (Some(3.0), Extras::default()),
-            &draws,
-            Stop::never(),
-        )
-        .expect("three keys");
+        let (workload, target) = (synthetic(2000, 1), target());
+        let per_key = constants(&workload, &target, 3.0);
         let sizes = sizes(&workload);
         let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
         for level in [0u8, 17, 39] {
@@ -532,25 +535,37 @@ mod tests {
             // Each of eight samples leaves out another block, so each trace is in seven.
             assert!((per_key.kept(&point).size / (kept / all) - 1.0).abs() < 1e-9, "{level}");
         }
-        let floor = |own: &levels::OwnKey| own.probabilities[0] * sizes[own.key].0;
-        assert!(per_key.keys.keys.iter().all(|own| (floor(own) - 3.0f64.min(sizes[own.key].0)).abs() < 0.01));
-        // Keys that need keep nothing have a part of a trace: half a one, which costs less than half of the default size.
-        let settings = (Some(0.0), Extras::default());
-        let without = PerKey::new(&workload, (&common, 0.0), problem, settings, &draws, Stop::never());
-        let without = without.expect("three keys");
-        assert!(without.keys.keys.iter().all(|own| (floor(own) / 0.5 - 1.0).abs() < 1e-3));
+    }
 
-        // By hand, from draws one by one: the root of each function's mean square, mean over the functions.
+    #[test]
+    fn each_key_begins_at_its_floor() {
+        let (workload, target) = (synthetic(2000, 1), target());
+        let sizes = sizes(&workload);
+        let floors = |min_kept: f64| -> Vec<(f64, f64)> {
+            let keys = constants(&workload, &target, min_kept).keys.keys;
+            keys.iter().map(|own| (own.probabilities[0] * sizes[own.key].0, sizes[own.key].0)).collect()
+        };
+        assert!(floors(3.0).iter().all(|&(floor, traces)| (floor - 3.0f64.min(traces)).abs() < 0.01));
+        // Where nothing need be kept, half a trace is: of three keys that costs less than half of the default size.
+        assert!(floors(0.0).iter().all(|(floor, _)| (floor / 0.5 - 1.0).abs() < 1e-3));
+    }
+
+    /// By hand, from draws one by one: the root of each function's mean square, mean over the functions, which are taken to be those
+    /// of the first draw.
+    #[test]
+    fn errors_of_counts_are_root_mean_squares_over_draws() {
+        let (workload, target) = (synthetic(2000, 1), target());
+        let per_key = constants(&workload, &target, 3.0);
         let point = vec![17u8; per_key.keys.keys.len()];
         let found = per_key.evaluate(&point, &mut Scratch::default()).expect("not stopped");
-        let mut squares: Vec<f64> = Vec::new();
+        let mut squares = vec![0.0; workload.functions().len()];
         for levels in &per_key.levels {
             let mut scratch = Scratch::default();
             levels.score(&per_key.keys, &point, &mut scratch);
-            squares.resize(scratch.count_errors.len(), 0.0);
             squares.iter_mut().zip(scratch.count_errors).for_each(|(sum, square)| *sum += square);
         }
-        let error = squares.iter().map(|sum| (sum / 8.0).sqrt()).sum::<f64>() / squares.len() as f64;
+        let first = per_key.levels[0].score(&per_key.keys, &point, &mut Scratch::default()).functions_all;
+        let error = squares.iter().map(|sum| (sum / 8.0).sqrt()).sum::<f64>() / first;
         let count_error = found.expected.count_error.expect("weights");
         assert!(error > 0.01 && (count_error / error - 1.0).abs() < 1e-9, "{count_error}, by hand {error}");
         assert!((found.value / (found.objective * (1.0 + error)) - 1.0).abs() < 1e-9);
