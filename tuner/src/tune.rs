@@ -170,6 +170,14 @@ impl Tuning {
         self.infeasible.as_deref() == Some(STOPPED)
     }
 
+    /// The objective that was minimised, in words.
+    pub fn goal(&self) -> String {
+        match self.risk {
+            Some(risk) => format!("the quantile {risk} of single runs' {}", self.objective),
+            None => self.objective.clone(),
+        }
+    }
+
     /// The sampler that was found.
     ///
     /// # Errors

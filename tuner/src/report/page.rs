@@ -87,7 +87,7 @@ fn measures(report: &Report<'_>) -> Markup {
     html! {
         h2 { "What is kept" }
         p.note {
-            "Tuned for the least " (tuning.objective) ", between " (percent(tuning.limits.size_min)) " and "
+            "Tuned for the least " (tuning.goal()) ", between " (percent(tuning.limits.size_min)) " and "
             (percent(tuning.limits.size_max)) " of the bytes"
             @if let Some(max) = tuning.limits.traces_per_second_max { ", at most " (max) " traces a second" }
             @if let Some(max) = tuning.limits.bytes_per_second_max { ", at most " (max) " bytes a second" }

@@ -37,7 +37,8 @@ impl Tuning {
         let mut comments = vec![
             format!(
                 "Made by `astracer tune` from {workload} to minimise {}, with seed {}.",
-                self.objective, self.seed
+                self.goal(),
+                self.seed
             ),
             format!(
                 "Expected: dist/entropy {:.3} (an equal share of {:.2} % of the bytes has {:.3}), {:.2} % of the \

@@ -86,6 +86,11 @@ impl Run<'_> {
             // Halves of a loop's time say little: its first calls are in one of them.
             if decides && loop_share.is_none() {
                 tuning.per_key_trial = self.try_single_keys(train, target);
+                if tuning.per_key_trial.is_none() {
+                    tuning
+                        .warnings
+                        .extend(self.too_many_kept(train, "on half of the time, on which they are tried, "));
+                }
                 if !tuning.per_key_trial.is_some_and(|trial| trial.better) {
                     return;
                 }
@@ -93,6 +98,7 @@ impl Run<'_> {
         }
         let starts = (STARTS_PER_KEY, loop_share.is_some());
         let Some(found) = self.single_keys(train, &tuning.parameters, target, starts) else {
+            tuning.warnings.extend(self.too_many_kept(train, ""));
             return;
         };
         let roots: Vec<_> = named(train, &found).collect();
@@ -120,6 +126,18 @@ impl Run<'_> {
         tuning.value = found.value;
         tuning.min_kept = Some(found.min_kept);
         tuning.per_root = roots;
+    }
+
+    /// The reason for nothing found, where it is the least number of traces kept that was asked for.
+    fn too_many_kept(&self, train: &Workload, on: &str) -> Option<String> {
+        let min_kept = self.options.min_kept.filter(|_| !self.stop.is_asked())?;
+        let keys = train.traces_by_key().into_iter().filter(|&traces| traces > 0).count();
+        (keys > 1).then(|| {
+            format!(
+                "single keys: not used, {on}{min_kept} traces kept of each key are more than the limits allow; choose a \
+                 smaller --min-kept"
+            )
+        })
     }
 
     /// Both tuned on every other block and replayed on the blocks between, and the other way round.

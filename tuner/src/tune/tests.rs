@@ -76,6 +76,37 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
     }
 }
 
+/// A thousand kept of each of eight keys are all traces.
+#[test]
+fn a_least_number_kept_that_does_not_fit_is_told() {
+    let workload = many_names(8, 1000, 2);
+    for (per_key, says) in [
+        (PerKeyUse::Auto, "single keys: not used, on half of the time, on which they are tried, 1000 traces"),
+        (
+            PerKeyUse::Always,
+            "single keys: not used, 1000 traces kept of each key are more than the limits allow",
+        ),
+    ] {
+        let options = Options { per_key, min_kept: Some(1000.0), ..quick(Tunable::Bump) };
+        let tuning = run(&workload, &options);
+        assert!(tuning.per_root.is_empty());
+        assert!(tuning.warnings.iter().any(|warning| warning.starts_with(says)), "{:?}", tuning.warnings);
+        let tuning = run(&workload, &Options { min_kept: Some(1.0), ..options });
+        assert!(
+            !tuning.warnings.iter().any(|warning| warning.contains("--min-kept")),
+            "{:?}",
+            tuning.warnings
+        );
+    }
+}
+
+#[test]
+fn a_goal_tells_its_risk() {
+    let goal = |risk: Option<f64>| run(&synthetic(200, 1), &Options { risk, ..quick(Tunable::Bump) }).goal();
+    assert_eq!(goal(None), "dist/entropy");
+    assert_eq!(goal(Some(0.9)), "the quantile 0.9 of single runs' dist/entropy");
+}
+
 #[test]
 fn the_front_goes_through_the_best() {
     let workload = many_names(8, 1000, 2);

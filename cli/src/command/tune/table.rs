@@ -22,7 +22,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
         text,
         "{} tuned for {} by annealing: {}, {}, {:.1} s{ended}\n",
         tuning.sampler.name(),
-        tuning.objective,
+        tuning.goal(),
         output::plural(tuning.starts.len() as u64, "start"),
         output::plural(tuning.evaluations, "evaluation"),
         tuning.seconds,
