@@ -70,6 +70,7 @@ impl Stack {
     fn new() -> Self {
         // On a thread that ends, the context may be gone before this thread first comes here; OpenTelemetry panics then.
         let has_contexts = caught(|| Context::map_current(|_| true), |_| false);
+        HAS_CONTEXTS.set(has_contexts);
         Stack { spans: RefCell::default(), has_contexts }
     }
 }
@@ -77,11 +78,14 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         set_innermost(0, Inside::NONE);
+        HAS_CONTEXTS.set(false);
     }
 }
 
 thread_local! {
     static STACK: Stack = Stack::new();
+    /// Whether the stack is there, and the thread has contexts: to be read without asking for the stack.
+    static HAS_CONTEXTS: Cell<bool> = const { Cell::new(false) };
     /// The innermost item: its owner (0: none) and meaning.
     static INNERMOST: Cell<(u64, Inside)> =
         const { Cell::new((0, Inside::NONE)) };
@@ -94,6 +98,12 @@ thread_local! {
 /// all contexts is dropped while the thread ends; OpenTelemetry's functions would panic, which then ends the process.
 #[inline]
 pub(crate) fn has_contexts() -> bool {
+    HAS_CONTEXTS.get() || make_stack()
+}
+
+/// Makes the stack, if it was not made before; returns whether the thread has contexts.
+#[cold]
+fn make_stack() -> bool {
     STACK.try_with(|stack| stack.has_contexts).unwrap_or(false)
 }
 
