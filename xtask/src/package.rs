@@ -13,13 +13,15 @@ pub(crate) fn run(root: &Path) -> Outcome {
 
 fn package(root: &Path, metadata: &Metadata) -> Outcome {
     let packages: String = metadata.published().map(|package| format!(" -p {}", package.name)).collect();
-    // One target folder for all packages, so that their common dependencies are built once. Uncommitted changes are
-    // allowed: the check is also for changes before they are committed.
-    let target = format!("{}/packages", metadata.target_directory);
-    cargo::run_with(
+    // One folder for all builds, so that common dependencies are built once, and a new one in each run: cargo unpacks one crate
+    // for another to be built with, and takes what an earlier run unpacked and built from the same place and version.
+    // Uncommitted changes are allowed: the check is also for changes before they are committed.
+    let target = format!("{}/packages-{}", metadata.target_directory, std::process::id());
+    let outcome = cargo::run_with(
         root,
         &format!("package{packages} --locked --allow-dirty"),
-        [("CARGO_TARGET_DIR", target.clone()), ("CARGO_BUILD_BUILD_DIR", target)],
-    )
-    .into()
+        [("CARGO_TARGET_DIR", target.clone()), ("CARGO_BUILD_BUILD_DIR", target.clone())],
+    );
+    let _ = std::fs::remove_dir_all(target);
+    outcome.into()
 }
