@@ -60,18 +60,14 @@ impl Inside {
 /// A thread's spans. It ends before OpenTelemetry's current context does: a thread's values are dropped in the reverse of
 /// the order in which they were first used, and this one uses the context when it is made.
 #[derive(Debug)]
-struct Stack {
-    spans: RefCell<Vec<Entered>>,
-    has_contexts: bool,
-}
+struct Stack(RefCell<Vec<Entered>>);
 
 impl Stack {
     #[cold]
     fn new() -> Self {
         // On a thread that ends, the context may be gone before this thread first comes here; OpenTelemetry panics then.
-        let has_contexts = caught(|| Context::map_current(|_| true), |_| false);
-        HAS_CONTEXTS.set(has_contexts);
-        Stack { spans: RefCell::default(), has_contexts }
+        HAS_CONTEXTS.set(caught(|| Context::map_current(|_| true), |_| false));
+        Stack(RefCell::default())
     }
 }
 
@@ -104,7 +100,7 @@ pub(crate) fn has_contexts() -> bool {
 /// Makes the stack, if it was not made before; returns whether the thread has contexts.
 #[cold]
 fn make_stack() -> bool {
-    STACK.try_with(|stack| stack.has_contexts).unwrap_or(false)
+    STACK.try_with(|_| HAS_CONTEXTS.get()).unwrap_or(false)
 }
 
 /// Whether the innermost item is this owner's, and spans that begin there are dropped.
@@ -151,7 +147,7 @@ pub(crate) fn innermost_of_all(owner: u64) -> Option<Inside> {
 #[cold]
 fn find(owner: u64) -> Option<Inside> {
     let find = |stack: &Stack| {
-        stack.spans.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.inside)
+        stack.0.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.inside)
     };
     STACK.try_with(find).ok().flatten()
 }
@@ -159,7 +155,7 @@ fn find(owner: u64) -> Option<Inside> {
 /// The first of the owner's items, from the innermost on, about which `f` says something. It must not use the stack.
 pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Option<T> {
     let find = |stack: &Stack| {
-        let stack = stack.spans.borrow();
+        let stack = stack.0.borrow();
         let mut own = stack.iter().rev().filter(|entered| entered.owner == owner);
         own.find_map(|entered| f(entered.inside))
     };
@@ -169,7 +165,7 @@ pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Opti
 /// The id of the span that this thread has entered last, of the owner's.
 pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
     let find = |stack: &Stack| {
-        stack.spans.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.id)
+        stack.0.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.id)
     };
     STACK.try_with(find).ok().flatten()
 }
@@ -186,7 +182,7 @@ pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) ->
         return hold(1);
     }
     let take = |stack: &Stack| {
-        let mut stack = stack.spans.borrow_mut();
+        let mut stack = stack.0.borrow_mut();
         let stock = &mut stack.last_mut()?.stock;
         if *stock == 0 {
             if !hold(STOCK) {
@@ -208,7 +204,7 @@ pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
         return false;
     }
     let put = |stack: &Stack| {
-        let mut stack = stack.spans.borrow_mut();
+        let mut stack = stack.0.borrow_mut();
         let Some(stock) = stack.last_mut().map(|innermost| &mut innermost.stock) else { return false };
         *stock = stock.saturating_add(1);
         true
@@ -219,13 +215,7 @@ pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
 #[inline]
 pub(crate) fn push(entered: Entered) {
     let (owner, inside) = (entered.owner, entered.inside);
-    let put_in = |stack: &Stack| {
-        if stack.has_contexts {
-            stack.spans.borrow_mut().push(entered);
-        }
-        stack.has_contexts
-    };
-    if STACK.try_with(put_in).unwrap_or(false) {
+    if has_contexts() && STACK.try_with(|stack| stack.0.borrow_mut().push(entered)).is_ok() {
         set_innermost(owner, inside);
     }
 }
@@ -254,7 +244,7 @@ fn pop_by(
     take_out: impl FnOnce(&mut Vec<Entered>, u64, u64) -> Option<Entered>,
 ) -> Option<Entered> {
     let popped = STACK.try_with(|stack| {
-        let mut stack = stack.spans.borrow_mut();
+        let mut stack = stack.0.borrow_mut();
         let innermost = stack.last()?;
         let entered = if innermost.owner == owner && innermost.id == id {
             stack.pop()?

@@ -308,18 +308,8 @@ impl Expectation {
         self.score(length, of_key, true, scratch, stop)
     }
 
-    /// The same, but that no call trees are found: where there are as many as traces, they are a third of the work.
-    pub(crate) fn without_call_trees<'c>(
-        &self,
-        length: usize,
-        of_key: impl Fn(usize) -> KeyLaw<'c>,
-        scratch: &mut Scratch,
-        stop: Stop<'_>,
-    ) -> Option<Expected> {
-        self.score(length, of_key, false, scratch, stop)
-    }
-
-    fn score<'c>(
+    /// The same; call trees are found if asked for: where there are as many as traces, they are a third of the work.
+    pub(crate) fn score<'c>(
         &self,
         length: usize,
         of_key: impl Fn(usize) -> KeyLaw<'c>,

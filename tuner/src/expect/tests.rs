@@ -246,7 +246,7 @@ fn a_score_without_call_trees_lacks_nothing_else() {
     let law = |_| KeyLaw::Bump(&curve, 0.05);
     let mut scratch = Scratch::default();
     let all = expectation.expected(0, law, &mut scratch, Stop::never()).expect("not stopped");
-    let without = expectation.without_call_trees(0, law, &mut scratch, Stop::never());
+    let without = expectation.score(0, law, false, &mut scratch, Stop::never());
     assert!(all.call_trees > 0.0);
     assert_eq!(without, Some(Expected { call_trees: 0.0, ..all }));
     assert_eq!(expectation.expected(0, law, &mut scratch, Stop::never()), Some(all));

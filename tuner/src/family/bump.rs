@@ -170,10 +170,8 @@ impl Family for BumpFamily {
     fn expected(&self, point: &Point, scratch: &mut Scratch, stop: Stop<'_>) -> Option<Vec<Expected>> {
         let (length, curve, min) = (self.length(point), self.curve(point), self.min.at(point[MIN]));
         let law = |_| KeyLaw::Bump(&curve, min);
-        let score = |expectation: &Expectation| match self.call_trees {
-            true => expectation.expected(length, law, scratch, stop),
-            false => expectation.without_call_trees(length, law, scratch, stop),
-        };
+        let score =
+            |expectation: &Expectation| expectation.score(length, law, self.call_trees, scratch, stop);
         self.expectations.iter().map(score).collect()
     }
 
