@@ -54,9 +54,10 @@ struct Shard {
     pages: [OnceLock<Box<[Entry]>>; PAGES],
 }
 
-/// A registry's ids: the place in its slab in the low 38 bits, then the slab.
-const SLAB_BITS: u32 = 38;
-const SHARDS: usize = 4096;
+/// A registry's ids, which are made of a `usize`: the place in its slab in the low 38 bits, then the slab. With words of 32
+/// bits a place has 22, and there are fewer slabs.
+const SLAB_BITS: u32 = usize::BITS / 2 + 6;
+const SHARDS: usize = if usize::BITS == 32 { 128 } else { 4096 };
 /// As many as the places of a slab need.
 const PAGES: usize = 64;
 const FIRST_PAGE: u64 = 32;
@@ -238,7 +239,7 @@ mod tests {
         assert!(table.take(1 << SLAB_BITS | 1).is_none(), "a second thread");
         assert_eq!(budget.used(), page);
         // The same place in its slab, used again.
-        let again = 7 << 51 | 5;
+        let again = 7 << (SLAB_BITS + SHARDS.ilog2() + 1) | 5;
         assert!(table.take(again).is_none());
         table.find(5).unwrap().free();
         assert!(table.take(again).is_some() && table.find(5).is_none());

@@ -20,6 +20,7 @@ mod metadata;
 mod minimal;
 mod msrv;
 mod package;
+mod platforms;
 mod program;
 mod repo;
 mod run;

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use crate::{
-    bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, semver,
-    soak, tidy,
+    bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, platforms,
+    semver, soak, tidy,
 };
 
 /// Settings for all steps of a run.
@@ -27,6 +27,7 @@ pub(crate) enum Step {
     Package,
     Minimal,
     Msrv,
+    Platforms,
     Semver,
     Loom,
     FuzzCheck,
@@ -64,7 +65,7 @@ impl Outcome {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 18] = [
+    pub(crate) const ALL: [Step; 19] = [
         Step::Fmt,
         Step::Tidy,
         Step::Licences,
@@ -74,6 +75,7 @@ impl Step {
         Step::Package,
         Step::Minimal,
         Step::Msrv,
+        Step::Platforms,
         Step::Semver,
         Step::Loom,
         Step::FuzzCheck,
@@ -100,6 +102,7 @@ impl Step {
             Step::Package => "package",
             Step::Minimal => "minimal",
             Step::Msrv => "msrv",
+            Step::Platforms => "platforms",
             Step::Semver => "semver",
             Step::Loom => "loom",
             Step::FuzzCheck => "fuzz-check",
@@ -126,6 +129,9 @@ impl Step {
                 "the oldest dependencies that the manifests allow (only where nightly is installed)"
             }
             Step::Msrv => "the declared minimum Rust builds our crates (only where it is installed)",
+            Step::Platforms => {
+                "the SDK compiles for other systems and for 32 bits (only where Rust's libraries for them are)"
+            }
             Step::Semver => {
                 "no breaking change since the last release (only where cargo-semver-checks is installed)"
             }
@@ -158,6 +164,7 @@ impl Step {
             Step::Package => package::run(root),
             Step::Minimal => minimal::run(root),
             Step::Msrv => msrv::run(root),
+            Step::Platforms => platforms::run(root, options),
             Step::Semver => semver::run(root),
             Step::Loom => loom::run(root),
             Step::FuzzCheck => fuzz::check(root),

@@ -1,0 +1,68 @@
+//! The platforms step: what a service depends on compiles for other systems and for words of 32 bits, and the SDK's unit
+//! tests pass with those: the entries of spans follow the layout of a registry's ids, which a word's size changes.
+//!
+//! Features that compile C code are left out: they need a C compiler for each target.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::metadata::Metadata;
+use crate::step::{Options, Outcome};
+use crate::{cargo, tool};
+
+const NARROW: &str = "i686-unknown-linux-gnu";
+const TARGETS: [&str; 3] = [NARROW, "x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
+const FEATURES: &str =
+    "bridge,console,endpoint,file,gzip,http,metrics,otlp-grpc,otlp-http,polling,spool,zipkin";
+
+pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+    Outcome::of(check(root, options))
+}
+
+fn check(root: &Path, options: Options) -> Result<Outcome, String> {
+    let mut missing = Vec::new();
+    for target in TARGETS {
+        if options.install && !has_library(root, target) {
+            tool::run(Command::new("rustup").current_dir(root).args(["target", "add", target]))?;
+        }
+        if !has_library(root, target) {
+            missing.push(format!("Rust's library for {target} (rustup target add {target})"));
+        } else if !cargo::run(
+            root,
+            &format!("check -p astracer --locked --target {target} --features {FEATURES}"),
+        ) {
+            return Ok(Outcome::Failed);
+        }
+    }
+    if has_library(root, NARROW) {
+        if !runs(root)? {
+            missing.push("a linker for 32 bits (Debian: gcc-multilib)".to_owned());
+        } else if !cargo::run(root, &format!("test -p astracer-sdk --locked --lib --target {NARROW}")) {
+            return Ok(Outcome::Failed);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(Outcome::Passed);
+    }
+    Ok(Outcome::Skipped(format!("not there: {}", missing.join(", "))))
+}
+
+/// Whether the standard library of `target` is installed for the compiler in use.
+fn has_library(root: &Path, target: &str) -> bool {
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(root).args(["--print", "target-libdir", "--target", target]);
+    let folder = rustc.output().ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    folder.is_some_and(|folder| !folder.trim().is_empty() && Path::new(folder.trim()).is_dir())
+}
+
+/// Whether a program of 32 bits can be linked and run here.
+fn runs(root: &Path) -> Result<bool, String> {
+    let folder = Path::new(&Metadata::load(root)?.target_directory).join("platforms");
+    let (source, program) = (folder.join("main.rs"), folder.join("program"));
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&source, "fn main() {}"))
+        .map_err(|error| format!("{}: {error}", source.display()))?;
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(root).args(["--target", NARROW, "-o"]).arg(&program).arg(&source);
+    Ok(tool::is_silent_success(&mut rustc) && tool::is_silent_success(&mut Command::new(&program)))
+}
