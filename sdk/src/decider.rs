@@ -103,14 +103,14 @@ pub(crate) struct Outcome {
     /// The root's key, if its end is to be counted.
     pub(crate) key: Option<KeyNumber>,
     pub(crate) trace_state: State,
-    /// For the root, if it is kept. Empty unless the builder asks for them.
-    pub(crate) attributes: Vec<KeyValue>,
+    /// For the root, if it is kept and the builder asks for them.
+    pub(crate) attributes: Option<Vec<KeyValue>>,
 }
 
 impl Outcome {
     /// Nothing is decided, and nothing is kept.
     pub(crate) const DROP: Outcome =
-        Outcome { keep: false, key: None, trace_state: State::EMPTY, attributes: Vec::new() };
+        Outcome { keep: false, key: None, trace_state: State::EMPTY, attributes: None };
 }
 
 impl Decider {
@@ -236,7 +236,7 @@ impl Decider {
     /// A parent's decision, taken over.
     pub(crate) fn follow(&self, parent: &SpanContext) -> Outcome {
         let trace_state = weight::honoured(parent);
-        Outcome { keep: parent.is_sampled(), key: None, trace_state, attributes: Vec::new() }
+        Outcome { keep: parent.is_sampled(), key: None, trace_state, attributes: None }
     }
 
     /// Puts a local root to the sampler; `parent` is invalid if it has none.
@@ -272,30 +272,32 @@ impl Decider {
         began: Ticks,
         counters: &Counters,
     ) -> Outcome {
-        let mut member = OtMember::default();
-        let decide = |key: &str| {
-            member.randomness = self.stratified_for(key, trace_id);
-            let randomness = member.randomness.unwrap_or_else(|| weight::of_trace_id(trace_id));
+        self.key.with_static(metadata, |key| {
+            let drawn = self.stratified_for(key, trace_id);
+            let randomness = drawn.unwrap_or_else(|| weight::of_trace_id(trace_id));
             let decision = self.decide(key, trace_id, randomness, began, counters);
-            (decision, self.key_number_of(metadata, key), self.attributes(key, &decision))
-        };
-        let (decision, key, attributes) = self.key.with_static(metadata, decide);
-        // The randomness of a dropped trace goes on as well: whoever decides about a part of it should compare the same.
-        if decision.keep || member.randomness.is_some() {
-            let trace_state = weight::decided(&TraceState::NONE, member, &decision);
-            Outcome { keep: decision.keep, key, trace_state, attributes }
-        } else {
-            Outcome { key, ..Outcome::DROP }
-        }
+            let number = self.key_number_of(metadata, key);
+            // The randomness of a dropped trace goes on as well: whoever decides about a part of it should compare the same.
+            if !decision.keep && drawn.is_none() {
+                return Outcome { key: number, ..Outcome::DROP };
+            }
+            let member = OtMember::of_numbers(None, drawn);
+            Outcome {
+                keep: decision.keep,
+                key: number,
+                trace_state: weight::decided(&TraceState::NONE, member, &decision),
+                attributes: self.attributes(key, &decision),
+            }
+        })
     }
 
     #[inline]
-    fn attributes(&self, key: &str, decision: &Decision) -> Vec<KeyValue> {
-        if self.describes && decision.keep { weight::attributes(key, decision) } else { Vec::new() }
+    fn attributes(&self, key: &str, decision: &Decision) -> Option<Vec<KeyValue>> {
+        (self.describes && decision.keep).then(|| weight::attributes(key, decision))
     }
 
     /// The randomness of a trace that begins with a root of this key, unless it is its id's.
-    #[inline]
+    #[inline(always)]
     fn stratified_for(&self, key: &str, trace_id: TraceId) -> Option<Randomness> {
         let stratified = self.stratified.as_ref()?;
         Some(stratified.next(key, weight::of_trace_id(trace_id).get()))

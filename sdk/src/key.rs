@@ -118,16 +118,25 @@ impl Key {
     ) -> T {
         let name = metadata.name();
         let template = *self.rule.template();
-        if template == Template::RAW {
-            return f(name);
-        }
         // A name's template is mostly itself; then it is so forever.
         let address = std::ptr::from_ref(metadata).addr();
         let known = (address, template);
         let place = address / align_of::<Metadata<'static>>() % UNFOLDED_MAX;
-        if UNFOLDED.try_with(|places| places[place].get() == Some(known)) == Ok(true) {
+        let is_known = || UNFOLDED.try_with(|places| places[place].get() == Some(known)).unwrap_or(false);
+        if template == Template::RAW || is_known() {
             return f(name);
         }
+        Self::with_folded(known, (name, place), f)
+    }
+
+    /// As [`Key::with_static`], of a name that may have a template of its own. `known` says that it has none, at this place.
+    #[inline(never)]
+    fn with_folded<T>(
+        known: (usize, Template),
+        (name, place): (&str, usize),
+        f: impl FnOnce(&str) -> T,
+    ) -> T {
+        let (_, template) = known;
         let mut memory = FOLDED.try_with(Cell::take).unwrap_or_default();
         if template.fold(name, &mut memory) {
             let result = f(&memory);

@@ -65,6 +65,6 @@ impl ShouldSample for AstracerSampler {
             }
         };
         let decision = if keep { SamplingDecision::RecordAndSample } else { SamplingDecision::Drop };
-        SamplingResult { decision, attributes: added, trace_state: trace_state.to_api() }
+        SamplingResult { decision, attributes: added.unwrap_or_default(), trace_state: trace_state.to_api() }
     }
 }

@@ -210,4 +210,4 @@ impl Beginning {
 }
 
 /// A parent that is not valid: none.
-pub(super) const NO_PARENT: SpanContext = SpanContext::NONE;
+pub(super) static NO_PARENT: SpanContext = SpanContext::NONE;

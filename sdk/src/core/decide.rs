@@ -182,7 +182,7 @@ impl Core {
         if !state.is_empty() {
             entry.extra().state = state;
         }
-        if !attributes.is_empty() {
+        if let Some(attributes) = attributes {
             let mut extra = entry.extra();
             let body = extra.body.get_or_insert_with(|| self.new_body());
             for attribute in attributes {

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use opentelemetry::baggage::BaggageExt as _;
-use opentelemetry::trace::{SpanContext, TraceContextExt as _};
+use opentelemetry::trace::{SpanContext, SpanRef, TraceContextExt as _};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing_core::field::{Field, Visit};
 use tracing_core::span::Attributes;
@@ -25,13 +25,14 @@ use crate::thread;
 use crate::traces::{TraceRef, Traces};
 
 /// The facts of a local root apart from its fields and the decision.
-struct Facts {
+#[derive(Clone, Copy)]
+struct Facts<'a> {
     began: Ticks,
     trace_id: TraceId,
     /// Not valid if there is none.
-    parent: SpanContext,
+    parent: &'a SpanContext,
     /// The context from which the root's is made, if it says anything.
-    base: Option<Context>,
+    base: Option<&'a Context>,
     /// `BASE_CURRENT` or nothing.
     flag: u8,
     trace_flags: TraceFlags,
@@ -49,13 +50,14 @@ impl Core {
         let began = self.ticks();
         let flag = base.flag();
         let base = base.captured();
-        let parent = base.as_ref().map_or(NO_PARENT, |base| base.span().span_context().clone());
+        let span = base.as_ref().map(Context::span);
+        let parent = span.as_ref().map_or(&NO_PARENT, SpanRef::span_context);
         let trace_id = if parent.is_valid() { parent.trace_id() } else { self.shared.ids.new_trace_id() };
-        let trace_flags = self.flags_below(&parent);
-        let facts = Facts { began, trace_id, parent, base, flag, trace_flags };
+        let trace_flags = self.flags_below(parent);
+        let facts = Facts { began, trace_id, parent, base: base.as_ref(), flag, trace_flags };
         let outcome = self.outcome(|| self.ask_at_once(attributes, &facts, below_dropped));
         // A context without a parent and baggage need not be kept.
-        let says_much = |base: &Context| facts.parent.is_valid() || !base.baggage().is_empty();
+        let says_much = |base: &&Context| parent.is_valid() || !base.baggage().is_empty();
         let facts = Facts { base: facts.base.filter(says_much), ..facts };
         let slot = self.slot_if_recorded(&outcome, trace_id, began);
         if outcome.keep || slot.is_some() {
@@ -65,10 +67,10 @@ impl Core {
         }
     }
 
-    fn ask_at_once(&self, attributes: &Attributes<'_>, facts: &Facts, below_dropped: bool) -> Outcome {
+    fn ask_at_once(&self, attributes: &Attributes<'_>, facts: &Facts<'_>, below_dropped: bool) -> Outcome {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
         let Facts { began, trace_id, parent, base, .. } = facts;
-        let follows = base.as_ref().is_some_and(|base| decider.respects(parent, base));
+        let follows = base.is_some_and(|base| decider.respects(parent, base));
         if follows && below_dropped {
             return decider.follow(parent);
         }
@@ -101,7 +103,7 @@ impl Core {
         &self,
         attributes: &Attributes<'_>,
         id: NewId,
-        facts: Facts,
+        facts: Facts<'_>,
         outcome: Outcome,
     ) -> Option<&Entry> {
         let trace_state = outcome.trace_state;
@@ -119,7 +121,11 @@ impl Core {
         self.note_root(entry, outcome.key);
         if self.settings().context != ContextMode::Off && (base.is_some() || !trace_state.is_empty()) {
             let ids = SpanContext::new(trace_id, span_id, trace_flags, false, trace_state.to_api());
-            entry.extra().context = Some(of_dropped(&base.unwrap_or_default(), ids));
+            let context = match base {
+                Some(base) => of_dropped(base, ids),
+                None => of_dropped(&Context::new(), ids),
+            };
+            entry.extra().context = Some(context);
         }
         Some(entry)
     }
@@ -128,16 +134,16 @@ impl Core {
         &self,
         attributes: &Attributes<'_>,
         id: NewId,
-        facts: Facts,
+        facts: Facts<'_>,
         (outcome, slot): (Outcome, Option<TraceRef>),
     ) -> Option<&Entry> {
         let Facts { began, trace_id, parent, base, flag, trace_flags } = facts;
         let mut unused = UnusedSlot(&self.shared.traces, slot);
         let mut body = self.body_of_root(attributes);
-        if !outcome.attributes.is_empty() {
+        if let Some(attributes) = outcome.attributes {
             let body = body.get_or_insert_with(|| self.new_body());
             let limits = &self.settings().limits;
-            outcome.attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
+            attributes.into_iter().for_each(|attribute| body.set_attribute(attribute, limits));
         }
         let counters = &self.shared.counters;
         counters.made();
@@ -175,7 +181,7 @@ impl Core {
         if let Some(base) = base
             && self.settings().context != ContextMode::Off
         {
-            self.keep_context_from(entry, &base);
+            self.keep_context_from(entry, base);
         }
         Some(entry)
     }
