@@ -33,7 +33,7 @@ pub(crate) use self::begin::NewId;
 pub(crate) use self::change::View;
 #[cfg(feature = "bridge")]
 pub(crate) use self::context::LiveSpan;
-pub(crate) use self::place::{Base, Placement, parent_here, place, place_elsewhere};
+pub(crate) use self::place::{Placement, parent_here, place, place_elsewhere};
 use crate::budget::Budget;
 use crate::clock::Ticks;
 use crate::decider::Decider;

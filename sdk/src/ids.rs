@@ -82,7 +82,7 @@ fn guarded<T>(f: impl FnOnce() -> T, instead: impl Fn() -> T) -> T {
 /// A number that is not 0: OpenTelemetry's ids of 0 are invalid.
 #[inline]
 fn random() -> u64 {
-    GENERATOR.with(|generator| {
+    let number = GENERATOR.try_with(|generator| {
         let mut generator = generator.borrow_mut();
         let generator = generator.get_or_insert_with(seeded);
         loop {
@@ -91,7 +91,8 @@ fn random() -> u64 {
                 number => break number,
             }
         }
-    })
+    });
+    number.unwrap_or(1)
 }
 
 #[cold]

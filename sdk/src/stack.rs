@@ -53,12 +53,19 @@ pub(crate) struct Inside {
     pub(crate) context: SpanId,
 }
 
+impl Entered {
+    /// No item.
+    const NONE: Entered =
+        Entered { owner: 0, id: 0, inside: Inside::NONE, stock: 0, guard: ManuallyDrop::new(None) };
+}
+
 impl Inside {
     const NONE: Inside = Inside { entry: 0, is_dropped: false, is_lost: false, context: SpanId::INVALID };
 }
 
-/// A thread's spans. It ends before OpenTelemetry's current context does: a thread's values are dropped in the reverse of
-/// the order in which they were first used, and this one uses the context when it is made.
+/// The spans that a thread is inside of, but the innermost, which is in [`HERE`]. It ends before OpenTelemetry's current context
+/// does: a thread's values are dropped in the reverse of the order in which they were first used, and this one uses the
+/// context when it is made.
 #[derive(Debug)]
 struct Stack(RefCell<Vec<Entered>>);
 
@@ -66,106 +73,189 @@ impl Stack {
     #[cold]
     fn new() -> Self {
         // On a thread that ends, the context may be gone before this thread first comes here; OpenTelemetry panics then.
-        HAS_CONTEXTS.set(caught(|| Context::map_current(|_| true), |_| false));
+        let has_contexts = caught(|| Context::map_current(|_| true), |_| false);
+        let _ = HERE.try_with(|here| here.has_contexts.set(has_contexts));
         Stack(RefCell::default())
     }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        set_innermost(0, Inside::NONE);
-        HAS_CONTEXTS.set(false);
+        let _ = HERE.try_with(|here| {
+            here.put(Entered::NONE);
+            here.has_contexts.set(false);
+        });
     }
+}
+
+/// The innermost item, field by field: most steps of a span need no other item, and few fields of it. It has no destructor, so
+/// it is read without a check.
+struct Here {
+    /// Whether the stack is there, and the thread has contexts: to be read without asking for the stack.
+    has_contexts: Cell<bool>,
+    /// 0: there is no item.
+    owner: Cell<u64>,
+    id: Cell<u64>,
+    entry: Cell<u64>,
+    context: Cell<SpanId>,
+    is_dropped: Cell<bool>,
+    is_lost: Cell<bool>,
+    stock: Cell<u32>,
+    guard: Cell<ManuallyDrop<Option<ContextGuard>>>,
+    /// The owner, if spans that begin here are dropped; else 0.
+    dropped: Cell<u64>,
+    refused: Cell<u64>,
 }
 
 thread_local! {
     static STACK: Stack = Stack::new();
-    /// Whether the stack is there, and the thread has contexts: to be read without asking for the stack.
-    static HAS_CONTEXTS: Cell<bool> = const { Cell::new(false) };
-    /// The innermost item: its owner (0: none) and meaning.
-    static INNERMOST: Cell<(u64, Inside)> =
-        const { Cell::new((0, Inside::NONE)) };
-    /// The owner of the innermost item, if spans that begin there are dropped; else 0.
-    static DROPPED: Cell<u64> = const { Cell::new(0) };
-    static REFUSED: Cell<u64> = const { Cell::new(0) };
+    static HERE: Here = const {
+        Here {
+            has_contexts: Cell::new(false),
+            owner: Cell::new(0),
+            id: Cell::new(0),
+            entry: Cell::new(0),
+            context: Cell::new(SpanId::INVALID),
+            is_dropped: Cell::new(false),
+            is_lost: Cell::new(false),
+            stock: Cell::new(0),
+            guard: Cell::new(ManuallyDrop::new(None)),
+            dropped: Cell::new(0),
+            refused: Cell::new(0),
+        }
+    };
+}
+
+impl Here {
+    #[inline(always)]
+    fn inside(&self) -> Inside {
+        Inside {
+            entry: self.entry.get(),
+            is_dropped: self.is_dropped.get(),
+            is_lost: self.is_lost.get(),
+            context: self.context.get(),
+        }
+    }
+
+    /// Whether the innermost item is this owner's, and answered for by this entry.
+    #[inline(always)]
+    fn is_inside(&self, owner: u64, entry: u64) -> bool {
+        self.owner.get() == owner && self.entry.get() == entry
+    }
+
+    /// Takes the innermost item out; another has to be put in its place.
+    #[inline(always)]
+    fn take(&self) -> Entered {
+        Entered {
+            owner: self.owner.get(),
+            id: self.id.get(),
+            inside: self.inside(),
+            stock: self.stock.get(),
+            guard: self.guard.replace(ManuallyDrop::new(None)),
+        }
+    }
+
+    #[inline(always)]
+    fn put(&self, entered: Entered) {
+        let Entered { owner, id, inside, stock, guard } = entered;
+        self.dropped.set(if inside.is_dropped { owner } else { 0 });
+        self.owner.set(owner);
+        self.id.set(id);
+        self.entry.set(inside.entry);
+        self.context.set(inside.context);
+        self.is_dropped.set(inside.is_dropped);
+        self.is_lost.set(inside.is_lost);
+        self.stock.set(stock);
+        self.guard.set(guard);
+    }
 }
 
 /// Whether this thread has a current context, and a stack. It has none any more when a thread-local value that was first used before
 /// all contexts is dropped while the thread ends; OpenTelemetry's functions would panic, which then ends the process.
 #[inline]
 pub(crate) fn has_contexts() -> bool {
-    HAS_CONTEXTS.get() || make_stack()
+    HERE.try_with(|here| here.has_contexts.get()).unwrap_or(false) || make_stack()
 }
 
 /// Makes the stack, if it was not made before; returns whether the thread has contexts.
 #[cold]
 fn make_stack() -> bool {
-    STACK.try_with(|_| HAS_CONTEXTS.get()).unwrap_or(false)
+    STACK.try_with(|_| HERE.try_with(|here| here.has_contexts.get())).is_ok_and(|has| has.unwrap_or(false))
 }
 
 /// Whether the innermost item is this owner's, and spans that begin there are dropped.
 #[inline]
 pub(crate) fn is_dropped(owner: u64) -> bool {
-    DROPPED.get() == owner
+    HERE.try_with(|here| here.dropped.get() == owner).unwrap_or(false)
 }
 
 /// Counts a span that was refused on this thread.
 #[inline]
 pub(crate) fn refuse() {
-    REFUSED.set(REFUSED.get() + 1);
+    let _ = HERE.try_with(|here| here.refused.set(here.refused.get() + 1));
 }
 
 /// The number of spans refused on this thread since the last call.
 #[inline]
 pub(crate) fn take_refused() -> u64 {
-    REFUSED.replace(0)
-}
-
-#[inline]
-fn set_innermost(owner: u64, inside: Inside) {
-    INNERMOST.set((owner, inside));
-    DROPPED.set(if inside.is_dropped { owner } else { 0 });
+    HERE.try_with(|here| here.refused.replace(0)).unwrap_or(0)
 }
 
 /// The owner's innermost item on this thread.
 #[inline]
 pub(crate) fn innermost(owner: u64) -> Option<Inside> {
-    match INNERMOST.get() {
-        (0, _) => None,
-        (innermost, inside) if innermost == owner => Some(inside),
+    let found = HERE.try_with(|here| match here.owner.get() {
+        0 => None,
+        innermost if innermost == owner => Some(here.inside()),
         _ => find(owner),
-    }
+    });
+    found.ok().flatten()
 }
 
 /// The innermost item of all on this thread, if it is this owner's.
 #[inline]
 pub(crate) fn innermost_of_all(owner: u64) -> Option<Inside> {
-    let (innermost, inside) = INNERMOST.get();
-    (innermost == owner).then_some(inside)
+    let found = HERE.try_with(|here| (here.owner.get() == owner).then(|| here.inside()));
+    found.ok().flatten()
+}
+
+/// The entry and the context of the innermost item of all, if it is this owner's and its trace is kept.
+#[inline]
+pub(crate) fn kept_here(owner: u64) -> Option<(u64, SpanId)> {
+    let found = HERE.try_with(|here| {
+        let is_kept = here.owner.get() == owner && !here.is_dropped.get();
+        is_kept.then(|| (here.entry.get(), here.context.get()))
+    });
+    found.ok().flatten()
 }
 
 #[cold]
 fn find(owner: u64) -> Option<Inside> {
-    let find = |stack: &Stack| {
-        stack.0.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.inside)
-    };
-    STACK.try_with(find).ok().flatten()
+    find_item(owner, |_, inside| Some(inside))
 }
 
 /// The first of the owner's items, from the innermost on, about which `f` says something. It must not use the stack.
 pub(crate) fn find_entry<T>(owner: u64, f: impl Fn(Inside) -> Option<T>) -> Option<T> {
-    let find = |stack: &Stack| {
-        let stack = stack.0.borrow();
-        let mut own = stack.iter().rev().filter(|entered| entered.owner == owner);
-        own.find_map(|entered| f(entered.inside))
-    };
-    STACK.try_with(find).ok().flatten()
+    find_item(owner, |_, inside| f(inside))
 }
 
 /// The id of the span that this thread has entered last, of the owner's.
 pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
+    find_item(owner, |id, _| Some(id))
+}
+
+fn find_item<T>(owner: u64, f: impl Fn(u64, Inside) -> Option<T>) -> Option<T> {
+    let innermost = HERE.try_with(|here| (here.owner.get(), here.id.get(), here.inside()));
+    let (innermost, id, inside) = innermost.ok()?;
+    if innermost == owner
+        && let Some(found) = f(id, inside)
+    {
+        return Some(found);
+    }
     let find = |stack: &Stack| {
-        stack.0.borrow().iter().rev().find(|entered| entered.owner == owner).map(|entered| entered.id)
+        let stack = stack.0.borrow();
+        let mut own = stack.iter().rev().filter(|entered| entered.owner == owner);
+        own.find_map(|entered| f(entered.id, entered.inside))
     };
     STACK.try_with(find).ok().flatten()
 }
@@ -177,103 +267,123 @@ const STOCK: u32 = 64;
 /// `false` if it has ended.
 #[inline]
 pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) -> bool {
-    let (innermost, inside) = INNERMOST.get();
-    if innermost != owner || inside.entry != entry {
-        return hold(1);
-    }
-    let take = |stack: &Stack| {
-        let mut stack = stack.0.borrow_mut();
-        let stock = &mut stack.last_mut()?.stock;
-        if *stock == 0 {
-            if !hold(STOCK) {
-                return Some(false);
-            }
-            *stock = STOCK;
+    let taken = HERE.try_with(|here| {
+        if !here.is_inside(owner, entry) {
+            return hold(1);
         }
-        *stock -= 1;
-        Some(true)
-    };
-    STACK.try_with(take).ok().flatten().unwrap_or_else(|| hold(1))
+        if here.stock.get() == 0 {
+            if !hold(STOCK) {
+                return false;
+            }
+            here.stock.set(STOCK);
+        }
+        here.stock.set(here.stock.get() - 1);
+        true
+    });
+    taken.unwrap_or(false)
 }
 
 /// Puts a handle of the span `entry` back, if this thread is inside of that span, innermost. `false` if it is not.
 #[inline]
 pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
-    let (innermost, inside) = INNERMOST.get();
-    if innermost != owner || inside.entry != entry {
-        return false;
-    }
-    let put = |stack: &Stack| {
-        let mut stack = stack.0.borrow_mut();
-        let Some(stock) = stack.last_mut().map(|innermost| &mut innermost.stock) else { return false };
-        *stock = stock.saturating_add(1);
-        true
-    };
-    STACK.try_with(put).unwrap_or(false)
+    let put = HERE.try_with(|here| {
+        let is_inside = here.is_inside(owner, entry);
+        if is_inside {
+            here.stock.set(here.stock.get().saturating_add(1));
+        }
+        is_inside
+    });
+    put.unwrap_or(false)
 }
 
 #[inline]
 pub(crate) fn push(entered: Entered) {
-    let (owner, inside) = (entered.owner, entered.inside);
-    if has_contexts() && STACK.try_with(|stack| stack.0.borrow_mut().push(entered)).is_ok() {
-        set_innermost(owner, inside);
+    if !has_contexts() {
+        return;
     }
+    let _ = HERE.try_with(|here| {
+        if here.owner.get() != 0 {
+            let _ = STACK.try_with(|stack| stack.0.borrow_mut().push(here.take()));
+        }
+        here.put(entered);
+    });
+}
+
+/// A span that was left.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// As in [`Inside`].
+    pub(crate) entry: u64,
+    pub(crate) is_dropped: bool,
+    /// As in [`Entered`].
+    pub(crate) stock: u32,
+    pub(crate) guard: ManuallyDrop<Option<ContextGuard>>,
 }
 
 /// The span is left. It is nearly always the innermost; spans may also be left out of order.
 #[inline]
 #[must_use]
-pub(crate) fn pop(owner: u64, id: u64) -> Option<Entered> {
+pub(crate) fn pop(owner: u64, id: u64) -> Option<Left> {
     pop_by(owner, id, take_out)
 }
 
 /// The same for an owner whose items rely on no other item's guard.
 #[inline]
 #[must_use]
-pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Entered> {
-    pop_by(owner, id, |stack, owner, id| {
-        let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;
-        Some(stack.remove(at))
-    })
+pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
+    pop_by(owner, id, |stack, at| stack.remove(at))
 }
 
+/// Takes an item off the stack, at this place.
+type TakeOut = fn(&mut Vec<Entered>, usize) -> Entered;
+
 #[inline]
-fn pop_by(
-    owner: u64,
-    id: u64,
-    take_out: impl FnOnce(&mut Vec<Entered>, u64, u64) -> Option<Entered>,
-) -> Option<Entered> {
+fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
+    let popped = HERE.try_with(|here| {
+        if here.owner.get() != owner || here.id.get() != id {
+            return pop_outer(here, owner, id, take_out);
+        }
+        let left = Left {
+            entry: here.entry.get(),
+            is_dropped: here.is_dropped.get(),
+            stock: here.stock.get(),
+            guard: here.guard.replace(ManuallyDrop::new(None)),
+        };
+        let _ = STACK.try_with(|stack| match stack.0.borrow_mut().pop() {
+            Some(outer) => here.put(outer),
+            None => here.put(Entered::NONE),
+        });
+        Some(left)
+    });
+    popped.ok().flatten()
+}
+
+/// A span is left that is not the innermost, if this thread is inside of it at all.
+#[cold]
+fn pop_outer(here: &Here, owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
     let popped = STACK.try_with(|stack| {
         let mut stack = stack.0.borrow_mut();
-        let innermost = stack.last()?;
-        let entered = if innermost.owner == owner && innermost.id == id {
-            stack.pop()?
-        } else {
-            take_out(&mut stack, owner, id)?
-        };
-        match stack.last() {
-            Some(last) => set_innermost(last.owner, last.inside),
-            None => set_innermost(0, Inside::NONE),
-        }
-        Some(entered)
+        let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;
+        stack.push(here.take());
+        let Entered { inside, stock, guard, .. } = take_out(&mut stack, at);
+        here.put(stack.pop().unwrap_or(Entered::NONE));
+        Some(Left { entry: inside.entry, is_dropped: inside.is_dropped, stock, guard })
     });
     popped.ok().flatten()
 }
 
 /// Takes a span out from below others.
-#[cold]
-fn take_out(stack: &mut Vec<Entered>, owner: u64, id: u64) -> Option<Entered> {
-    let at = stack.iter().rposition(|entered| entered.owner == owner && entered.id == id)?;
+fn take_out(stack: &mut Vec<Entered>, at: usize) -> Entered {
     let mut entered = stack.remove(at);
     // A span further in, below the same dropped root, may rely on the context that this one has attached. It stays
     // current until that one is left. Spans above the next guard rely on that guard, not on this one.
     let relies =
-        |above: &&mut Entered| above.owner == owner && above.inside.context == entered.inside.context;
+        |above: &&mut Entered| above.owner == entered.owner && above.inside.context == entered.inside.context;
     let mut above = stack[at..].iter_mut().take_while(|above| above.guard.is_none());
     if entered.guard.is_some()
         && let Some(above) = above.find(relies)
     {
         above.guard = ManuallyDrop::new(entered.guard.take());
     }
-    Some(entered)
+    entered
 }

@@ -264,10 +264,13 @@ pub(crate) struct Counters {
 
 /// Shares that one thread has alone. Numbers of threads are not used again.
 const OWN_SHARES: usize = 112;
-const SHARES: usize = OWN_SHARES + 16;
+const COMMON_SHARES: usize = 16;
 
 #[derive(Debug)]
-struct Shares(Box<[Share]>);
+struct Shares {
+    own: Box<[Share]>,
+    common: Box<[Share]>,
+}
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -283,23 +286,21 @@ struct Share {
 
 impl Default for Shares {
     fn default() -> Self {
-        Shares((0..SHARES).map(|_| Share::default()).collect())
+        let shares = |count| (0..count).map(|_| Share::default()).collect();
+        Shares { own: shares(OWN_SHARES), common: shares(COMMON_SHARES) }
     }
 }
 
 impl Counters {
     /// Adds to a count of this thread's share; wraps.
     #[inline]
-    fn count(&self, of: impl FnOnce(&Share) -> &AtomicU64, by: u64) {
+    fn count(&self, of: impl Fn(&Share) -> &AtomicU64, by: u64) {
         let number = thread::number() as usize;
-        let is_own = number < OWN_SHARES;
-        let at = if is_own { number } else { OWN_SHARES + number % (SHARES - OWN_SHARES) };
-        let Some(share) = self.shares.0.get(at) else { return };
-        let count = of(share);
-        if is_own {
+        if let Some(share) = self.shares.own.get(number) {
+            let count = of(share);
             count.store(count.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-        } else {
-            count.fetch_add(by, Ordering::Relaxed);
+        } else if let Some(share) = self.shares.common.get(number % COMMON_SHARES) {
+            of(share).fetch_add(by, Ordering::Relaxed);
         }
     }
 
@@ -396,7 +397,8 @@ impl Counters {
         let spans_late = tail.spans_held + tail.spans_given_up.total();
         let traces_late = tail.traces_held + tail.traces_given_up.total();
         let sum = |of: fn(&Share) -> &AtomicU64| {
-            let each = self.shares.0.iter().map(|share| of(share).load(Ordering::Relaxed));
+            let shares = self.shares.own.iter().chain(&self.shares.common);
+            let each = shares.map(|share| of(share).load(Ordering::Relaxed));
             each.fold(0, u64::wrapping_add)
         };
         let ended = sum(|share| &share.ended);

@@ -15,7 +15,7 @@ use tracing_subscriber::layer::{Layered, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
 use crate::above::EntrylessId;
-use crate::core::{Base, Core, NewId, Placement, parent_here, place_elsewhere};
+use crate::core::{Core, NewId, Placement, parent_here, place_elsewhere};
 use crate::layer::AstracerLayer;
 use crate::settings::{DroppedSpans, faces_outward};
 use crate::stack;
@@ -99,7 +99,7 @@ impl AstracerSubscriber {
 
     /// A span begins below the span of a kept trace that this thread is inside of.
     #[inline]
-    fn begin_here(core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: Base) -> Id {
+    fn begin_here(core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
         let above = parent.id();
         let entry = core.begin_child(attributes, NewId::Own, parent, base);
         Self::hold_above(core, entry, Some((parent, above)))

@@ -14,7 +14,8 @@ thread_local! {
 /// This thread's number, from 1. Numbers are not used again, but for overflow.
 #[inline]
 pub(crate) fn number() -> u32 {
-    let number = NUMBER.get();
+    // `LocalKey::get` is seldom inlined by the compiler, `try_with` is.
+    let number = NUMBER.try_with(Cell::get).unwrap_or(0);
     if number != 0 { number } else { register() }
 }
 

@@ -41,7 +41,15 @@ impl Core {
             Placement::LocalRoot { base, below_dropped } => {
                 self.begin_root(attributes, id, base, below_dropped)
             }
-            Placement::Child { parent, base } => self.begin_child(attributes, id, parent, base),
+            Placement::Child { parent, base } => {
+                let entry = self.begin_child(attributes, id, parent, base.flag());
+                if let (Some(entry), Some(base)) = (entry, base.captured())
+                    && self.settings().context != ContextMode::Off
+                {
+                    self.keep_context_from(entry, &base);
+                }
+                entry
+            }
             Placement::BelowDropped { above } => self.begin_below_dropped(attributes.metadata(), id, above),
         }
     }
@@ -110,14 +118,14 @@ impl Core {
         )
     }
 
-    /// A span begins below a span of a kept trace.
+    /// A span begins below a span of a kept trace. `flag` is its [`Base::flag`].
     #[inline]
     pub(crate) fn begin_child(
         &self,
         attributes: &Attributes<'_>,
         id: NewId,
         parent: &Entry,
-        base: Base,
+        flag: u8,
     ) -> Option<&Entry> {
         let metadata = attributes.metadata();
         let began = self.ticks();
@@ -129,37 +137,26 @@ impl Core {
             counters.lose(Loss::OpenSpans, Counted { spans: 1, ..Counted::default() });
             return None;
         };
+        let span_id = self.shared.ids.new_span_id();
+        let thread = thread::number();
         let parent_flags = parent.flags();
         entry.begin(&Beginning {
             phase: if self.settings().start == Start::AtOnce { Phase::Kept } else { Phase::Waiting },
             metadata,
             began,
-            span_id: self.shared.ids.new_span_id(),
+            span_id,
             parent: parent.span_id(),
             trace: parent.trace(),
             trace_id: parent.trace_id(),
             trace_start: parent.trace_start(),
             trace_flags: parent.trace_flags(),
-            thread: thread::number(),
-            flags: base.flag(),
+            thread,
+            flags: flag,
         });
-        if body.is_some() || parent_flags & STATE != 0 || matches!(base, Base::Captured(_)) {
-            self.begin_extra(entry, parent, body, base);
+        if body.is_some() || parent_flags & STATE != 0 {
+            begin_extra(entry, parent, body);
         }
         Some(entry)
-    }
-
-    /// The parts of a child that not every span has.
-    fn begin_extra(&self, entry: &Entry, parent: &Entry, body: Option<Box<Body>>, base: Base) {
-        let state = if parent.has(STATE) { parent.extra().state.clone() } else { State::EMPTY };
-        let mut extra = entry.extra();
-        (extra.body, extra.state) = (body, state);
-        drop(extra);
-        if let Base::Captured(base) = base
-            && self.settings().context != ContextMode::Off
-        {
-            self.keep_context_from(entry, &base);
-        }
     }
 
     /// A span begins below a dropped local root: it remembers that root, wherever it is entered.
@@ -183,6 +180,14 @@ impl Core {
         }
         Some(entry)
     }
+}
+
+/// The parts of a child that not every span has.
+#[inline(never)]
+fn begin_extra(entry: &Entry, parent: &Entry, body: Option<Box<Body>>) {
+    let state = if parent.has(STATE) { parent.extra().state.clone() } else { State::EMPTY };
+    let mut extra = entry.extra();
+    (extra.body, extra.state) = (body, state);
 }
 
 impl Beginning {

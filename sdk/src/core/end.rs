@@ -1,5 +1,6 @@
 //! A span ends, and with its local root the trace.
 
+use tracing_core::Metadata;
 use tracing_core::span::Id;
 
 use super::Core;
@@ -54,12 +55,6 @@ impl Core {
     #[inline]
     fn end_kept(&self, entry: &Entry, state: State, body: Option<&mut Body>) {
         let Some(metadata) = entry.metadata() else { return };
-        let ids = (entry.span_id(), entry.parent());
-        let mut record = Record::new(metadata, ids, entry.began(), self.ending(entry), entry.thread());
-        let flags = entry.flags();
-        if flags & ROOT != 0 {
-            record.set_local_root(flags & REMOTE_PARENT != 0);
-        }
         let header = || Header {
             trace_id: entry.trace_id(),
             flags: entry.trace_flags(),
@@ -71,10 +66,22 @@ impl Core {
         let shared = &*self.shared;
         shared.counters.ended();
         if let Some(keeper) = &shared.tail {
+            let record = self.record_of(entry, metadata);
             return self.end_recorded(keeper, entry, (header, &record), body);
         }
         let bounds = (&*shared.queue, &shared.settings.bounds);
-        shared.traces.end_span(entry.trace(), header, record, body, bounds);
+        shared.traces.end_span(entry.trace(), header, self.record_of(entry, metadata), body, bounds);
+    }
+
+    #[inline(always)]
+    fn record_of(&self, entry: &Entry, metadata: &'static Metadata<'static>) -> Record {
+        let ids = (entry.span_id(), entry.parent());
+        let mut record = Record::new(metadata, ids, entry.began(), self.ending(entry), entry.thread());
+        let flags = entry.flags();
+        if flags & ROOT != 0 {
+            record.set_local_root(flags & REMOTE_PARENT != 0);
+        }
+        record
     }
 
     /// As in tracing-opentelemetry, a span ends when it is last left: its handles may live for longer.

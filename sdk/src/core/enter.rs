@@ -20,9 +20,12 @@ impl Core {
         let Some(entry) = self.find(id) else {
             return self.enter_without_entry(id, above_lost);
         };
-        match entry.phase() {
+        let phase = match entry.phase() {
+            Phase::Kept => Phase::Kept,
+            _ => self.started(entry),
+        };
+        match phase {
             Phase::Kept => self.enter_kept(id, entry),
-            _ if self.started(entry) == Phase::Kept => self.enter_kept(id, entry),
             _ => self.enter_dropped(id, entry),
         }
     }
@@ -42,7 +45,7 @@ impl Core {
 
     /// The span's trace is dropped. Its local root's context becomes current, if it is not: another one is if the thread is
     /// inside another trace, or came from elsewhere.
-    #[inline]
+    #[inline(never)]
     fn enter_dropped(&self, id: &Id, entry: &Entry) {
         if self.settings().context == ContextMode::Off {
             return self.push(id, Inside::dropped(entry.id(), SpanId::INVALID), None);
@@ -83,7 +86,7 @@ impl Core {
         if stack::has_contexts() { self.context_to_enter(entry).map(Context::attach) } else { None }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&self, id: &Id, inside: Inside, guard: Option<ContextGuard>) {
         let guard = ManuallyDrop::new(guard);
         stack::push(Entered { owner: self.number, id: id.into_u64(), inside, stock: 0, guard });
@@ -93,12 +96,12 @@ impl Core {
     /// [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
-        let Some(entered) = stack::pop(self.number, id.into_u64()) else { return };
-        if entered.inside.is_dropped {
+        let Some(left) = stack::pop(self.number, id.into_u64()) else { return };
+        if left.is_dropped {
             self.shared.counters.refused(stack::take_refused());
             if self.counts_outcomes() {
                 // The root may be the span itself, which is no longer on the stack.
-                self.leave_dropped(self.find(id).or_else(|| self.find_id(entered.inside.entry)));
+                self.leave_dropped(self.find(id).or_else(|| self.find_id(left.entry)));
             }
         } else if let Some(entry) = self.find(id) {
             if self.counts_outcomes() && std::thread::panicking() {
@@ -110,11 +113,11 @@ impl Core {
                 entry.vacate(now);
             }
         }
-        if entered.stock != 0 {
-            let_go(entered.inside.entry, entered.stock);
+        if left.stock != 0 {
+            let_go(left.entry, left.stock);
         }
         // The guard goes last: the values in its context may be the user's, and trace or panic when they are dropped.
-        drop(ManuallyDrop::into_inner(entered.guard));
+        drop(ManuallyDrop::into_inner(left.guard));
     }
 }
 

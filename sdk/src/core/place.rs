@@ -102,25 +102,25 @@ impl Placement<'_> {
     }
 }
 
-/// The parent and the base of a new span in the case that is nearly all of them: it begins on a thread that is inside of a
-/// span of a kept trace, and nothing else says where it belongs.
+/// The parent of a new span in the case that is nearly all of them: it begins on a thread that is inside of a span of a kept
+/// trace, and nothing else says where it belongs. With its base, as [`Base::flag`] says it.
 #[inline]
-pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Option<(&'a Entry, Base)> {
+pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Option<(&'a Entry, u8)> {
     if core.is_closed() || !attributes.is_contextual() {
         return None;
     }
-    let inside = stack::innermost_of_all(core.number()).filter(|inside| !inside.is_dropped)?;
+    let (above, context) = stack::kept_here(core.number())?;
     let base = if core.settings().context == ContextMode::Off {
         // Contexts say nothing about our spans.
-        Base::Empty
+        0
     } else {
         let here = Here::now();
-        if here.is_suppressed || here.has_baggage || here.span_id != inside.context {
+        if here.is_suppressed || here.has_baggage || here.span_id != context {
             return None;
         }
-        Base::Current
+        BASE_CURRENT
     };
-    Some((core.find_id(inside.entry)?, base))
+    Some((core.find_id(above)?, base))
 }
 
 /// The place of a new span. `above_lost` is asked about an explicit parent that has no entry: see
@@ -132,7 +132,8 @@ pub(crate) fn place<'a>(
     above_lost: impl FnOnce(&Id) -> Option<u64>,
 ) -> Placement<'a> {
     match parent_here(core, attributes) {
-        Some((parent, base)) => Placement::Child { parent, base },
+        Some((parent, 0)) => Placement::Child { parent, base: Base::Empty },
+        Some((parent, _)) => Placement::Child { parent, base: Base::Current },
         None => place_elsewhere(core, attributes, above_lost),
     }
 }

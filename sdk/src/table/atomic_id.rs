@@ -26,8 +26,9 @@ pub(crate) struct AtomicTraceId([AtomicU64; 2]);
 impl AtomicTraceId {
     #[inline]
     pub(crate) fn load(&self) -> TraceId {
-        let [high, low] = [0, 1].map(|half| u128::from(self.0[half].load(Ordering::Relaxed)));
-        TraceId::from(high << 64 | low)
+        let [high, low] = &self.0;
+        let (high, low) = (high.load(Ordering::Relaxed), low.load(Ordering::Relaxed));
+        TraceId::from(u128::from(high) << 64 | u128::from(low))
     }
 
     #[inline]

@@ -205,16 +205,17 @@ fn settle(table: &Own) {
 
 #[inline]
 fn pop(table: u64) -> Option<u32> {
-    HELD.with(|held| {
+    let popped = HELD.try_with(|held| {
         let count = held.count.get().checked_sub(1).filter(|_| held.owner.get() == table)?;
         held.count.set(count);
         held.places.get(count).map(Cell::get)
-    })
+    });
+    popped.ok().flatten()
 }
 
 #[inline]
 fn push(table: u64, place: u32) -> bool {
-    HELD.with(|held| {
+    let pushed = HELD.try_with(|held| {
         let count = held.count.get();
         let free = held.places.get(count).filter(|_| held.owner.get() == table);
         free.inspect(|free| {
@@ -222,5 +223,6 @@ fn push(table: u64, place: u32) -> bool {
             held.count.set(count + 1);
         })
         .is_some()
-    })
+    });
+    pushed.unwrap_or(false)
 }
