@@ -93,7 +93,8 @@ pub struct Builder {
     clock: Option<Clock>,
     ids: Ids,
     resource: Option<Resource>,
-    scope: InstrumentationScope,
+    /// `None`: ours.
+    scope: Option<InstrumentationScope>,
     settings: Settings,
     exporter: Option<Box<dyn Export>>,
     tail: Tail,
@@ -126,7 +127,7 @@ impl Default for Builder {
             clock: None,
             ids: Ids::default(),
             resource: None,
-            scope: InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build(),
+            scope: None,
             settings: Settings::default(),
             exporter: None,
             tail: Tail::default(),
@@ -208,7 +209,7 @@ impl Builder {
 
     /// The instrumentation scope of every span; `astracer` by default.
     pub fn with_scope(mut self, scope: InstrumentationScope) -> Self {
-        self.scope = scope;
+        self.scope = Some(scope);
         self
     }
 

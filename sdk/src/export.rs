@@ -9,7 +9,7 @@ mod simulation;
 mod ticket;
 mod worker;
 
-pub(crate) use self::convert::Converter;
+pub(crate) use self::convert::{Converter, own_scope};
 pub(crate) use self::exporter::{Counting, Export, Plain, Refused, SharedExporter};
 pub use self::exporter::{CountingExporter, Exported};
 #[cfg(all(test, loom))]

@@ -15,9 +15,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::SystemTime;
 
 use opentelemetry::trace::{Event, SpanContext, SpanKind, Status, TraceFlags, TraceState};
-use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
+use opentelemetry::{KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator as _, SpanData, SpanEvents, SpanLinks};
 
+use crate::export::own_scope;
 use crate::ids::RandomIds;
 use crate::steering::KeyStats;
 
@@ -33,16 +34,11 @@ pub(crate) const NAME: &str = "astracer.heartbeat";
 pub(crate) struct Heart {
     process: String,
     beats: i64,
-    scope: InstrumentationScope,
 }
 
 impl Default for Heart {
     fn default() -> Self {
-        Heart {
-            process: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
-            beats: 0,
-            scope: InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build(),
-        }
+        Heart { process: format!("{:016x}", RandomState::new().hash_one(std::process::id())), beats: 0 }
     }
 }
 
@@ -100,7 +96,7 @@ impl Heart {
             events,
             links: SpanLinks::default(),
             status: Status::Unset,
-            instrumentation_scope: self.scope.clone(),
+            instrumentation_scope: own_scope(),
         }
     }
 }

@@ -11,7 +11,7 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use tracing_core::Metadata;
 
-use crate::clock::{Anchor, Anchors, Clock};
+use crate::clock::{Anchor, Anchors, Clock, Ticks};
 use crate::record::{Attribute, Event, EventName, EventTime, MemoryView, Record, Status, TraceView};
 use crate::settings::{Extras, Settings};
 use crate::thread::ThreadName;
@@ -24,13 +24,24 @@ pub(crate) struct Converter {
     attributes_max: usize,
     /// The number of attributes added to a span at most, so that memory for them is allocated once.
     added_max: usize,
-    scope: InstrumentationScope,
+    /// `None`: ours.
+    scope: Option<InstrumentationScope>,
     /// The reasons for which traces are kept late: see [`KeptBy::place`](crate::record::KeptBy::place).
     reasons: Arc<[Box<str>]>,
     /// The last thread that a span began on.
     thread: Option<(u32, Option<ThreadName>)>,
-    order: Vec<Positions>,
+    positions: Vec<Positions>,
+    order: Vec<Begin>,
 }
+
+/// The scope of spans whose service names none.
+#[inline]
+pub(crate) fn own_scope() -> InstrumentationScope {
+    InstrumentationScope::builder("astracer").with_version(env!("CARGO_PKG_VERSION")).build()
+}
+
+/// A record's start, its end, and its place. In this order spans are exported: see [`set_order`].
+type Begin = (Ticks, Reverse<Ticks>, usize);
 
 /// A record and where its parts begin.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +58,7 @@ impl Converter {
     pub(crate) fn new(
         clock: Clock,
         settings: &Settings,
-        scope: InstrumentationScope,
+        scope: Option<InstrumentationScope>,
         reasons: Arc<[Box<str>]>,
     ) -> Self {
         let attributes_max = settings.limits.attributes as usize;
@@ -68,6 +79,7 @@ impl Converter {
             scope,
             reasons,
             thread: None,
+            positions: Vec::new(),
             order: Vec::new(),
         }
     }
@@ -80,15 +92,24 @@ impl Converter {
     /// Appends the spans of a trace, in the order in which they began.
     pub(crate) fn convert(&mut self, mut trace: TraceView<'_>, out: &mut Vec<SpanData>) {
         let anchor = self.anchors.of(trace.header.began);
-        let mut order = std::mem::take(&mut self.order);
+        let (mut positions, mut order) =
+            (std::mem::take(&mut self.positions), std::mem::take(&mut self.order));
+        set_positions(&mut positions, &trace);
         set_order(&mut order, &trace);
-        for at in &order {
-            out.push(self.span(*at, &mut trace, &anchor));
+        for (.., record) in &order {
+            self.push_span(positions[*record], &mut trace, &anchor, out);
         }
-        self.order = order;
+        (self.positions, self.order) = (positions, order);
     }
 
-    fn span(&mut self, at: Positions, trace: &mut TraceView<'_>, anchor: &Anchor) -> SpanData {
+    /// Appends a span. It is large: it is made whole, and then moved once.
+    fn push_span(
+        &mut self,
+        at: Positions,
+        trace: &mut TraceView<'_>,
+        anchor: &Anchor,
+        out: &mut Vec<SpanData>,
+    ) {
         let record = &trace.records[at.record];
         #[cfg(test)]
         assert_ne!(record.metadata.name(), "the converter panics");
@@ -103,7 +124,6 @@ impl Converter {
             Status::Ok => OtelStatus::Ok,
             Status::Error(text) => OtelStatus::error(memory.text(text).to_owned()),
         };
-        let clock = self.anchors.clock();
         let mut events = SpanEvents::default();
         let mut links = SpanLinks::default();
         let mut attributes = Vec::with_capacity(record.attributes.held as usize + self.added_max);
@@ -125,10 +145,16 @@ impl Converter {
                 links.links.push(OtelLink::new(link.to.clone(), attributes, link.cut));
             }
         }
+        let mut dropped_attributes_count = record.attributes.cut;
+        self.add_extras(record, &mut attributes, &mut dropped_attributes_count);
+        if let Some(place) = trace.header.kept_by.place() {
+            self.add_reason(place, trace.header.cut, record, &mut attributes);
+        }
         let state = &trace.header.state;
         let state = if trace.header.kept_by.is_late() { &state.without_threshold() } else { state };
         let (trace_id, flags) = (trace.header.trace_id, trace.header.flags);
-        let mut span = SpanData {
+        let clock = self.anchors.clock();
+        out.push(SpanData {
             span_context: SpanContext::new(trace_id, record.span_id, flags, false, state.to_api()),
             parent_span_id: record.parent,
             parent_span_is_remote: record.parent_is_remote(),
@@ -139,43 +165,39 @@ impl Converter {
                 .and_then(|detail| detail.ended_by_hand)
                 .unwrap_or_else(|| anchor.date(clock, record.end)),
             attributes,
-            dropped_attributes_count: record.attributes.cut,
+            dropped_attributes_count,
             events,
             links,
             status,
-            instrumentation_scope: self.scope.clone(),
-        };
-        self.add_extras(record, &mut span);
-        if let Some(place) = trace.header.kept_by.place() {
-            self.add_reason(place, trace.header.cut, record, &mut span);
-        }
-        span
+            // Ours is made in fewer steps than it is copied.
+            instrumentation_scope: self.scope.clone().unwrap_or_else(own_scope),
+        });
     }
 
     /// A trace that was kept late says so on each span, whatever the limit and the service's own attributes of these names: sums over
     /// spans have to leave them out.
-    fn add_reason(&self, place: usize, cut: u32, record: &Record, span: &mut SpanData) {
+    fn add_reason(&self, place: usize, cut: u32, record: &Record, attributes: &mut Vec<KeyValue>) {
         let reason = self.reasons.get(place).map_or("", |reason| reason);
-        set(&mut span.attributes, KeyValue::new(REASON, reason.to_owned()));
-        set(&mut span.attributes, KeyValue::new(ADJUSTED_COUNT, 0.0));
+        set(attributes, KeyValue::new(REASON, reason.to_owned()));
+        set(attributes, KeyValue::new(ADJUSTED_COUNT, 0.0));
         if cut > 0 && record.is_local_root() {
-            set(&mut span.attributes, KeyValue::new(SPANS_CUT, i64::from(cut)));
+            set(attributes, KeyValue::new(SPANS_CUT, i64::from(cut)));
         }
     }
 
     /// Our attributes come after those that the user gave, so a limit cuts ours first.
-    fn add_extras(&mut self, record: &Record, span: &mut SpanData) {
+    fn add_extras(&mut self, record: &Record, attributes: &mut Vec<KeyValue>, cut: &mut u32) {
         let attributes_max = self.attributes_max;
         let mut add = |attribute: KeyValue| {
-            if span.attributes.len() < attributes_max {
-                span.attributes.push(attribute);
+            if attributes.len() < attributes_max {
+                attributes.push(attribute);
             } else {
-                span.dropped_attributes_count = span.dropped_attributes_count.saturating_add(1);
+                *cut = cut.saturating_add(1);
             }
         };
         let metadata = record.metadata;
         if self.extras.location {
-            location(metadata).for_each(&mut add);
+            add_location(metadata, &mut add);
         }
         if self.extras.threads {
             let (_, thread) = match &self.thread {
@@ -231,7 +253,7 @@ impl Converter {
                 attributes.extend(texts.map(|(name, text)| KeyValue::new(name, text)));
                 attributes.extend(log.line.map(|line| KeyValue::new("code.line.number", line)));
             } else {
-                attributes.extend(location(metadata));
+                add_location(metadata, |attribute| attributes.push(attribute));
             }
         }
         let name = match &event.name {
@@ -251,13 +273,12 @@ fn part<T>(list: &[T], start: usize, length: u32) -> &[T] {
     list.get(start..start + length as usize).unwrap_or_default()
 }
 
-/// Sets the order of the spans' begins. Records are in the order of their ends, so of those that began at the same
-/// tick the one that ended last is the one above.
-fn set_order(order: &mut Vec<Positions>, trace: &TraceView<'_>) {
-    order.clear();
+/// Sets the place of each record's parts.
+fn set_positions(positions: &mut Vec<Positions>, trace: &TraceView<'_>) {
+    positions.clear();
     let mut at = Positions { record: 0, attributes: 0, detail: 0, events: 0, event_attributes: 0, links: 0 };
     for record in trace.records {
-        order.push(at);
+        positions.push(at);
         at.record += 1;
         at.attributes += record.attributes.held as usize;
         let Some(detail) = trace.details.get(at.detail).filter(|_| record.has_detail()) else { continue };
@@ -267,12 +288,15 @@ fn set_order(order: &mut Vec<Positions>, trace: &TraceView<'_>) {
         at.links += detail.links.held as usize;
         at.detail += 1;
     }
-    order.sort_by_key(|at| {
-        let record = &trace.records[at.record];
-        #[cfg(test)]
-        assert_ne!(record.metadata.name(), "the converter panics");
-        (record.start, Reverse(record.end))
-    });
+}
+
+/// Sets the order of the spans' begins. Records are in the order of their ends, so of those that began at the same
+/// tick the one that ended last is the one above.
+fn set_order(order: &mut Vec<Begin>, trace: &TraceView<'_>) {
+    order.clear();
+    let records = trace.records.iter().enumerate();
+    order.extend(records.map(|(place, record)| (record.start, Reverse(record.end), place)));
+    order.sort_unstable();
 }
 
 /// The reason for which a trace was kept that the head sampler had dropped; and its weight in estimates, which is none. The
@@ -285,11 +309,17 @@ const SPANS_CUT: &str = "sampling.spans_cut";
 /// The number of attributes added to an event at most.
 const ADDED_TO_EVENTS: usize = 5;
 
-fn location(metadata: &'static Metadata<'static>) -> impl Iterator<Item = KeyValue> {
-    let file = metadata.file().map(|file| KeyValue::new("code.file.path", file));
-    let module = metadata.module_path().map(|module| KeyValue::new("code.module.name", module));
-    let line = metadata.line().map(|line| KeyValue::new("code.line.number", i64::from(line)));
-    file.into_iter().chain(module).chain(line)
+#[inline]
+fn add_location(metadata: &'static Metadata<'static>, mut add: impl FnMut(KeyValue)) {
+    if let Some(file) = metadata.file() {
+        add(KeyValue::new("code.file.path", file));
+    }
+    if let Some(module) = metadata.module_path() {
+        add(KeyValue::new("code.module.name", module));
+    }
+    if let Some(line) = metadata.line() {
+        add(KeyValue::new("code.line.number", i64::from(line)));
+    }
 }
 
 /// Sets an attribute: the last value of a name counts (OpenTelemetry specification, "Set Attributes").
