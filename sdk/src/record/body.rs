@@ -175,7 +175,13 @@ impl Body {
             return self.absorb(fields, limits);
         }
         std::mem::swap(&mut self.attributes, &mut fields.attributes);
-        std::mem::swap(&mut self.memory, &mut fields.memory);
+        // Few fields are lists, and none of a span's comes by the OpenTelemetry API.
+        if !fields.memory.text.is_empty() {
+            std::mem::swap(&mut self.memory.text, &mut fields.memory.text);
+        }
+        if !fields.memory.lists.is_empty() {
+            std::mem::swap(&mut self.memory.lists, &mut fields.memory.lists);
+        }
         let max = limits.attributes as usize;
         if self.attributes.len() > max {
             self.attributes_cut = (self.attributes.len() - max) as u32;
