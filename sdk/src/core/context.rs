@@ -16,19 +16,20 @@ use crate::table::{BASE_CURRENT, CONTEXT, Entry, Kept, Phase, STATE};
 use crate::thread;
 
 impl Core {
-    /// The context to enter a span with, made now if there is none. Only the context of a span that is entered again is
-    /// kept, so that one that is entered once has no lock to take.
+    /// The context to enter a span with, made now if there is none. Only the context of a span that is entered a third time is
+    /// kept, so that one that is entered once has no lock to take, nor the span of a future that is polled once: it is entered again
+    /// for the future's drop.
     #[inline]
     pub(super) fn context_to_enter(&self, entry: &Entry) -> Option<Context> {
         if self.settings().context == ContextMode::Off {
             return None;
         }
-        let again = entry.mark_entered();
+        let is_often = entry.mark_entered();
         if let Some(kept) = self.kept_context(entry) {
             return Some(kept);
         }
         let context = self.new_context(entry)?;
-        if again {
+        if is_often {
             // Dropped when the lock is not held: its values are the user's.
             let old = entry.extra().context.replace(context.clone());
             drop(old);
@@ -130,7 +131,7 @@ impl Core {
     }
 
     pub(crate) fn live(&self, entry: &Entry, context: SpanContext) -> LiveSpan {
-        entry.extra().expose();
+        entry.expose();
         LiveSpan { core: self.number, id: Id::from_u64(entry.id()), sequence: entry.sequence(), context }
     }
 }

@@ -137,7 +137,8 @@ pub(crate) struct Entry {
     thread: AtomicU32,
     flags: AtomicU8,
     trace_flags: AtomicU8,
-    entered: AtomicBool,
+    /// The number of times that the span was entered, up to 2.
+    entered: AtomicU8,
     /// The number of threads inside, and the time since when there is one: see [`Occupancy`].
     occupancy: AtomicU64,
     /// The time during which threads were inside, up to `occupancy`'s.
@@ -267,7 +268,7 @@ impl Entry {
         self.thread.store(beginning.thread, Ordering::Relaxed);
         self.flags.store(beginning.flags, Ordering::Relaxed);
         self.trace_flags.store(beginning.trace_flags.to_u8(), Ordering::Relaxed);
-        self.entered.store(false, Ordering::Relaxed);
+        self.entered.store(0, Ordering::Relaxed);
         self.occupancy.store(0, Ordering::Relaxed);
         self.busy.store(0, Ordering::Relaxed);
         self.publish(beginning.phase);
@@ -392,14 +393,23 @@ impl Entry {
         self.last_exit.store(time, Ordering::Relaxed);
     }
 
-    /// Notes that the span is entered; returns whether it was entered before.
+    /// Notes that the span is entered; returns whether it was entered twice before, or more often.
     #[inline]
     pub(crate) fn mark_entered(&self) -> bool {
         let before = self.entered.load(Ordering::Relaxed);
-        if !before {
-            self.entered.store(true, Ordering::Relaxed);
+        let is_often = before >= 2;
+        if !is_often {
+            self.entered.store(before + 1, Ordering::Relaxed);
         }
-        before
+        is_often
+    }
+
+    /// From now on, others may use the span.
+    pub(crate) fn expose(&self) {
+        if !self.has(EXPOSED) {
+            let _locked = lock(&self.extra);
+            self.set_flags(EXPOSED, 0);
+        }
     }
 
     /// Locks the entry's extra parts for a holder of the span.
@@ -465,11 +475,6 @@ pub(crate) struct ExtraGuard<'a> {
 }
 
 impl ExtraGuard<'_> {
-    /// From now on, others may use the span.
-    pub(crate) fn expose(&self) {
-        self.entry.set_flags(EXPOSED, 0);
-    }
-
     /// Whether the span is open and may be recorded on.
     pub(crate) fn is_recordable(&self) -> bool {
         !matches!(self.entry.phase(), Phase::Free | Phase::Dropped)

@@ -107,7 +107,7 @@ fn loom_a_late_write_never_reaches_the_next_span() {
     loom::model(|| {
         let entry = Arc::new(Entry::default());
         begin(&entry, 5, Phase::Kept);
-        entry.extra().expose();
+        entry.expose();
         let (sequence, late) = (entry.sequence(), entry.clone());
         let writes = thread::spawn(move || {
             late.with_extra(sequence, |extra| extra.body = Some(Box::<Body>::default())).is_some()
