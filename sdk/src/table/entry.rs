@@ -420,16 +420,17 @@ impl Entry {
     /// Runs `f` on the extra parts of the span that had this sequence number, if it is still open, for a thread that
     /// need not be a holder.
     pub(crate) fn with_extra<T>(&self, sequence: u64, f: impl FnOnce(&mut Extra) -> T) -> Option<T> {
-        let mut extra = self.extra();
+        let extra = lock(&self.extra);
         let state = self.state.load(Ordering::Acquire);
         let is_open = !matches!(Phase::of(state), Phase::Free | Phase::Dropped);
-        (is_open && state >> PHASE_BITS == sequence).then(|| f(&mut extra))
+        // The flags of another span are not written: it may be about to begin, which takes no lock.
+        (is_open && state >> PHASE_BITS == sequence).then(|| f(&mut ExtraGuard { entry: self, extra }))
     }
 
     /// Takes the extra parts out of a span that ends, so that nobody changes them any more.
     pub(crate) fn take_extra(&self) -> Extra {
-        let mut extra = self.extra();
-        // Under the lock, so that others see it: see the module.
+        let mut extra = lock(&self.extra);
+        // Under the lock, so that others see it: see the module. The next span begins with flags of its own.
         self.publish(Phase::Free);
         std::mem::take(&mut *extra)
     }
