@@ -56,7 +56,7 @@ use paths::PathSums;
 use pivots::{PIVOTS, Pivots};
 use spread::Spread;
 use sum::{Source, Sum};
-use table::{KeyTable, Size, Table};
+use table::{KeyTable, SharedTrees, Size, Table};
 
 /// Units of work (see [`Pulse`]) that a function's distance takes.
 const FUNCTION_WORK: usize = 64;
@@ -182,6 +182,8 @@ pub struct Expectation {
     /// The number of functions in each family.
     families: Vec<u32>,
     call_trees: usize,
+    /// Those that several traces have.
+    shared_trees: usize,
     /// Of the whole.
     size: Size,
     pivots: Pivots,
@@ -209,9 +211,11 @@ pub struct Scratch {
     size: Size,
     functions: Vec<Sums>,
     pivots: Vec<f64>,
-    /// For each call tree, the sum of ln(1 - p); minus infinity if one of its traces is kept for certain. Empty if they are not
-    /// asked for.
+    /// For each call tree that several traces have, the sum of ln(1 - p); minus infinity if one of its traces is kept for certain.
+    /// Empty if they are not asked for.
     trees: Vec<f64>,
+    /// The number found of all others.
+    lone_trees: f64,
     families: Vec<Spread>,
     components: Vec<(f64, Moments)>,
     /// For each latency cell, the variance of its number of calls estimated by weights.
@@ -225,7 +229,8 @@ impl Expectation {
         let pivots = Pivots::new(workload, stop)?;
         let by_key = ByKey::new(workload, &mut stop.pulse())?;
         let counts = (design.counting, &design.lengths_ns[..], design.phase);
-        let tables = Table::of_lengths((workload, &by_key), &pivots, counts, design.extras, stop)?;
+        let trees = SharedTrees::new(workload, &mut stop.pulse())?;
+        let tables = Table::of_lengths((workload, &by_key, &trees), &pivots, counts, design.extras, stop)?;
         let mut size = [0.0; 4];
         for arrival in workload.arrivals() {
             let trace = [1.0, f64::from(arrival.spans), arrival.bytes as f64, arrival.otlp_bytes as f64];
@@ -241,6 +246,7 @@ impl Expectation {
             families,
             functions,
             call_trees: workload.call_trees() as usize,
+            shared_trees: trees.len(),
             size,
             pivots,
             tables,
@@ -263,7 +269,7 @@ impl Expectation {
     pub(crate) fn cost(&self) -> u64 {
         let cells = self.tables.iter().map(Table::bytes).max().unwrap_or(0) / size_of::<table::Cell>();
         // A function's distance is a sum over combinations of pivots.
-        (4 * cells + 100 * self.functions.len() + self.call_trees) as u64
+        (4 * cells + 100 * self.functions.len() + self.shared_trees) as u64
     }
 
     /// The number of keys of the workload.
@@ -325,6 +331,7 @@ impl Expectation {
             scratch.add(table, &chances, self.stratified);
             if call_trees {
                 chances.add_trees(table, &mut scratch.trees);
+                scratch.lone_trees += chances.lone_trees(table);
             }
             if pulse.stopped_after(1 + table.cells()) {
                 return None;
@@ -402,7 +409,8 @@ impl Expectation {
             tfcr: if self.size[2] > 0.0 { bytes / self.size[2] } else { 0.0 },
             functions: found,
             functions_all,
-            call_trees: scratch.trees.iter().map(|log_missing| -log_missing.exp_m1()).sum(),
+            call_trees: scratch.lone_trees
+                + scratch.trees.iter().map(|log_missing| -log_missing.exp_m1()).sum::<f64>(),
             call_trees_all: self.call_trees as f64,
             ss_ms,
             ss_sd_ms: (square - ss_ms * ss_ms).max(0.0).sqrt(),
@@ -512,7 +520,8 @@ impl Scratch {
         self.size = [0.0; 4];
         zero(&mut self.functions, of.functions.len(), Sums::default());
         zero(&mut self.pivots, of.pivots.len(), 0.0);
-        zero(&mut self.trees, if call_trees { of.call_trees } else { 0 }, 0.0);
+        zero(&mut self.trees, if call_trees { of.shared_trees } else { 0 }, 0.0);
+        self.lone_trees = 0.0;
         // Those of one function need no levels unless they spread most.
         let shared = of.families.iter().rposition(|&functions| functions > 1).map_or(0, |last| last + 1);
         zero(&mut self.families, shared, Spread::ZERO);

@@ -208,6 +208,21 @@ impl<'c> Chances<'c> {
         (odds, missed, log_missing)
     }
 
+    /// The number of call trees found of those that single traces of the key have.
+    pub(super) fn lone_trees(&self, key: KeyTable<'_>) -> f64 {
+        let (mut found, mut before) = (0.0, 0.0);
+        for cell in key.lone_trees() {
+            let (chance, last) = self.chance(cell.bin);
+            found += (chance.probability - before) * cell.traces;
+            before = chance.probability;
+            if last {
+                break;
+            }
+        }
+        found
+    }
+
+    /// For the others, sums of ln(1 - p).
     pub(super) fn add_trees(&self, key: KeyTable<'_>, trees: &mut [f64]) {
         for (tree, cells) in key.by_tree() {
             let total = &mut trees[tree];

@@ -48,6 +48,40 @@ pub(crate) struct TreeCell {
     pub(crate) traces: f64,
 }
 
+/// The call trees of a workload. One that a single trace has needs no entry of its own: it is found if the trace is kept.
+#[derive(Debug)]
+pub(super) struct SharedTrees {
+    /// By call tree: its number among those that several traces have, or [`NONE`].
+    numbers: Vec<u32>,
+    len: usize,
+}
+
+impl SharedTrees {
+    /// `None` if asked to stop.
+    pub(super) fn new(workload: &Workload, pulse: &mut Pulse<'_>) -> Option<Self> {
+        let mut traces = vec![0u32; workload.call_trees() as usize];
+        for arrival in workload.arrivals() {
+            traces[arrival.call_tree as usize] += 1;
+            if pulse.stopped() {
+                return None;
+            }
+        }
+        let mut len = 0;
+        let number = |traces: u32| {
+            let number = if traces > 1 { len } else { NONE };
+            len += u32::from(traces > 1);
+            number
+        };
+        let numbers = traces.into_iter().map(number).collect();
+        Some(Self { numbers, len: len as usize })
+    }
+
+    /// The number of call trees that several traces have.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
 /// Calls with durations in one bucket of a function, in one bin and all later ones of the key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LatencyBin {
@@ -98,6 +132,7 @@ struct Firsts {
     sizes: u32,
     functions: u32,
     trees: u32,
+    lone_trees: u32,
     latencies: u32,
     paths: u32,
     pivots: u32,
@@ -110,7 +145,10 @@ pub(crate) struct Table {
     keys: Vec<Firsts>,
     sizes: Vec<SizeCell>,
     functions: Groups<Cell>,
+    /// Of call trees that several traces have.
     trees: Groups<TreeCell>,
+    /// Of all others together.
+    lone_trees: Vec<TreeCell>,
     /// Empty if latencies were not asked for.
     latencies: Groups<LatencyBin>,
     /// Empty if paths were not asked for.
@@ -132,7 +170,7 @@ impl Table {
     ///
     /// All of them are made for one key after the other: its traces are read from memory once, and then from a cache.
     pub(super) fn of_lengths(
-        (workload, by_key): (&Workload, &ByKey),
+        (workload, by_key, trees): (&Workload, &ByKey, &SharedTrees),
         pivots: &Pivots,
         (counting, lengths_ns, phase): (Counting, &[NonZeroU64], f64),
         extras: Extras,
@@ -147,7 +185,7 @@ impl Table {
         };
         let bins_of: Vec<Vec<u16>> = lengths_ns.iter().map(bins_of).collect::<Option<_>>()?;
         let mut tables: Vec<Self> = lengths_ns.iter().map(|_| Self::default()).collect();
-        let mut builder = Builder::new(workload, pivots, extras);
+        let mut builder = Builder::new((workload, trees), pivots, extras);
         let mut sorting = Sorting::default();
         for arrivals in by_key.arrivals() {
             for (table, bin_of) in tables.iter_mut().zip(&bins_of) {
@@ -165,6 +203,7 @@ impl Table {
             sizes: self.sizes.len() as u32,
             functions: self.functions.groups.len() as u32,
             trees: self.trees.groups.len() as u32,
+            lone_trees: self.lone_trees.len() as u32,
             latencies: self.latencies.groups.len() as u32,
             paths: self.paths.groups.len() as u32,
             pivots: self.pivots.len() as u32,
@@ -186,6 +225,7 @@ impl Table {
             + size_of_val(&*self.sizes)
             + self.functions.bytes()
             + self.trees.bytes()
+            + size_of_val(&*self.lone_trees)
             + self.latencies.bytes()
             + self.paths.bytes()
             + size_of_val(&*self.pivots)
@@ -199,6 +239,7 @@ impl<'t> KeyTable<'t> {
         self.sizes().len()
             + table.functions.count(self.from.functions..self.to.functions)
             + table.trees.count(self.from.trees..self.to.trees)
+            + self.lone_trees().len()
             + table.latencies.count(self.from.latencies..self.to.latencies)
             + table.paths.count(self.from.paths..self.to.paths)
             + self.pivots().len()
@@ -219,7 +260,12 @@ impl<'t> KeyTable<'t> {
         self.table.latencies.slices(self.from.latencies..self.to.latencies)
     }
 
-    /// The cells of the call trees, one slice each.
+    /// The call trees that single traces have, by the bins of these traces.
+    pub(crate) fn lone_trees(self) -> &'t [TreeCell] {
+        &self.table.lone_trees[self.from.lone_trees as usize..self.to.lone_trees as usize]
+    }
+
+    /// The cells of the other call trees, one slice each, with the numbers that [`SharedTrees`] gives them.
     pub(crate) fn by_tree(self) -> impl Iterator<Item = (usize, &'t [TreeCell])> {
         self.table.trees.slices(self.from.trees..self.to.trees)
     }
@@ -343,6 +389,7 @@ impl<C: Copy> Gathered<C> {
 struct Builder<'w> {
     workload: &'w Workload,
     pivots: &'w Pivots,
+    shared_trees: &'w SharedTrees,
     functions: Gathered<Cell>,
     trees: Gathered<TreeCell>,
     /// `None` if they are not wanted.
@@ -352,12 +399,17 @@ struct Builder<'w> {
 }
 
 impl<'w> Builder<'w> {
-    fn new(workload: &'w Workload, pivots: &'w Pivots, extras: Extras) -> Self {
+    fn new(
+        (workload, shared_trees): (&'w Workload, &'w SharedTrees),
+        pivots: &'w Pivots,
+        extras: Extras,
+    ) -> Self {
         Self {
             workload,
             pivots,
+            shared_trees,
             functions: Gathered::new(workload.functions().len()),
-            trees: Gathered::new(workload.call_trees() as usize),
+            trees: Gathered::new(shared_trees.len()),
             latencies: extras.latencies.then(|| Gathered::new(workload.latency_cells().len())),
             paths: extras.paths.then(|| Gathered::new(workload.path_kinds().len())),
         }
@@ -373,7 +425,7 @@ impl<'w> Builder<'w> {
     /// Adds the next key to a table, with its arrivals ascending by bin. `None` if asked to stop.
     fn key(&mut self, table: &mut Table, arrivals: &[(u32, u32)], pulse: &mut Pulse<'_>) -> Option<()> {
         table.keys.push(table.firsts());
-        let first_size = table.sizes.len();
+        let (first_size, first_lone) = (table.sizes.len(), table.lone_trees.len());
         let mut fetched = 0;
         for (place, &(bin, index)) in arrivals.iter().enumerate() {
             if place == fetched {
@@ -407,7 +459,13 @@ impl<'w> Builder<'w> {
                     latencies.add(calls.cell, add, || LatencyBin { bin, squares });
                 }
             }
-            count(&mut self.trees, arrival.call_tree, bin);
+            match self.shared_trees.numbers[arrival.call_tree as usize] {
+                NONE => match table.lone_trees[first_lone..].last_mut() {
+                    Some(last) if last.bin == bin => last.traces += 1.0,
+                    _ => table.lone_trees.push(TreeCell { bin, traces: 1.0 }),
+                },
+                number => count(&mut self.trees, number, bin),
+            }
             if let Some(paths) = &mut self.paths {
                 count(paths, arrival.path_kind, bin);
             }
@@ -416,6 +474,10 @@ impl<'w> Builder<'w> {
         for cell in (1..sizes.len()).rev() {
             let later = sizes[cell].size;
             plus(&mut sizes[cell - 1].size, &later);
+        }
+        let lone = &mut table.lone_trees[first_lone..];
+        for cell in (1..lone.len()).rev() {
+            lone[cell - 1].traces += lone[cell].traces;
         }
         self.functions.finish(&mut table.functions, |cell, later| plus(&mut cell.moments, &later.moments));
         self.trees.finish(&mut table.trees, |cell, later| cell.traces += later.traces);
@@ -472,18 +534,22 @@ mod tests {
         let counting = Counting::Decaying;
         let by_key = ByKey::new(&workload, &mut Pulse::never()).expect("not stopped");
         let pivots = Pivots::new(&workload, stop).expect("not stopped");
+        let trees = SharedTrees::new(&workload, &mut Pulse::never()).expect("not stopped");
+        let of_tree =
+            |tree: u32| workload.arrivals().iter().filter(|arrival| arrival.call_tree == tree).count();
+        assert!(trees.len() > 1 && trees.len() < workload.call_trees() as usize);
         let counts = counts_before(&workload, counting, length, 0.0, &mut Pulse::never());
         let counts = counts.expect("not stopped");
         for extras in [Extras::default(), Extras::ALL] {
             let design = (counting, &[length][..], 0.0);
-            let tables = Table::of_lengths((&workload, &by_key), &pivots, design, extras, stop);
+            let tables = Table::of_lengths((&workload, &by_key, &trees), &pivots, design, extras, stop);
             let [table] = &tables.expect("not stopped")[..] else { panic!("one length, one table") };
             let mut bytes = (workload.keys().len() + 1) * size_of::<Firsts>();
             assert_eq!(table.len(), workload.keys().len());
             for key in 0..table.len() {
                 // Of sizes, functions, trees, latencies and paths: the ids, each with its bins.
                 let mut entries: [BTreeSet<(u32, usize)>; 5] = Default::default();
-                let mut pivot_count = 0;
+                let (mut pivot_count, mut lone) = (0, BTreeSet::new());
                 for (index, arrival) in workload.arrivals().iter().enumerate() {
                     if arrival.key as usize != key {
                         continue;
@@ -497,7 +563,10 @@ mod tests {
                             entries[1].insert((calls.function, bin));
                         }
                     }
-                    entries[2].insert((arrival.call_tree, bin));
+                    match of_tree(arrival.call_tree) {
+                        1 => drop(lone.insert(bin)),
+                        _ => drop(entries[2].insert((arrival.call_tree, bin))),
+                    }
                     if extras.latencies {
                         entries[3].extend(workload.latencies(index).iter().map(|calls| (calls.cell, bin)));
                     }
@@ -506,7 +575,8 @@ mod tests {
                     }
                 }
                 let cells: usize = entries.iter().map(BTreeSet::len).sum();
-                assert_eq!(table.key(key).cells(), cells + pivot_count, "key {key}");
+                assert_eq!(table.key(key).cells(), cells + lone.len() + pivot_count, "key {key}");
+                bytes += lone.len() * size_of::<TreeCell>();
                 let sizes = [
                     size_of::<SizeCell>(),
                     size_of::<Cell>(),

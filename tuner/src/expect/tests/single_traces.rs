@@ -127,7 +127,13 @@ fn compare_sums(workload: &Workload, expectation: &Expectation, scratch: &Scratc
         }
     }
     (0..4).for_each(|place| near("size", place, scratch.size[place], size[place]));
-    (0..trees.len()).for_each(|tree| near("tree", tree, scratch.trees[tree], trees[tree]));
+    let traces =
+        |tree: usize| workload.arrivals().iter().filter(|arrival| arrival.call_tree as usize == tree).count();
+    let (lone, shared): (Vec<usize>, Vec<usize>) = (0..trees.len()).partition(|&tree| traces(tree) == 1);
+    assert!(!lone.is_empty() && shared.len() == scratch.trees.len(), "{lone:?} {shared:?}");
+    shared.iter().zip(&scratch.trees).for_each(|(&tree, found)| near("tree", tree, *found, trees[tree]));
+    let found = lone.iter().map(|&tree| 1.0 - trees[tree].exp()).sum();
+    near("lone trees", lone.len(), scratch.lone_trees, found);
     (0..latencies.len()).for_each(|cell| near("cell", cell, scratch.latencies[cell], latencies[cell]));
     (0..pivots.len()).for_each(|place| near("pivot", place, scratch.pivots[place], pivots[place]));
     for (place, (found, expected)) in scratch.functions.iter().zip(&sums).enumerate() {
