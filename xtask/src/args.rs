@@ -65,7 +65,7 @@ fn parse_fuzz(words: &[String]) -> Result<fuzz::Options, String> {
 }
 
 fn parse_soak(words: &[String]) -> Result<soak::Options, String> {
-    let mut options = soak::Options { minutes: 30, mode: None };
+    let mut options = soak::Options { minutes: 30, mode: None, with_sanitizer: false };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -78,6 +78,7 @@ fn parse_soak(words: &[String]) -> Result<soak::Options, String> {
                 let mode = soak::mode(name).ok_or_else(|| format!("--mode: no such mode: {name}"))?;
                 options.mode = Some(mode);
             }
+            "--sanitizer" => options.with_sanitizer = true,
             other => return Err(format!("no such option of soak: {other}")),
         }
     }
@@ -114,8 +115,9 @@ pub(crate) fn help() -> String {
     text.push_str(
         "\n  fuzz [TARGET...] [--seconds N]\n               \
          run libFuzzer on each target (all by default) for N seconds (60)\n  \
-         soak [--minutes N] [--mode NAME]\n               \
-         run random programs and stress tests on the SDK for N minutes (30) in each mode\n  \
+         soak [--minutes N] [--mode NAME] [--sanitizer]\n               \
+         run random programs and stress tests on the SDK for N minutes (30) in each mode;\n               \
+         with ThreadSanitizer, for which nightly needs the component rust-src\n  \
          servers [zipkin|jaeger|collector]... [--stop|--fetch] [--install]\n               \
          start real servers on free ports (all by default), stop them, or only fetch or build them\n\n\
          Options:\n  \
@@ -169,8 +171,10 @@ mod tests {
 
     #[test]
     fn soak_takes_minutes_and_a_mode() {
-        let expected = soak::Options { minutes: 5, mode: Some("gate") };
+        let expected = soak::Options { minutes: 5, mode: Some("gate"), with_sanitizer: false };
         assert_eq!(parse(words("soak --mode gate --minutes 5")), Ok(Command::Soak(expected)));
+        let expected = soak::Options { minutes: 30, mode: None, with_sanitizer: true };
+        assert_eq!(parse(words("soak --sanitizer")), Ok(Command::Soak(expected)));
         assert_eq!(parse(words("soak --mode x")), Err("--mode: no such mode: x".to_owned()));
         assert_eq!(parse(words("soak 5")), Err("no such option of soak: 5".to_owned()));
     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::cargo;
 use crate::step::Outcome;
+use crate::{cargo, tool};
 
 /// The arguments of `cargo xtask soak`.
 #[derive(Debug, PartialEq)]
@@ -12,6 +12,8 @@ pub(crate) struct Options {
     pub(crate) minutes: u32,
     /// `None`: all modes, one after the other, each for `minutes`.
     pub(crate) mode: Option<&'static str>,
+    /// Under ThreadSanitizer.
+    pub(crate) with_sanitizer: bool,
 }
 
 /// The modes, by the names that the test `proof::soak` knows: the layer and the subscriber, where spans below a dropped root
@@ -42,13 +44,32 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
     for mode in modes {
         let env =
             [("ASTRACER_SOAK_MINUTES", options.minutes.to_string()), ("ASTRACER_SOAK_MODE", mode.to_owned())];
-        let line = "test -p astracer-sdk --test all --locked proof::soak -- --nocapture";
-        if !cargo::run_with(root, line, env) {
+        let passed = if options.with_sanitizer {
+            run_sanitized(root, env)
+        } else {
+            cargo::run_with(root, &format!("test {SOAK}"), env)
+        };
+        if !passed {
             return ExitCode::FAILURE;
         }
     }
     ExitCode::SUCCESS
 }
+
+const SOAK: &str = "-p astracer-sdk --test all --locked proof::soak -- --nocapture";
+
+/// With a standard library that is instrumented too: the one that comes with the compiler makes false reports.
+fn run_sanitized(root: &Path, env: [(&str, String); 2]) -> bool {
+    let mut command = tool::toolchain_cargo(root, "nightly");
+    command.args(["test", "-Zbuild-std", "--target", HOST, "--target-dir", "target/sanitizer"]);
+    command.args(SOAK.split_whitespace()).envs(env);
+    command.env("RUSTFLAGS", "-Zsanitizer=thread").env("TSAN_OPTIONS", "halt_on_error=1");
+    tool::run(&mut command).map_err(|error| eprintln!("error: {error}")).is_ok()
+}
+
+/// ThreadSanitizer needs a target to be named.
+const HOST: &str =
+    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
 /// Thirteen comparisons, each with this many sessions of 50 programs: 100,000 programs.
 const SESSIONS: u32 = 155;
