@@ -10,6 +10,7 @@
 //! spans may meet in one entry: then the second is not recorded, and counted as lost. It is never taken for the first.
 
 mod atomic_id;
+mod atomic_metadata;
 mod entry;
 mod handles;
 #[cfg(all(test, loom))]

@@ -43,12 +43,12 @@
 
 mod root;
 
-use crossbeam_utils::atomic::AtomicCell;
 use opentelemetry::trace::SpanContext;
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing_core::Metadata;
 
 use super::atomic_id::{AtomicSpanId, AtomicTraceId};
+use super::atomic_metadata::AtomicMetadata;
 use super::handles::Handles;
 use super::occupancy::Occupancy;
 use crate::clock::Ticks;
@@ -120,7 +120,7 @@ pub(crate) struct Entry {
     id: AtomicU64,
     /// The sequence number, which changes when a span ends, and the phase.
     state: AtomicU64,
-    metadata: AtomicCell<Option<&'static Metadata<'static>>>,
+    metadata: AtomicMetadata,
     began: AtomicU64,
     span_id: AtomicSpanId,
     /// The parent's id in the trace. Of a span below a dropped root nothing.
@@ -257,7 +257,7 @@ impl Entry {
     /// Writes everything about a span that begins. Nobody else knows its id yet.
     #[inline]
     pub(crate) fn begin(&self, beginning: &Beginning) {
-        self.metadata.store(Some(beginning.metadata));
+        self.metadata.store(beginning.metadata);
         self.began.store(beginning.began, Ordering::Relaxed);
         self.span_id.store(beginning.span_id);
         self.parent.store(beginning.parent);
