@@ -33,6 +33,7 @@ mod flushing;
 #[cfg(feature = "enabled")]
 mod gated;
 #[cfg(feature = "enabled")]
+mod handed_over;
 mod hostile;
 #[cfg(feature = "enabled")]
 mod housekeeping;

@@ -28,6 +28,8 @@ mod differences;
 mod ending_threads;
 #[path = "../all/flushing.rs"]
 mod flushing;
+#[path = "../all/handed_over.rs"]
+mod handed_over;
 mod handles;
 mod layers;
 #[path = "../all/logs.rs"]
