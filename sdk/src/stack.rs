@@ -296,17 +296,25 @@ pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
     put.unwrap_or(false)
 }
 
-#[inline]
+/// A thread enters a span.
+///
+/// The item's parts go from registers to their places. One that is written to memory part by part, and read there at once in pieces of
+/// another size, stalls the processor for longer than all the rest takes: so what is long is a function of its own, without arguments.
+#[inline(always)]
 pub(crate) fn push(entered: Entered) {
     if !has_contexts() {
         return;
     }
-    let _ = HERE.try_with(|here| {
-        if here.owner.get() != 0 {
-            let _ = STACK.try_with(|stack| stack.0.borrow_mut().push(here.take()));
-        }
-        here.put(entered);
-    });
+    if HERE.try_with(|here| here.owner.get()).is_ok_and(|owner| owner != 0) {
+        set_aside();
+    }
+    let _ = HERE.try_with(|here| here.put(entered));
+}
+
+/// Moves the innermost item to the others, since the thread enters another one.
+#[inline(never)]
+fn set_aside() {
+    let _ = HERE.try_with(|here| STACK.try_with(|stack| stack.0.borrow_mut().push(here.take())));
 }
 
 /// A span that was left.
