@@ -25,7 +25,7 @@ use crate::replay::Numbers;
 use crate::space::Parameters;
 use crate::stop::Stop;
 use crate::workload::{Arrival, Workload};
-use levels::{Decided, LEVELS, Levels, OwnKeys, Scratch};
+use levels::{Decided, LEVELS, Levels, OwnKeys, Rows, Scratch};
 
 /// Keys, those with most bytes, that have probabilities of their own at most; others keep the common parameters.
 const KEYS_MAX: usize = 256;
@@ -54,9 +54,11 @@ pub(crate) struct PerKey<'t> {
     keys: OwnKeys,
     /// One for each draw.
     levels: Vec<Levels>,
+    rows: Rows,
     /// By key and level, the shares of all bytes and traces that are kept, mean over the draws; and those of other keys.
     kept: Vec<(f64, f64)>,
     kept_others: (f64, f64),
+    count_errors: CountErrors,
     /// For each own key, the logarithm of Neyman's probability.
     weights: Vec<f64>,
     /// Below the probabilities.
@@ -227,6 +229,41 @@ fn tables(
     Levels::new((workload, &order), own_keys, decide, stop)
 }
 
+/// Squared errors of counts by weight over the draws.
+#[derive(Debug)]
+struct CountErrors {
+    draws: f64,
+    /// The sum over the functions that no key of its own has of the roots of their means.
+    others: f64,
+    /// The number of functions, taken to be those of the first draw.
+    functions: f64,
+}
+
+impl CountErrors {
+    /// Takes the squared errors that do not hang on the point.
+    fn new(levels: &mut [Levels], keys: &OwnKeys) -> Self {
+        let draws = levels.len() as f64;
+        let functions = levels.first().map_or(0, |first| {
+            let own = first.own_functions(keys).filter(|(calls, ..)| *calls > 0.0).count();
+            own + first.other_errors.iter().flatten().count()
+        });
+        let mut others = Vec::new();
+        for levels in levels {
+            let errors = std::mem::take(&mut levels.other_errors);
+            others.resize(errors.len(), 0.0);
+            others.iter_mut().zip(errors).for_each(|(sum, error)| *sum += error.unwrap_or(0.0));
+        }
+        let others = others.into_iter().map(|sum: f64| (sum / draws).sqrt()).sum();
+        Self { draws, others, functions: functions as f64 }
+    }
+
+    /// The mean over functions of the roots of mean squares, given the sums of squares of own functions.
+    fn mean(&self, squares: &[f64]) -> f64 {
+        let own = squares.iter().map(|sum| (sum / self.draws).sqrt());
+        (own.sum::<f64>() + self.others) / self.functions.max(1.0)
+    }
+}
+
 impl<'t> PerKey<'t> {
     /// Sums up draws of a workload; `None` if asked to stop, or if there are not two keys to shift anything between.
     /// `curve_share`: lambda of the curve below the probabilities, as a share of the common parameters'.
@@ -262,12 +299,14 @@ impl<'t> PerKey<'t> {
         let curves = (&curve, &others);
         let levels =
             |(number, draw): (usize, &Draw)| tables(workload, &own_keys, curves, draw, Some(number), stop);
-        let levels: Vec<Levels> = draws.par_iter().enumerate().map(levels).collect::<Option<_>>()?;
+        let mut levels: Vec<Levels> = draws.par_iter().enumerate().map(levels).collect::<Option<_>>()?;
         let weights = neyman(workload, &sizes);
         let mut per_key = Self {
             weights: keys.iter().map(|&key| weights[key]).collect(),
             kept: Vec::new(),
             kept_others: (0.0, 0.0),
+            rows: Rows::gather(&mut levels, &own_keys),
+            count_errors: CountErrors::new(&mut levels, &own_keys),
             keys: own_keys,
             levels,
             curve,
@@ -391,183 +430,22 @@ impl Landscape for PerKey<'_> {
     }
 
     fn evaluate(&self, point: &Vec<u8>, scratch: &mut Scratch) -> Option<Evaluated<Vec<u8>>> {
-        scratch.count_errors.fill(0.0);
-        let of = |levels: &Levels| (!self.stop.is_asked()).then(|| levels.score(&self.keys, point, scratch));
-        let mut scores = self.levels.iter().map(of).collect::<Option<Vec<Expected>>>()?;
-        // A root mean square is of all draws.
-        let draws = self.levels.len() as f64;
-        let functions = scores.first().map_or(1.0, |score| score.functions_all.max(1.0));
-        let errors = scratch.count_errors.iter().map(|squares| (squares / draws).sqrt()).sum::<f64>();
-        scores.iter_mut().for_each(|score| score.count_error = Some(errors / functions));
+        scratch.move_to(&self.levels, &self.rows, &self.keys, point);
+        let of = |(draw, levels): (usize, &Levels)| {
+            (!self.stop.is_asked()).then(|| scratch.score(draw, levels, &self.keys, point))
+        };
+        let mut scores = self.levels.iter().enumerate().map(of).collect::<Option<Vec<Expected>>>()?;
+        let error = self.count_errors.mean(&scratch.count_errors());
+        scores.iter_mut().for_each(|score| score.count_error = Some(error));
         let objective = self.target.value(&scores);
         Some(Evaluated {
             point: point.clone(),
             expected: Expected::mean(&scores),
             objective,
-            value: objective * count_factor(errors / functions),
+            value: objective * count_factor(error),
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use astracer_samplers::Config;
-
-    use super::*;
-    use crate::candidate::Candidate;
-    use crate::evaluate::Evaluator;
-    use crate::held_out::Replayed;
-    use crate::objective::Objective;
-    use crate::testing::synthetic;
-
-    /// By hand: keys of 1000, 100 and 4 traces of a byte each, so 40 of each are 40 + 40 + 4 = 84 bytes of 1104.
-    #[test]
-    fn the_floor_is_the_most_that_costs_half() {
-        let sizes = [(1000.0, 1000.0), (100.0, 100.0), (4.0, 4.0), (0.0, 0.0)];
-        assert_eq!(default_floor(&sizes, 2.0 * 84.0 / 1104.0 + 1e-9), 40.0);
-        assert_eq!(default_floor(&sizes, 2.0 * 84.0 / 1104.0 - 1e-9), 20.0);
-        // 1 + 1 + 1 bytes.
-        assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 + 1e-9), 1.0);
-        assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 - 1e-9), 0.0);
-        // Half a trace of each is 1.5 bytes, which may be half of 3.
-        assert_eq!(least_floor(&sizes, 3.1 / 1104.0), 0.5);
-        assert!((least_floor(&sizes, 0.3 / 1104.0) - 0.05).abs() < 1e-12);
-        // A size of nothing: a hundredth of a trace.
-        assert_eq!(least_floor(&sizes, 0.0), 0.01);
-    }
-
-    /// A score from tables is that of a replay through the samplers themselves, whatever the levels: on plain and moved
-    /// arrivals, with independent and stratified randomness, with a curve below the probabilities and without.
-    #[test]
-    fn tables_keep_what_a_replay_keeps() {
-        let workload = synthetic(3000, 3);
-        let stop = Stop::never();
-        let common = Parameters::Decaying { lambda: 2.0, min: 0.07, half_life_s: 0.5, exponent: 1.3 };
-        let others = DecayingCurve::of(&common, 1.0).expect("decaying");
-        let sizes = sizes(&workload);
-        let key = |name: &str| workload.keys().names().position(|known| known == name).expect(name);
-        // "once" has no probability of its own.
-        let floors = ["busy", "quiet"].map(|name| (key(name), 5.0 / sizes[key(name)].0));
-        let own_keys = OwnKeys::new(&workload, &floors, (Extras::ALL, true));
-        let without_trees = OwnKeys::new(&workload, &floors, (Extras::ALL, false));
-        let evaluator = Evaluator::new(&workload);
-        let mut random = Random::new(7, 0);
-        let mut scratch = Scratch::default();
-        for (share, jitter_ms, stratified) in
-            [(0.0, 0.0, false), (0.0, 50.0, true), (1.0, 0.0, true), (0.4, 5.0, false)]
-        {
-            let own = DecayingCurve::of(&common, share).expect("decaying");
-            let draw = Draw { jitter_ms, stratified, ..Draw::recorded(11) };
-            let of = |keys| tables(&workload, keys, (&own, &others), &draw, None, stop).expect("not stopped");
-            let (tables, treeless) = (of(&own_keys), of(&without_trees));
-            for _ in 0..5 {
-                let point = [0, 1].map(|_| random.below(LEVELS as u32) as u8);
-                scratch.count_errors.clear();
-                let no_trees = treeless.score(&without_trees, &point, &mut scratch);
-                scratch.count_errors.clear();
-                let found = tables.score(&own_keys, &point, &mut scratch);
-                assert_eq!(no_trees, Expected { call_trees: 0.0, ..found }, "nothing else is lost");
-                let config = own_keys.keys.iter().zip(point).fold(
-                    astracer_samplers::PerKey::new(common.bump().expect("valid")),
-                    |config, (own_key, level)| {
-                        let least = own.with_least(own_key.probabilities[usize::from(level)]);
-                        let name = workload.keys().names().nth(own_key.key).expect("a key");
-                        config.with_override(name, least.bump().expect("valid"))
-                    },
-                );
-                let sampler = Candidate::from(Config::Bump(config));
-                let replayed =
-                    Replayed::new(&workload, &sampler, &[draw], stop, &|| ()).expect("not stopped");
-                let score = evaluator.score(&sampler, &draw);
-                let what = format!("{share} {draw:?} {point:?}");
-                assert_eq!(found.traces, score.traces as f64, "{what}");
-                assert_eq!((found.bytes, found.spans), (score.bytes as f64, score.spans as f64), "{what}");
-                assert_eq!(found.functions, score.functions as f64, "{what}");
-                assert_eq!(found.call_trees, score.call_trees as f64, "{what}");
-                let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-9 * expected;
-                assert!(close(found.ss_ms, score.ss_ms), "{what}: {found:?} {score:?}");
-                assert!(close(found.dist_over_entropy, score.dist_over_entropy), "{what}: {found:?}");
-                // The samplers' thresholds have 2^-16 of relative precision in places, and so have weights.
-                let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-3 * expected + 1e-6;
-                assert!(close(found.latency.expect("asked for"), replayed.latency.mean), "{what}: {found:?}");
-                assert_eq!(found.paths, Some(replayed.paths.mean), "{what}");
-                assert!(
-                    close(found.path_distance.expect("asked for"), replayed.path_distance.mean),
-                    "{what}"
-                );
-                let errors = scratch.count_errors.iter().map(|square| square.sqrt()).sum::<f64>();
-                let expected = replayed.counts.expect("weights").functions * found.functions_all;
-                assert!(close(errors, expected), "{what}: {errors}, should be {expected}");
-            }
-        }
-    }
-
-    const COMMON: Parameters =
-        Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_s: 1.0, exponent: 2.0 };
-
-    /// Constants on eight draws, with this least number kept of a key.
-    fn constants<'t>(workload: &Workload, target: &'t Target, min_kept: f64) -> PerKey<'t> {
-        let draws = Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified);
-        let settings = (Some(min_kept), Extras::default());
-        let problem = (Limits::default(), target);
-        PerKey::new(workload, (&COMMON, 0.0), problem, settings, &draws, Stop::never()).expect("three keys")
-    }
-
-    fn target() -> Target {
-        Target { objective: Objective::paper(), risk: None, baseline: Expected::default() }
-    }
-
-    /// The expected size is linear in probabilities: by hand, from the keys' bytes.
-    #[test]
-    fn sizes_are_exact_means() {
-        let (workload, target) = (synthetic(2000, 1), target());
-        let per_key = constants(&workload, &target, 3.0);
-        let sizes = sizes(&workload);
-        let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
-        for level in [0u8, 17, 39] {
-            let point = vec![level; per_key.keys.keys.len()];
-            let kept: f64 = per_key
-                .keys
-                .keys
-                .iter()
-                .map(|own| own.probabilities[usize::from(level)] * sizes[own.key].1)
-                .sum();
-            // Each of eight samples leaves out another block, so each trace is in seven.
-            assert!((per_key.kept(&point).size / (kept / all) - 1.0).abs() < 1e-9, "{level}");
-        }
-    }
-
-    #[test]
-    fn each_key_begins_at_its_floor() {
-        let (workload, target) = (synthetic(2000, 1), target());
-        let sizes = sizes(&workload);
-        let floors = |min_kept: f64| -> Vec<(f64, f64)> {
-            let keys = constants(&workload, &target, min_kept).keys.keys;
-            keys.iter().map(|own| (own.probabilities[0] * sizes[own.key].0, sizes[own.key].0)).collect()
-        };
-        assert!(floors(3.0).iter().all(|&(floor, traces)| (floor - 3.0f64.min(traces)).abs() < 0.01));
-        // Where nothing need be kept, half a trace is: of three keys that costs less than half of the default size.
-        assert!(floors(0.0).iter().all(|(floor, _)| (floor / 0.5 - 1.0).abs() < 1e-3));
-    }
-
-    /// By hand, from draws one by one: the root of each function's mean square, mean over the functions, which are taken to be those
-    /// of the first draw.
-    #[test]
-    fn errors_of_counts_are_root_mean_squares_over_draws() {
-        let (workload, target) = (synthetic(2000, 1), target());
-        let per_key = constants(&workload, &target, 3.0);
-        let point = vec![17u8; per_key.keys.keys.len()];
-        let found = per_key.evaluate(&point, &mut Scratch::default()).expect("not stopped");
-        let mut squares = vec![0.0; workload.functions().len()];
-        for levels in &per_key.levels {
-            let mut scratch = Scratch::default();
-            levels.score(&per_key.keys, &point, &mut scratch);
-            squares.iter_mut().zip(scratch.count_errors).for_each(|(sum, square)| *sum += square);
-        }
-        let first = per_key.levels[0].score(&per_key.keys, &point, &mut Scratch::default()).functions_all;
-        let error = squares.iter().map(|sum| (sum / 8.0).sqrt()).sum::<f64>() / first;
-        let count_error = found.expected.count_error.expect("weights");
-        assert!(error > 0.01 && (count_error / error - 1.0).abs() < 1e-9, "{count_error}, by hand {error}");
-        assert!((found.value / (found.objective * (1.0 + error)) - 1.0).abs() < 1e-9);
-    }
-}
+mod tests;

@@ -5,15 +5,23 @@
 //! therefore a sum of one row for each key: exactly the part that a replay of this draw would keep, at a cost that does not
 //! grow with the number of traces.
 //!
+//! Sums of rows are exact, so that a point moves to its neighbour by the rows that change (see [`score`]): rows are rounded to a
+//! [`Grid`].
+//!
 //! The tables are averaged over draws nowhere but in the shares of bytes and traces, which are linear in the probabilities:
 //! there the mean is exact. Scores are not linear; each draw has a score of its own.
 
-use crate::expect::{Expected, Extras};
-use crate::latency::{LatencyCell, distance};
-use crate::paths;
-use crate::score::dist_over_entropy;
+mod grid;
+mod score;
+
+use crate::expect::Extras;
+use crate::latency::LatencyCell;
 use crate::stop::Stop;
 use crate::workload::{Arrival, PartSums, Workload};
+use grid::Grid;
+pub(super) use score::Rows;
+pub(crate) use score::Scratch;
+use score::Terms;
 
 /// Probabilities that a key can have.
 pub(super) const LEVELS: usize = 40;
@@ -29,7 +37,7 @@ pub(super) struct OwnKey {
     pub(super) key: usize,
     /// By level, ascending to 1.
     pub(super) probabilities: Vec<f64>,
-    /// The functions of its traces.
+    /// The functions of its traces, by their places in [`OwnKeys::functions`].
     functions: Vec<u32>,
     /// The cells of its traces: see [`cells`].
     cells: Vec<u32>,
@@ -41,6 +49,10 @@ pub(super) struct OwnKeys {
     pub(super) keys: Vec<OwnKey>,
     /// By key of the workload: its place in `keys`.
     places: Vec<Option<u32>>,
+    /// The functions of the keys' traces, ascending.
+    functions: Vec<u32>,
+    /// By function of the workload: its place among these.
+    function_places: Vec<Option<u32>>,
     extras: Extras,
     /// Whether the call trees found are counted; else a score has none.
     call_trees: bool,
@@ -60,8 +72,8 @@ pub(super) struct Decided {
 pub(super) struct Levels {
     /// By key: where its rows begin.
     keys: Vec<KeyRows>,
-    /// By key, level and function of the key.
-    sums: Vec<[f64; SUMS]>,
+    /// By key: by level and function of the key. [`Rows`] takes them.
+    sums: Vec<Vec<[f64; SUMS]>>,
     /// Calls, or traces, by weight: by key, level and cell.
     cells: Vec<f64>,
     /// Call trees with the least level that finds them, by key.
@@ -69,6 +81,9 @@ pub(super) struct Levels {
     /// Of the traces of all other keys.
     others: Others,
     whole: Whole,
+    /// Of the functions that no key of its own has, in order: the squared relative errors of counts by weight. `None` where the draw
+    /// has no call.
+    pub(super) other_errors: Vec<Option<f64>>,
     /// Shares of the sums below: bytes and traces kept in expectation, by key and level; and those of other keys.
     kept: Vec<[f64; 2]>,
     kept_others: [f64; 2],
@@ -76,7 +91,6 @@ pub(super) struct Levels {
 
 #[derive(Clone, Copy, Debug)]
 struct KeyRows {
-    first_sum: usize,
     first_cell: usize,
     first_tree: usize,
     end_tree: usize,
@@ -86,7 +100,10 @@ struct KeyRows {
 
 #[derive(Debug)]
 struct Others {
+    /// By function; by own function when all are added.
     sums: Vec<[f64; SUMS]>,
+    /// Of the functions that no key of its own has.
+    terms: Terms,
     cells: Vec<f64>,
     trees: Vec<u32>,
     size: [f64; 4],
@@ -107,18 +124,6 @@ struct Whole {
     size: [f64; 4],
     /// By key and level, the traces, spans, bytes and OTLP bytes kept.
     sizes: Vec<[f64; 4]>,
-}
-
-/// Working memory for one point after the other.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Scratch {
-    sums: Vec<[f64; SUMS]>,
-    cells: Vec<f64>,
-    /// The number of the score that last found each tree.
-    found: Vec<u32>,
-    scores: u32,
-    /// By function: the sum over draws of squared relative errors of counts by weight.
-    pub(super) count_errors: Vec<f64>,
 }
 
 impl OwnKeys {
@@ -159,7 +164,18 @@ impl OwnKeys {
                 list.shrink_to_fit();
             }
         }
-        Self { keys, places, extras, call_trees }
+        let mut function_places = vec![None; workload.functions().len()];
+        keys.iter()
+            .flat_map(|own| &own.functions)
+            .for_each(|&function| function_places[function as usize] = Some(0));
+        let mut functions = Vec::new();
+        for (function, place) in (0..).zip(&mut function_places).filter(|(_, place)| place.is_some()) {
+            *place = Some(functions.len() as u32);
+            functions.push(function);
+        }
+        let place = |function: &mut u32| *function = function_places[*function as usize].unwrap_or_default();
+        keys.iter_mut().flat_map(|own| &mut own.functions).for_each(place);
+        Self { keys, places, functions, function_places, extras, call_trees }
     }
 
     /// Whether the key has a probability of its own.
@@ -215,19 +231,70 @@ impl Levels {
             }
         }
         for (place, decided) in own.iter().enumerate() {
+            builder.begin(place);
             for (index, decided) in decided {
                 builder.add_own(place, *index as usize, decided);
                 if pulse.stopped_after(1 + workload.calls(*index as usize).len()) {
                     return None;
                 }
             }
+            builder.end(place);
         }
         Some(builder.finish())
+    }
+
+    /// Keeps the sums of own keys' functions, and of all others the part that a score has of them.
+    fn separate_functions(&mut self, keys: &OwnKeys) {
+        let sums = std::mem::take(&mut self.others.sums);
+        for ((sums, place), &whole) in sums.into_iter().zip(&keys.function_places).zip(&self.whole.functions)
+        {
+            match place {
+                Some(_) => self.others.sums.push(sums),
+                None => {
+                    let (terms, square) = Terms::of(whole, &sums);
+                    self.others.terms.add(&terms);
+                    self.other_errors.push(square);
+                }
+            }
+        }
+    }
+
+    /// Rounds each function's rows to a grid of its own, so that sums of them are exact.
+    fn round(&mut self, keys: &OwnKeys) {
+        let mut bounds: Vec<[f64; SUMS]> = self.others.sums.iter().map(|sums| sums.map(f64::abs)).collect();
+        for (sums, own) in self.sums.iter().zip(&keys.keys) {
+            let mut most = vec![[0.0f64; SUMS]; own.functions.len()];
+            for row in sums.chunks_exact(own.functions.len().max(1)) {
+                for (most, sums) in most.iter_mut().zip(row) {
+                    *most = std::array::from_fn(|at| most[at].max(sums[at].abs()));
+                }
+            }
+            own.functions
+                .iter()
+                .zip(most)
+                .for_each(|(&function, most)| plus(&mut bounds[function as usize], &most));
+        }
+        let grids: Vec<[Grid; SUMS]> = bounds.into_iter().map(|bounds| bounds.map(Grid::within)).collect();
+        let round = |sums: &mut [f64; SUMS], grids: &[Grid; SUMS]| {
+            *sums = std::array::from_fn(|at| grids[at].round(sums[at]));
+        };
+        self.others.sums.iter_mut().zip(&grids).for_each(|(sums, grids)| round(sums, grids));
+        for (sums, own) in self.sums.iter_mut().zip(&keys.keys) {
+            for row in sums.chunks_exact_mut(own.functions.len().max(1)) {
+                let functions = own.functions.iter().zip(row);
+                functions.for_each(|(&function, sums)| round(sums, &grids[function as usize]));
+            }
+        }
     }
 
     /// The number of functions.
     pub(super) fn functions(&self) -> usize {
         self.whole.functions.len()
+    }
+
+    /// Calls, mean and deviation of the functions that own keys have.
+    pub(super) fn own_functions(&self, keys: &OwnKeys) -> impl Iterator<Item = &(f64, f64, f64)> {
+        keys.functions.iter().map(|&function| &self.whole.functions[function as usize])
     }
 
     /// Bytes and traces in expectation: those of other keys, and of all that there are.
@@ -238,104 +305,6 @@ impl Levels {
     /// Bytes and traces of a key in expectation, at a level.
     pub(super) fn kept(&self, place: usize, level: usize) -> [f64; 2] {
         self.kept[place * LEVELS + level]
-    }
-
-    /// The score of the part that these levels keep. Errors of counts are added to the scratch's.
-    pub(super) fn score(&self, keys: &OwnKeys, point: &[u8], scratch: &mut Scratch) -> Expected {
-        scratch.begin(self);
-        let mut size = self.others.size;
-        let mut trees = self.others.trees.len();
-        self.others.trees.iter().for_each(|&tree| scratch.found[tree as usize] = scratch.scores);
-        for ((own, rows), &level) in keys.keys.iter().zip(&self.keys).zip(point) {
-            let level = usize::from(level);
-            let kept = &self.whole.sizes[rows.first_size + level];
-            size.iter_mut().zip(kept).for_each(|(sum, kept)| *sum += kept);
-            let len = own.functions.len();
-            let row = &self.sums[rows.first_sum + level * len..][..len];
-            for (&function, values) in own.functions.iter().zip(row) {
-                plus(&mut scratch.sums[function as usize], values);
-            }
-            let row = &self.cells[rows.first_cell + level * own.cells.len()..][..own.cells.len()];
-            for (&cell, weight) in own.cells.iter().zip(row) {
-                scratch.cells[cell as usize] += weight;
-            }
-            for &(tree, found_at) in &self.trees[rows.first_tree..rows.end_tree] {
-                let last = &mut scratch.found[tree as usize];
-                if usize::from(found_at) <= level && *last != scratch.scores {
-                    *last = scratch.scores;
-                    trees += 1;
-                }
-            }
-        }
-        self.of_sums(size, trees, keys.extras, scratch)
-    }
-
-    fn of_sums(&self, size: [f64; 4], trees: usize, extras: Extras, scratch: &mut Scratch) -> Expected {
-        let (mut squares, mut spans, mut weighted, mut functions) = (0.0, 0.0, 0.0, 0.0);
-        let rows = self.whole.functions.iter().zip(&scratch.sums).zip(&mut scratch.count_errors);
-        for ((&(all, mean, sd), &[count, deviation, squared, by_weight]), error) in rows {
-            if all == 0.0 {
-                continue;
-            }
-            if count > 0.0 {
-                let offset = deviation / count;
-                let kept_sd = (squared / count - offset * offset).max(0.0).sqrt();
-                squares += offset * offset + (kept_sd - sd) * (kept_sd - sd);
-                spans += count;
-                weighted += count * count.log2();
-                functions += 1.0;
-            } else {
-                squares += mean * mean + sd * sd;
-            }
-            let relative = by_weight / all - 1.0;
-            *error += relative * relative;
-        }
-        let ss_ms = squares.sqrt();
-        let paths = extras.paths.then(|| {
-            let weights = &scratch.cells[self.whole.cells.len()..];
-            paths::score(&self.whole.path_kinds, self.whole.size[0], weights)
-        });
-        let entropy_bits = if spans > 0.0 { (spans.log2() - weighted / spans).max(0.0) } else { 0.0 };
-        Expected {
-            traces: size[0],
-            spans: size[1],
-            bytes: size[2],
-            otlp_bytes: size[3],
-            tfcr: if self.whole.size[2] > 0.0 { size[2] / self.whole.size[2] } else { 0.0 },
-            functions,
-            functions_all: self.whole.functions_all,
-            call_trees: trees as f64,
-            call_trees_all: self.whole.call_trees as f64,
-            ss_ms,
-            // One run: the spread over runs is that between draws.
-            ss_sd_ms: 0.0,
-            entropy_bits,
-            dist_over_entropy: dist_over_entropy(ss_ms, entropy_bits),
-            latency: extras.latencies.then(|| {
-                let counts = self.whole.functions.iter().map(|&(count, ..)| count);
-                distance(&self.whole.cells, counts, &scratch.cells)
-            }),
-            count_error: None,
-            paths: paths.map(|paths| paths.paths as f64),
-            paths_all: paths.map_or(0.0, |paths| paths.paths_all as f64),
-            path_distance: paths.map(|paths| paths.path_distance),
-        }
-    }
-}
-
-impl Scratch {
-    fn begin(&mut self, levels: &Levels) {
-        self.sums.clone_from(&levels.others.sums);
-        self.cells.clone_from(&levels.others.cells);
-        if self.count_errors.len() < levels.whole.functions.len() {
-            self.count_errors.resize(levels.whole.functions.len(), 0.0);
-        }
-        self.found.resize(self.found.len().max(levels.whole.tree_numbers), self.scores);
-        self.scores += 1;
-        if self.scores == u32::MAX {
-            self.found.fill(0);
-            self.scores = 1;
-        }
     }
 }
 
@@ -353,15 +322,19 @@ struct Builder<'a> {
     /// Bytes and traces by the first level that is above the curve: in expectation below it, and all of them.
     by_curve: Vec<[[f64; 2]; LEVELS + 1]>,
     by_level: Vec<[[f64; 2]; LEVELS + 1]>,
+    /// By own function: its place among those of the key at hand.
+    function_at: Vec<usize>,
+    /// As the rows and cells of the key at hand, by the last level below the curve: weights of what the curve keeps up to there. Empty
+    /// if there is none.
+    sums_by_curve: Vec<f64>,
+    cells_by_curve: Vec<f64>,
 }
 
 impl<'a> Builder<'a> {
     fn new(workload: &'a Workload, sums: PartSums, keys: &'a OwnKeys) -> Self {
-        let (mut first_sum, mut first_cell) = (0, 0);
+        let mut first_cell = 0;
         let rows = keys.keys.iter().enumerate().map(|(place, own)| {
-            let rows =
-                KeyRows { first_sum, first_cell, first_tree: 0, end_tree: 0, first_size: place * LEVELS };
-            first_sum += LEVELS * own.functions.len();
+            let rows = KeyRows { first_cell, first_tree: 0, end_tree: 0, first_size: place * LEVELS };
             first_cell += LEVELS * own.cells.len();
             rows
         });
@@ -379,11 +352,12 @@ impl<'a> Builder<'a> {
         };
         let levels = Levels {
             keys: rows,
-            sums: vec![[0.0; SUMS]; first_sum],
+            sums: keys.keys.iter().map(|_| Vec::new()).collect(),
             cells: vec![0.0; first_cell],
             trees: Vec::new(),
             others: Others {
                 sums: vec![[0.0; SUMS]; functions.len()],
+                terms: Terms::default(),
                 cells: vec![0.0; cell_count],
                 trees: Vec::new(),
                 size: [0.0; 4],
@@ -400,6 +374,7 @@ impl<'a> Builder<'a> {
                 size: [0.0; 4],
                 sizes: vec![[0.0; 4]; keys.keys.len() * LEVELS],
             },
+            other_errors: Vec::new(),
         };
         let trees = vec![std::collections::BTreeMap::new(); keys.keys.len()];
         let sizes = vec![[[0.0; 2]; LEVELS + 1]; keys.keys.len()];
@@ -415,6 +390,9 @@ impl<'a> Builder<'a> {
             others,
             by_curve: sizes.clone(),
             by_level: sizes,
+            function_at: vec![0; keys.functions.len()],
+            sums_by_curve: Vec::new(),
+            cells_by_curve: Vec::new(),
         }
     }
 
@@ -448,6 +426,15 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Begins with a key.
+    fn begin(&mut self, place: usize) {
+        let own = &self.keys.keys[place];
+        own.functions.iter().enumerate().for_each(|(at, &function)| self.function_at[function as usize] = at);
+        self.levels.sums[place] = vec![[0.0; SUMS]; LEVELS * own.functions.len()];
+        self.sums_by_curve.clear();
+        self.cells_by_curve.clear();
+    }
+
     fn add_own(&mut self, place: usize, index: usize, decided: &Decided) {
         let arrival = &self.workload.arrivals()[index];
         let size = size(arrival);
@@ -467,28 +454,36 @@ impl<'a> Builder<'a> {
             return;
         }
         plus(&mut self.levels.whole.sizes[rows.first_size + kept_from], &size);
-        // A weight by level: one by the curve's probability up to `level_above`, one by the level's from there on.
-        let mut weights = [0.0; LEVELS];
-        for (level, weight) in weights.iter_mut().enumerate().skip(kept_from) {
-            *weight = if level < level_above { 1.0 / by_curve } else { 1.0 / own.probabilities[level] };
+        // Below `level_above` a trace has the weight of the curve's probability, from there on the level's.
+        let weighted_from = kept_from.max(level_above);
+        let by_curve = Some(by_curve.recip()).filter(|_| kept_from < level_above);
+        if by_curve.is_some() && self.sums_by_curve.is_empty() {
+            self.sums_by_curve.resize(LEVELS * own.functions.len(), 0.0);
+            self.cells_by_curve.resize(LEVELS * own.cells.len(), 0.0);
         }
-        let len = own.functions.len();
+        let (len, sums) = (own.functions.len(), &mut self.levels.sums[place]);
         for calls in self.workload.calls(index) {
             let calls = self.sums.shifted(calls);
-            let at = own.functions.binary_search(&calls.function).unwrap_or_default();
+            let function = self.keys.function_places[calls.function as usize].unwrap_or_default();
+            let at = self.function_at[function as usize];
             let count = f64::from(calls.count);
-            let rows = &mut self.levels.sums[rows.first_sum + at..];
             let values = [count, calls.deviation, calls.deviation_squared, 0.0];
-            plus(&mut rows[kept_from * len], &values);
-            for (level, weight) in weights.iter().enumerate().skip(kept_from) {
-                rows[level * len][BY_WEIGHT] += count * weight;
+            plus(&mut sums[at + kept_from * len], &values);
+            if weighted_from < LEVELS {
+                sums[at + weighted_from * len][BY_WEIGHT] += count;
+            }
+            if let Some(weight) = by_curve {
+                self.sums_by_curve[at + (level_above - 1) * len] += count * weight;
             }
         }
+        let len = own.cells.len();
         for (cell, count) in cells(self.workload, index, self.keys.extras) {
             let at = own.cells.binary_search(&cell).unwrap_or_default();
-            let rows = &mut self.levels.cells[rows.first_cell + at..];
-            for (level, weight) in weights.iter().enumerate().skip(kept_from) {
-                rows[level * own.cells.len()] += count * weight;
+            if weighted_from < LEVELS {
+                self.levels.cells[rows.first_cell + at + weighted_from * len] += count;
+            }
+            if let Some(weight) = by_curve {
+                self.cells_by_curve[at + (level_above - 1) * len] += count * weight;
             }
         }
         if !self.keys.call_trees {
@@ -498,15 +493,28 @@ impl<'a> Builder<'a> {
         *tree = (*tree).min(kept_from as u8);
     }
 
-    /// Differences become sums.
+    /// Differences of the key's numbers become sums.
+    fn end(&mut self, place: usize) {
+        let own = &self.keys.keys[place];
+        let (len, sums) = (own.functions.len(), &mut self.levels.sums[place]);
+        for place in len..LEVELS * len {
+            let below = sums[place - len];
+            plus(&mut sums[place], &below);
+        }
+        let mut by_weight: Vec<f64> = sums.iter().map(|sums| sums[BY_WEIGHT]).collect();
+        weigh(&mut by_weight, &mut self.sums_by_curve, &own.probabilities);
+        sums.iter_mut().zip(by_weight).for_each(|(sums, by_weight)| sums[BY_WEIGHT] = by_weight);
+        let len = own.cells.len();
+        let cells = &mut self.levels.cells[self.levels.keys[place].first_cell..][..LEVELS * len];
+        for place in len..LEVELS * len {
+            cells[place] += cells[place - len];
+        }
+        weigh(cells, &mut self.cells_by_curve, &own.probabilities);
+    }
+
+    /// Differences of sizes become sums.
     fn finish(mut self) -> Levels {
-        for ((rows, own), trees) in self.levels.keys.iter_mut().zip(&self.keys.keys).zip(&self.trees) {
-            let len = own.functions.len();
-            for place in rows.first_sum + len..rows.first_sum + LEVELS * len {
-                let below = self.levels.sums[place - len];
-                let sums = &mut self.levels.sums[place];
-                sums.iter_mut().zip(below).take(BY_WEIGHT).for_each(|(sum, value)| *sum += value);
-            }
+        for (rows, trees) in self.levels.keys.iter_mut().zip(&self.trees) {
             for level in 1..LEVELS {
                 let before = self.levels.whole.sizes[rows.first_size + level - 1];
                 plus(&mut self.levels.whole.sizes[rows.first_size + level], &before);
@@ -530,8 +538,21 @@ impl<'a> Builder<'a> {
             }
         }
         self.levels.others.trees = self.others.into_iter().collect();
+        self.levels.separate_functions(self.keys);
+        self.levels.round(self.keys);
         self.levels
     }
+}
+
+/// From a key's numbers kept, by level, to their weights: those that the level's probability keeps, and those by the curve, which
+/// are given by the last level that is below it; empty without a curve.
+fn weigh(kept: &mut [f64], by_curve: &mut [f64], probabilities: &[f64]) {
+    let len = kept.len() / LEVELS;
+    kept.iter_mut().enumerate().for_each(|(place, kept)| *kept /= probabilities[place / len]);
+    for place in (len..by_curve.len()).rev() {
+        by_curve[place - len] += by_curve[place];
+    }
+    kept.iter_mut().zip(by_curve).for_each(|(kept, by_curve)| *kept += *by_curve);
 }
 
 /// One trace, its spans, bytes and OTLP bytes.

@@ -1,0 +1,154 @@
+use astracer_samplers::Config;
+
+use super::*;
+use crate::candidate::Candidate;
+use crate::evaluate::Evaluator;
+use crate::held_out::Replayed;
+use crate::objective::Objective;
+use crate::testing::synthetic;
+
+/// By hand: keys of 1000, 100 and 4 traces of a byte each, so 40 of each are 40 + 40 + 4 = 84 bytes of 1104.
+#[test]
+fn the_floor_is_the_most_that_costs_half() {
+    let sizes = [(1000.0, 1000.0), (100.0, 100.0), (4.0, 4.0), (0.0, 0.0)];
+    assert_eq!(default_floor(&sizes, 2.0 * 84.0 / 1104.0 + 1e-9), 40.0);
+    assert_eq!(default_floor(&sizes, 2.0 * 84.0 / 1104.0 - 1e-9), 20.0);
+    // 1 + 1 + 1 bytes.
+    assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 + 1e-9), 1.0);
+    assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 - 1e-9), 0.0);
+    // Half a trace of each is 1.5 bytes, which may be half of 3.
+    assert_eq!(least_floor(&sizes, 3.1 / 1104.0), 0.5);
+    assert!((least_floor(&sizes, 0.3 / 1104.0) - 0.05).abs() < 1e-12);
+    // A size of nothing: a hundredth of a trace.
+    assert_eq!(least_floor(&sizes, 0.0), 0.01);
+}
+
+/// A score from tables is that of a replay through the samplers themselves, whatever the levels: on plain and moved
+/// arrivals, with independent and stratified randomness, with a curve below the probabilities and without.
+#[test]
+fn tables_keep_what_a_replay_keeps() {
+    let workload = synthetic(3000, 3);
+    let stop = Stop::never();
+    let common = Parameters::Decaying { lambda: 2.0, min: 0.07, half_life_s: 0.5, exponent: 1.3 };
+    let others = DecayingCurve::of(&common, 1.0).expect("decaying");
+    let sizes = sizes(&workload);
+    let key = |name: &str| workload.keys().names().position(|known| known == name).expect(name);
+    // "once" has no probability of its own.
+    let floors = ["busy", "quiet"].map(|name| (key(name), 5.0 / sizes[key(name)].0));
+    let own_keys = OwnKeys::new(&workload, &floors, (Extras::ALL, true));
+    let without_trees = OwnKeys::new(&workload, &floors, (Extras::ALL, false));
+    let evaluator = Evaluator::new(&workload);
+    let mut random = Random::new(7, 0);
+    for (share, jitter_ms, stratified) in
+        [(0.0, 0.0, false), (0.0, 50.0, true), (1.0, 0.0, true), (0.4, 5.0, false)]
+    {
+        let own = DecayingCurve::of(&common, share).expect("decaying");
+        let draw = Draw { jitter_ms, stratified, ..Draw::recorded(11) };
+        let of = |keys| tables(&workload, keys, (&own, &others), &draw, None, stop).expect("not stopped");
+        let (mut tables, mut treeless) = ([of(&own_keys)], [of(&without_trees)]);
+        let rows = Rows::gather(&mut tables, &own_keys);
+        let treeless_rows = Rows::gather(&mut treeless, &without_trees);
+        let count_errors = CountErrors::new(&mut tables, &own_keys);
+        let (mut scratch, mut treeless_scratch) = (Scratch::default(), Scratch::default());
+        for _ in 0..5 {
+            let point = [0, 1].map(|_| random.below(LEVELS as u32) as u8);
+            treeless_scratch.move_to(&treeless, &treeless_rows, &without_trees, &point);
+            let no_trees = treeless_scratch.score(0, &treeless[0], &without_trees, &point);
+            scratch.move_to(&tables, &rows, &own_keys, &point);
+            let found = scratch.score(0, &tables[0], &own_keys, &point);
+            assert_eq!(no_trees, Expected { call_trees: 0.0, ..found }, "nothing else is lost");
+            let config = own_keys.keys.iter().zip(point).fold(
+                astracer_samplers::PerKey::new(common.bump().expect("valid")),
+                |config, (own_key, level)| {
+                    let least = own.with_least(own_key.probabilities[usize::from(level)]);
+                    let name = workload.keys().names().nth(own_key.key).expect("a key");
+                    config.with_override(name, least.bump().expect("valid"))
+                },
+            );
+            let sampler = Candidate::from(Config::Bump(config));
+            let replayed = Replayed::new(&workload, &sampler, &[draw], stop, &|| ()).expect("not stopped");
+            let score = evaluator.score(&sampler, &draw);
+            let what = format!("{share} {draw:?} {point:?}");
+            assert_eq!(found.traces, score.traces as f64, "{what}");
+            assert_eq!((found.bytes, found.spans), (score.bytes as f64, score.spans as f64), "{what}");
+            assert_eq!(found.functions, score.functions as f64, "{what}");
+            assert_eq!(found.call_trees, score.call_trees as f64, "{what}");
+            let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-9 * expected;
+            assert!(close(found.ss_ms, score.ss_ms), "{what}: {found:?} {score:?}");
+            assert!(close(found.dist_over_entropy, score.dist_over_entropy), "{what}: {found:?}");
+            // The samplers' thresholds have 2^-16 of relative precision in places, and so have weights.
+            let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-3 * expected + 1e-6;
+            assert!(close(found.latency.expect("asked for"), replayed.latency.mean), "{what}: {found:?}");
+            assert_eq!(found.paths, Some(replayed.paths.mean), "{what}");
+            assert!(close(found.path_distance.expect("asked for"), replayed.path_distance.mean), "{what}");
+            let error = count_errors.mean(&scratch.count_errors());
+            let expected = replayed.counts.expect("weights").functions;
+            assert!(close(error, expected), "{what}: {error}, should be {expected}");
+        }
+    }
+}
+
+const COMMON: Parameters = Parameters::Decaying { lambda: 1.0, min: 0.05, half_life_s: 1.0, exponent: 2.0 };
+
+fn draws() -> Vec<Draw> {
+    Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified)
+}
+
+/// Constants on eight draws, with this least number kept of a key.
+fn constants<'t>(workload: &Workload, target: &'t Target, min_kept: f64) -> PerKey<'t> {
+    let draws = draws();
+    let settings = (Some(min_kept), Extras::default());
+    let problem = (Limits::default(), target);
+    PerKey::new(workload, (&COMMON, 0.0), problem, settings, &draws, Stop::never()).expect("three keys")
+}
+
+fn target() -> Target {
+    Target { objective: Objective::paper(), risk: None, baseline: Expected::default() }
+}
+
+/// The expected size is linear in probabilities: by hand, from the keys' bytes.
+#[test]
+fn sizes_are_exact_means() {
+    let (workload, target) = (synthetic(2000, 1), target());
+    let per_key = constants(&workload, &target, 3.0);
+    let sizes = sizes(&workload);
+    let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+    for level in [0u8, 17, 39] {
+        let point = vec![level; per_key.keys.keys.len()];
+        let kept: f64 = per_key
+            .keys
+            .keys
+            .iter()
+            .map(|own| own.probabilities[usize::from(level)] * sizes[own.key].1)
+            .sum();
+        // Each of eight samples leaves out another block, so each trace is in seven.
+        assert!((per_key.kept(&point).size / (kept / all) - 1.0).abs() < 1e-9, "{level}");
+    }
+}
+
+#[test]
+fn each_key_begins_at_its_floor() {
+    let (workload, target) = (synthetic(2000, 1), target());
+    let sizes = sizes(&workload);
+    let floors = |min_kept: f64| -> Vec<(f64, f64)> {
+        let keys = constants(&workload, &target, min_kept).keys.keys;
+        keys.iter().map(|own| (own.probabilities[0] * sizes[own.key].0, sizes[own.key].0)).collect()
+    };
+    assert!(floors(3.0).iter().all(|&(floor, traces)| (floor - 3.0f64.min(traces)).abs() < 0.01));
+    // Where nothing need be kept, half a trace is: of three keys that costs less than half of the default size.
+    assert!(floors(0.0).iter().all(|(floor, _)| (floor / 0.5 - 1.0).abs() < 1e-3));
+}
+
+/// A walk scores each point from the one before; a score of the point alone is the same to the last bit.
+#[test]
+fn scores_do_not_depend_on_the_way() {
+    let (workload, target) = (synthetic(2000, 1), target());
+    let per_key = constants(&workload, &target, 3.0);
+    let (mut random, mut scratch) = (Random::new(5, 0), Scratch::default());
+    let mut point = vec![17u8; per_key.keys.keys.len()];
+    for _ in 0..300 {
+        point = per_key.step(&point, 0.3, &mut random);
+        let alone = per_key.evaluate(&point, &mut Scratch::default());
+        assert_eq!(per_key.evaluate(&point, &mut scratch), alone);
+    }
+}
