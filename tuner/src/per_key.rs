@@ -229,37 +229,44 @@ fn tables(
     Levels::new((workload, &order), own_keys, decide, stop)
 }
 
-/// Squared errors of counts by weight over the draws.
+/// The draws that have calls of a function, over which squared errors of its count by weight are averaged.
 #[derive(Debug)]
 struct CountErrors {
-    draws: f64,
-    /// The sum over the functions that no key of its own has of the roots of their means.
+    /// By own function.
+    draws: Vec<f64>,
+    /// The sum over all other functions of the roots of their means.
     others: f64,
-    /// The number of functions, taken to be those of the first draw.
+    /// The number of functions that some draw has.
     functions: f64,
 }
 
 impl CountErrors {
     /// Takes the squared errors that do not hang on the point.
     fn new(levels: &mut [Levels], keys: &OwnKeys) -> Self {
-        let draws = levels.len() as f64;
-        let functions = levels.first().map_or(0, |first| {
-            let own = first.own_functions(keys).filter(|(calls, ..)| *calls > 0.0).count();
-            own + first.other_errors.iter().flatten().count()
-        });
-        let mut others = Vec::new();
+        let mut draws = Vec::new();
+        // Of other functions: the sum of squares, and the draws.
+        let mut others: Vec<(f64, f64)> = Vec::new();
         for levels in levels {
+            let has_calls = levels.own_functions(keys).map(|&(calls, ..)| f64::from(u8::from(calls > 0.0)));
+            draws.resize(keys.functions(), 0.0);
+            draws.iter_mut().zip(has_calls).for_each(|(draws, one)| *draws += one);
             let errors = std::mem::take(&mut levels.other_errors);
-            others.resize(errors.len(), 0.0);
-            others.iter_mut().zip(errors).for_each(|(sum, error)| *sum += error.unwrap_or(0.0));
+            others.resize(errors.len(), (0.0, 0.0));
+            for (sum, error) in others.iter_mut().zip(errors) {
+                *sum = error.map_or(*sum, |error| (sum.0 + error, sum.1 + 1.0));
+            }
         }
-        let others = others.into_iter().map(|sum: f64| (sum / draws).sqrt()).sum();
-        Self { draws, others, functions: functions as f64 }
+        others.retain(|&(_, draws)| draws > 0.0);
+        Self {
+            functions: (draws.iter().filter(|&&draws| draws > 0.0).count() + others.len()) as f64,
+            draws,
+            others: others.into_iter().map(|(sum, draws)| (sum / draws).sqrt()).sum(),
+        }
     }
 
     /// The mean over functions of the roots of mean squares, given the sums of squares of own functions.
     fn mean(&self, squares: &[f64]) -> f64 {
-        let own = squares.iter().map(|sum| (sum / self.draws).sqrt());
+        let own = squares.iter().zip(&self.draws).map(|(sum, draws)| (sum / draws.max(1.0)).sqrt());
         (own.sum::<f64>() + self.others) / self.functions.max(1.0)
     }
 }

@@ -178,6 +178,11 @@ impl OwnKeys {
         Self { keys, places, functions, function_places, extras, call_trees }
     }
 
+    /// The number of functions that they have.
+    pub(super) fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
     /// Whether the key has a probability of its own.
     pub(super) fn is_own(&self, key: u32) -> bool {
         self.places[key as usize].is_some()

@@ -5,7 +5,7 @@ use crate::candidate::Candidate;
 use crate::evaluate::Evaluator;
 use crate::held_out::Replayed;
 use crate::objective::Objective;
-use crate::testing::synthetic;
+use crate::testing::{late_loop, synthetic};
 
 /// By hand: keys of 1000, 100 and 4 traces of a byte each, so 40 of each are 40 + 40 + 4 = 84 bytes of 1104.
 #[test]
@@ -137,6 +137,42 @@ fn each_key_begins_at_its_floor() {
     assert!(floors(3.0).iter().all(|&(floor, traces)| (floor - 3.0f64.min(traces)).abs() < 0.01));
     // Where nothing need be kept, half a trace is: of three keys that costs less than half of the default size.
     assert!(floors(0.0).iter().all(|(floor, _)| (floor / 0.5 - 1.0).abs() < 1e-3));
+}
+
+/// By hand, from draws one by one: the root of each function's mean square over the draws that have calls of it, mean over the
+/// functions. In the loop's time all but one function are in the last block, and that one is alone in the first.
+#[test]
+fn errors_of_counts_are_root_mean_squares_over_draws() {
+    for workload in [synthetic(2000, 1), late_loop(1000)] {
+        let target = target();
+        let per_key = constants(&workload, &target, 3.0);
+        let point: Vec<u8> = (0..per_key.keys.keys.len()).map(|place| 7 + place as u8).collect();
+        let found = per_key.evaluate(&point, &mut Scratch::default()).expect("not stopped");
+        let block = blocks::of(&workload, blocks::BLOCKS);
+        let curves = [0.0, 1.0].map(|share| DecayingCurve::of(&COMMON, share).expect("decaying"));
+        // By function: the sum of squares, and the draws that have it.
+        let mut sums = vec![(0.0, 0.0); workload.functions().len()];
+        for (number, draw) in draws().iter().enumerate() {
+            let here =
+                (0..workload.arrivals().len()).filter(|&index| !blocks::is_left_out(number, block(index)));
+            let has: std::collections::BTreeSet<u32> =
+                here.flat_map(|index| workload.calls(index)).map(|calls| calls.function).collect();
+            let curves = (&curves[0], &curves[1]);
+            let one = tables(&workload, &per_key.keys, curves, draw, Some(number), Stop::never());
+            let mut one = [one.expect("not stopped")];
+            let (rows, mut scratch) = (Rows::gather(&mut one, &per_key.keys), Scratch::default());
+            scratch.move_to(&one, &rows, &per_key.keys, &point);
+            assert_eq!(scratch.count_errors().len(), sums.len(), "each function is of a key of its own");
+            for ((function, square), sum) in (0u32..).zip(scratch.count_errors()).zip(&mut sums) {
+                *sum = (sum.0 + square, sum.1 + f64::from(u8::from(has.contains(&function))));
+            }
+        }
+        let error =
+            sums.iter().map(|(squares, draws)| (squares / draws).sqrt()).sum::<f64>() / sums.len() as f64;
+        let count_error = found.expected.count_error.expect("weights");
+        assert!(error > 0.01 && (count_error / error - 1.0).abs() < 1e-9, "{count_error}, by hand {error}");
+        assert!((found.value / (found.objective * (1.0 + error)) - 1.0).abs() < 1e-9);
+    }
 }
 
 /// A walk scores each point from the one before; a score of the point alone is the same to the last bit.
