@@ -38,7 +38,7 @@ pub(crate) struct Lone {
     /// By arrival: its place in `traces`, or [`WATCHED`].
     places: Vec<u8>,
     traces: Vec<Trace>,
-    /// By key: the places in `traces` of those that are its own.
+    /// By key: the places in `traces` of those that are its own, in order of time.
     of_keys: Vec<Vec<usize>>,
     /// Whether the sampler counts in windows.
     is_windowed: bool,
@@ -81,6 +81,8 @@ pub(crate) struct Watch<'l> {
     kept: u32,
     chances: Vec<Chance>,
     nearby: Vec<Nearby>,
+    /// By key: the places in [`Lone::of_keys`] of the first that later calls may still be near, since calls come in order of time.
+    next: Vec<usize>,
     is_stratified: bool,
 }
 
@@ -137,6 +139,10 @@ impl Lone {
             Trace { arrival, key, distance_ms, spans, calls }
         };
         let traces = heaviest.iter().enumerate().map(trace).collect();
+        for places in &mut of_keys {
+            // In order of time.
+            places.sort_unstable_by_key(|&place: &usize| heaviest[place].1);
+        }
         Some(Self { places, traces, of_keys, is_windowed: is_windowed(sampler), functions })
     }
 
@@ -155,6 +161,7 @@ impl Lone {
             kept: 0,
             chances: vec![Chance::Alone(0.0); self.traces.len()],
             nearby: if draw.jitter_ms > 0.0 { self.traces.iter().map(nearby).collect() } else { Vec::new() },
+            next: if draw.jitter_ms > 0.0 { vec![0; self.of_keys.len()] } else { Vec::new() },
             is_stratified: draw.stratified,
         }
     }
@@ -186,8 +193,14 @@ impl Watch<'_> {
             self.chances[place] = Chance::of(decided, self.is_stratified);
         }
         if !self.nearby.is_empty() {
-            for &place in &self.lone.of_keys[key as usize] {
-                self.nearby[place].add(decided.at_ns, || chance::probability(decided));
+            let (places, next) = (&self.lone.of_keys[key as usize], &mut self.next[key as usize]);
+            while places.get(*next).is_some_and(|&place| self.nearby[place].is_over(decided.at_ns)) {
+                *next += 1;
+            }
+            for &place in &places[*next..] {
+                if !self.nearby[place].add(decided.at_ns, || chance::probability(decided)) {
+                    break;
+                }
             }
         }
     }
@@ -337,6 +350,33 @@ mod tests {
                 close(found.0, score.ss_ms) && close(found.1, score.dist_over_entropy),
                 "{found:?}, {score:?}"
             );
+        }
+    }
+
+    /// Each trace's chance is that of all calls of its key, though those that are far away are not looked at.
+    #[test]
+    fn the_calls_around_a_trace_are_all_that_there_are() {
+        let workload = synthetic(4000, 2);
+        let sampler = sampler("bump:lambda=20,min=0.01,count=decaying,tau=1s");
+        let lone = Lone::new(&workload, &sampler, Stop::never()).expect("not stopped");
+        assert!(lone.of_keys.iter().any(|places| places.len() > 5 && !places.is_sorted()));
+        let reference = Reference::new(&workload);
+        for jitter_ms in [50.0, 5000.0] {
+            let draw = Draw { jitter_ms, ..Draw::recorded(3) };
+            let mut watch = lone.watch(&workload, &draw);
+            let at_ns = |trace: &Trace| workload.arrivals()[trace.arrival].at_ns;
+            let mut all: Vec<Nearby> =
+                lone.traces.iter().map(|trace| Nearby::new(at_ns(trace), jitter_ms)).collect();
+            sampler.decide_each(&workload, &draw, Stop::never(), |decided| {
+                let key = workload.arrivals()[decided.arrival].key;
+                watch.decided(&decided, key);
+                for (nearby, _) in all.iter_mut().zip(&lone.traces).filter(|(_, trace)| trace.key == key) {
+                    nearby.add(decided.at_ns, || chance::probability(&decided));
+                }
+            });
+            let seen = watch.finish(&Tally::new(&workload, &reference));
+            let expected: Vec<f64> = all.iter().map(|nearby| 1.0 - nearby.chance()).collect();
+            assert_eq!(seen.missed, expected, "{jitter_ms} ms");
         }
     }
 

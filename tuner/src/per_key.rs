@@ -207,11 +207,16 @@ fn tables(
     let mut numbers = Numbers::new(workload, draw);
     let mut records = Records::new(workload);
     let mut counts: Vec<Option<Count>> = vec![None; records.len()];
+    // Constants hang on no count, and where all keys have records none is taken away from another.
+    let uncounted = own.lambda == 0.0 && records.has_all();
     let decide = |arrival: &Arrival| {
         let (curve, least) = match own_keys.is_own(arrival.key) {
             true => (own, 0.0),
             false => (others, others.min),
         };
+        if uncounted && own_keys.is_own(arrival.key) {
+            return Decided { uniform: numbers.uniform(arrival.key), by_curve: 0.0 };
+        }
         let idle_ns =
             |record: usize| counts[record].map_or(0, |count| arrival.at_ns.saturating_sub(count.at_ns));
         let found = records.find(arrival.key, arrival.at_ns, idle_ns);

@@ -69,6 +69,11 @@ impl Records {
         self.len
     }
 
+    /// Whether each key has a record of its own.
+    pub(crate) fn has_all(&self) -> bool {
+        self.table.is_none()
+    }
+
     /// Whether a record is shared by all keys without room.
     pub(crate) fn is_overflow(&self, record: usize) -> bool {
         self.table.is_some() && record + 1 == self.len

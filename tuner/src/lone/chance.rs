@@ -77,7 +77,8 @@ impl Nearby {
         }
     }
 
-    pub(super) fn add(&mut self, at_ns: u64, probability: impl FnOnce() -> f64) {
+    /// Adds a call. False if it comes before all cells: then it does so for traces that come later, too.
+    pub(super) fn add(&mut self, at_ns: u64, probability: impl FnOnce() -> f64) -> bool {
         let place = (at_ns as f64 - self.begin_ns) * self.cells_per_ns;
         if place >= 0.0
             && let Some(cell) = self.cells.get_mut(place as usize)
@@ -89,6 +90,12 @@ impl Nearby {
             cell.sum += probability;
             cell.calls += 1;
         }
+        place >= 0.0
+    }
+
+    /// Whether a call comes behind all cells.
+    pub(super) fn is_over(&self, at_ns: u64) -> bool {
+        (at_ns as f64 - self.begin_ns) * self.cells_per_ns >= CELLS as f64
     }
 
     /// The number of calls around, the trace's own one with them.
