@@ -41,6 +41,7 @@
 //! The thread that ends a span is alone with it, except for others. If no context that writes to the span was ever handed
 //! out ([`EXPOSED`]), there are none, and the end takes no lock.
 
+mod inside;
 mod root;
 
 use opentelemetry::trace::SpanContext;
@@ -50,7 +51,6 @@ use tracing_core::Metadata;
 use super::atomic_id::{AtomicSpanId, AtomicTraceId};
 use super::atomic_metadata::AtomicMetadata;
 use super::handles::Handles;
-use super::occupancy::Occupancy;
 use crate::clock::Ticks;
 use crate::record::Body;
 use crate::sync::{
@@ -139,7 +139,7 @@ pub(crate) struct Entry {
     trace_flags: AtomicU8,
     /// The number of times that the span was entered, up to 2.
     entered: AtomicU8,
-    /// The number of threads inside, and the time since when there is one: see [`Occupancy`].
+    /// The number of threads inside, and the time since when there is one: see [`Occupancy`](super::occupancy::Occupancy).
     occupancy: AtomicU64,
     /// The time during which threads were inside, up to `occupancy`'s.
     busy: AtomicU64,
@@ -438,34 +438,6 @@ impl Entry {
     /// Sets one of the flags that do not say what is held: only who begins or claims the span, or under the lock.
     fn set_flags(&self, set: u8, clear: u8) {
         self.flags.store(self.flags() & !clear | set, Ordering::Relaxed);
-    }
-
-    /// A thread enters the span.
-    #[inline]
-    pub(crate) fn occupy(&self, now: Ticks) {
-        let since = now.saturating_sub(self.began());
-        let enter = |word| Some(Occupancy(word).enter(since).0);
-        let _ = self.occupancy.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
-    }
-
-    /// A thread leaves the span.
-    #[inline]
-    pub(crate) fn vacate(&self, now: Ticks) {
-        let until = now.saturating_sub(self.began());
-        let leave = |word| Some(Occupancy(word).leave(until).0);
-        let Ok(before) = self.occupancy.fetch_update(Ordering::AcqRel, Ordering::Acquire, leave) else {
-            return;
-        };
-        if Occupancy(before).threads() == 1 {
-            let since = self.began() + Occupancy(before).since();
-            self.busy.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
-        }
-    }
-
-    /// The time during which at least one thread was inside.
-    #[inline]
-    pub(crate) fn busy(&self) -> Ticks {
-        self.busy.load(Ordering::Relaxed)
     }
 }
 

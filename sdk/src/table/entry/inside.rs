@@ -1,0 +1,36 @@
+//! The time during which threads are inside of a span.
+
+use super::super::occupancy::Occupancy;
+use super::Entry;
+use crate::clock::Ticks;
+use crate::sync::Ordering;
+
+impl Entry {
+    /// A thread enters the span.
+    #[inline]
+    pub(crate) fn occupy(&self, now: Ticks) {
+        let since = now.saturating_sub(self.began());
+        let enter = |word| Some(Occupancy(word).enter(since).0);
+        let _ = self.occupancy.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
+    }
+
+    /// A thread leaves the span.
+    #[inline]
+    pub(crate) fn vacate(&self, now: Ticks) {
+        let until = now.saturating_sub(self.began());
+        let leave = |word| Some(Occupancy(word).leave(until).0);
+        let Ok(before) = self.occupancy.fetch_update(Ordering::AcqRel, Ordering::Acquire, leave) else {
+            return;
+        };
+        if Occupancy(before).threads() == 1 {
+            let since = self.began() + Occupancy(before).since();
+            self.busy.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+        }
+    }
+
+    /// The time during which at least one thread was inside.
+    #[inline]
+    pub(crate) fn busy(&self) -> Ticks {
+        self.busy.load(Ordering::Relaxed)
+    }
+}
