@@ -92,7 +92,8 @@ fn random() -> u64 {
             }
         }
     });
-    number.unwrap_or(1)
+    // The generator has no destructor, so it is there for as long as the thread; `with` would not be inlined.
+    number.unwrap_or_else(|_| seeded().next_u64().max(1))
 }
 
 #[cold]
