@@ -82,11 +82,17 @@ fn times_within(workload: &Workload, work: usize) -> u64 {
     (work / (workload.arrivals().len() + workload.functions().len()).max(1)) as u64
 }
 
+/// The number of replays that a check begins with, of a workload that can be replayed this number of times within [`BEGUN_WORK`].
+/// Jitters come in threes.
+fn begun(times: u64) -> u64 {
+    let times = times.max(REPLAYS_LEAST);
+    times - times % 3
+}
+
 /// The number of replays of an equal share beside those of what was found: as many, but a figure to compare with goes through no more
-/// than a check begins with. `begun`: the number of times that a check begins with, before its bounds.
-fn share_replays(begun: u64, replays: u64) -> usize {
-    let begun = begun.max(REPLAYS_LEAST);
-    replays.min(begun - begun % 3) as usize
+/// than a check begins with. `times` as in [`begun`].
+fn share_replays(times: u64, replays: u64) -> usize {
+    replays.min(begun(times)) as usize
 }
 
 /// The number of replays that one side of a trial is worth, at most as many as wanted.
@@ -102,8 +108,7 @@ impl Run<'_> {
     /// The number follows from the figures and not from the size of the workload, for where a few traces decide about the
     /// mean, most draws miss all of them, however many traces there are.
     fn replay_until_known(&self, workload: &Workload, candidate: &Candidate) -> Option<(Replayed, Hidden)> {
-        let begun = times_within(workload, BEGUN_WORK).clamp(REPLAYS_LEAST, REPLAYS);
-        let first = (begun - begun % 3).min(self.options.replays);
+        let first = begun(times_within(workload, BEGUN_WORK)).min(REPLAYS).min(self.options.replays);
         let most = times_within(workload, CHECKED_WORK).clamp(first, self.options.replays.max(first));
         let mut replays = Replays::new(workload, candidate, true, self.stop)?;
         let (mut known, mut next) = (None, first);
