@@ -66,7 +66,9 @@ fn a_small_ring_gives_up_ordinary_traces_first() {
     });
     let stats = world.handle.stats();
     assert!(stats.tail.ring_bytes <= 64 << 10, "{stats:?}");
-    assert!(stats.tail.traces_given_up.ring_full > 1_800, "{stats:?}");
+    // With words of 32 bits more of them have room.
+    let least = if cfg!(target_pointer_width = "64") { 1_900 } else { 1_800 };
+    assert!(stats.tail.traces_given_up.ring_full > least, "{stats:?}");
     check_sums(&world.handle);
 }
 

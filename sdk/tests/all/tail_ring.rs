@@ -94,7 +94,9 @@ fn a_trace_takes_a_quarter_of_the_ring() {
         error!("failed");
     });
     let cut = world.handle.stats().tail.spans_given_up.cut;
-    assert!((300..2_100).contains(&spans.len()), "{}", spans.len());
+    // Records are smaller with words of 32 bits.
+    let most = if cfg!(target_pointer_width = "64") { 2_000 } else { 2_100 };
+    assert!((300..most).contains(&spans.len()), "{}", spans.len());
     assert_eq!(spans.len() as u64 + cut, 5_001, "the root is not cut");
     check_sums(&world.handle);
 }
