@@ -121,7 +121,8 @@ pub(crate) fn help() -> String {
          servers [zipkin|jaeger|collector]... [--stop|--fetch] [--install]\n               \
          start real servers on free ports (all by default), stop them, or only fetch or build them\n\n\
          Options:\n  \
-         --install    install missing system packages (as root on Debian); without it they are only named\n\n\
+         --install    install what is missing: system packages (as root on Debian), Rust's toolchains and\n               \
+         libraries, cargo-fuzz; without it they are only named\n\n\
          Examples:\n  \
          cargo xtask ci                           every check\n  \
          cargo xtask fmt clippy                   just these two\n  \

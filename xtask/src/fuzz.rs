@@ -6,7 +6,9 @@ pub(crate) mod work;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::cargo;
 use crate::repo::Repo;
+use crate::step;
 use crate::step::Outcome;
 use crate::tool;
 
@@ -38,7 +40,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
         eprintln!("error: no such target: {unknown}; there are: {}", known.join(", "));
         return ExitCode::from(2);
     }
-    if let Err(missing) = tools(root) {
+    if let Err(missing) = tools(root, false) {
         eprintln!(
             "error: {missing}\n\n\
              Install both:  cargo install cargo-fuzz && rustup toolchain install nightly\n\
@@ -78,8 +80,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
 }
 
 /// The step of `ci`: the targets compile as libFuzzer sees them.
-pub(crate) fn check(root: &Path) -> Outcome {
-    match tools(root) {
+pub(crate) fn check(root: &Path, options: step::Options) -> Outcome {
+    match tools(root, options.install) {
         Ok(()) => cargo_fuzz(root).arg("check").status().is_ok_and(|status| status.success()).into(),
         Err(missing) => Outcome::Skipped(missing),
     }
@@ -93,16 +95,20 @@ fn targets(repo: &Repo) -> Vec<String> {
         .collect()
 }
 
-/// Checks that nightly and cargo-fuzz are installed.
+/// Checks that nightly and cargo-fuzz are installed. With `install`, missing ones are asked for.
 ///
 /// # Errors
 ///
 /// A sentence that names the missing one.
-fn tools(root: &Path) -> Result<(), String> {
-    if !tool::has_toolchain(root, "nightly") {
+fn tools(root: &Path, install: bool) -> Result<(), String> {
+    if !tool::toolchain(root, "nightly", install) {
         return Err("the nightly toolchain is not installed".to_owned());
     }
-    if !tool::is_silent_success(cargo_fuzz(root).arg("--version")) {
+    let is_there = || tool::is_silent_success(cargo_fuzz(root).arg("--version"));
+    if install && !is_there() {
+        tool::try_install(&mut cargo::command(root, "install cargo-fuzz --locked"));
+    }
+    if !is_there() {
         return Err("cargo-fuzz is not installed".to_owned());
     }
     Ok(())

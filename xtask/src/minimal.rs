@@ -9,11 +9,11 @@ use std::path::Path;
 
 use crate::metadata::Metadata;
 use crate::repo::Repo;
-use crate::step::Outcome;
+use crate::step::{Options, Outcome};
 use crate::tool;
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    if !tool::has_toolchain(root, "nightly") {
+pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+    if !tool::toolchain(root, "nightly", options.install) {
         return Outcome::Skipped(
             "the nightly toolchain, which chooses the versions, is not installed".to_owned(),
         );

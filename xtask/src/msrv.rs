@@ -4,14 +4,14 @@
 use std::path::Path;
 
 use crate::metadata::{Metadata, Package};
-use crate::step::Outcome;
+use crate::step::{Options, Outcome};
 use crate::tool;
 
-pub(crate) fn run(root: &Path) -> Outcome {
-    Outcome::of(Metadata::load(root).and_then(|metadata| check(root, &metadata)))
+pub(crate) fn run(root: &Path, options: Options) -> Outcome {
+    Outcome::of(Metadata::load(root).and_then(|metadata| check(root, &metadata, options)))
 }
 
-fn check(root: &Path, metadata: &Metadata) -> Result<Outcome, String> {
+fn check(root: &Path, metadata: &Metadata, options: Options) -> Result<Outcome, String> {
     let ours = metadata.published().next().and_then(|package| package.rust_version.as_deref());
     let ours = ours.ok_or("the published crates declare no rust-version")?;
     let problems = too_new(&metadata.shipped(), ours);
@@ -22,7 +22,7 @@ fn check(root: &Path, metadata: &Metadata) -> Result<Outcome, String> {
         return Ok(Outcome::Failed);
     }
     println!("no dependency of a published crate declares a Rust newer than {ours}");
-    if !tool::has_toolchain(root, ours) {
+    if !tool::toolchain(root, ours, options.install) {
         return Ok(Outcome::Skipped(format!(
             "Rust {ours}, the declared minimum, is not installed, so nothing was built with it; \
              `rustup toolchain install {ours}` brings it"

@@ -12,6 +12,8 @@ use crate::{cargo, tool};
 
 const NARROW: &str = "i686-unknown-linux-gnu";
 const TARGETS: [&str; 3] = [NARROW, "x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
+/// Debian's package of what links programs of 32 bits.
+const LINKER: &str = "gcc-multilib";
 const FEATURES: &str =
     "bridge,console,endpoint,file,gzip,http,metrics,otlp-grpc,otlp-http,polling,spool,zipkin";
 
@@ -23,7 +25,7 @@ fn check(root: &Path, options: Options) -> Result<Outcome, String> {
     let mut missing = Vec::new();
     for target in TARGETS {
         if options.install && !has_library(root, target) {
-            tool::run(Command::new("rustup").current_dir(root).args(["target", "add", target]))?;
+            tool::try_install(Command::new("rustup").current_dir(root).args(["target", "add", target]));
         }
         if !has_library(root, target) {
             missing.push(format!("Rust's library for {target} (rustup target add {target})"));
@@ -35,8 +37,11 @@ fn check(root: &Path, options: Options) -> Result<Outcome, String> {
         }
     }
     if has_library(root, NARROW) {
+        if options.install && !runs(root)? && tool::can_install_packages() {
+            tool::install_package(LINKER).unwrap_or_else(|error| println!("{error}"));
+        }
         if !runs(root)? {
-            missing.push("a linker for 32 bits (Debian: gcc-multilib)".to_owned());
+            missing.push(format!("a linker for 32 bits (Debian: {LINKER})"));
         } else if !cargo::run(root, &format!("test -p astracer-sdk --locked --lib --target {NARROW}")) {
             return Ok(Outcome::Failed);
         }

@@ -1,8 +1,9 @@
 //! Long runs of the SDK's random programs and stress tests, and the 100,000 programs that CI runs.
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
+use crate::metadata::Metadata;
 use crate::step::Outcome;
 use crate::{cargo, tool};
 
@@ -45,7 +46,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
         let env =
             [("ASTRACER_SOAK_MINUTES", options.minutes.to_string()), ("ASTRACER_SOAK_MODE", mode.to_owned())];
         let passed = if options.with_sanitizer {
-            run_sanitized(root, env)
+            run_sanitized(root, env).map_err(|error| eprintln!("error: {error}")).is_ok()
         } else {
             cargo::run_with(root, &format!("test {SOAK}"), env)
         };
@@ -59,17 +60,24 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
 const SOAK: &str = "-p astracer-sdk --test all --locked proof::soak -- --nocapture";
 
 /// With a standard library that is instrumented too: the one that comes with the compiler makes false reports.
-fn run_sanitized(root: &Path, env: [(&str, String); 2]) -> bool {
+fn run_sanitized(root: &Path, env: [(&str, String); 2]) -> Result<(), String> {
+    let target = format!("{}/sanitizer", Metadata::load(root)?.target_directory);
     let mut command = tool::toolchain_cargo(root, "nightly");
-    command.args(["test", "-Zbuild-std", "--target", HOST, "--target-dir", "target/sanitizer"]);
+    command.args(["test", "-Zbuild-std", "--target", &host(root)?, "--target-dir", &target]);
     command.args(SOAK.split_whitespace()).envs(env);
     command.env("RUSTFLAGS", "-Zsanitizer=thread").env("TSAN_OPTIONS", "halt_on_error=1");
-    tool::run(&mut command).map_err(|error| eprintln!("error: {error}")).is_ok()
+    tool::run(&mut command)
 }
 
-/// ThreadSanitizer needs a target to be named.
-const HOST: &str =
-    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
+/// The target that runs here: a sanitizer needs one to be named.
+fn host(root: &Path) -> Result<String, String> {
+    let printed = Command::new("rustc").current_dir(root).args(["--print", "host-tuple"]).output();
+    let host = printed.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
+    if host.trim().is_empty() {
+        return Err("rustc does not say for which target it builds".to_owned());
+    }
+    Ok(host.trim().to_owned())
+}
 
 /// Thirteen comparisons, each with this many sessions of 50 programs: 100,000 programs.
 const SESSIONS: u32 = 155;

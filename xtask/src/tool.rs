@@ -18,16 +18,13 @@ pub(crate) fn require(program: &str, debian_package: &str, install: bool) -> Res
             "{program} is missing: install it (Debian: {debian_package}), or use --install as root on Debian"
         ));
     }
-    if !is_root() || !is_there("apt-get") {
+    if !can_install_packages() {
         return Err(format!(
             "{program} is missing, and --install works only as root on Debian: install {debian_package} yourself"
         ));
     }
     println!("{program} is missing: installing {debian_package}");
-    let installed = run(Command::new("apt-get").args(["update", "-qq"])).and_then(|()| {
-        run(Command::new("apt-get").args(["install", "-y", "-qq", "--no-install-recommends", debian_package]))
-    });
-    installed.map_err(|error| format!("{program} is missing, and {error}"))?;
+    install_package(debian_package).map_err(|error| format!("{program} is missing, and {error}"))?;
     if is_there(program) {
         Ok(())
     } else {
@@ -35,8 +32,39 @@ pub(crate) fn require(program: &str, debian_package: &str, install: bool) -> Res
     }
 }
 
-/// Whether `cargo +TOOLCHAIN` works, for example `nightly` or `1.88`. Installs nothing.
-pub(crate) fn has_toolchain(root: &Path, toolchain: &str) -> bool {
+/// Whether packages of the system can be installed: as root on Debian.
+pub(crate) fn can_install_packages() -> bool {
+    is_root() && is_there("apt-get")
+}
+
+/// Installs a package of Debian's.
+///
+/// # Errors
+///
+/// A sentence that names the command that failed.
+pub(crate) fn install_package(name: &str) -> Result<(), String> {
+    run(Command::new("apt-get").args(["update", "-qq"]))?;
+    run(Command::new("apt-get").args(["install", "-y", "-qq", "--no-install-recommends", name]))
+}
+
+/// Installs something that a step can do without. If that fails, the output says so, and the step is left out for want of
+/// what is missing.
+pub(crate) fn try_install(command: &mut Command) {
+    if let Err(error) = run(command) {
+        println!("{error}");
+    }
+}
+
+/// Whether `cargo +TOOLCHAIN` works, for example `nightly` or `1.88`. With `install`, rustup is asked for a missing one.
+pub(crate) fn toolchain(root: &Path, toolchain: &str, install: bool) -> bool {
+    if install && !has_toolchain(root, toolchain) {
+        let words = ["toolchain", "install", toolchain, "--profile", "minimal", "--no-self-update"];
+        try_install(Command::new("rustup").current_dir(root).args(words));
+    }
+    has_toolchain(root, toolchain)
+}
+
+fn has_toolchain(root: &Path, toolchain: &str) -> bool {
     is_silent_success(toolchain_cargo(root, toolchain).arg("--version"))
 }
 
