@@ -74,14 +74,14 @@ impl Stack {
     fn new() -> Self {
         // On a thread that ends, the context may be gone before this thread first comes here; OpenTelemetry panics then.
         let has_contexts = caught(|| Context::map_current(|_| true), |_| false);
-        let _ = HERE.try_with(|here| here.has_contexts.set(has_contexts));
+        here(|here| here.has_contexts.set(has_contexts));
         Stack(RefCell::default())
     }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        let _ = HERE.try_with(|here| {
+        here(|here| {
             here.put(Entered::NONE);
             here.has_contexts.set(false);
         });
@@ -124,6 +124,14 @@ thread_local! {
             refused: Cell::new(0),
         }
     };
+}
+
+/// Looks at the innermost item. The default stands for a thread without one.
+///
+/// `LocalKey::with` is seldom inlined by the compiler, `try_with` is.
+#[inline(always)]
+fn here<T: Default>(f: impl FnOnce(&Here) -> T) -> T {
+    HERE.try_with(f).unwrap_or_default()
 }
 
 impl Here {
@@ -174,59 +182,56 @@ impl Here {
 /// all contexts is dropped while the thread ends; OpenTelemetry's functions would panic, which then ends the process.
 #[inline]
 pub(crate) fn has_contexts() -> bool {
-    HERE.try_with(|here| here.has_contexts.get()).unwrap_or(false) || make_stack()
+    here(|here| here.has_contexts.get()) || make_stack()
 }
 
 /// Makes the stack, if it was not made before; returns whether the thread has contexts.
 #[cold]
 fn make_stack() -> bool {
-    STACK.try_with(|_| HERE.try_with(|here| here.has_contexts.get())).is_ok_and(|has| has.unwrap_or(false))
+    STACK.try_with(|_| here(|here| here.has_contexts.get())).unwrap_or_default()
 }
 
 /// Whether the innermost item is this owner's, and spans that begin there are dropped.
 #[inline]
 pub(crate) fn is_dropped(owner: u64) -> bool {
-    HERE.try_with(|here| here.dropped.get() == owner).unwrap_or(false)
+    here(|here| here.dropped.get() == owner)
 }
 
 /// Counts a span that was refused on this thread.
 #[inline]
 pub(crate) fn refuse() {
-    let _ = HERE.try_with(|here| here.refused.set(here.refused.get() + 1));
+    here(|here| here.refused.set(here.refused.get() + 1));
 }
 
 /// The number of spans refused on this thread since the last call.
 #[inline]
 pub(crate) fn take_refused() -> u64 {
-    HERE.try_with(|here| here.refused.replace(0)).unwrap_or(0)
+    here(|here| here.refused.replace(0))
 }
 
 /// The owner's innermost item on this thread.
 #[inline]
 pub(crate) fn innermost(owner: u64) -> Option<Inside> {
-    let found = HERE.try_with(|here| match here.owner.get() {
+    here(|here| match here.owner.get() {
         0 => None,
         innermost if innermost == owner => Some(here.inside()),
         _ => find(owner),
-    });
-    found.ok().flatten()
+    })
 }
 
 /// The innermost item of all on this thread, if it is this owner's.
 #[inline]
 pub(crate) fn innermost_of_all(owner: u64) -> Option<Inside> {
-    let found = HERE.try_with(|here| (here.owner.get() == owner).then(|| here.inside()));
-    found.ok().flatten()
+    here(|here| (here.owner.get() == owner).then(|| here.inside()))
 }
 
 /// The entry and the context of the innermost item of all, if it is this owner's and its trace is kept.
 #[inline]
 pub(crate) fn kept_here(owner: u64) -> Option<(u64, SpanId)> {
-    let found = HERE.try_with(|here| {
+    here(|here| {
         let is_kept = here.owner.get() == owner && !here.is_dropped.get();
         is_kept.then(|| (here.entry.get(), here.context.get()))
-    });
-    found.ok().flatten()
+    })
 }
 
 #[cold]
@@ -245,8 +250,7 @@ pub(crate) fn innermost_id(owner: u64) -> Option<u64> {
 }
 
 fn find_item<T>(owner: u64, f: impl Fn(u64, Inside) -> Option<T>) -> Option<T> {
-    let innermost = HERE.try_with(|here| (here.owner.get(), here.id.get(), here.inside()));
-    let (innermost, id, inside) = innermost.ok()?;
+    let (innermost, id, inside) = here(|here| Some((here.owner.get(), here.id.get(), here.inside())))?;
     if innermost == owner
         && let Some(found) = f(id, inside)
     {
@@ -267,7 +271,7 @@ const STOCK: u32 = 64;
 /// `false` if it has ended.
 #[inline]
 pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) -> bool {
-    let taken = HERE.try_with(|here| {
+    here(|here| {
         if !here.is_inside(owner, entry) {
             return hold(1);
         }
@@ -279,21 +283,19 @@ pub(crate) fn take_handle(owner: u64, entry: u64, hold: impl Fn(u32) -> bool) ->
         }
         here.stock.set(here.stock.get() - 1);
         true
-    });
-    taken.unwrap_or(false)
+    })
 }
 
 /// Puts a handle of the span `entry` back, if this thread is inside of that span, innermost. `false` if it is not.
 #[inline]
 pub(crate) fn put_handle(owner: u64, entry: u64) -> bool {
-    let put = HERE.try_with(|here| {
+    here(|here| {
         let is_inside = here.is_inside(owner, entry);
         if is_inside {
             here.stock.set(here.stock.get().saturating_add(1));
         }
         is_inside
-    });
-    put.unwrap_or(false)
+    })
 }
 
 /// A thread enters a span.
@@ -305,16 +307,18 @@ pub(crate) fn push(entered: Entered) {
     if !has_contexts() {
         return;
     }
-    if HERE.try_with(|here| here.owner.get()).is_ok_and(|owner| owner != 0) {
+    if here(|here| here.owner.get()) != 0 {
         set_aside();
     }
-    let _ = HERE.try_with(|here| here.put(entered));
+    here(|here| here.put(entered));
 }
 
 /// Moves the innermost item to the others, since the thread enters another one.
 #[inline(never)]
 fn set_aside() {
-    let _ = HERE.try_with(|here| STACK.try_with(|stack| stack.0.borrow_mut().push(here.take())));
+    here(|here| {
+        let _ = STACK.try_with(|stack| stack.0.borrow_mut().push(here.take()));
+    });
 }
 
 /// A span that was left.
@@ -347,7 +351,7 @@ type TakeOut = fn(&mut Vec<Entered>, usize) -> Entered;
 
 #[inline]
 fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
-    let popped = HERE.try_with(|here| {
+    here(|here| {
         if here.owner.get() != owner || here.id.get() != id {
             return pop_outer(here, owner, id, take_out);
         }
@@ -362,8 +366,7 @@ fn pop_by(owner: u64, id: u64, take_out: TakeOut) -> Option<Left> {
             None => here.put(Entered::NONE),
         });
         Some(left)
-    });
-    popped.ok().flatten()
+    })
 }
 
 /// A span is left that is not the innermost, if this thread is inside of it at all.
