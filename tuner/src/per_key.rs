@@ -24,7 +24,7 @@ use crate::records::Records;
 use crate::replay::Numbers;
 use crate::space::Parameters;
 use crate::stop::Stop;
-use crate::workload::{Arrival, Workload};
+use crate::workload::{Arrival, PartSums, Workload};
 use levels::{Decided, LEVELS, Levels, OwnKeys, Rows, Scratch};
 
 /// Keys, those with most bytes, that have probabilities of their own at most; others keep the common parameters.
@@ -189,32 +189,52 @@ fn least_floor(sizes: &[(f64, f64)], size_max: f64) -> f64 {
     (FLOOR_COST_MAX * size_max * all / bytes_of_one).clamp(FLOOR_LEAST, FLOOR_MIN)
 }
 
-/// The tables of one draw, without the blocks of time that the sample of this number leaves out; `None` if asked to stop.
-/// Curves: of keys with probabilities of their own, and of all others.
+/// A workload without the blocks of time that a sample leaves out.
+#[derive(Debug)]
+struct Sample<'w> {
+    workload: &'w Workload,
+    /// The sample's number; `None` leaves nothing out.
+    number: Option<usize>,
+    /// Of its arrivals: the same for all draws.
+    sums: PartSums,
+}
+
+impl<'w> Sample<'w> {
+    /// `None` if asked to stop.
+    fn new(workload: &'w Workload, number: Option<usize>, stop: Stop<'_>) -> Option<Self> {
+        let mut order = Draw::recorded(0).arrivals(workload, stop)?;
+        retain(workload, number, &mut order);
+        Some(Self { workload, number, sums: PartSums::new(workload, &order, &mut stop.pulse())? })
+    }
+}
+
+/// Leaves out the blocks of time of the sample of this number.
+fn retain(workload: &Workload, number: Option<usize>, order: &mut Vec<(u64, u32)>) {
+    let Some(number) = number else { return };
+    let block = blocks::of(workload, blocks::BLOCKS);
+    order.retain(|&(_, index)| !blocks::is_left_out(number, block(index as usize)));
+}
+
+/// The tables of one draw of a sample; `None` if asked to stop. Curves: of keys with probabilities of their own, and of all others.
 fn tables(
-    workload: &Workload,
+    sample: &Sample<'_>,
     own_keys: &OwnKeys,
     (own, others): (&DecayingCurve, &DecayingCurve),
     draw: &Draw,
-    sample: Option<usize>,
     stop: Stop<'_>,
 ) -> Option<Levels> {
+    let workload = sample.workload;
     let mut order = draw.arrivals(workload, stop)?;
-    if let Some(number) = sample {
-        let block = blocks::of(workload, blocks::BLOCKS);
-        order.retain(|&(_, index)| !blocks::is_left_out(number, block(index as usize)));
-    }
+    retain(workload, sample.number, &mut order);
     let mut numbers = Numbers::new(workload, draw);
     let mut records = Records::new(workload);
     let mut counts: Vec<Option<Count>> = vec![None; records.len()];
     // Constants hang on no count, and where all keys have records none is taken away from another.
     let uncounted = own.lambda == 0.0 && records.has_all();
     let decide = |arrival: &Arrival| {
-        let (curve, least) = match own_keys.is_own(arrival.key) {
-            true => (own, 0.0),
-            false => (others, others.min),
-        };
-        if uncounted && own_keys.is_own(arrival.key) {
+        let is_own = own_keys.is_own(arrival.key);
+        let (curve, least) = if is_own { (own, 0.0) } else { (others, others.min) };
+        if uncounted && is_own {
             return Decided { uniform: numbers.uniform(arrival.key), by_curve: 0.0 };
         }
         let idle_ns =
@@ -231,7 +251,7 @@ fn tables(
         };
         Decided { uniform: numbers.uniform(arrival.key), by_curve }
     };
-    Levels::new((workload, &order), own_keys, decide, stop)
+    Levels::new((workload, &order), &sample.sums, own_keys, decide, stop)
 }
 
 /// The draws that have calls of a function, over which squared errors of its count by weight are averaged.
@@ -309,8 +329,12 @@ impl<'t> PerKey<'t> {
             own_keys = own(&keys);
         }
         let curves = (&curve, &others);
-        let levels =
-            |(number, draw): (usize, &Draw)| tables(workload, &own_keys, curves, draw, Some(number), stop);
+        let sample = |number: usize| Sample::new(workload, Some(number), stop);
+        let samples = (0..draws.len().min(blocks::BLOCKS)).into_par_iter().map(sample);
+        let samples: Vec<Sample<'_>> = samples.collect::<Option<_>>()?;
+        let levels = |(number, draw): (usize, &Draw)| {
+            tables(&samples[number % blocks::BLOCKS], &own_keys, curves, draw, stop)
+        };
         let mut levels: Vec<Levels> = draws.par_iter().enumerate().map(levels).collect::<Option<_>>()?;
         let weights = neyman(workload, &sizes);
         let mut per_key = Self {

@@ -210,15 +210,16 @@ fn probabilities(floor: f64) -> Vec<f64> {
 }
 
 impl Levels {
-    /// Sums up some arrivals, each with its time, in the order in which they are decided; `None` if asked to stop.
+    /// Sums up some arrivals, each with its time, in the order in which they are decided; `None` if asked to stop. `sums` are those of
+    /// the same arrivals.
     pub(super) fn new(
         (workload, order): (&Workload, &[(u64, u32)]),
+        sums: &PartSums,
         keys: &OwnKeys,
         mut decide: impl FnMut(&Arrival) -> Decided,
         stop: Stop<'_>,
     ) -> Option<Self> {
         let mut pulse = stop.pulse();
-        let sums = PartSums::new(workload, order, &mut pulse)?;
         let mut builder = Builder::new(workload, sums, keys);
         // A key's rows fit into a cache and all keys' do not: those of one key after the other are summed up.
         let mut own: Vec<Vec<(u32, Decided)>> = vec![Vec::new(); keys.keys.len()];
@@ -316,7 +317,7 @@ impl Levels {
 /// Adds one trace after the other. Numbers are differences from level to level until the end.
 struct Builder<'a> {
     workload: &'a Workload,
-    sums: PartSums,
+    sums: &'a PartSums,
     keys: &'a OwnKeys,
     levels: Levels,
     /// By number: whether a trace has this call tree.
@@ -336,7 +337,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(workload: &'a Workload, sums: PartSums, keys: &'a OwnKeys) -> Self {
+    fn new(workload: &'a Workload, sums: &'a PartSums, keys: &'a OwnKeys) -> Self {
         let mut first_cell = 0;
         let rows = keys.keys.iter().enumerate().map(|(place, own)| {
             let rows = KeyRows { first_cell, first_tree: 0, end_tree: 0, first_size: place * LEVELS };

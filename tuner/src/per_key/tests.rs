@@ -44,7 +44,8 @@ fn tables_keep_what_a_replay_keeps() {
     {
         let own = DecayingCurve::of(&common, share).expect("decaying");
         let draw = Draw { jitter_ms, stratified, ..Draw::recorded(11) };
-        let of = |keys| tables(&workload, keys, (&own, &others), &draw, None, stop).expect("not stopped");
+        let sample = Sample::new(&workload, None, stop).expect("not stopped");
+        let of = |keys| tables(&sample, keys, (&own, &others), &draw, stop).expect("not stopped");
         let (mut tables, mut treeless) = ([of(&own_keys)], [of(&without_trees)]);
         let rows = Rows::gather(&mut tables, &own_keys);
         let treeless_rows = Rows::gather(&mut treeless, &without_trees);
@@ -158,7 +159,8 @@ fn errors_of_counts_are_root_mean_squares_over_draws() {
             let has: std::collections::BTreeSet<u32> =
                 here.flat_map(|index| workload.calls(index)).map(|calls| calls.function).collect();
             let curves = (&curves[0], &curves[1]);
-            let one = tables(&workload, &per_key.keys, curves, draw, Some(number), Stop::never());
+            let sample = Sample::new(&workload, Some(number), Stop::never()).expect("not stopped");
+            let one = tables(&sample, &per_key.keys, curves, draw, Stop::never());
             let mut one = [one.expect("not stopped")];
             let (rows, mut scratch) = (Rows::gather(&mut one, &per_key.keys), Scratch::default());
             scratch.move_to(&one, &rows, &per_key.keys, &point);
