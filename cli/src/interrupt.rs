@@ -5,9 +5,10 @@
 use std::ffi::c_int;
 use std::io;
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use astracer_tuner::Stop;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -66,11 +67,25 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
             let is_second = stop.swap(true, Ordering::SeqCst) && [SIGINT, SIGTERM].contains(&signal);
             if is_second || AT_ONCE.load(Ordering::SeqCst) {
                 partial::remove_all();
+                tell();
                 process::exit(if is_second { 128 + signal } else { Failure::Interrupted.exit_code().into() });
             }
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(take).map(drop)
+}
+
+/// Says why the process ends. The thread that works may hold standard error while it waits for somebody to read it, so this does
+/// not wait for long.
+fn tell() {
+    let (told, heard) = mpsc::channel();
+    let tell = move || {
+        output::note(&format!("astracer: {}", Failure::Interrupted.text().unwrap_or_default()));
+        let _ = told.send(());
+    };
+    if thread::Builder::new().spawn(tell).is_ok() {
+        let _ = heard.recv_timeout(Duration::from_millis(200));
+    }
 }
 
 /// SIGHUP, unless it is ignored: then `nohup` started this process, for it to outlive the terminal. Only Linux tells that

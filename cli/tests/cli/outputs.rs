@@ -374,7 +374,7 @@ fn ended_by(signal: &str, args: &[&str], mut is_waiting: impl FnMut() -> bool) {
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
     let until = |what: &str, is_so: &mut dyn FnMut() -> bool| {
@@ -401,7 +401,7 @@ fn ended_by(signal: &str, args: &[&str], mut is_waiting: impl FnMut() -> bool) {
     let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(killed.expect("kill is there").success());
     until("still running", &mut || child.try_wait().expect("a child").is_some());
-    assert_eq!(child.wait().expect("a child").code(), Some(130), "{args:?}");
+    failure(&child.wait_with_output().expect("a child"), 130, &["astracer: interrupted\n"]);
 }
 
 /// One Ctrl-C ends a command whose input does not come. Its unfinished file goes with it.
