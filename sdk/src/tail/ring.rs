@@ -320,23 +320,25 @@ impl Ring {
 
     /// Takes out the oldest trace of the lowest value, of those that are worth no more than one of this severity.
     pub(crate) fn pop_lowest(&self, severity: Severity) -> Option<Held> {
-        for row in 0..=usize::from(severity > Severity::Fine) {
-            let first = |shard: &Mutex<Shard>| {
-                let shard = lock(shard);
-                shard.rows[row].held.iter().flatten().next().map(|held| held.ended)
-            };
-            let oldest = self
-                .shards
-                .iter()
-                .filter_map(|shard| Some((first(shard)?, shard)))
-                .min_by_key(|(ended, _)| *ended);
-            if let Some((_, shard)) = oldest
-                && let Some(held) = lock(shard).rows[row].pop_if(|_| true)
-            {
-                return Some(held);
+        let mut rows = 0..=usize::from(severity > Severity::Fine);
+        rows.find_map(|row| self.pop_oldest(row))
+    }
+
+    /// Takes out the oldest trace of this row of all shards; `None` once no shard has one.
+    fn pop_oldest(&self, row: usize) -> Option<Held> {
+        let first = |shard: &Mutex<Shard>| {
+            let shard = lock(shard);
+            shard.rows[row].held.iter().flatten().next().map(|held| held.ended)
+        };
+        loop {
+            let firsts = self.shards.iter().filter_map(|shard| Some((first(shard)?, shard)));
+            let (_, shard) = firsts.min_by_key(|(ended, _)| *ended)?;
+            // Other threads may have emptied this shard meanwhile. The next look finds another one, or none.
+            let popped = lock(shard).rows[row].pop_if(|_| true);
+            if popped.is_some() {
+                return popped;
             }
         }
-        None
     }
 
     /// Notes that a trace was kept. Returns the number of times that it was asked for in vain, while it was out of the ring.
@@ -520,6 +522,34 @@ mod tests {
         }
         let known = (1..=10_000).filter(|number| matches!(ring.fate(id(*number)), Some(Fate::Gone(_))));
         assert!(known.eq(10_001 - REMEMBERED..=10_000));
+    }
+
+    /// Threads that look at once all see the same trace as the oldest. One gets it, and the others the next ones: while an ordinary
+    /// trace is there, none gets a marked one, or nothing.
+    #[test]
+    fn a_marked_trace_is_not_taken_out_while_others_are_there() {
+        const THREADS: usize = 4;
+        for _ in 0..500 {
+            let ring = Ring::new(1 << 20, u64::MAX, 10);
+            for number in 0..(THREADS * SHARDS) as u64 {
+                // In each shard as many of both, and all of one age.
+                let (mut ordinary, mut marked) = (held(number + 1), held(number + 1_001));
+                (ordinary.ended, marked.ended) = (1, 1);
+                marked.trace.severity = Severity::Error;
+                for held in [ordinary, marked] {
+                    assert!(matches!(ring.hold(held, 1, &mut Vec::new()), Holding::Held));
+                }
+            }
+            let pop = || {
+                (0..SHARDS).all(|_| {
+                    ring.pop_lowest(Severity::Error).is_some_and(|held| held.severity == Severity::Fine)
+                })
+            };
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(pop)).collect();
+                assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+            });
+        }
     }
 
     /// The first stays for its time, however long that is, and all that come after it are taken out.
