@@ -90,9 +90,9 @@ pub struct KeyOutcomes {
     pub calls: u64,
     /// Roots below which an error was seen.
     pub errors: u64,
-    /// Errors seen in traces that were not recorded: arming missed them.
+    /// Errors seen in traces that were not recorded, or that were given up while they were open.
     pub missed_errors: u64,
-    /// Slow roots, by a policy, of traces that were not recorded.
+    /// Slow roots, by a policy, of such traces.
     pub missed_slow: u64,
     /// Their durations.
     pub durations: Histogram,

@@ -142,11 +142,9 @@ impl Core {
         let room = OpenRing { keeper, traces: &shared.traces };
         let ended =
             shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
-        let root = if is_root {
-            Some(self.count_root(keeper, entry, at, worst == Severity::Error, true))
-        } else {
-            None
-        };
+        // One that was given up while it was open is not there for any policy.
+        let is_recorded = !matches!(ended, EndedSpan::GivenUp(..));
+        let root = is_root.then(|| self.count_root(keeper, entry, at, worst == Severity::Error, is_recorded));
         match ended {
             EndedSpan::Gathered => {}
             EndedSpan::Whole(whole) => {

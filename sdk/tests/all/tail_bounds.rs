@@ -95,6 +95,26 @@ fn an_open_trace_that_failed_outlives_ordinary_ones() {
     check_sums(&world.handle);
 }
 
+/// A trace that was given up while it was open is missed if it fails later.
+#[test]
+fn errors_of_open_traces_that_were_given_up_are_missed() {
+    let world = dropping(tail("error()").with_ring_bytes(64 << 10));
+    let spans = world.run(|| {
+        let roots: Vec<_> = (0..100).map(|_| info_span!("root")).collect();
+        let fill = |root: &tracing::Span| {
+            (0..20).for_each(|_| root.in_scope(|| info_span!("step").in_scope(|| ())));
+        };
+        roots.iter().for_each(fill);
+        roots.iter().for_each(|root| root.in_scope(|| error!("failed")));
+        drop(roots);
+    });
+    let kept = spans.iter().filter(|span| span.name == "root").count() as u64;
+    let outcomes = &world.handle.outcomes()[0];
+    assert!(0 < kept && kept < 90, "{kept}");
+    assert_eq!((outcomes.errors, outcomes.missed_errors), (100, 100 - kept));
+    check_sums(&world.handle);
+}
+
 /// Where all that is open has failed, and nothing else is left to give up, spans for which there is no room are cut.
 #[test]
 fn open_traces_that_failed_share_the_ring() {
