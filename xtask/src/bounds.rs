@@ -26,8 +26,6 @@ const BUILD: &str = "build --release -p astracer-cli --locked";
 const RATIO_MAX: f64 = 4.6;
 /// Memory below this is the program's own, whatever it reads: bytes that the second difference may be off by.
 const SLACK_BYTES: f64 = 2e7;
-/// The same for a search: some parameters that it tries have curves of megabytes.
-const SEARCH_SLACK_BYTES: f64 = 7e7;
 const SIZES: [usize; 3] = [1, 4, 16];
 
 /// A command, and how many things it gets at the smallest size.
@@ -75,6 +73,9 @@ impl Of {
                 "1",
                 "--iterations",
                 "4",
+                // As many for each size: a mean of four times as many things may be known after an eighth of the replays.
+                "--replays",
+                "24",
                 "--per-key",
                 "never",
                 "--out",
@@ -185,13 +186,7 @@ impl Case {
             instructions.push(program::instructions(program, &args)?);
             peaks.push(peak_bytes(program, &args)?);
         }
-        let slack = if command == Of::Tune { SEARCH_SLACK_BYTES } else { SLACK_BYTES };
-        let (mut work, memory) = (ratio(&instructions, 0.0), ratio(&peaks, slack));
-        // `tune` replays until a mean is known well enough, which may take fewer replays of four times as many things: an increase
-        // of nothing then tells nothing. Sixteen times as many are compared with the first.
-        if command == Of::Tune {
-            work = work.min(instructions[2] / instructions[0].max(1.0) / 4.0);
-        }
+        let (work, memory) = (ratio(&instructions, 0.0), ratio(&peaks, SLACK_BYTES));
         let within = work <= RATIO_MAX && memory <= RATIO_MAX;
         println!(
             "{:<10} {:<14} {:>15.2e} {work:>6.2} {:>15.1} {memory:>6.2}{}",

@@ -139,6 +139,12 @@ pub(crate) struct Tune {
     #[arg(help_heading = "Search")]
     pub(crate) iterations: u64,
 
+    /// The largest number of replays that check what was found, on draws that the search does not see. A check takes 96, and doubles
+    /// them until its mean is known; one of a large recording begins with fewer, and ends at 30 million traces.
+    #[arg(long, value_name = "N", default_value_t = Options::default().replays, help_heading = "Search")]
+    #[arg(value_parser = clap::value_parser!(u64).range(24..=100_000))]
+    pub(crate) replays: u64,
+
     /// Search at random and on a grid too, with as many candidates, and show what they find.
     #[arg(long, help_heading = "Search")]
     pub(crate) compare: bool,
@@ -476,6 +482,7 @@ fn options(args: &Tune) -> Options {
         random: args.random,
         starts: args.starts,
         iterations: args.iterations,
+        replays: args.replays,
         time_max: args.time,
         risk: args.risk,
         per_key: args.per_key,

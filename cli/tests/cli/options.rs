@@ -124,6 +124,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (TUNE, "--seed", FROM_0),
     (TUNE_DEFAULT, "--starts", REFUSED),
     (TUNE_DEFAULT, "--iterations", REFUSED),
+    (TUNE, "--replays", REFUSED),
     (TUNE, "--time", REFUSED),
     (TUNE, "--report", FILE),
     (
