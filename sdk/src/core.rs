@@ -163,9 +163,7 @@ impl Shared {
         let room = OpenRing { keeper, traces: &self.traces };
         let clock = self.decider.clock();
         self.traces.take_old(before, &room, goes_on, |whole| {
-            let at = clock.ticks();
-            let nanos = clock.nanos_between(whole.opened, at);
-            let root = RootEnd { at, now: self.decider.time_of(at), nanos };
+            let root = RootEnd::now(&self.decider, clock.nanos_between(whole.opened, clock.ticks()));
             keeper.end_trace(whole, root, &self.traces, (&self.queue, patience));
         });
     }

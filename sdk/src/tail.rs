@@ -21,7 +21,7 @@ mod view;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use astracer_samplers::tail::{
     Decided, Exemplar, KeyNumber, KeyOutcomes, Policy, Severity, TailSampler, Trace,
@@ -37,6 +37,7 @@ use self::ring::{Arrivals, Held, Holding, LateSpan, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
+use crate::decider::Decider;
 use crate::export::{Patience, Queue};
 use crate::record::{Body, Header, KeptBy, Record};
 use crate::stats::{Counters, GivenUp, TailStats};
@@ -84,12 +85,21 @@ pub(crate) struct Parts {
     pub(crate) explains: bool,
 }
 
-/// The end of a trace's root, or of the time that it had for that.
+/// The end of a trace's root, or of the time that it had for that. The root's span may have ended long before, if somebody held it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RootEnd {
     pub(crate) at: Ticks,
     pub(crate) now: Nanos,
+    /// The root's duration.
     pub(crate) nanos: u64,
+}
+
+impl RootEnd {
+    /// Of a root of this duration that ends now.
+    pub(crate) fn now(decider: &Decider, nanos: u64) -> Self {
+        let at = decider.clock().ticks();
+        RootEnd { at, now: decider.time_of(at), nanos }
+    }
 }
 
 /// A trace in the ring takes this beside its spans.
@@ -252,8 +262,9 @@ impl Keeper {
     }
 
     /// A trace is kept, by the head sampler or late: it stands for its root's duration.
-    pub(crate) fn note_kept(&self, key: KeyNumber, root: (TraceId, SpanId), nanos: u64, ended: Ticks) {
-        let since_1970 = self.clock.date(ended).duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub(crate) fn note_kept(&self, key: KeyNumber, root: (TraceId, SpanId), (began, nanos): (Ticks, u64)) {
+        let since_1970 = self.clock.date(began).duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_1970 = since_1970.saturating_add(Duration::from_nanos(nanos));
         let exemplar = Exemplar::new(
             u128::from_be_bytes(root.0.to_bytes()),
             u64::from_be_bytes(root.1.to_bytes()),
@@ -266,7 +277,8 @@ impl Keeper {
     fn export(&self, mut held: Held, by: KeptBy, (queue, patience): (&Queue, Patience)) {
         // A trace whose root is still open has no duration yet.
         if let Some(root) = held.buffer.records.iter().rev().find(|record| record.is_local_root()) {
-            self.note_kept(held.key, (held.header.trace_id, root.span_id), held.duration, held.ended);
+            let root = (held.header.trace_id, root.span_id);
+            self.note_kept(held.key, root, (held.opened, held.duration));
         }
         // First, so that spans that end from now on follow.
         let asks = self.ring.note_kept(held.header.trace_id, by, self.clock.ticks());

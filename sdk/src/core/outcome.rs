@@ -68,28 +68,16 @@ impl Core {
             0 => self.ticks(),
             last_exit => last_exit,
         };
-        let duration = Nanos::new(self.shared.decider.clock().nanos_between(entry.began(), at));
-        let ended = Ended { now: Nanos::ZERO, duration, is_error, is_recorded: false };
-        let now = || self.shared.decider.time_of(at);
-        keeper.sampler().count_when(key, thread::number() as usize, &ended, now);
+        let nanos = self.shared.decider.clock().nanos_between(entry.began(), at);
+        self.count(keeper, key, nanos, (is_error, false));
     }
 
-    fn count_root(
-        &self,
-        keeper: &Keeper,
-        entry: &Entry,
-        at: Ticks,
-        is_error: bool,
-        is_recorded: bool,
-    ) -> RootEnd {
-        let (clock, now) = (self.shared.decider.clock(), self.shared.decider.time_of(at));
-        let nanos = clock.nanos_between(entry.began(), at);
-        if let Some(key) = entry.root_key() {
-            let duration = Nanos::new(nanos);
-            let ended = Ended { now, duration, is_error, is_recorded };
-            keeper.sampler().count(key, thread::number() as usize, &ended);
-        }
-        RootEnd { at, now, nanos }
+    /// Counts a root that ended, with whether it failed and whether it was recorded.
+    fn count(&self, keeper: &Keeper, key: KeyNumber, nanos: u64, (is_error, is_recorded): (bool, bool)) {
+        let ended = Ended { now: Nanos::ZERO, duration: Nanos::new(nanos), is_error, is_recorded };
+        // The time of now, and not that at which the root was left, which may be long ago: budgets and thresholds are everybody's.
+        let now = || self.shared.decider.now();
+        keeper.sampler().count_when(key, thread::number() as usize, &ended, now);
     }
 
     /// A span of a kept or a recorded trace ends, where traces are kept late. Not a part of the way of spans where they are not.
@@ -128,14 +116,13 @@ impl Core {
         }
         // Asked before the trace leaves with its root.
         let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
+        let nanos = || shared.decider.clock().nanos_between(entry.began(), at);
         if entry.trace_flags().is_sampled() {
             let root = is_root.then(|| (entry.trace_id(), record.span_id));
             shared.traces.end_span(trace, header, record, body, (&shared.queue, &shared.settings.bounds));
-            if let Some(root) = root {
-                let end = self.count_root(keeper, entry, at, worst == Severity::Error, true);
-                if let Some(key) = entry.root_key() {
-                    keeper.note_kept(key, root, end.nanos, at);
-                }
+            if let (Some(root), Some(key)) = (root, entry.root_key()) {
+                self.count(keeper, key, nanos(), (worst == Severity::Error, true));
+                keeper.note_kept(key, root, (entry.began(), nanos()));
             }
             return;
         }
@@ -144,17 +131,17 @@ impl Core {
             shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
         // One that was given up while it was open is not there for any policy.
         let is_recorded = !matches!(ended, EndedSpan::GivenUp(..));
-        let root = is_root.then(|| self.count_root(keeper, entry, at, worst == Severity::Error, is_recorded));
+        if let Some(key) = entry.root_key().filter(|_| is_root) {
+            self.count(keeper, key, nanos(), (worst == Severity::Error, is_recorded));
+        }
         match ended {
             EndedSpan::Gathered => {}
             EndedSpan::Whole(whole) => {
-                if let Some(root) = root {
-                    let way = (&*shared.queue, Patience::Full);
-                    keeper.end_trace(whole, root, &shared.traces, way);
-                }
+                let root = RootEnd::now(&shared.decider, nanos());
+                keeper.end_trace(whole, root, &shared.traces, (&*shared.queue, Patience::Full));
             }
             EndedSpan::Late(late) => {
-                let seen = (severity, shared.decider.time_of(at));
+                let seen = (severity, shared.decider.now());
                 keeper.end_late(*late, seen, body, (&shared.queue, &shared.traces));
             }
             EndedSpan::GivenUp(counted, reason) => {

@@ -25,7 +25,7 @@ pub(crate) struct Held {
     /// Its spans, and local roots among them.
     pub(crate) counted: Counted,
     pub(crate) duration: u64,
-    /// The root's end, or the time at which the trace was too old to wait for it.
+    /// The time at which the root was let go of, or at which the trace was too old to wait for that.
     pub(crate) ended: Ticks,
     /// The first policy that wanted it, when none that did had budget left.
     pub(super) refused_by: Refusal,

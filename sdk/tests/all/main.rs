@@ -69,6 +69,8 @@ mod tail_asked;
 #[cfg(feature = "enabled")]
 mod tail_bounds;
 #[cfg(feature = "enabled")]
+mod tail_left;
+#[cfg(feature = "enabled")]
 mod tail_ring;
 #[cfg(feature = "enabled")]
 mod tail_roots;

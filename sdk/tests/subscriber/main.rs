@@ -56,6 +56,8 @@ mod tail;
 mod tail_asked;
 #[path = "../all/tail_bounds.rs"]
 mod tail_bounds;
+#[path = "../all/tail_left.rs"]
+mod tail_left;
 #[path = "../all/tail_ring.rs"]
 mod tail_ring;
 #[path = "../all/tail_roots.rs"]
