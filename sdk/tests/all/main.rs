@@ -40,6 +40,8 @@ mod housekeeping;
 #[cfg(feature = "enabled")]
 mod keep_header;
 #[cfg(feature = "enabled")]
+mod late_threads;
+#[cfg(feature = "enabled")]
 mod logs;
 #[cfg(feature = "enabled")]
 mod losses;

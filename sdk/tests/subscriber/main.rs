@@ -31,6 +31,8 @@ mod flushing;
 #[path = "../all/handed_over.rs"]
 mod handed_over;
 mod handles;
+#[path = "../all/late_threads.rs"]
+mod late_threads;
 mod layers;
 #[path = "../all/logs.rs"]
 mod logs;

@@ -1,0 +1,226 @@
+//! Random programs of threads whose traces are kept late, beside a slow model of what each trace went through.
+//!
+//! Programs go in rounds, between which the clock moves: within a round it stands still, so that the model knows each
+//! root's duration, and after each nothing is on its way. All that follows from a trace's own steps is compared exactly, whatever
+//! the order in which threads came: counts by key, which traces were exported, with all of their spans, for which reason, with
+//! which weight; and that each span is in one place.
+
+#[path = "late_threads/checks.rs"]
+mod checks;
+#[path = "late_threads/model.rs"]
+mod model;
+#[path = "late_threads/service.rs"]
+mod service;
+
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use astracer_samplers::Nanos;
+use astracer_sdk::{ContextMode, DroppedSpans, Provisional, Start, Tail};
+
+use self::checks::{Kept, check_budgets, check_calls, check_exported, check_law};
+use self::service::service;
+use crate::support::TIMEOUT;
+
+/// Splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// The budget of each policy, as text, and what it keeps at most: traces a second and at once, the same of bytes, and of a key.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    text: &'static str,
+    traces: Option<(u64, u64)>,
+    bytes: Option<(u64, u64)>,
+    key_traces: Option<(u64, u64)>,
+}
+
+const NO_BUDGET: Budget = Budget { text: "", traces: None, bytes: None, key_traces: None };
+const BUDGETS: [Budget; 4] = [
+    NO_BUDGET,
+    Budget { text: "traces=20,burst=5", traces: Some((20, 5)), ..NO_BUDGET },
+    Budget { text: "bytes=20000,bytes_burst=9000", bytes: Some((20_000, 9_000)), ..NO_BUDGET },
+    Budget {
+        text: "traces=50,burst=9,key_traces=3,key_burst=2",
+        traces: Some((50, 9)),
+        key_traces: Some((3, 2)),
+        ..NO_BUDGET
+    },
+];
+
+/// A duration above this is slow.
+const SLOW: Duration = Duration::from_millis(80);
+const POLICIES: usize = 3;
+
+/// The function that a policy calls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Own {
+    Wants,
+    /// It panics now and then, and is switched off for that.
+    Panics,
+    /// It asks the SDK, and makes spans.
+    CallsBack,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    dropped: DroppedSpans,
+    start: Start,
+    context: ContextMode,
+    samplers: [&'static str; 2],
+    provisional: Provisional,
+    budget: Budget,
+    own: Own,
+    ring_bytes: usize,
+    holds: bool,
+    /// Traces leave when they are as old as rounds may take.
+    ages: bool,
+    sets_back: bool,
+    /// The round in which it is shut down.
+    shutdown: Option<usize>,
+    threads: usize,
+    rounds: usize,
+    steps: usize,
+}
+
+impl Setup {
+    fn of(random: &mut Random) -> Self {
+        let rounds = 12;
+        Setup {
+            dropped: random.one_of(&[DroppedSpans::Visible, DroppedSpans::Disabled]),
+            start: random.one_of(&[Start::AtOnce, Start::WhenUsed]),
+            context: random.one_of(&[ContextMode::Off, ContextMode::Ids, ContextMode::Recording]),
+            samplers: [random.one_of(&["never", "ratio:0.3"]), random.one_of(&["never", "ratio:0.1"])],
+            provisional: random.one_of(&[
+                Provisional::Always,
+                Provisional::Always,
+                Provisional::Armed,
+                Provisional::Never,
+            ]),
+            budget: if random.one_in(2) { NO_BUDGET } else { random.one_of(&BUDGETS) },
+            own: random.one_of(&[Own::Wants, Own::Panics, Own::CallsBack]),
+            ring_bytes: random.one_of(&[64 << 10, 256 << 10, 1 << 20, 32 << 20, 32 << 20]),
+            holds: !random.one_in(3),
+            ages: random.one_in(4),
+            sets_back: random.one_in(4),
+            shutdown: random.one_in(4).then(|| random.below(rounds)),
+            threads: 1 + random.below(4),
+            rounds,
+            steps: 20 + random.below(60),
+        }
+    }
+
+    /// Whether every trace that a policy wants is kept, and no other.
+    fn is_roomy(&self) -> bool {
+        self.budget.text.is_empty() && self.ring_bytes == 32 << 20 && self.shutdown.is_none() && !self.ages
+    }
+
+    fn tail(&self) -> Tail {
+        let (text, millis) = (self.budget.text, SLOW.as_millis());
+        let tail: Tail = format!("error({text}),own:some({text}),slow:{millis}ms({text})").parse().unwrap();
+        let hold = if self.holds { Nanos::from_secs(2) } else { Nanos::ZERO };
+        tail.with_provisional(self.provisional).with_ring_bytes(self.ring_bytes).with_hold(hold)
+    }
+}
+
+fn run(setup: Setup, seed: u64) -> Result<(), String> {
+    let (service, checker) = service(setup);
+    let (begin, end) = (Barrier::new(setup.threads + 1), Barrier::new(setup.threads + 1));
+    let mut random = Random(seed ^ 0xc10c);
+    let mut laws = Vec::new();
+    let mut kept: Vec<Kept> = Vec::new();
+    std::thread::scope(|scope| {
+        for thread in 0..setup.threads as u64 {
+            let (service, begin, end) = (&service, &begin, &end);
+            scope.spawn(move || {
+                tracing::dispatcher::with_default(&service.dispatch, || {
+                    let (mut random, mut own) = (Random(seed ^ (thread + 1) << 40), Vec::new());
+                    for round in 0..setup.rounds {
+                        begin.wait();
+                        for _ in 0..setup.steps {
+                            service.step(&mut own, &mut random, round);
+                        }
+                        if round + 1 == setup.rounds {
+                            own.drain(..).for_each(|root| service.let_go(root));
+                            let own = service.places.iter().filter_map(|place| place.lock().unwrap().take());
+                            own.for_each(|child| service.let_go(child));
+                        }
+                        end.wait();
+                    }
+                });
+            });
+        }
+        for _ in 0..setup.rounds {
+            let at = service.now();
+            begin.wait();
+            end.wait();
+            laws.push(check_law(&service));
+            let policies = service.astracer.handle.stats().tail.policies;
+            kept.push((at, policies.iter().map(|policy| (policy.kept, policy.kept_bytes)).collect()));
+            service.pass_time(&mut random);
+        }
+    });
+    for law in laws {
+        law?;
+    }
+    check_budgets(&setup, &kept)?;
+    let handle = &service.astracer.handle;
+    if !service.closed.load(Ordering::Relaxed) {
+        if seed.is_multiple_of(3) {
+            handle.keep_where(|trace| trace.trace_id().to_bytes()[15] % 2 == 0);
+        }
+        handle.flush(TIMEOUT).map_err(|error| error.to_string())?;
+    }
+    let stats = check_law(&service)?;
+    let seen = checker.0.lock().unwrap();
+    if let Some(lie) = seen.lies.first() {
+        return Err(lie.clone());
+    }
+    if stats.spans_exported != seen.spans || stats.tail.traces_open != 0 {
+        return Err(format!("{} spans were exported: {stats:?}", seen.spans));
+    }
+    check_calls(&service)?;
+    if stats.spans_lost.total() == 0 && setup.shutdown.is_none() {
+        check_exported(&service, &seen, &stats)?;
+    }
+    Ok(())
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}: not a number: {text}")))
+}
+
+#[test]
+fn random_programs_of_threads_agree_with_the_model() {
+    let first = number("ASTRACER_SEED").or_else(|| number("ASTRACER_FIRST"));
+    let count = number("ASTRACER_SESSIONS").unwrap_or(if number("ASTRACER_SEED").is_some() { 1 } else { 60 });
+    let first = first.unwrap_or(0);
+    for seed in first..first + count {
+        let setup = Setup::of(&mut Random(seed));
+        if let Err(error) = run(setup, seed) {
+            panic!("ASTRACER_SEED={seed}: {setup:?}\n{error}");
+        }
+    }
+}

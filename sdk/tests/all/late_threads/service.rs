@@ -1,0 +1,337 @@
+//! The service that the programs of threads run in, and their steps.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use astracer_sdk::{
+    Astracer, Clock, ContextMode, DroppedSpans, ManualClock, OpenTelemetrySpanExt as _, TailTrace,
+};
+use opentelemetry::Context;
+use opentelemetry::trace::{Status, TraceContextExt as _};
+use tracing::{Dispatch, Span, error, field, info, info_span};
+
+use super::model::{Checker, KEYS, Trace};
+use super::{Own, Random, Setup};
+use crate::support::{Base, TIMEOUT, dispatch, start};
+
+/// A span and its trace. The root ends after all of them.
+pub(super) struct Held {
+    span: Span,
+    trace: Arc<Trace>,
+}
+
+pub(super) struct Service {
+    pub(super) setup: Setup,
+    pub(super) astracer: Astracer,
+    pub(super) dispatch: Dispatch,
+    hand: ManualClock,
+    now: AtomicU64,
+    pub(super) traces: Mutex<Vec<Arc<Trace>>>,
+    /// Children that any thread may go on with.
+    pub(super) places: [Mutex<Option<Held>>; 16],
+    numbers: AtomicU64,
+    pub(super) closed: AtomicBool,
+    chosen: AtomicU64,
+}
+
+/// The function of the policy; the handle is there once the SDK is.
+pub(super) type Late = Arc<std::sync::OnceLock<astracer_sdk::Handle>>;
+
+pub(super) fn wants(own: Own, handle: &Late, calls: &AtomicU64, trace: &TailTrace<'_>) -> bool {
+    let wants = trace.spans().any(|span| span.attribute("wanted").is_some());
+    match own {
+        Own::Wants => {}
+        Own::Panics if calls.fetch_add(1, Ordering::Relaxed) % 7 == 6 => resume_unwind(Box::new("refused")),
+        Own::Panics => {}
+        Own::CallsBack => {
+            let _ = Context::current().span().span_context().is_sampled();
+            if let Some(handle) = handle.get() {
+                let _ = handle.stats();
+                let _ = (handle.outcomes(), handle.why(trace.trace_id()));
+                // A registry that is a thread's own would never end it.
+                if matches!(crate::BASE, Base::Subscriber) {
+                    info_span!(parent: None, "inside").in_scope(|| error!("inside"));
+                }
+                if wants {
+                    handle.keep(trace.trace_id());
+                }
+            }
+        }
+    }
+    wants
+}
+
+pub(super) fn service(setup: Setup) -> (Service, Checker) {
+    let (clock, hand) = Clock::manual(start());
+    // So that it can be set back.
+    hand.advance(Duration::from_secs(7_200));
+    let (checker, late, count) = (Checker::default(), Late::default(), AtomicU64::new(0));
+    let (own, known) = (setup.own, late.clone());
+    let astracer = Astracer::builder()
+        .with_sampler(setup.samplers[0].parse().unwrap())
+        .with_dropped_spans(setup.dropped)
+        .with_start(setup.start)
+        .with_context_mode(setup.context)
+        .with_tail(setup.tail())
+        .with_own_policy("some", move |trace| wants(own, &known, &count, trace))
+        .with_trace_age_max(Duration::from_secs(if setup.ages { 30 } else { 86_400 }))
+        .with_clock(clock)
+        .with_queue_bytes_max(256 << 20)
+        .with_explanations(100)
+        .with_exporter(checker.clone())
+        .build()
+        .unwrap();
+    assert!(late.set(astracer.handle.clone()).is_ok());
+    let service = Service {
+        setup,
+        dispatch: dispatch(&astracer),
+        astracer,
+        hand,
+        now: AtomicU64::new(7_200_000_000_000),
+        traces: Mutex::default(),
+        places: Default::default(),
+        numbers: AtomicU64::new(1),
+        closed: AtomicBool::new(false),
+        chosen: AtomicU64::new(0),
+    };
+    (service, checker)
+}
+
+macro_rules! root {
+    ($number:expr, $wanted:expr, $($name:literal),*) => {
+        [$(if $wanted {
+            info_span!(parent: None, $name, request = $number, wanted = 1, error = field::Empty,
+                otel.status_code = field::Empty)
+        } else {
+            info_span!(parent: None, $name, request = $number, error = field::Empty, otel.status_code = field::Empty)
+        }),*]
+    };
+}
+
+impl Service {
+    pub(super) fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn root(&self, random: &mut Random) -> Held {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (key, is_wanted) = (random.below(KEYS.len()), random.one_in(12));
+        let trace = Arc::new(Trace::new(number, key, self.now(), is_wanted));
+        // One macro for each, since a name is a callsite's.
+        let span = match key {
+            0 => root!(number, is_wanted, "GET /a"),
+            1 => root!(number, is_wanted, "GET /b"),
+            2 => root!(number, is_wanted, "job"),
+            _ => root!(number, is_wanted, "poll"),
+        };
+        let [span] = span;
+        if !self.closed.load(Ordering::Relaxed) {
+            self.traces.lock().unwrap().push(trace.clone());
+        }
+        Held { span, trace }
+    }
+
+    /// A child of the span: of the one that the thread is inside of, or of one that is named.
+    fn child(&self, above: &Held, random: &mut Random, by_name: bool) -> Option<Held> {
+        let (number, text) = (above.trace.number, "x".repeat(random.one_of(&[0, 10, 10, 300])));
+        let span = match (by_name, random.one_in(20)) {
+            (true, _) => {
+                info_span!(parent: &above.span, "child", request = number, text, error = field::Empty)
+            }
+            (false, true) => {
+                above.trace.failed_if_recorded.store(true, Ordering::Relaxed);
+                info_span!("child", request = number, error = true)
+            }
+            (false, false) => info_span!("child", request = number, text, error = field::Empty),
+        };
+        if span.is_disabled() {
+            return None;
+        }
+        above.trace.span_made();
+        Some(Held { span, trace: above.trace.clone() })
+    }
+
+    pub(super) fn let_go(&self, Held { span, trace }: Held) {
+        // Before: whoever lets go of the last handle ends the root.
+        trace.dropped(self.now());
+        drop(span);
+    }
+
+    /// Whether an event below a dropped root is disabled, as nobody else is there to see it.
+    fn hides_events(&self) -> bool {
+        matches!((crate::BASE, self.setup.dropped), (Base::Subscriber, DroppedSpans::Disabled))
+    }
+
+    /// Something goes wrong inside of a span, on a thread that is inside of the root too, or not.
+    fn fail(&self, held: &Held, random: &mut Random, is_inside_root: bool) {
+        let (trace, sure) = (&held.trace, &held.trace.failed);
+        let (is_sure, span) = (is_inside_root, &held.span);
+        let seen = match random.below(4) {
+            0 => {
+                error!("failed");
+                is_sure && !self.hides_events()
+            }
+            1 => {
+                span.record("error", "refused");
+                is_sure
+            }
+            2 => {
+                span.set_status(Status::error("refused"));
+                false
+            }
+            _ => {
+                error!(parent: span, "failed");
+                false
+            }
+        };
+        if seen {
+            sure.store(true, Ordering::Relaxed);
+        }
+        trace.failed_if_recorded.store(true, Ordering::Relaxed);
+    }
+
+    /// Inside of a root.
+    fn inside(&self, root: &Held, random: &mut Random) {
+        let panics = random.one_in(25);
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let entered = root.span.enter();
+            if random.one_in(3) {
+                let id = Context::current().span().span_context().trace_id();
+                if self.setup.context != ContextMode::Off && id != opentelemetry::TraceId::INVALID {
+                    *root.trace.id.lock().unwrap() = Some(id);
+                }
+            }
+            for _ in 0..random.below(5) {
+                match random.below(5) {
+                    0 | 1 => {
+                        let Some(child) = self.child(root, random, false) else { continue };
+                        child.span.in_scope(|| {
+                            if random.one_in(15) {
+                                self.fail(&child, random, true);
+                            }
+                        });
+                        if random.one_in(4) { self.pass_on(child, random) } else { self.let_go(child) }
+                    }
+                    2 if random.one_in(8) => self.fail(root, random, true),
+                    3 => info!("an event"),
+                    4 => self.ask(root, random),
+                    _ => {}
+                }
+            }
+            if panics {
+                resume_unwind(Box::new("refused"));
+            }
+            drop(entered);
+        }));
+        if ended.is_err() {
+            root.trace.failed.store(true, Ordering::Relaxed);
+            root.trace.failed_if_recorded.store(true, Ordering::Relaxed);
+        }
+        root.trace.root_left(self.now());
+    }
+
+    /// Asks for the trace itself, which is open.
+    fn ask(&self, root: &Held, random: &mut Random) {
+        let id = *root.trace.id.lock().unwrap();
+        if let Some(id) = id.filter(|_| random.one_in(6)) {
+            root.trace.asked.store(true, Ordering::Relaxed);
+            self.astracer.handle.keep(id);
+        }
+    }
+
+    fn pass_on(&self, child: Held, random: &mut Random) {
+        let old = self.places[random.below(self.places.len())].lock().unwrap().replace(child);
+        if let Some(old) = old {
+            self.let_go(old);
+        }
+    }
+
+    pub(super) fn step(&self, own: &mut Vec<Held>, random: &mut Random, round: usize) {
+        let place = random.below(self.places.len());
+        match random.below(16) {
+            0..4 => {
+                let root = self.root(random);
+                self.inside(&root, random);
+                if random.one_in(3) { own.push(root) } else { self.let_go(root) }
+            }
+            4..8 if !own.is_empty() => self.inside(&own[random.below(own.len())], random),
+            8 | 9 if !own.is_empty() => {
+                let root = own.swap_remove(random.below(own.len()));
+                self.let_go(root);
+            }
+            10 if !own.is_empty() => {
+                let root = &own[random.below(own.len())];
+                if let Some(child) = self.child(root, random, true) {
+                    self.pass_on(child, random);
+                }
+            }
+            11 | 12 => {
+                let Some(child) = self.places[place].lock().unwrap().take() else { return };
+                child.span.in_scope(|| {
+                    if random.one_in(20) {
+                        self.fail(&child, random, false);
+                    }
+                });
+                let below = child.span.in_scope(|| self.child(&child, random, false));
+                self.let_go(child);
+                below.into_iter().for_each(|below| self.pass_on(below, random));
+            }
+            13 => self.meddle(random),
+            14 if self.setup.shutdown == Some(round) && random.one_in(4) => {
+                self.closed.store(true, Ordering::Relaxed);
+                let _ = self.astracer.handle.shutdown(TIMEOUT);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks, flushes and steers, as others do meanwhile.
+    fn meddle(&self, random: &mut Random) {
+        let handle = &self.astracer.handle;
+        match random.below(8) {
+            0 => drop(handle.stats()),
+            1 => drop(handle.outcomes()),
+            2 => handle.set_sampler(&self.setup.samplers[random.below(2)].parse().unwrap()),
+            3 if random.one_in(4) => drop(handle.flush(TIMEOUT)),
+            4 if random.one_in(4) => {
+                let kept = handle.keep_where(|trace| trace.trace_id().to_bytes()[15] % 16 == 3);
+                self.chosen.fetch_add(kept, Ordering::Relaxed);
+            }
+            5 => {
+                handle.keep_for_caller(&format!("{:032x}", u128::from(random.next()) | 1 << 100));
+            }
+            6 => {
+                handle.arm_all(Duration::from_secs(1));
+            }
+            _ => {
+                let traces = self.traces.lock().unwrap();
+                let Some(trace) = traces.get(random.below(traces.len().max(1))).cloned() else { return };
+                drop(traces);
+                let id = *trace.id.lock().unwrap();
+                if let Some(id) = id {
+                    trace.asked.store(true, Ordering::Relaxed);
+                    handle.keep(id);
+                }
+            }
+        }
+    }
+
+    /// Between rounds.
+    pub(super) fn pass_time(&self, random: &mut Random) {
+        let millis = random.one_of(&[0, 1, 1, 20, 20, 50, 100, 700, 3_000]);
+        let mut nanos = Duration::from_millis(millis);
+        if self.setup.ages && random.one_in(4) {
+            nanos = Duration::from_secs(40);
+        }
+        if self.setup.sets_back && random.one_in(5) {
+            let back = random.one_of(&[1, 500, 5_000, 900_000]);
+            self.hand.set_back(Duration::from_millis(back));
+            self.now.fetch_sub(back * 1_000_000, Ordering::Relaxed);
+        } else {
+            self.hand.advance(nanos);
+            self.now.fetch_add(nanos.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+}
