@@ -155,6 +155,8 @@ impl Core {
         });
         if body.is_some() || parent_flags & STATE != 0 {
             begin_extra(entry, parent, body);
+            // One that waits may still leave the trace.
+            self.mark_if_begun_failed(entry);
         }
         Some(entry)
     }

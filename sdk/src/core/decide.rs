@@ -32,7 +32,9 @@ impl Core {
         loop {
             match entry.settled_phase() {
                 Phase::Waiting => {
-                    entry.start();
+                    if entry.start() {
+                        self.mark_if_begun_failed(entry);
+                    }
                 }
                 Phase::Undecided => self.decide(entry),
                 Phase::Kept => return Phase::Kept,
@@ -203,6 +205,7 @@ impl Core {
         let context = base.and_then(|base| self.make_context(base, entry, &kept));
         let old = context.and_then(|context| entry.extra().context.replace(context));
         claim.keep(&kept);
+        self.mark_if_begun_failed(entry);
         drop(old);
     }
 

@@ -16,7 +16,7 @@ use crate::decider::Outcome;
 use crate::export::Patience;
 use crate::record::{Body, Header, Record};
 use crate::stack;
-use crate::table::{Entry, Phase, ROOT};
+use crate::table::{BODY, Entry, Phase, ROOT};
 use crate::tail::{Keeper, OpenRing, RootEnd};
 use crate::thread;
 use crate::traces::{EndedSpan, TraceRef};
@@ -155,8 +155,23 @@ impl Core {
 
     /// Something was recorded on an open span: an error marks its trace at once, so that it is not the one given up.
     pub(super) fn mark_if_failed(&self, entry: &Entry, body: &Body) {
-        if self.shared.tail.is_some() && entry.phase() == Phase::Kept && body.has_failed() {
+        if self.counts_outcomes() && entry.phase() == Phase::Kept && body.severity() == Severity::Error {
             self.shared.traces.mark(entry.trace(), Severity::Error);
+        }
+    }
+
+    /// The same of a span whose trace is known only now: of what it began with, or what was recorded since.
+    #[inline]
+    pub(super) fn mark_if_begun_failed(&self, entry: &Entry) {
+        if self.counts_outcomes() && entry.has(BODY) {
+            self.mark_if_body_failed(entry);
+        }
+    }
+
+    #[inline(never)]
+    fn mark_if_body_failed(&self, entry: &Entry) {
+        if let Some(body) = entry.extra().body.as_deref() {
+            self.mark_if_failed(entry, body);
         }
     }
 

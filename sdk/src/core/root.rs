@@ -177,6 +177,8 @@ impl Core {
             let mut extra = entry.extra();
             extra.body = body;
             extra.state = state;
+            drop(extra);
+            self.mark_if_begun_failed(entry);
         }
         if let Some(base) = base
             && self.settings().context != ContextMode::Off

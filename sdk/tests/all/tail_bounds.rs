@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use astracer_sdk::{Handle, Key, OpenTelemetrySpanExt as _, Start};
+use astracer_sdk::{Handle, Key, OpenTelemetrySpanExt as _, Start, Tail};
 use opentelemetry::trace::Status;
-use tracing::{error, info_span};
+use tracing::{Span, error, info_span};
 
 use crate::support::{TIMEOUT, one, world};
 use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
@@ -93,6 +93,47 @@ fn an_open_trace_that_failed_outlives_ordinary_ones() {
     let stats = world.handle.stats();
     assert!(stats.tail.spans_given_up.ring_full > 500, "{stats:?}");
     check_sums(&world.handle);
+}
+
+/// Whoever begins a span with an error says so at once: its trace is not the one that makes room.
+#[test]
+fn an_error_that_a_span_begins_with_marks_its_trace() {
+    type Failing = fn() -> (Span, Option<Span>);
+    let roots: [Failing; 3] = [
+        || (info_span!("failing", error = true), None),
+        || (info_span!("failing", otel.status_code = "ERROR"), None),
+        || {
+            let root = info_span!("failing");
+            let child = root.in_scope(|| info_span!("child", error = true));
+            (root, Some(child))
+        },
+    ];
+    for start in [Start::AtOnce, Start::WhenUsed] {
+        for (case, root) in roots.iter().enumerate() {
+            let world = world(|builder| {
+                let tail: Tail = tail("error").with_ring_bytes(64 << 10);
+                builder.with_sampler("never".parse().unwrap()).with_tail(tail).with_start(start)
+            });
+            let spans = world.run(|| {
+                let (failing, child) = root();
+                child.iter().for_each(|child| child.in_scope(|| ()));
+                let fill = |root: &Span, spans: usize| {
+                    (0..spans).for_each(|_| root.in_scope(|| info_span!("step").in_scope(|| ())));
+                };
+                fill(&failing, 10);
+                let ordinary: Vec<_> = (0..100).map(|_| info_span!("ordinary")).collect();
+                ordinary.iter().for_each(|root| fill(root, 10));
+                // Another one that fails makes room for itself at the expense of what is worth less.
+                let other = info_span!("other");
+                other.in_scope(|| info_span!("step").in_scope(|| error!("failed")));
+                fill(&other, 150);
+                drop((child, failing, other, ordinary));
+            });
+            let kept = spans.iter().filter(|span| span.name == "failing").count();
+            assert_eq!(kept, 1, "{start:?}, {case}: {:?}", world.handle.stats());
+            check_sums(&world.handle);
+        }
+    }
 }
 
 /// A trace that was given up while it was open is missed if it fails later.
