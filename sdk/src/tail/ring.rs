@@ -3,6 +3,8 @@
 //! Traces lie in shards by their ids, in the order of their ends; a thread locks one shard at a time, and takes out what has
 //! been there for long. All bytes, those of open traces too, are one [`Budget`]'s.
 
+mod row;
+
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use astracer_samplers::tail::Severity;
 use opentelemetry::TraceId;
 
+use self::row::{Row, short};
 use super::fate::{Fate, Gone, Refusal};
 use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
@@ -75,83 +78,6 @@ impl Deref for Held {
 impl DerefMut for Held {
     fn deref_mut(&mut self) -> &mut Provisional {
         &mut self.trace
-    }
-}
-
-/// Traces in the order of their ends. One that was taken out leaves its place empty, until the places before it are or most
-/// places are.
-#[derive(Debug, Default)]
-struct Row {
-    /// Half of each trace's id, to be looked through quickly; 0 where the place is empty.
-    ids: VecDeque<u64>,
-    held: VecDeque<Option<Held>>,
-    /// Empty places.
-    empty: usize,
-}
-
-/// Empty places that a row may have, whatever their share.
-const EMPTY_MAX: usize = 32;
-
-fn short(trace_id: TraceId) -> u64 {
-    (u128::from_be_bytes(trace_id.to_bytes()) as u64).max(1)
-}
-
-impl Row {
-    fn push(&mut self, held: Held) {
-        self.ids.push_back(short(held.header.trace_id));
-        self.held.push_back(Some(held));
-    }
-
-    /// The first trace, if it passes the test.
-    fn pop_if(&mut self, test: impl Fn(&Held) -> bool) -> Option<Held> {
-        while let Some(first) = self.held.front() {
-            if first.as_ref().is_some_and(|held| !test(held)) {
-                return None;
-            }
-            self.ids.pop_front();
-            if let Some(held) = self.held.pop_front().flatten() {
-                return Some(held);
-            }
-            self.empty = self.empty.saturating_sub(1);
-        }
-        None
-    }
-
-    /// Takes out the traces that came before this number.
-    fn take_before(&mut self, came: u64) -> Vec<Held> {
-        let (out, later): (Vec<_>, Vec<_>) =
-            std::mem::take(self).held.into_iter().flatten().partition(|held| held.came < came);
-        later.into_iter().for_each(|held| self.push(held));
-        out
-    }
-
-    fn find(&self, trace_id: TraceId) -> Option<usize> {
-        let short = short(trace_id);
-        let is_it = |at: usize| {
-            let held = self.held.get(at).and_then(Option::as_ref);
-            held.is_some_and(|held| held.header.trace_id == trace_id)
-        };
-        // The latest first: late spans follow soon.
-        let places = self.ids.iter().enumerate().rev().filter(|(_, id)| **id == short);
-        places.map(|(at, _)| at).find(|at| is_it(*at))
-    }
-
-    fn get(&mut self, trace_id: TraceId) -> Option<&mut Held> {
-        let at = self.find(trace_id)?;
-        self.held.get_mut(at)?.as_mut()
-    }
-
-    fn take(&mut self, trace_id: TraceId) -> Option<Held> {
-        let at = self.find(trace_id)?;
-        self.ids[at] = 0;
-        let held = self.held.get_mut(at)?.take();
-        self.empty += 1;
-        if self.empty > EMPTY_MAX && self.empty > self.held.len() / 2 {
-            self.ids.retain(|id| *id != 0);
-            self.held.retain(Option::is_some);
-            self.empty = 0;
-        }
-        held
     }
 }
 
@@ -491,7 +417,7 @@ pub(crate) enum Taken {
 mod tests {
     use super::*;
 
-    fn held(number: u64) -> Held {
+    pub(super) fn held(number: u64) -> Held {
         let mut trace = Box::<Provisional>::default();
         trace.header.trace_id = TraceId::from(u128::from(number));
         Held { trace, counted: Counted::default(), duration: 0, ended: number, refused_by: None, came: 0 }
@@ -550,23 +476,6 @@ mod tests {
                 assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
             });
         }
-    }
-
-    /// The first stays for its time, however long that is, and all that come after it are taken out.
-    #[test]
-    fn places_of_traces_that_were_taken_out_do_not_pile_up() {
-        let mut row = Row::default();
-        row.push(held(1));
-        for number in 2..10_000_u64 {
-            row.push(held(number));
-            row.push(held(number + 1_000_000));
-            assert!(row.take(TraceId::from(u128::from(number))).is_some());
-            assert!(row.take(TraceId::from(u128::from(number + 1_000_000))).is_some());
-            assert!(row.held.len() <= 2 * EMPTY_MAX && row.ids.len() == row.held.len());
-        }
-        row.push(held(2_000_000));
-        let rest: Vec<_> = std::iter::from_fn(|| row.pop_if(|_| true)).map(|held| held.ended).collect();
-        assert_eq!((rest, row.empty), (vec![1, 2_000_000], 0));
     }
 }
 
