@@ -17,7 +17,8 @@
 //! > min(burst + rate * W, keys * (key_burst + key_rate * W)) traces, and the same of bytes,
 //!
 //! where `keys` counts the keys with a record and one for all others; all policies together at most the sum of
-//! that. With the default budget ([`Rule::BUDGET_DEFAULT`]) these are 100 + 100 W traces and 8 MB + 1 MB/s * W for each policy.
+//! that. Spans that end after their trace was kept ([`TailSampler::may_follow`]) are within the same bytes. With the default
+//! budget ([`Rule::BUDGET_DEFAULT`]) these are 100 + 100 W traces and 8 MB + 1 MB/s * W for each policy.
 
 mod arming;
 mod budget;

@@ -33,7 +33,7 @@ use self::announce::Announcements;
 use self::asked::Asked;
 use self::fate::{Fate, Gone};
 pub(crate) use self::own::{Function, Own};
-use self::ring::{Arrivals, Held, Holding, LateSpan, Ring, Taken};
+use self::ring::{Arrivals, Held, Holding, Kept, LateSpan, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
@@ -281,7 +281,8 @@ impl Keeper {
             self.note_kept(held.key, root, (held.opened, held.duration));
         }
         // First, so that spans that end from now on follow.
-        let asks = self.ring.note_kept(held.header.trace_id, by, self.clock.ticks());
+        let kept = Kept::new(held.header.trace_id, by, held.key, held.buffer.records.len());
+        let asks = self.ring.note_kept(kept, self.clock.ticks());
         self.came_later.fetch_add(asks, Ordering::Relaxed);
         self.announced.add(held.header.trace_id);
         queue.wait_patiently(patience);
@@ -332,19 +333,25 @@ impl Keeper {
     }
 
     /// A span ends whose trace has left before it. A trace that waits in the ring is put to the policies again if
-    /// something worse is seen in the span.
+    /// something worse is seen in the span. Returns whether the trace is there, or was kept.
     pub(crate) fn end_late(
         &self,
         late: (Header, Record),
         (severity, now): (Severity, Nanos),
         mut body: Option<&mut Body>,
         (queue, traces): (&Queue, &Traces),
-    ) {
+    ) -> bool {
         let counted = late.1.counted();
         if queue.is_closed() {
-            return self.counters.give_up(GivenUp::ShutDown, counted);
+            self.counters.give_up(GivenUp::ShutDown, counted);
+            return false;
         }
-        match self.ring.end_late(late, severity, body.as_deref_mut(), self.limits()) {
+        let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
+        let may_follow = |by: KeptBy, key| match by.policy_place() {
+            Some(policy) => self.sampler.may_follow(policy, key, bytes as u64, now),
+            None => true,
+        };
+        match self.ring.end_late(late, severity, body.as_deref_mut(), (self.limits(), &may_follow)) {
             LateSpan::Held => self.counters.held(counted),
             LateSpan::Out(out) => {
                 let (mut held, record) = *out;
@@ -354,13 +361,18 @@ impl Keeper {
                 if is_worse { self.decide_again(held, now, queue) } else { self.put_back(held, queue) }
             }
             LateSpan::Cut => self.counters.give_up(GivenUp::Cut, counted),
-            LateSpan::Gone => self.counters.give_up(GivenUp::Late, counted),
+            LateSpan::Refused => self.counters.give_up(GivenUp::Refused, counted),
+            LateSpan::Gone => {
+                self.counters.give_up(GivenUp::Late, counted);
+                return false;
+            }
             LateSpan::Kept(kept) => {
                 let (header, record) = *kept;
                 queue.wait_for_space();
                 queue.push_span(header, record, body);
             }
         }
+        true
     }
 
     /// A late span joins its trace, which was taken out of the ring, at the expense of traces of lower value; or is cut.

@@ -12,12 +12,24 @@ pub(super) struct Meters {
 
 /// Takes a trace of this size out of the budget, or nothing at all.
 pub(super) fn admit(budget: &Cap, all: &Meters, of_key: &Meters, bytes: u64, now: Nanos) -> bool {
-    let asked: [(&Meter, Option<Allowance>, u64); 4] = [
-        (&of_key.traces, budget.key_traces, 1),
-        (&of_key.bytes, budget.key_bytes, bytes),
-        (&all.traces, budget.traces, 1),
-        (&all.bytes, budget.bytes, bytes),
-    ];
+    admit_all(
+        &[
+            (&of_key.traces, budget.key_traces, 1),
+            (&of_key.bytes, budget.key_bytes, bytes),
+            (&all.traces, budget.traces, 1),
+            (&all.bytes, budget.bytes, bytes),
+        ],
+        now,
+    )
+}
+
+/// As [`admit`], for more bytes of a trace that was admitted.
+pub(super) fn admit_bytes(budget: &Cap, all: &Meters, of_key: &Meters, bytes: u64, now: Nanos) -> bool {
+    admit_all(&[(&of_key.bytes, budget.key_bytes, bytes), (&all.bytes, budget.bytes, bytes)], now)
+}
+
+/// Takes units of each allowance, or of none.
+fn admit_all(asked: &[(&Meter, Option<Allowance>, u64)], now: Nanos) -> bool {
     for (at, (meter, allowance, units)) in asked.iter().enumerate() {
         let Some(allowance) = allowance else { continue };
         if meter.admit(allowance, *units, now) {

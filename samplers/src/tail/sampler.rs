@@ -272,6 +272,17 @@ impl TailSampler {
         refused.map_or(Decided::Unwanted, Decided::Refused)
     }
 
+    /// Whether a span of these bytes may follow a trace that the policy at this place kept: it has the rest of the budget.
+    pub fn may_follow(&self, policy: usize, key: KeyNumber, bytes: u64, now: Nanos) -> bool {
+        let Some(asked) = self.asked.get(policy) else { return false };
+        let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&asked.meters);
+        let may = budget::admit_bytes(&asked.rule.budget, &asked.meters, of_key, bytes, now);
+        if may {
+            asked.counts.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        may
+    }
+
     /// The policies, in their order.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
         self.asked.iter().map(|asked| &asked.rule)

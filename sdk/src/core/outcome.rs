@@ -129,22 +129,25 @@ impl Core {
         let room = OpenRing { keeper, traces: &shared.traces };
         let ended =
             shared.traces.end_provisional(trace, header, record, body.as_deref_mut(), (&shared.queue, &room));
-        // One that was given up while it was open is not there for any policy.
-        let is_recorded = !matches!(ended, EndedSpan::GivenUp(..));
-        if let Some(key) = entry.root_key().filter(|_| is_root) {
-            self.count(keeper, key, nanos(), (worst == Severity::Error, is_recorded));
-        }
+        let count = |is_recorded| {
+            if let Some(key) = entry.root_key().filter(|_| is_root) {
+                self.count(keeper, key, nanos(), (worst == Severity::Error, is_recorded));
+            }
+        };
         match ended {
             EndedSpan::Gathered => {}
             EndedSpan::Whole(whole) => {
+                count(true);
                 let root = RootEnd::now(&shared.decider, nanos());
                 keeper.end_trace(whole, root, &shared.traces, (&*shared.queue, Patience::Full));
             }
             EndedSpan::Late(late) => {
                 let seen = (severity, shared.decider.now());
-                keeper.end_late(*late, seen, body, (&shared.queue, &shared.traces));
+                count(keeper.end_late(*late, seen, body, (&shared.queue, &shared.traces)));
             }
+            // One that was given up while it was open is not there for any policy.
             EndedSpan::GivenUp(counted, reason) => {
+                count(false);
                 shared.counters.give_up(reason, counted);
                 if is_root {
                     keeper.note_open_gone(entry.trace_id(), reason);

@@ -39,8 +39,6 @@ impl KeptBy {
     /// A caller that kept its part of the trace.
     pub(crate) const CALLER: KeptBy = KeptBy(2);
     const POLICIES: u8 = 3;
-    /// The place of the first policy in a list of names.
-    pub(crate) const FIRST_POLICY: usize = Self::POLICIES as usize - 1;
 
     /// The policy at this place.
     pub(crate) fn policy(place: usize) -> Self {
@@ -54,6 +52,11 @@ impl KeptBy {
     /// The place in a list of names: hand, caller, policies.
     pub(crate) fn place(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
+    }
+
+    /// The place of the policy among the policies; `None` if none kept it.
+    pub(crate) fn policy_place(self) -> Option<usize> {
+        usize::from(self.0).checked_sub(usize::from(Self::POLICIES))
     }
 }
 

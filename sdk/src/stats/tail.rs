@@ -88,7 +88,7 @@ pub struct TailStats {
 pub struct GivenUpTraces {
     /// No policy wanted the trace, and nobody asked for it while it was held.
     pub unwanted: u64,
-    /// A policy wanted the trace, and its budget was used up.
+    /// A policy wanted the trace, or had kept it before the span ended, and its budget was used up.
     pub refused: u64,
     /// The ring was full.
     pub ring_full: u64,

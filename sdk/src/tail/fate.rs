@@ -67,8 +67,7 @@ impl Keeper {
 
     /// A policy with its budget.
     fn policy(&self, by: KeptBy) -> String {
-        let place = by.place().and_then(|place| place.checked_sub(KeptBy::FIRST_POLICY));
-        let rule = place.and_then(|place| self.sampler.rules().nth(place));
+        let rule = by.policy_place().and_then(|place| self.sampler.rules().nth(place));
         let named = |Rule { policy, budget, .. }: &Rule| match budget.to_string() {
             budget if budget.is_empty() => format!("the policy {policy}"),
             budget => format!("the policy {policy} ({budget})"),

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use astracer_samplers::tail::Severity;
+use astracer_samplers::tail::{KeyNumber, Severity};
 use opentelemetry::TraceId;
 
 use self::row::{Row, short};
@@ -91,14 +91,31 @@ pub(crate) struct Wanted {
     pub(crate) asks: u64,
 }
 
+/// A trace that was kept late: its spans that are still open follow it, within its limits.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    trace_id: TraceId,
+    by: KeptBy,
+    key: KeyNumber,
+    spans: usize,
+    /// Spans that were cut since, for the root to tell of.
+    cut: u32,
+}
+
+impl Kept {
+    pub(crate) fn new(trace_id: TraceId, by: KeptBy, key: KeyNumber, spans: usize) -> Self {
+        Kept { trace_id, by, key, spans, cut: 0 }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shard {
     /// Traces in which nothing was seen, and those in which something was.
     rows: [Row; 2],
     /// The number of traces that have come.
     came: u64,
-    /// The last traces that were kept late: their spans that are still open follow them.
-    kept: VecDeque<(TraceId, KeptBy)>,
+    /// The last traces that were kept late.
+    kept: VecDeque<Kept>,
     wanted: VecDeque<Wanted>,
     /// The last traces that were given up, if decisions are explained.
     gone: VecDeque<Gone>,
@@ -152,6 +169,8 @@ pub(crate) enum LateSpan {
     Cut,
     /// Its trace was kept.
     Kept(Box<(Header, Record)>),
+    /// Its trace was kept, and its policy has no budget left for the span.
+    Refused,
     /// Its trace was given up.
     Gone,
 }
@@ -268,13 +287,13 @@ impl Ring {
     }
 
     /// Notes that a trace was kept. Returns the number of times that it was asked for in vain, while it was out of the ring.
-    pub(crate) fn note_kept(&self, trace_id: TraceId, by: KeptBy, now: Ticks) -> u64 {
-        let mut shard = self.shard(trace_id);
-        let asks = self.wish_for(&mut shard, trace_id, now).map_or(0, |wanted| wanted.asks);
+    pub(crate) fn note_kept(&self, kept: Kept, now: Ticks) -> u64 {
+        let mut shard = self.shard(kept.trace_id);
+        let asks = self.wish_for(&mut shard, kept.trace_id, now).map_or(0, |wanted| wanted.asks);
         if shard.kept.len() == REMEMBERED {
             shard.kept.pop_front();
         }
-        shard.kept.push_back((trace_id, by));
+        shard.kept.push_back(kept);
         asks
     }
 
@@ -286,7 +305,7 @@ impl Ring {
         if let Some(held) = marked.take(trace_id).or_else(|| ordinary.take(trace_id)) {
             return Taken::Held(Box::new(held));
         }
-        let was_kept = shard.kept.iter().any(|(kept, _)| *kept == trace_id);
+        let was_kept = shard.kept.iter().any(|kept| kept.trace_id == trace_id);
         if was_kept && by != KeptBy::HAND {
             return Taken::Before;
         }
@@ -345,8 +364,8 @@ impl Ring {
     /// The fate of a trace, if it is there or was kept not long ago.
     pub(super) fn fate(&self, trace_id: TraceId) -> Option<Fate> {
         let mut shard = self.shard(trace_id);
-        if let Some((_, by)) = shard.kept.iter().rev().find(|(kept, _)| *kept == trace_id) {
-            return Some(Fate::Kept(*by));
+        if let Some(kept) = shard.kept.iter().rev().find(|kept| kept.trace_id == trace_id) {
+            return Some(Fate::Kept(kept.by));
         }
         let held = shard.rows.iter_mut().find_map(|row| row.get(trace_id));
         if let Some(held) = held {
@@ -368,18 +387,27 @@ impl Ring {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// A span ends whose trace has left before it. `limits` are those of [`Held::is_full`].
+    /// A span ends whose trace has left before it. The limits are those of [`Held::is_full`]; the function says whether it may
+    /// follow a trace of this key that was kept.
     pub(crate) fn end_late(
         &self,
         (header, record): (Header, Record),
         severity: Severity,
         body: Option<&mut Body>,
-        limits: (usize, usize),
+        (limits, may_follow): ((usize, usize), &dyn Fn(KeptBy, KeyNumber) -> bool),
     ) -> LateSpan {
         let trace_id = header.trace_id;
         let mut shard = self.shard(trace_id);
-        if let Some((_, by)) = shard.kept.iter().rev().find(|(kept, _)| *kept == trace_id) {
-            return LateSpan::Kept(Box::new((Header { kept_by: *by, ..header }, record)));
+        if let Some(kept) = shard.kept.iter_mut().rev().find(|kept| kept.trace_id == trace_id) {
+            let (is_root, is_full) = (record.is_local_root(), kept.spans >= limits.0);
+            // The root says what is missing, so it follows in any case.
+            if (is_full || !may_follow(kept.by, kept.key)) && !is_root {
+                kept.cut = kept.cut.saturating_add(1);
+                return if is_full { LateSpan::Cut } else { LateSpan::Refused };
+            }
+            kept.spans += 1;
+            let cut = if is_root { kept.cut } else { 0 };
+            return LateSpan::Kept(Box::new((Header { kept_by: kept.by, cut, ..header }, record)));
         }
         let Some(row) = shard.rows.iter_mut().find(|row| row.find(trace_id).is_some()) else {
             return LateSpan::Gone;

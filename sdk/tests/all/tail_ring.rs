@@ -119,7 +119,7 @@ fn ordinary_traces_do_not_take_the_room_of_open_ones() {
 }
 
 /// Waits until open traces have left their slots for their age: what ends then is late.
-fn all_leave(world: &World) {
+pub(crate) fn all_leave(world: &World) {
     world.clock.advance(Duration::from_secs(31));
     for _ in 0..1_000 {
         if world.handle.stats().tail.traces_open == 0 {

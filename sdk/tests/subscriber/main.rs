@@ -58,6 +58,8 @@ mod tail;
 mod tail_asked;
 #[path = "../all/tail_bounds.rs"]
 mod tail_bounds;
+#[path = "../all/tail_late.rs"]
+mod tail_late;
 #[path = "../all/tail_left.rs"]
 mod tail_left;
 #[path = "../all/tail_ring.rs"]

@@ -1,0 +1,96 @@
+//! Spans that end when their trace has left its slot, for its age or for want of room: what they may take, and what is said of them.
+
+use std::time::Duration;
+
+use astracer_sdk::OpenTelemetrySpanExt as _;
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry_sdk::trace::SpanData;
+use tracing::{error, info_span};
+
+use crate::support::{TIMEOUT, one};
+use crate::tail::{check_sums, dropping, request, tail};
+use crate::tail_ring::all_leave;
+
+/// The number of spans that are missing of its trace, as the root says.
+fn cut_by(root: &SpanData) -> i64 {
+    let cut = root.attributes.iter().find(|of| of.key.as_str() == "sampling.spans_cut");
+    match cut.map(|cut| &cut.value) {
+        Some(opentelemetry::Value::I64(cut)) => *cut,
+        _ => 0,
+    }
+}
+
+/// A root that is open for so long that its trace was put to the policies, held, and given up: its error is seen, and nothing of
+/// the trace is left.
+#[test]
+fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
+    let world = dropping(tail("error()"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("GET /events");
+        let step = || root.in_scope(|| info_span!("step").in_scope(|| ()));
+        step();
+        all_leave(&world);
+        world.clock.advance(Duration::from_secs(3));
+        // The exporter's thread gives it up when there is something to do.
+        for _ in 0..1_000 {
+            if world.handle.stats().tail.traces_given_up.unwanted
+                + world.handle.stats().tail.spans_given_up.unwanted
+                > 0
+            {
+                break;
+            }
+            assert!(world.handle.keep(request(false)));
+            world.handle.flush(TIMEOUT).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        root.in_scope(|| error!("failed"));
+    });
+    let outcomes = world.handle.outcomes();
+    let events = outcomes.iter().find(|of| of.key.as_deref() == Some("GET /events")).unwrap();
+    assert_eq!((events.calls, events.errors, events.missed_errors), (1, 1, 1));
+    check_sums(&world.handle);
+}
+
+/// The spans that follow a trace that was kept are a part of it: they have the rest of its policy's budget.
+#[test]
+fn spans_that_follow_a_trace_that_was_kept_are_within_its_budget() {
+    let world = dropping(tail("error(bytes=1000,bytes_burst=10000)"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("GET /events");
+        let step = || root.in_scope(|| info_span!("step").in_scope(|| ()));
+        root.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
+        all_leave(&world);
+        (0..5_000).for_each(|_| step());
+        drop(root);
+    });
+    let spans = world.exported();
+    let steps = spans.iter().filter(|span| span.name == "step").count();
+    // A record takes some 80 bytes.
+    assert!((50..200).contains(&steps), "{steps} of 10 kB");
+    let stats = world.handle.stats();
+    assert!(stats.tail.policies[0].kept_bytes <= 10_000, "{:?}", stats.tail.policies);
+    assert_eq!(stats.tail.spans_given_up.refused, 5_000 - steps as u64, "{stats:?}");
+    assert_eq!(cut_by(one(&spans, "GET /events")), 5_000 - steps as i64, "the root is there, and says so");
+    check_sums(&world.handle);
+}
+
+/// As many as a trace may have, whoever kept it.
+#[test]
+fn spans_that_follow_a_trace_that_was_kept_are_cut_at_its_limit() {
+    let world = dropping(tail("error"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let root = info_span!("GET /events");
+        let step = || root.in_scope(|| info_span!("step").in_scope(|| ()));
+        (0..10).for_each(|_| step());
+        let trace_id = root.context().span().span_context().trace_id();
+        all_leave(&world);
+        assert!(world.handle.keep(trace_id));
+        (0..12_000).for_each(|_| step());
+        drop(root);
+    });
+    let spans = world.exported();
+    assert_eq!(spans.iter().filter(|span| span.name == "step").count(), 10_000);
+    assert_eq!(cut_by(one(&spans, "GET /events")), 2_010);
+    assert_eq!(world.handle.stats().tail.spans_given_up.cut, 2_010);
+    check_sums(&world.handle);
+}
