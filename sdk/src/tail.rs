@@ -33,7 +33,7 @@ use self::announce::Announcements;
 use self::asked::Asked;
 use self::fate::{Fate, Gone};
 pub(crate) use self::own::{Function, Own};
-use self::ring::{Arrivals, Held, Holding, Kept, LateSpan, Ring, Taken};
+use self::ring::{Arrivals, HELD_BYTES, Held, Holding, Kept, LateSpan, Ring, Taken};
 pub use self::view::{TailSpan, TailTrace};
 use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
@@ -102,8 +102,6 @@ impl RootEnd {
     }
 }
 
-/// A trace in the ring takes this beside its spans.
-const HELD_BYTES: usize = size_of::<Held>() + size_of::<Provisional>() + 16;
 /// Buffers that a thread keeps for further traces, and the bytes of each.
 const SPARE_MAX: usize = 8;
 const SPARE_BYTES_MAX: usize = 16 * 1024;

@@ -14,7 +14,7 @@ use crate::sync::{AtomicUsize, Ordering};
 
 /// Work on open traces that is due now and then, which the exporter's threads do between batches.
 pub(crate) trait Upkeep: Send + Sync + Debug {
-    /// Does the work that is due. Ours: it does not block, and calls no user code.
+    /// Does the work that is due. Ours: it does not block, and calls no code of the service's but functions of policies, which are guarded.
     fn run(&self);
 }
 

@@ -21,6 +21,9 @@ use crate::stats::{Counted, GivenUp};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 use crate::traces::Provisional;
 
+/// A trace in the ring takes this beside its spans.
+pub(super) const HELD_BYTES: usize = size_of::<Held>() + size_of::<Provisional>() + 16;
+
 /// A trace in the ring.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -50,7 +53,7 @@ impl Held {
 
     /// The bytes that it takes with one span more.
     pub(crate) fn bytes_with(&self, body: Option<&Body>) -> usize {
-        self.buffer.bytes_held() + 2 * size_of::<Record>() + body.map_or(0, Body::bytes)
+        HELD_BYTES + self.buffer.bytes_held() + 2 * size_of::<Record>() + body.map_or(0, Body::bytes)
     }
 
     /// Adds a span for which there is room.
@@ -59,6 +62,9 @@ impl Held {
         self.buffer.append(record, body);
         self.counted.spans += counted.spans;
         self.counted.roots += counted.roots;
+        // Lists double as they grow. Where there is no room for that, the next span asks for it.
+        let bytes = HELD_BYTES + self.buffer.bytes_held();
+        self.room.grow_to(bytes, Use::Entries);
     }
 
     /// Counts a span that is cut, for the root to tell of.
@@ -443,7 +449,11 @@ pub(crate) enum Taken {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use opentelemetry::SpanId;
+
     use super::*;
+    use crate::record::Ending;
+    use crate::test_callsite::METADATA;
 
     pub(super) fn held(number: u64) -> Held {
         let mut trace = Box::<Provisional>::default();
@@ -476,6 +486,26 @@ mod tests {
         }
         let known = (1..=10_000).filter(|number| matches!(ring.fate(id(*number)), Some(Fate::Gone(_))));
         assert!(known.eq(10_001 - REMEMBERED..=10_000));
+    }
+
+    /// Late spans are accounted for with the memory that their trace takes for them.
+    #[test]
+    fn a_trace_that_grows_in_the_ring_has_room_for_its_memory() {
+        let ring = Ring::new(1 << 20, 10, 10);
+        let mut held = held(1);
+        assert!(ring.grow(&mut held.room, HELD_BYTES));
+        assert!(matches!(ring.hold(held, 1, &mut Vec::new()), Holding::Held));
+        let header = || Header { trace_id: TraceId::from(1_u128), ..Provisional::default().header };
+        for number in 1..1_000_u64 {
+            let ending = Ending { time: 2, busy: None };
+            let record = Record::new(&METADATA, (SpanId::from(number), SpanId::INVALID), 1, ending, 1);
+            let limits = (1_000, 1 << 20);
+            let late = ring.end_late((header(), record), Severity::Fine, None, (limits, &|_, _| true));
+            assert!(matches!(late, LateSpan::Held));
+            let mut shard = ring.shard(TraceId::from(1_u128));
+            let held = shard.rows[0].get(TraceId::from(1_u128)).unwrap();
+            assert!(HELD_BYTES + held.buffer.bytes_held() <= held.room.bytes(), "{number}");
+        }
     }
 
     /// Threads that look at once all see the same trace as the oldest. One gets it, and the others the next ones: while an ordinary

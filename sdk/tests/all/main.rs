@@ -79,6 +79,8 @@ mod tail_ring;
 #[cfg(feature = "enabled")]
 mod tail_roots;
 #[cfg(feature = "enabled")]
+mod tail_warnings;
+#[cfg(feature = "enabled")]
 mod threads;
 #[cfg(feature = "enabled")]
 mod totals;

@@ -94,14 +94,17 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
         hold(&ring);
         let other = ring.clone();
         let late = thread::spawn(move || {
-            match other.end_late((header(), record(2)), Severity::Fine, None, (usize::MAX, usize::MAX)) {
+            let limits = (usize::MAX, usize::MAX);
+            match other.end_late((header(), record(2)), Severity::Fine, None, (limits, &|_, _| true)) {
                 LateSpan::Held => 1,
                 LateSpan::Kept(_) | LateSpan::Gone => 0,
-                LateSpan::Cut | LateSpan::Out(_) => panic!("there is room, and nothing was seen"),
+                LateSpan::Cut | LateSpan::Refused | LateSpan::Out(_) => {
+                    panic!("there is room, and nothing was seen")
+                }
             }
         });
         let Taken::Held(taken) = ring.take(trace(), KeptBy::HAND, 2, 1) else { panic!("it is held") };
-        ring.note_kept(trace(), KeptBy::HAND, 2);
+        ring.note_kept(Kept::new(trace(), KeptBy::HAND, KeyNumber::OTHERS, 1), 2);
         assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
     });
 }
