@@ -1,5 +1,7 @@
 //! The Collector: spans sent over OTLP and as Zipkin's, read back from the file that it writes.
 
+mod metrics;
+
 use std::collections::BTreeSet;
 
 use astracer_exporters::{Otlp, Protocol};
