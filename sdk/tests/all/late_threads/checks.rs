@@ -110,7 +110,7 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
         let Some(exported) = seen.of.get(&trace.number) else {
             // A function that is switched off wants nothing.
             let is_wanted = trace.is_wanted && setup.own != Own::Panics;
-            if failed || is_slow || is_wanted {
+            if failed || is_slow || is_wanted || asked {
                 missing += 1;
                 if setup.is_roomy() && setup.provisional == Provisional::Always {
                     return Err(format!("{trace:?} was not kept: {stats:?}"));
@@ -126,6 +126,8 @@ pub(super) fn check_exported(service: &Service, seen: &Seen, stats: &Stats) -> R
         }
         let is_right = match exported.reason.as_deref() {
             None | Some("hand") => true,
+            // A span that ends late follows the other parts of its trace.
+            Some(_) if setup.ages && trace.is_shared => true,
             Some("error") => failed,
             Some("slow") => is_slow || setup.ages,
             Some("some") => trace.is_wanted,

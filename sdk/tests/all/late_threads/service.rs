@@ -8,11 +8,11 @@ use std::time::Duration;
 use astracer_sdk::{
     Astracer, Clock, ContextMode, DroppedSpans, ManualClock, OpenTelemetrySpanExt as _, TailTrace,
 };
-use opentelemetry::Context;
-use opentelemetry::trace::{Status, TraceContextExt as _};
+use opentelemetry::trace::{SpanContext, Status, TraceContextExt as _, TraceState};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use tracing::{Dispatch, Span, error, field, info, info_span};
 
-use super::model::{Checker, KEYS, Trace};
+use super::model::{Checker, KEYS, SHARED_IDS, Trace};
 use super::{Own, Random, Setup};
 use crate::support::{Base, TIMEOUT, dispatch, start};
 
@@ -33,11 +33,11 @@ pub(super) struct Service {
     pub(super) places: [Mutex<Option<Held>>; 16],
     numbers: AtomicU64,
     pub(super) closed: AtomicBool,
-    chosen: AtomicU64,
+    late: Late,
 }
 
-/// The function of the policy; the handle is there once the SDK is.
-pub(super) type Late = Arc<std::sync::OnceLock<astracer_sdk::Handle>>;
+/// The handle that the policy's function asks: from when the SDK is there until the program ends, since both own each other.
+pub(super) type Late = Arc<Mutex<Option<astracer_sdk::Handle>>>;
 
 pub(super) fn wants(own: Own, handle: &Late, calls: &AtomicU64, trace: &TailTrace<'_>) -> bool {
     let wants = trace.spans().any(|span| span.attribute("wanted").is_some());
@@ -47,7 +47,8 @@ pub(super) fn wants(own: Own, handle: &Late, calls: &AtomicU64, trace: &TailTrac
         Own::Panics => {}
         Own::CallsBack => {
             let _ = Context::current().span().span_context().is_sampled();
-            if let Some(handle) = handle.get() {
+            let handle = handle.lock().unwrap().clone();
+            if let Some(handle) = handle {
                 let _ = handle.stats();
                 let _ = (handle.outcomes(), handle.why(trace.trace_id()));
                 // A registry that is a thread's own would never end it.
@@ -83,7 +84,7 @@ pub(super) fn service(setup: Setup) -> (Service, Checker) {
         .with_exporter(checker.clone())
         .build()
         .unwrap();
-    assert!(late.set(astracer.handle.clone()).is_ok());
+    *late.lock().unwrap() = Some(astracer.handle.clone());
     let service = Service {
         setup,
         dispatch: dispatch(&astracer),
@@ -94,7 +95,7 @@ pub(super) fn service(setup: Setup) -> (Service, Checker) {
         places: Default::default(),
         numbers: AtomicU64::new(1),
         closed: AtomicBool::new(false),
-        chosen: AtomicU64::new(0),
+        late,
     };
     (service, checker)
 }
@@ -102,12 +103,18 @@ pub(super) fn service(setup: Setup) -> (Service, Checker) {
 macro_rules! root {
     ($number:expr, $wanted:expr, $($name:literal),*) => {
         [$(if $wanted {
-            info_span!(parent: None, $name, request = $number, wanted = 1, error = field::Empty,
+            info_span!($name, request = $number, wanted = 1, error = field::Empty,
                 otel.status_code = field::Empty)
         } else {
-            info_span!(parent: None, $name, request = $number, error = field::Empty, otel.status_code = field::Empty)
+            info_span!($name, request = $number, error = field::Empty, otel.status_code = field::Empty)
         }),*]
     };
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        *self.late.lock().unwrap() = None;
+    }
 }
 
 impl Service {
@@ -118,7 +125,12 @@ impl Service {
     fn root(&self, random: &mut Random) -> Held {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (key, is_wanted) = (random.below(KEYS.len()), random.one_in(12));
-        let trace = Arc::new(Trace::new(number, key, self.now(), is_wanted));
+        // The part of another process's trace, which that one dropped: several have the same id.
+        let shared = random.one_in(8).then(|| TraceId::from(1 + random.below(SHARED_IDS as usize) as u128));
+        let parent =
+            |id| SpanContext::new(id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
+        let trace = Arc::new(Trace::new(number, key, self.now(), (is_wanted, shared.is_some())));
+        let remote = shared.map(|id| Context::new().with_remote_span_context(parent(id)).attach());
         // One macro for each, since a name is a callsite's.
         let span = match key {
             0 => root!(number, is_wanted, "GET /a"),
@@ -127,6 +139,7 @@ impl Service {
             _ => root!(number, is_wanted, "poll"),
         };
         let [span] = span;
+        drop(remote);
         if !self.closed.load(Ordering::Relaxed) {
             self.traces.lock().unwrap().push(trace.clone());
         }
@@ -199,7 +212,7 @@ impl Service {
             let entered = root.span.enter();
             if random.one_in(3) {
                 let id = Context::current().span().span_context().trace_id();
-                if self.setup.context != ContextMode::Off && id != opentelemetry::TraceId::INVALID {
+                if self.setup.context != ContextMode::Off && id != TraceId::INVALID {
                     *root.trace.id.lock().unwrap() = Some(id);
                 }
             }
@@ -296,8 +309,7 @@ impl Service {
             2 => handle.set_sampler(&self.setup.samplers[random.below(2)].parse().unwrap()),
             3 if random.one_in(4) => drop(handle.flush(TIMEOUT)),
             4 if random.one_in(4) => {
-                let kept = handle.keep_where(|trace| trace.trace_id().to_bytes()[15] % 16 == 3);
-                self.chosen.fetch_add(kept, Ordering::Relaxed);
+                handle.keep_where(|trace| trace.trace_id().to_bytes()[15] % 16 == 3);
             }
             5 => {
                 handle.keep_for_caller(&format!("{:032x}", u128::from(random.next()) | 1 << 100));
@@ -311,7 +323,6 @@ impl Service {
                 drop(traces);
                 let id = *trace.id.lock().unwrap();
                 if let Some(id) = id {
-                    trace.asked.store(true, Ordering::Relaxed);
                     handle.keep(id);
                 }
             }
