@@ -91,7 +91,7 @@ impl Core {
             let metadata: &'static Metadata<'static> = event.metadata();
             self.with_body(entry, |body, limits| {
                 body.absorb_event(fields, metadata, now, limits);
-                self.mark_if_failed(entry, body);
+                self.mark_if_event_failed(entry, body);
             });
         });
     }

@@ -158,7 +158,16 @@ impl Core {
 
     /// Something was recorded on an open span: an error marks its trace at once, so that it is not the one given up.
     pub(super) fn mark_if_failed(&self, entry: &Entry, body: &Body) {
-        if self.counts_outcomes() && entry.phase() == Phase::Kept && body.severity() == Severity::Error {
+        self.mark_if(entry, || body.severity() == Severity::Error);
+    }
+
+    /// The same of an event, which changes no attribute.
+    pub(super) fn mark_if_event_failed(&self, entry: &Entry, body: &Body) {
+        self.mark_if(entry, || body.has_failed());
+    }
+
+    fn mark_if(&self, entry: &Entry, has_failed: impl FnOnce() -> bool) {
+        if self.counts_outcomes() && entry.phase() == Phase::Kept && has_failed() {
             self.shared.traces.mark(entry.trace(), Severity::Error);
         }
     }
