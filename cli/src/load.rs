@@ -110,10 +110,11 @@ fn read(args: &Source, keep: Keep, stop: Stop<'_>) -> Result<Loaded, Failure> {
         files.extend(summary.files.iter().map(File::new));
     }
     progress.finish_and_clear();
+    let recording = intake.finish();
+    // A recording that was stopped while it was read or joined has no traces.
     if stop.is_asked() {
         return Err(Failure::Interrupted);
     }
-    let recording = intake.finish();
     let folded_names = (args.names == Names::Template).then(|| folding.borrow().folded());
     let (skipped, skipped_count) = recording.skipped();
     let input = Input::new(&args.paths, files, recording.problems(), skipped, skipped_count, folded_names);

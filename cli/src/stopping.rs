@@ -276,6 +276,21 @@ fn every_command_stops_wherever_it_is_and_leaves_nothing_half_done() {
     }
 }
 
+/// Joining asks too, at the end of reading, and then has no traces: that is no reason to say that a file holds none.
+#[test]
+fn a_command_that_is_stopped_while_it_joins_is_interrupted() {
+    let folder = Folder::new(3_000, 8);
+    let line = "events @w.jsonl --trace 2";
+    let (result, questions) = counted(&folder, line, 0);
+    assert!(result.is_ok(), "{result:?}");
+    let count = questions.count.load(Ordering::Relaxed);
+    // Joining 12,000 spans asks a few times for each of its steps; a reader asks for each span.
+    for stop_at in count - 15..=count {
+        let (result, _) = counted(&folder, line, stop_at);
+        assert!(matches!(result, Err(Failure::Interrupted)), "stopped at {stop_at} of {count}: {result:?}");
+    }
+}
+
 /// Empty if it is not there.
 fn content(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_default()
