@@ -166,9 +166,12 @@ impl Output {
         matches!(self.place, Place::StandardOutput)
     }
 
-    /// False for devices, pipes and `-`.
-    pub(crate) fn is_file(&self) -> bool {
-        matches!(self.place, Place::File(_))
+    /// The file behind all symbolic links; `None` for devices, pipes and `-`.
+    pub(crate) fn target(&self) -> Option<&Path> {
+        match &self.place {
+            Place::File(target) => Some(target),
+            Place::StandardOutput | Place::Special => None,
+        }
     }
 
     /// Writes the whole content.
@@ -306,9 +309,9 @@ fn writable(target: &Path, metadata: Option<&Metadata>) -> io::Result<()> {
 
 /// Tells files apart whatever their names: by device and inode, where there are such.
 #[cfg(unix)]
-type Identity = (u64, u64);
+pub(crate) type Identity = (u64, u64);
 #[cfg(not(unix))]
-type Identity = PathBuf;
+pub(crate) type Identity = PathBuf;
 
 #[cfg(unix)]
 #[expect(clippy::unnecessary_wraps, reason = "elsewhere it may fail")]
@@ -322,8 +325,13 @@ fn identity(_metadata: &Metadata, path: &Path) -> Option<Identity> {
     fs::canonicalize(path).ok()
 }
 
-fn identity_of(path: &Path) -> Option<Identity> {
+pub(crate) fn identity_of(path: &Path) -> Option<Identity> {
     identity(&fs::metadata(path).ok()?, path)
+}
+
+/// The identity of a file that was opened by this path.
+pub(crate) fn identity_of_open(file: &File, path: &Path) -> Option<Identity> {
+    identity(&file.metadata().ok()?, path)
 }
 
 fn input_identity(input: &Path) -> Option<Identity> {

@@ -27,7 +27,20 @@ pub(crate) struct Partial {
 }
 
 /// A path in the set.
-struct Known(PathBuf);
+#[derive(Debug)]
+pub(crate) struct Known(PathBuf);
+
+impl Known {
+    /// A file of ours that is there.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        paths().insert(path.clone());
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl Drop for Known {
     fn drop(&mut self) {

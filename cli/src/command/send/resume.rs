@@ -1,15 +1,18 @@
 //! The note of how much of a recording was sent.
 
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use astracer_exporters::spool::FileLock;
 use serde::{Deserialize, Serialize};
 
 use super::Send;
 use crate::failure::Failure;
 use crate::output;
-use crate::outputs::{Output, Outputs};
+use crate::outputs::{self, Output, Outputs};
+use crate::partial::Known;
 
 /// Notes are smaller: a few numbers, a URL and paths.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -31,23 +34,70 @@ pub(super) struct Resume {
     file: Output,
     note: Note,
     is_old: bool,
+    /// `None` where the file system has no locks.
+    _held: Option<Held>,
+}
+
+/// The right to send by a note, which one process has at a time: two would send the same spans.
+///
+/// The note itself is another file after each request. So what is locked is a hidden file beside it, which is there only while
+/// somebody sends. One that a killed process left behind is not locked, and does no harm.
+#[derive(Debug)]
+struct Held {
+    file: Known,
+    _lock: FileLock,
+}
+
+impl Drop for Held {
+    /// Removes the file while it is locked, so that nobody gets the lock of a file that is about to go.
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.file.path());
+    }
+}
+
+impl Held {
+    /// Takes the right, if nobody has it. `note` is behind all symbolic links.
+    fn take(note: &Path) -> io::Result<Self> {
+        let mut name = OsString::from(".");
+        name.push(note.file_name().unwrap_or_default());
+        name.push(".lock");
+        let path = note.with_file_name(name);
+        loop {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+            let locked = outputs::identity_of_open(&file, &path);
+            let lock = FileLock::take(file)?;
+            // The one that had it may have removed the file in between.
+            if locked.is_none() || locked == outputs::identity_of(&path) {
+                return Ok(Self { file: Known::new(path), _lock: lock });
+            }
+        }
+    }
 }
 
 impl Resume {
-    /// Reads the note of a former call, if there is one. It must be of the same input and server. The file is known to
-    /// be writable afterwards.
+    /// Reads the note of a former call, if there is one. It must be of the same input and server, and no other process may
+    /// be using it. The file is known to be writable afterwards.
     pub(super) fn open(path: &Path, args: &Send) -> Result<Self, Failure> {
         let paths = args.paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         let fresh = Note { to: args.to.to_string(), paths, spans: 0, shift_ns: 0 };
         let file = Outputs::new(&args.paths).plain_file("--resume", path)?;
-        if !file.is_file() {
+        let Some(target) = file.target() else {
             return Err(file.failure(&io::Error::other("it is a device or a pipe")));
-        }
+        };
         let shown = output::shown(path);
+        let held = match Held::take(target) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Failure::Job(format!(
+                    "{shown} is in use by another process that sends this recording; wait for its end, or choose another \
+                     file for --resume"
+                )));
+            }
+            held => held.ok(),
+        };
         let text = match read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Self { file, note: fresh, is_old: false });
+                return Ok(Self { file, note: fresh, is_old: false, _held: held });
             }
             Err(error) => return Err(Failure::Job(format!("can't read {shown}: {error}"))),
         };
@@ -68,7 +118,7 @@ impl Resume {
                  another file"
             )));
         }
-        Ok(Self { file, note, is_old: true })
+        Ok(Self { file, note, is_old: true, _held: held })
     }
 
     /// The note of a former call.
@@ -105,4 +155,44 @@ fn read(path: &Path) -> io::Result<String> {
         return Err(io::Error::other("it is too large for a note of a sending; choose another file"));
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::command::{Args, Command};
+
+    use super::*;
+
+    fn send(words: &[&str]) -> Send {
+        let args = Args::try_parse_from(["astracer", "send"].iter().chain(words));
+        match args.expect("right usage").command {
+            Command::Send(send) => send,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_process_at_a_time_sends_by_a_note() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let note = folder.path().join("note.json");
+        let args = send(&["w.jsonl", "--to", "otlp://localhost:4317"]);
+        let mut first = Resume::open(&note, &args).expect("nobody uses it");
+        for spans in [0, 5] {
+            if spans > 0 {
+                first.note(spans).expect("written");
+            }
+            match Resume::open(&note, &args) {
+                Err(Failure::Job(text)) => assert!(text.contains("in use by another process"), "{text}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        drop(first);
+        let mut second = Resume::open(&note, &args).expect("the first is gone");
+        assert_eq!(second.noted().map(|note| note.spans), Some(5));
+        second.remove().expect("removed");
+        drop(second);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
 }
