@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
-use crate::source::{LIMITS_HINT, Names, Reading, Source};
+use crate::source::{Names, Reading, Source, limit_hint};
 
 /// The number of examples shown of each kind of problem; `--json` has them too.
 pub(crate) const EXAMPLES: usize = 3;
@@ -69,9 +69,10 @@ struct ProblemCount {
 }
 
 impl ProblemCount {
-    /// The remedy.
+    /// The remedy, if an example has one.
     fn hint(&self) -> Option<&'static str> {
-        (self.kind == ProblemKind::Limit.slug()).then_some(LIMITS_HINT)
+        let is_limit = self.kind == ProblemKind::Limit.slug();
+        self.examples.iter().filter(|_| is_limit).find_map(|example| limit_hint(example))
     }
 }
 

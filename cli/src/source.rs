@@ -80,8 +80,17 @@ pub(crate) struct Reading {
     pub(crate) record_max: u64,
 }
 
-/// The options that raise limits of reading, for messages.
-pub(crate) const LIMITS_HINT: &str = "raise the limit with --expanded-max or --record-max";
+/// Names the option that raises the limit which a problem is about, by its words. Other limits, such as that of nesting, have
+/// none.
+pub(crate) fn limit_hint(detail: &str) -> Option<&'static str> {
+    if detail.contains("expands to more than ") {
+        Some("raise the limit with --expanded-max")
+    } else if detail.contains("longer than ") || detail.contains("a row of more than ") {
+        Some("raise the limit with --record-max")
+    } else {
+        None
+    }
+}
 
 impl Reading {
     /// The same for the reader of recordings.

@@ -391,15 +391,20 @@ fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
     let spans = spans.collect::<Vec<_>>().join(",\n");
     let json = format!("{{\"resourceSpans\":[{{\"scopeSpans\":[{{\"spans\":[\n{spans}]}}]}}]}}");
     let text = success(&run_with_input(&["inspect", "-", "--record-max", "4KB"], &json));
-    assert!(
-        text.contains("problem: is over a limit: 1\n  (raise the limit with --expanded-max or --record-max)"),
-        "{text}"
-    );
+    assert!(text.contains("problem: is over a limit: 1\n  (raise the limit with --record-max)\n"), "{text}");
     let kept = text.lines().find_map(|line| line.split(" traces, ").next()?.parse::<u64>().ok());
     assert!(kept.is_some_and(|kept| kept > 40 && kept < 60), "{text}");
     let strict = ["inspect", "-", "--record-max", "4KB", "--strict"];
-    failure(&run_with_input(&strict, &json), 1, &["longer than 4000 bytes; raise the limit with"]);
+    failure(&run_with_input(&strict, &json), 1, &["longer than 4000 bytes; raise the limit with --record"]);
     assert!(success(&run_with_input(&["inspect", "-"], &json)).contains("100 traces"));
+    // No option lets nesting be deeper.
+    let value = format!("{}{{}}{}", r#"{"arrayValue":{"values":["#.repeat(100), "]}}".repeat(100));
+    let ids = format!(r#""traceId":"{:032x}","spanId":"{:016x}""#, 1, 1);
+    let span = format!(r#"{{{ids},"name":"n","attributes":[{{"key":"k","value":{value}}}]}}"#);
+    let deep = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{span}]}}]}}]}}"#);
+    let output = run_with_input(&["inspect", "-"], &deep);
+    failure(&output, 1, &["is over a limit: standard input:1", "nested too deeply"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("raise the limit"), "{output:?}");
 }
 
 #[cfg(unix)]
