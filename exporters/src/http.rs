@@ -40,7 +40,6 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-#[cfg(feature = "zipkin")]
 impl Answer {
     /// Returns the first line of the body, if it is text.
     pub(crate) fn text(&self) -> String {

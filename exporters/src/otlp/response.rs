@@ -3,6 +3,8 @@
 use prost::Message;
 
 use crate::counts::Delivery;
+#[cfg(feature = "otlp-http")]
+use crate::http::Answer;
 
 /// `ExportTraceServiceResponse` of OTLP.
 #[derive(Clone, PartialEq, Message)]
@@ -35,22 +37,37 @@ impl ExportResponse {
     }
 }
 
-/// Returns the outcome of `spans` spans by a response in protobuf. One that cannot be read rejects nothing: the status
-/// already says that the spans were taken.
-pub(super) fn of_proto(body: &[u8], spans: usize) -> Delivery {
-    let partial = ExportResponse::decode(body).ok().and_then(|response| response.partial_success);
-    delivery(partial.unwrap_or_default(), spans)
+/// Returns the outcome of `spans` spans by a response in protobuf; `None` if it is none.
+pub(super) fn of_proto(body: &[u8], spans: usize) -> Option<Delivery> {
+    let partial = ExportResponse::decode(body).ok()?.partial_success;
+    Some(delivery(partial.unwrap_or_default(), spans))
 }
 
-/// The same for a response in JSON, whose 64-bit integers are strings, or numbers.
+/// The same for a response in JSON, whose 64-bit integers are strings, or numbers. Without a body nothing is rejected.
 #[cfg(feature = "otlp-http")]
-pub(super) fn of_json(body: &[u8], spans: usize) -> Delivery {
-    let response: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+fn of_json(body: &[u8], spans: usize) -> Option<Delivery> {
+    let response: serde_json::Value =
+        if body.is_empty() { serde_json::Value::Null } else { serde_json::from_slice(body).ok()? };
     let partial = &response["partialSuccess"];
     let rejected = &partial["rejectedSpans"];
     let rejected = rejected.as_i64().or_else(|| rejected.as_str()?.parse().ok());
     let message = partial["errorMessage"].as_str().unwrap_or_default().to_owned();
-    delivery(PartialSuccess { rejected_spans: rejected.unwrap_or(0), error_message: message }, spans)
+    Some(delivery(PartialSuccess { rejected_spans: rejected.unwrap_or(0), error_message: message }, spans))
+}
+
+/// The same for a response over HTTP. One that can't be read rejects nothing, for the status says that the spans were taken;
+/// but a page to log in on, or any other server, has that status too, so it is told.
+#[cfg(feature = "otlp-http")]
+pub(super) fn of_http(answer: &Answer, spans: usize) -> Delivery {
+    let body = &answer.body;
+    let read = if answer.json { None } else { of_proto(body, spans) };
+    read.or_else(|| of_json(body, spans)).unwrap_or_else(|| {
+        let text = answer.text();
+        let text = if text.is_empty() { "nothing readable" } else { &text };
+        let message =
+            format!("{text} (no answer of OTLP; look whether the endpoint leads to a server for traces)");
+        Delivery { accepted: spans as u64, message, ..Delivery::default() }
+    })
 }
 
 fn delivery(partial: PartialSuccess, spans: usize) -> Delivery {
@@ -64,28 +81,53 @@ fn delivery(partial: PartialSuccess, spans: usize) -> Delivery {
 mod tests {
     use super::*;
 
-    fn told(delivery: Delivery) -> (u64, u64, String) {
-        (delivery.accepted, delivery.rejected, delivery.message)
+    fn told(delivery: Option<Delivery>) -> Option<(u64, u64, String)> {
+        delivery.map(|delivery| (delivery.accepted, delivery.rejected, delivery.message))
+    }
+
+    fn some(accepted: u64, rejected: u64, message: &str) -> Option<(u64, u64, String)> {
+        Some((accepted, rejected, message.to_owned()))
     }
 
     #[test]
     fn responses_in_protobuf() {
         // Field 1: a message of 6 bytes; in it field 1 = 3, and field 2 = "no".
         let partial = b"\x0a\x06\x08\x03\x12\x02no";
-        assert_eq!(told(of_proto(partial, 5)), (2, 3, "no".to_owned()));
-        assert_eq!(told(of_proto(partial, 2)), (0, 2, "no".to_owned()));
-        assert_eq!(told(of_proto(b"", 5)), (5, 0, String::new()));
-        assert_eq!(told(of_proto(b"\xff\xff", 5)), (5, 0, String::new()));
+        assert_eq!(told(of_proto(partial, 5)), some(2, 3, "no"));
+        assert_eq!(told(of_proto(partial, 2)), some(0, 2, "no"));
+        assert_eq!(told(of_proto(b"", 5)), some(5, 0, ""));
+        assert_eq!(told(of_proto(b"\xff\xff", 5)), None);
     }
 
+    #[cfg(feature = "otlp-http")]
     #[test]
     fn responses_in_json() {
         let partial = br#"{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "no"}}"#;
-        assert_eq!(told(of_json(partial, 5)), (2, 3, "no".to_owned()));
-        assert_eq!(told(of_json(br#"{"partialSuccess": {"rejectedSpans": 1}}"#, 5)), (4, 1, String::new()));
-        assert_eq!(told(of_json(br#"{"partialSuccess": {"rejectedSpans": -1}}"#, 5)), (5, 0, String::new()));
+        assert_eq!(told(of_json(partial, 5)), some(2, 3, "no"));
+        assert_eq!(told(of_json(br#"{"partialSuccess": {"rejectedSpans": 1}}"#, 5)), some(4, 1, ""));
+        assert_eq!(told(of_json(br#"{"partialSuccess": {"rejectedSpans": -1}}"#, 5)), some(5, 0, ""));
         for nothing in [&b"{}"[..], b"", b"null", b"[1]"] {
-            assert_eq!(told(of_json(nothing, 5)), (5, 0, String::new()));
+            assert_eq!(told(of_json(nothing, 5)), some(5, 0, ""));
+        }
+        assert_eq!(told(of_json(b"<html>", 5)), None);
+    }
+
+    /// A proxy's page once passed for an answer without a word.
+    #[cfg(feature = "otlp-http")]
+    #[test]
+    fn a_response_that_is_none_is_told() {
+        let told = |body: &[u8], json| {
+            let delivery = of_http(&Answer { body: body.to_vec(), json }, 5);
+            assert_eq!((delivery.accepted, delivery.rejected), (5, 0));
+            delivery.message
+        };
+        let hint = " (no answer of OTLP; look whether the endpoint leads to a server for traces)";
+        assert_eq!(told(b"<html>\nLog in", false), format!("<html>{hint}"));
+        assert_eq!(told(b"<html>", true), format!("<html>{hint}"));
+        assert_eq!(told(b"\xff\xff", false), format!("nothing readable{hint}"));
+        // Some servers answer in JSON and do not say so.
+        for nothing in [&b""[..], b"{}"] {
+            assert_eq!((told(nothing, false), told(nothing, true)), (String::new(), String::new()));
         }
     }
 }
