@@ -108,7 +108,7 @@ impl Of {
 /// Every thing with the commands that look at it. Sizes are such that a count takes seconds.
 fn cases() -> Vec<Case> {
     use Of::{Convert, CriticalPath, Evaluate, Events, Inspect, Parameters, Tail, Tune};
-    let commands: [(Many, usize, &[Of]); 20] = [
+    let commands: [(Many, usize, &[Of]); 21] = [
         (Many::Traces, 150, &[Inspect, Evaluate, CriticalPath, Convert]),
         (Many::Spans, 300, &[Inspect, Evaluate, CriticalPath, Convert]),
         (Many::Names, 200, &[Inspect, Evaluate, CriticalPath]),
@@ -117,6 +117,7 @@ fn cases() -> Vec<Case> {
         (Many::Branches, 300, &[Inspect, Evaluate, CriticalPath, Events, Convert]),
         (Many::Depth, 300, &[Inspect, CriticalPath, Events]),
         (Many::Parents, 300, &[Inspect, CriticalPath, Events, Convert]),
+        (Many::Processes, 300, &[Inspect, CriticalPath, Convert]),
         (Many::Problems, 300, &[Inspect, Convert]),
         (Many::Members, 60, &[Inspect, Convert]),
         (Many::Keys, 60, &[Parameters]),

@@ -134,15 +134,21 @@ pub fn write_span_line(
 #[derive(Debug, Default)]
 pub struct Processes {
     resources: SmallVec<[Arc<Resource>; 2]>,
-    /// The numbers of resources after the first few, by address. The map owns each resource, so no address is
-    /// reused.
+    /// The numbers of resources after the first few.
     others: Option<Box<Others>>,
 }
 
-type Others = HashMap<*const Resource, (Arc<Resource>, usize), RandomState>;
+/// Resources that were numbered already, found in one step each: a trace may have spans of as many processes as it has
+/// spans.
+#[derive(Debug, Default)]
+struct Others {
+    /// By address. The map owns each resource, so no address is reused.
+    by_address: HashMap<*const Resource, (Arc<Resource>, usize), RandomState>,
+    /// By what is written of them.
+    by_text: HashMap<Box<[u8]>, usize, RandomState>,
+}
 
-/// The number of resources that are compared by address one by one. Spans of one process usually share one
-/// resource.
+/// The number of resources that are compared one by one. Spans of one process usually share one resource.
 const FEW_RESOURCES: usize = 8;
 
 impl Processes {
@@ -157,16 +163,27 @@ impl Processes {
     #[inline(never)]
     fn number_of_other(&mut self, resource: &Arc<Resource>) -> usize {
         let address = Arc::as_ptr(resource);
-        if let Some((_, number)) = self.others.as_ref().and_then(|others| others.get(&address)) {
+        if let Some((_, number)) = self.others.as_ref().and_then(|others| others.by_address.get(&address)) {
             return *number;
         }
-        let equal = self.resources.iter().position(|known| known == resource);
-        let number = equal.unwrap_or(self.resources.len()) + 1;
-        if equal.is_none() {
+        let few = self.resources.iter().take(FEW_RESOURCES);
+        let next = self.resources.len() + 1;
+        let number = match few.map(Arc::as_ref).position(|known| known == resource.as_ref()) {
+            Some(index) => index + 1,
+            None if next <= FEW_RESOURCES => next,
+            None => {
+                let mut text = Vec::new();
+                write_process(&mut text, resource);
+                *self.others.get_or_insert_default().by_text.entry(text.into()).or_insert(next)
+            }
+        };
+        if number == next {
             self.resources.push(Arc::clone(resource));
         }
-        if equal.is_some() || number > FEW_RESOURCES {
-            self.others.get_or_insert_default().insert(address, (Arc::clone(resource), number));
+        // The first few are found by address without the map.
+        if number != next || number > FEW_RESOURCES {
+            let others = self.others.get_or_insert_default();
+            others.by_address.insert(address, (Arc::clone(resource), number));
         }
         number
     }

@@ -24,6 +24,8 @@ pub(crate) enum Many {
     Depth,
     /// Parents of one span.
     Parents,
+    /// Processes of one trace.
+    Processes,
     /// Values of one attribute in one trace.
     Values,
     /// Lines that are no spans.
@@ -36,7 +38,7 @@ pub(crate) enum Many {
 
 impl Many {
     #[cfg(test)]
-    pub(crate) const ALL: [Many; 12] = [
+    pub(crate) const ALL: [Many; 13] = [
         Many::Traces,
         Many::Spans,
         Many::Names,
@@ -45,6 +47,7 @@ impl Many {
         Many::Branches,
         Many::Depth,
         Many::Parents,
+        Many::Processes,
         Many::Values,
         Many::Problems,
         Many::Members,
@@ -104,6 +107,12 @@ pub(crate) fn write(folder: &Path, many: Many, count: usize) -> io::Result<()> {
             let parents: Vec<usize> = (1..=count).rev().collect();
             lines.span((1, count + 1), &parents, "join", true);
         }
+        Many::Processes => {
+            for span in 1..=count {
+                let parents = if span == 1 { vec![] } else { vec![1] };
+                lines.of((1, span), &parents, "call", "\"b\":1000,\"e\":1005,", &letters(span));
+            }
+        }
         Many::Values => {
             lines.span((1, 1), &[], "root", true);
             for span in 2..=count {
@@ -158,12 +167,24 @@ impl Lines {
         self.line(place, parents, name, &format!("\"b\":{start},\"e\":{end},"));
     }
 
-    fn line(&mut self, (trace, span): (usize, usize), parents: &[usize], name: &str, times: &str) {
+    fn line(&mut self, place: (usize, usize), parents: &[usize], name: &str, times: &str) {
+        self.of(place, parents, name, times, "s");
+    }
+
+    /// A span of a process.
+    fn of(
+        &mut self,
+        (trace, span): (usize, usize),
+        parents: &[usize],
+        name: &str,
+        times: &str,
+        process: &str,
+    ) {
         let id = |span: &usize| format!("{trace:016x}{span:016x}");
         let parents: Vec<String> = parents.iter().map(|parent| format!("\"{}\"", id(parent))).collect();
         let _ = writeln!(
             self.0,
-            r#"{{"a":"{}",{times}"d":"{name}","r":"s","p":[{}]}}"#,
+            r#"{{"a":"{}",{times}"d":"{name}","r":"{process}","p":[{}]}}"#,
             id(&span),
             parents.join(",")
         );
