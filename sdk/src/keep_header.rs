@@ -119,9 +119,9 @@ where
 pub struct KeepCallsLayer {
     handle: Handle,
     /// The number of traces that each has heard of.
-    peers: Arc<BTreeMap<String, AtomicU64>>,
+    peers: Arc<BTreeMap<String, Heard>>,
     /// The same of the peer whose requests name none.
-    unnamed: Option<Arc<AtomicU64>>,
+    unnamed: Option<Heard>,
 }
 
 impl KeepCallsLayer {
@@ -140,31 +140,32 @@ impl KeepCallsLayer {
     /// Tells this peer, too, and hears what it answers.
     #[must_use]
     pub fn with_peer(self, peer: impl Into<String>) -> Self {
-        let known = self.peers.iter().map(|(peer, heard)| (peer.clone(), heard.load(Ordering::Relaxed)));
-        let all = known.chain([(peer.into(), 0)]).map(|(peer, heard)| (peer, AtomicU64::new(heard)));
+        let known = self.peers.iter().map(|(peer, heard)| (peer.clone(), heard.clone()));
+        let all = known.chain([(peer.into(), Heard::default())]);
         KeepCallsLayer { peers: Arc::new(all.collect()), ..self }
     }
 
-    fn tell(&self, peer: &AtomicU64, headers: &mut HeaderMap) {
+    fn tell(&self, peer: &Heard, headers: &mut HeaderMap) -> Option<Told> {
         let heard = peer.load(Ordering::Relaxed);
         let (ids, all) = self.handle.kept_late_after(heard);
         // Of requests at the same time, one tells.
         if ids.is_empty() || peer.compare_exchange(heard, all, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
-            return;
+            return None;
         }
         let ids: Vec<String> = ids.iter().map(TraceId::to_string).collect();
         if let Ok(value) = HeaderValue::from_str(&ids.join(",")) {
             headers.insert(KEEP_HEADER, value);
         }
+        Some(Told { peer: peer.clone(), heard, all })
     }
 
-    fn peer<A>(&self, request: &Request<A>) -> Option<&AtomicU64> {
+    fn peer<A>(&self, request: &Request<A>) -> Option<&Heard> {
         let authority = request.uri().authority().map(|authority| authority.as_str());
         let host = || request.headers().get(http::header::HOST)?.to_str().ok();
         match authority.or_else(host) {
             Some(named) => self.peers.get(named),
-            None => self.unnamed.as_deref(),
+            None => self.unnamed.as_ref(),
         }
     }
 }
@@ -212,8 +213,8 @@ where
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
         let ended = match self.layer.peer(&request) {
             Some(peer) => {
-                self.layer.tell(peer, request.headers_mut());
-                Ended::Called(self.layer.handle.clone())
+                let told = self.layer.tell(peer, request.headers_mut());
+                Ended::Called(self.layer.handle.clone(), told)
             }
             None => Ended::Nobody,
         };
@@ -225,8 +226,27 @@ where
 #[derive(Debug)]
 enum Ended {
     Served(KeepLayer, Option<TraceId>),
-    Called(Handle),
+    Called(Handle, Option<Told>),
     Nobody,
+}
+
+/// The number of traces that a peer has heard of.
+type Heard = Arc<AtomicU64>;
+
+/// A request that tells a peer.
+#[derive(Debug)]
+struct Told {
+    peer: Heard,
+    /// The number before, and with this request.
+    heard: u64,
+    all: u64,
+}
+
+impl Told {
+    /// The peer may not have heard: the next request tells again, unless another one has told more since.
+    fn take_back(&self) {
+        let _ = self.peer.compare_exchange(self.all, self.heard, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 pin_project_lite::pin_project! {
@@ -247,14 +267,17 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let mut response = ready!(this.future.poll(cx))?;
-        match this.ended {
-            Ended::Served(layer, trace_id) => layer.answer(*trace_id, response.headers_mut()),
-            Ended::Called(handle) => {
+        let mut answer = ready!(this.future.poll(cx));
+        match (&*this.ended, &mut answer) {
+            (Ended::Served(layer, trace_id), Ok(response)) => {
+                layer.answer(*trace_id, response.headers_mut());
+            }
+            (Ended::Called(handle, _), Ok(response)) => {
                 hear(handle, response.headers());
             }
-            Ended::Nobody => {}
+            (Ended::Called(_, Some(told)), Err(_)) => told.take_back(),
+            _ => {}
         }
-        Poll::Ready(Ok(response))
+        Poll::Ready(answer)
     }
 }

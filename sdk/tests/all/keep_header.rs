@@ -204,3 +204,38 @@ fn several_lines_are_one_list() {
     let stats = node.world.handle.stats().tail;
     assert_eq!((stats.kept_by_caller, stats.not_there, stats.refused_callers), (2, 13, 1 + 7));
 }
+
+/// A connection that breaks with the first request.
+struct Broken(Vec<Option<http::HeaderValue>>);
+
+impl Service<Request<()>> for &mut Broken {
+    type Response = Response<()>;
+    type Error = &'static str;
+    type Future = Ready<Result<Response<()>, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), &'static str>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        self.0.push(request.headers().get(KEEP_HEADER).cloned());
+        ready(if self.0.len() == 1 { Err("refused") } else { Ok(Response::new(())) })
+    }
+}
+
+/// Whoever could not be reached has heard nothing: the next request tells it again, and the one after that does not.
+#[test]
+fn a_peer_that_could_not_be_reached_is_told_again() {
+    let mut node = node(None, false);
+    node.fails = true;
+    node.serve(request(7));
+    let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
+    let mut broken = Broken(Vec::new());
+    for _ in 0..3 {
+        let request = Request::builder().uri(format!("http://{PEER}/")).body(()).unwrap();
+        let mut call = pin!(client.layer(&mut broken).call(request));
+        assert!(call.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_ready());
+    }
+    let seven = Some(format!("{:032x}", 7).parse().unwrap());
+    assert_eq!(broken.0, [seven.clone(), seven, None]);
+}
