@@ -28,7 +28,12 @@ pub(super) fn to_end_at(
         source::read(path, options, &mut latest).map_err(|error| Failure::Job(error.to_string()))?;
     }
     let latest = latest.ns.unwrap_or(now_ns);
-    Ok(i64::try_from(i128::from(now_ns) - i128::from(latest)).unwrap_or(0))
+    i64::try_from(i128::from(now_ns) - i128::from(latest)).map_err(|_| {
+        let end = load::utc(latest);
+        Failure::Job(format!(
+            "--shift-to-now: the last span ends at {end}, too far from now; leave the option out"
+        ))
+    })
 }
 
 struct Latest<'s> {
@@ -47,5 +52,31 @@ impl Sink for Latest<'_> {
 
     fn stopped(&self) -> bool {
         self.stop.is_asked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Not moving them at all was once the answer.
+    #[test]
+    fn times_that_no_number_moves_are_an_error() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("w.json");
+        let moved = |end: u64| {
+            let ids = format!(r#""traceId":"{:032x}","spanId":"{:016x}""#, 1, 1);
+            let span = format!(r#"{{{ids},"name":"n","startTimeUnixNano":"1","endTimeUnixNano":"{end}"}}"#);
+            let json = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{span}]}}]}}]}}"#);
+            std::fs::write(&path, json).expect("a writable folder");
+            to_end_at(std::slice::from_ref(&path), &Options::default(), 1_000, Stop::never())
+        };
+        assert!(matches!(moved(1_500), Ok(-500)));
+        for end in [u64::MAX, 1_000 + (1 << 63) + 1] {
+            let result = moved(end);
+            let Err(Failure::Job(text)) = result else { panic!("{end}: {result:?}") };
+            assert!(text.contains("--shift-to-now"), "{text}");
+        }
+        assert!(matches!(moved(1_000 + (1 << 63)), Ok(i64::MIN)));
     }
 }
