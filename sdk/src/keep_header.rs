@@ -157,7 +157,7 @@ impl KeepCallsLayer {
         if let Ok(value) = HeaderValue::from_str(&ids.join(",")) {
             headers.insert(KEEP_HEADER, value);
         }
-        Some(Told { peer: peer.clone(), heard, all })
+        Some(Told { peer: peer.clone(), heard, all, is_answered: false })
     }
 
     fn peer<A>(&self, request: &Request<A>) -> Option<&Heard> {
@@ -233,19 +233,28 @@ enum Ended {
 /// The number of traces that a peer has heard of.
 type Heard = Arc<AtomicU64>;
 
-/// A request that tells a peer.
+/// A request that tells a peer. Dropped without an answer, by an error or by whoever waited no longer, it has told nobody: the next
+/// request tells again, unless another one has told more since.
 #[derive(Debug)]
 struct Told {
     peer: Heard,
     /// The number before, and with this request.
     heard: u64,
     all: u64,
+    is_answered: bool,
 }
 
 impl Told {
-    /// The peer may not have heard: the next request tells again, unless another one has told more since.
-    fn take_back(&self) {
-        let _ = self.peer.compare_exchange(self.all, self.heard, Ordering::Relaxed, Ordering::Relaxed);
+    fn answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            let _ = self.peer.compare_exchange(self.all, self.heard, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
@@ -268,14 +277,17 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let mut answer = ready!(this.future.poll(cx));
-        match (&*this.ended, &mut answer) {
+        match (this.ended, &mut answer) {
             (Ended::Served(layer, trace_id), Ok(response)) => {
                 layer.answer(*trace_id, response.headers_mut());
             }
-            (Ended::Called(handle, _), Ok(response)) => {
+            (Ended::Called(handle, told), Ok(response)) => {
+                if let Some(told) = told.take() {
+                    told.answered();
+                }
                 hear(handle, response.headers());
             }
-            (Ended::Called(_, Some(told)), Err(_)) => told.take_back(),
+            (Ended::Called(_, told), Err(_)) => *told = None,
             _ => {}
         }
         Poll::Ready(answer)
