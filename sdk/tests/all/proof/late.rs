@@ -143,10 +143,11 @@ impl Late {
         let is_late = part.has_left;
         let failed = if is_late { is_error } else { part.failed };
         let (key, duration) = (part.key.clone(), record.duration(part.began));
+        let leaves_late = is_late || self.is_closed;
         if is_root {
-            self.count(&key, duration, failed, true);
+            self.count(&key, duration, failed, !leaves_late || self.is_there(at));
         }
-        if is_late || self.is_closed {
+        if leaves_late {
             return self.end_late(at, record, is_error, is_root);
         }
         let part = &mut self.parts[at];
@@ -252,6 +253,13 @@ impl Late {
         self.kept.push((part.trace, reason));
         let gathered = std::mem::take(&mut part.gathered);
         gathered.into_iter().map(|(record, _)| record.kept_late(reason)).collect()
+    }
+
+    /// Whether a part's trace was kept, or may still be: otherwise what its root tells is missed.
+    fn is_there(&self, at: usize) -> bool {
+        let trace = self.parts[at].trace;
+        let is_kept = self.kept.iter().any(|(kept, _)| *kept == trace);
+        !self.is_closed && (is_kept || self.find(trace, [0, 1]).is_some())
     }
 
     /// A span ends when its trace's spans no longer gather: it goes where they are.
