@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use astracer_samplers::tail::Severity;
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::SpanContext;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
@@ -120,6 +121,10 @@ impl Core {
         let body = extra.body.take();
         drop(extra);
         self.note_root(entry, outcome.key);
+        // The body goes, and with it an error that was recorded before anybody knew that the root is dropped.
+        if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
+            entry.set_failed();
+        }
         claim.drop_trace(trace_id, drawn.span_id, flags);
         // Values of contexts are the user's, and so is the code that runs when they are dropped.
         drop((old, pending));

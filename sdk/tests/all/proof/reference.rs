@@ -345,6 +345,13 @@ impl Book {
                 part
             }
         };
+        // What was recorded before the span started is seen as it starts.
+        if self.entries[at].record.failed() {
+            match part {
+                Some((part, _)) => late.mark(part),
+                None => self.entries[at].failed = true,
+            }
+        }
         self.entries[at].part = part;
         part.is_some_and(|(_, is_recorded)| is_recorded)
     }
