@@ -5,7 +5,7 @@ use std::time::Duration;
 use astracer_sdk::OpenTelemetrySpanExt as _;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry_sdk::trace::SpanData;
-use tracing::{error, info_span};
+use tracing::{Span, error, info_span};
 
 use crate::support::{TIMEOUT, one};
 use crate::tail::{check_sums, dropping, request, tail};
@@ -20,15 +20,23 @@ fn cut_by(root: &SpanData) -> i64 {
     }
 }
 
+fn root() -> Span {
+    info_span!("GET /events")
+}
+
+/// The thread enters the root, and a child that ends in it.
+fn step(root: &Span) {
+    root.in_scope(|| info_span!("step").in_scope(|| ()));
+}
+
 /// A root that is open for so long that its trace was put to the policies, held, and given up: its error is seen, and nothing of
 /// the trace is left.
 #[test]
 fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
     let world = dropping(tail("error()"));
     tracing::dispatcher::with_default(&world.dispatch, || {
-        let root = info_span!("GET /events");
-        let step = || root.in_scope(|| info_span!("step").in_scope(|| ()));
-        step();
+        let root = root();
+        step(&root);
         all_leave(&world);
         world.clock.advance(Duration::from_secs(3));
         // The exporter's thread gives it up when there is something to do.
@@ -56,11 +64,10 @@ fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
 fn spans_that_follow_a_trace_that_was_kept_are_within_its_budget() {
     let world = dropping(tail("error(bytes=1000,bytes_burst=10000)"));
     tracing::dispatcher::with_default(&world.dispatch, || {
-        let root = info_span!("GET /events");
-        let step = || root.in_scope(|| info_span!("step").in_scope(|| ()));
+        let root = root();
         root.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
         all_leave(&world);
-        (0..5_000).for_each(|_| step());
+        (0..5_000).for_each(|_| step(&root));
         drop(root);
     });
     let spans = world.exported();
@@ -79,13 +86,12 @@ fn spans_that_follow_a_trace_that_was_kept_are_within_its_budget() {
 fn spans_that_follow_a_trace_that_was_kept_are_cut_at_its_limit() {
     let world = dropping(tail("error"));
     tracing::dispatcher::with_default(&world.dispatch, || {
-        let root = info_span!("GET /events");
-        let step = || root.in_scope(|| info_span!("step").in_scope(|| ()));
-        (0..10).for_each(|_| step());
+        let root = root();
+        (0..10).for_each(|_| step(&root));
         let trace_id = root.context().span().span_context().trace_id();
         all_leave(&world);
         assert!(world.handle.keep(trace_id));
-        (0..12_000).for_each(|_| step());
+        (0..12_000).for_each(|_| step(&root));
         drop(root);
     });
     let spans = world.exported();

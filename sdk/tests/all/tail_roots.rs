@@ -49,6 +49,28 @@ fn an_error_counts_for_the_root_that_it_is_below() {
     assert_eq!(seen, [("around", 0), ("other", 1)]);
 }
 
+/// The decision waits for a parent that the root may get. An error that is recorded meanwhile goes with the root's fields if it is
+/// dropped, and is counted all the same.
+#[test]
+fn an_error_from_before_a_root_is_dropped_is_missed() {
+    let early: [fn(&Span); 3] = [
+        |root| _ = root.record("error", "refused"),
+        |root| _ = root.record("otel.status_code", "ERROR"),
+        |root| root.set_status(opentelemetry::trace::Status::error("refused")),
+    ];
+    for early in early {
+        let world = dropping(tail("error").with_provisional(Provisional::Never));
+        let spans = world.run(|| {
+            let root = info_span!("root", error = Empty, otel.status_code = Empty);
+            early(&root);
+            root.in_scope(|| ());
+        });
+        assert!(spans.is_empty());
+        let outcomes = &world.handle.outcomes()[0];
+        assert_eq!((outcomes.calls, outcomes.errors, outcomes.missed_errors), (1, 1, 1));
+    }
+}
+
 /// Where contexts are off, callees are told nothing of a dropped trace: recorded or not makes no difference to them.
 #[test]
 fn without_contexts_nobody_is_told_of_a_recorded_trace() {

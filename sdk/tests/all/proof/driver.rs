@@ -73,6 +73,8 @@ struct Places {
 struct Spawned {
     future: Pin<Box<Instrumented<Request>>>,
     subscriber: usize,
+    /// The step at which its span began.
+    began: i64,
 }
 
 /// A request that takes three polls. It begins a span at its first, and is inside of it at each: so is a future that awaits
@@ -234,6 +236,11 @@ impl Places {
         }
     }
 
+    /// The step at which the span of a future began.
+    fn began_of(&self, place: usize) -> Option<i64> {
+        self.futures.lock().unwrap()[place].as_ref().map(|spawned| spawned.began)
+    }
+
     fn cancel(&self, place: usize) {
         let spawned = self.futures.lock().unwrap()[place].take();
         if let Some(spawned) = spawned {
@@ -281,6 +288,12 @@ impl Local {
     fn is_around(&self, began: i64, subscriber: usize) -> bool {
         let mut inside = self.entered.iter().rev().filter(|inside| inside.subscriber == subscriber);
         inside.next().is_some_and(|last| last.began != began) && inside.any(|other| other.began == began)
+    }
+
+    /// As for a span that is entered: a future enters its own, and begins another one inside.
+    fn may_poll(&self, places: &Places, place: usize) -> bool {
+        let is_around = |spawned: &Spawned| self.is_around(spawned.began, spawned.subscriber);
+        places.world.may_reenter() || !places.futures.lock().unwrap()[place].as_ref().is_some_and(is_around)
     }
 
     fn perform(&mut self, places: &Arc<Places>, op: Op) -> Line {
@@ -393,15 +406,22 @@ impl Local {
                 let context = places.context(Cx::Kept(place));
                 context.span().set_attribute(KeyValue::new("kept", now));
             }
-            Op::Spawn { future, span } => {
-                if let Some((span, subscriber)) = places.span(span) {
-                    places.cancel(future);
+            Op::Spawn { future: place, span: of } => {
+                let began = places.began.lock().unwrap()[of];
+                if let Some((span, subscriber)) = places.span(of) {
+                    places.cancel(place);
                     let request = Request { places: places.clone(), polls: 0, held: None };
-                    let spawned = Spawned { future: Box::pin(request.instrument(span)), subscriber };
-                    places.futures.lock().unwrap()[future] = Some(spawned);
+                    let future = Box::pin(request.instrument(span));
+                    let spawned = Spawned { future, subscriber, began };
+                    places.futures.lock().unwrap()[place] = Some(spawned);
                 }
             }
-            Op::Poll { future, inside } => {
+            Op::Poll { future, inside } if self.may_poll(places, future) => {
+                // Inside of the outer one the thread is inside of that one's spans too.
+                let is_inside = |other: i64| self.entered.iter().any(|inside| inside.began == other);
+                let outer = places.began_of(future);
+                let may = |began| world.may_reenter() || (Some(began) != outer && !is_inside(began));
+                let inside = inside.filter(|inner| places.began_of(*inner).is_none_or(may));
                 *places.inner.lock().unwrap() = inside;
                 places.poll(future);
                 *places.inner.lock().unwrap() = None;
@@ -409,6 +429,7 @@ impl Local {
                     answer = Answer::Context(seen);
                 }
             }
+            Op::Poll { .. } => {}
             Op::Cancel(future) => places.cancel(future),
             Op::Keep(place) => {
                 let context = places.context(Cx::Kept(place));

@@ -345,7 +345,7 @@ impl Book {
                 part
             }
         };
-        // What was recorded before the span started is seen as it starts.
+        // An error from before the span started is seen as it starts.
         if self.entries[at].record.failed() {
             match part {
                 Some((part, _)) => late.mark(part),
