@@ -80,14 +80,14 @@ pub(crate) fn is_own(rule: &Rule) -> bool {
     matches!(rule.policy, Policy::Own(_))
 }
 
-/// Lines for a terminal.
-pub(crate) fn render(summary: &TailSummary, tail: &Tail) -> String {
+/// Lines for a terminal, with the sampler's name for people.
+pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> String {
     let share = |share: f64| format!("{:.2}%", share * 100.0);
     let mut text = String::new();
     let _ = writeln!(
         text,
         "policies behind {}: the sampler keeps {} of the bytes, they keep {} (\u{b1}{}), together {}",
-        output::brief(&summary.sampler),
+        output::brief(sampler),
         share(summary.head.mean),
         share(summary.tail.mean),
         share(summary.tail.sd),

@@ -30,6 +30,26 @@ impl Candidate {
         }
     }
 
+    /// The text for people: as by [`Display`](fmt::Display), with the number of keys that have parameters of their own in place
+    /// of these, if there are more than three.
+    pub fn brief(&self) -> String {
+        let (config, cap) = match self {
+            Self::Ours(config) => (config, None),
+            Self::Capped(config, cap) => (config, Some(cap)),
+            Self::Baseline(_) => return self.to_string(),
+        };
+        let (common, keys): (Config, usize) = match config {
+            Config::Bump(per_key) => (per_key.default().clone().into(), per_key.overrides().len()),
+            Config::TokenBucket(per_key) => (per_key.default().clone().into(), per_key.overrides().len()),
+            other => (other.clone(), 0),
+        };
+        if keys <= 3 {
+            return self.to_string();
+        }
+        let cap = cap.map_or_else(String::new, |cap| format!(" under {cap}"));
+        format!("{common};{keys} keys of their own{cap}")
+    }
+
     /// A sampler that services can run, behind a cap if that bounds anything.
     pub fn capped(config: Config, cap: Cap) -> Self {
         if cap.is_none() { Self::Ours(config) } else { Self::Capped(config, cap) }
@@ -122,6 +142,26 @@ impl fmt::Display for Candidate {
 mod tests {
     use super::*;
     use crate::testing::synthetic;
+
+    #[test]
+    fn many_keys_are_a_number_to_people() {
+        let few = "bump:lambda=3,min=0.02,window=1s;\"a\":min=0.5;\"b\":min=0.5";
+        let many = format!("{few};\"c\":min=0.5;\"d\":min=0.5");
+        let brief = |text: &str| {
+            let config: Config = text.parse().expect("a sampler");
+            (Candidate::Ours(config.clone()).brief(), Candidate::Ours(config).to_string())
+        };
+        let (of_few, whole) = brief(few);
+        assert_eq!(of_few, whole);
+        let (of_many, _) = brief(&many);
+        assert_eq!(of_many, "bump:lambda=3,min=0.02,window=1s;4 keys of their own");
+        let capped =
+            Candidate::Capped(many.parse().expect("a sampler"), "traces=100,burst=9".parse().expect("a cap"));
+        assert_eq!(
+            capped.brief(),
+            "bump:lambda=3,min=0.02,window=1s;4 keys of their own under traces=100,burst=9"
+        );
+    }
 
     #[test]
     fn a_table_of_the_workloads_size_decides_as_a_services() {

@@ -1,5 +1,6 @@
 //! `astracer evaluate`: the table of sampler quality.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read as _;
@@ -237,14 +238,18 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         return output::print_json(&Report { input: &input, evaluation, tail: summaries, warnings })
             .and(late);
     }
+    let names: BTreeMap<String, String> =
+        samplers.iter().map(|sampler| (sampler.to_string(), sampler.brief())).collect();
     let policies: String = summaries
         .iter()
         .zip(tail.iter().cycle())
-        .map(|(summary, tail)| tail::render(summary, tail))
+        .map(|(summary, tail)| {
+            tail::render(summary, tail, names.get(&summary.sampler).unwrap_or(&summary.sampler))
+        })
         .collect();
     let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
     let missed = missed(&met) + &warnings;
-    let text = input.heading() + &render(&evaluation) + &policies + &missed + &input.footing();
+    let text = input.heading() + &render(&evaluation, &names) + &policies + &missed + &input.footing();
     output::print(&text).and(late)
 }
 
@@ -443,7 +448,9 @@ fn write_ids(file: &Output, ids: &[TraceId]) -> Result<(), Failure> {
     file.write(&ids.iter().map(|id| load::trace_id(*id) + "\n").collect::<String>())
 }
 
-fn render(evaluation: &Evaluation) -> String {
+/// `names` are those of samplers for people, by their texts.
+fn render(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
+    let name = |summary: &Summary| names.get(&summary.sampler).unwrap_or(&summary.sampler).clone();
     let workload = &evaluation.workload;
     let mut text = String::new();
     let _ = writeln!(
@@ -460,18 +467,15 @@ fn render(evaluation: &Evaluation) -> String {
         output::plural(evaluation.summary.first().map_or(0, |summary| summary.seeds), "seed"),
     );
     let header = ["traces", "spans", "bytes", "OTLP", "functions", "trees", "SS ms", "IEn", "dist/ent"];
-    let rows: Vec<_> = evaluation
-        .summary
-        .iter()
-        .map(|summary| (summary.sampler.clone(), numbers(summary, workload)))
-        .collect();
+    let rows: Vec<_> =
+        evaluation.summary.iter().map(|summary| (name(summary), numbers(summary, workload))).collect();
     text.push_str(&output::sections(&header, &rows));
     for summary in &evaluation.summary {
-        let Summary { sampler, mean, sd, .. } = summary;
+        let Summary { mean, sd, .. } = summary;
         let _ = writeln!(
             text,
             "paths: {}: {} of {}, distance {}",
-            output::brief(sampler),
+            output::brief(&name(summary)),
             mean_and_sd(mean.paths, sd.paths),
             output::plural(workload.paths, "path kind"),
             mean_and_sd(mean.path_distance, sd.path_distance),
@@ -482,7 +486,7 @@ fn render(evaluation: &Evaluation) -> String {
             let _ = writeln!(
                 text,
                 "counts by weights: {}: relative error of functions {}, calibrated to the roots' numbers {}, of roots {}",
-                output::brief(&summary.sampler),
+                output::brief(&name(summary)),
                 output::measure(counts.functions),
                 output::measure(counts.functions_calibrated),
                 output::measure(counts.roots),
@@ -498,7 +502,7 @@ fn render(evaluation: &Evaluation) -> String {
             let _ = writeln!(
                 text,
                 "SS by weights: {}: {} ms; an equal share of the same size {} ms{worse}",
-                output::brief(&summary.sampler),
+                output::brief(&name(summary)),
                 output::measure(by_weights),
                 output::measure(share),
             );

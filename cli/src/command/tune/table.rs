@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use astracer_tuner::expect::Expected;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key_choice::KeyChoice;
-use astracer_tuner::{Parameters, Tuning};
+use astracer_tuner::{Candidate, Parameters, Tuning};
 
 use super::Report;
 use crate::output::{self, measure};
@@ -45,7 +45,8 @@ pub(super) fn render(report: &Report<'_>) -> String {
         draws(replayed, tuning, &mut text);
     }
     if let Some((late, summary)) = report.tail.and_then(|late| Some((late, late.summary.as_ref()?))) {
-        text.push_str(&tail::render(summary, &late.tail));
+        let tuned = tuning.parameters.config().map(|config| Candidate::from(config).brief());
+        text.push_str(&tail::render(summary, &late.tail, tuned.as_ref().unwrap_or(&summary.sampler)));
     }
     for held_out in tuning.held_out.iter().chain(&report.validated) {
         checked(held_out, &mut text);
