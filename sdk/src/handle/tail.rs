@@ -42,8 +42,8 @@ impl Handle {
     }
 
     /// Keeps, as [`Handle::keep`] does, the traces that another process asks for: ids of 32 hexadecimal digits, separated by
-    /// commas, of which the first 16 are heard, and 100 a second of all callers. Returns the number that was heard. An id is
-    /// exported once, however often it is asked for.
+    /// commas, of which the first 16 are heard, and 100 a second of all callers. Returns the number that was heard. Each ask is for
+    /// the parts that are held, and for one that comes: two requests of a trace that are open need two.
     pub fn keep_for_caller(&self, ids: &str) -> usize {
         let Some((shared, keeper)) = self.keeper() else { return 0 };
         let mut heard = 0;

@@ -87,7 +87,7 @@ impl DerefMut for Held {
     }
 }
 
-/// A trace that somebody wants before it has come.
+/// A trace that somebody wants before it has come: by hand all parts of it, and for a caller one part for each ask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     trace_id: TraceId,
@@ -213,20 +213,26 @@ impl Ring {
         room.grow_to(bytes, Use::Entries)
     }
 
-    /// Whether somebody wants this trace, which has come; and forgets it. By hand all parts of a trace are wanted that come in time.
+    /// Whether somebody wants this trace, which has come; and forgets that, unless it is wanted by hand.
     pub(crate) fn take_wanted(&self, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
         self.wish_for(&mut self.shard(trace_id), trace_id, now)
     }
 
     fn wish_for(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<Wanted> {
-        let at = shard.wanted.iter().position(|wanted| wanted.trace_id == trace_id)?;
-        let wanted = shard.wanted.get_mut(at)?;
-        let is_in_time = now.abs_diff(wanted.asked) <= self.wanted_for;
-        if is_in_time && wanted.by == KeptBy::HAND {
-            let asks = std::mem::take(&mut wanted.asks);
-            return Some(Wanted { asks, ..*wanted });
-        }
-        shard.wanted.remove(at).filter(|_| is_in_time)
+        let asks = self.answer(shard, trace_id, now)?;
+        let is_it = |wanted: &Wanted| wanted.trace_id == trace_id;
+        let by_hand = shard.wanted.iter().find(|wanted| is_it(wanted) && wanted.by == KeptBy::HAND).copied();
+        let wanted = by_hand.or_else(|| shard.wanted.remove(shard.wanted.iter().position(is_it)?))?;
+        Some(Wanted { asks, ..wanted })
+    }
+
+    /// Forgets what was asked too long ago of this trace, and returns how often it was asked for in vain since; `None` if never.
+    fn answer(&self, shard: &mut Shard, trace_id: TraceId, now: Ticks) -> Option<u64> {
+        shard.wanted.iter().find(|wanted| wanted.trace_id == trace_id)?;
+        let is_in_time = |wanted: &Wanted| now.abs_diff(wanted.asked) <= self.wanted_for;
+        shard.wanted.retain(|wanted| wanted.trace_id != trace_id || is_in_time(wanted));
+        let of_trace = shard.wanted.iter_mut().filter(|wanted| wanted.trace_id == trace_id);
+        Some(of_trace.map(|wanted| std::mem::take(&mut wanted.asks)).sum())
     }
 
     /// Holds a trace, unless somebody has asked for it meanwhile, or nothing is held; and takes out those whose time is over.
@@ -295,7 +301,8 @@ impl Ring {
     /// Notes that a trace was kept. Returns the number of times that it was asked for in vain, while it was out of the ring.
     pub(crate) fn note_kept(&self, kept: Kept, now: Ticks) -> u64 {
         let mut shard = self.shard(kept.trace_id);
-        let asks = self.wish_for(&mut shard, kept.trace_id, now).map_or(0, |wanted| wanted.asks);
+        // Wishes stay, for parts that may come.
+        let asks = self.answer(&mut shard, kept.trace_id, now).unwrap_or_default();
         if shard.kept.len() == REMEMBERED {
             shard.kept.pop_front();
         }
@@ -303,8 +310,8 @@ impl Ring {
         asks
     }
 
-    /// Takes out a trace that somebody wants. If it is not there and was not kept, it is wanted from now on, and by hand even if a
-    /// part of it was kept; `asks` is 1 if this asks in vain.
+    /// Takes out a trace that somebody wants. If it is not there, it is wanted from now on, even if a part of it was kept: others may
+    /// be open. `asks` is 1 if this asks in vain.
     pub(crate) fn take(&self, trace_id: TraceId, by: KeptBy, now: Ticks, asks: u64) -> Taken {
         let mut shard = self.shard(trace_id);
         let [ordinary, marked] = &mut shard.rows;
@@ -312,16 +319,12 @@ impl Ring {
             return Taken::Held(Box::new(held));
         }
         let was_kept = shard.kept.iter().any(|kept| kept.trace_id == trace_id);
-        if was_kept && by != KeptBy::HAND {
-            return Taken::Before;
-        }
         let (asks, taken) = if was_kept { (0, Taken::Before) } else { (asks, Taken::Asked) };
-        if let Some(wanted) = shard.wanted.iter_mut().find(|wanted| wanted.trace_id == trace_id) {
+        // By hand one wish is for all parts. Each ask of a caller is a wish of its own: callers have a budget of asks.
+        let mut of_trace = shard.wanted.iter_mut().filter(|wanted| wanted.trace_id == trace_id);
+        if let Some(wanted) = of_trace.find(|wanted| wanted.by == KeptBy::HAND || by == KeptBy::HAND) {
+            (wanted.by, wanted.asked) = (KeptBy::HAND, now);
             wanted.asks += asks;
-            wanted.asked = now;
-            if by == KeptBy::HAND {
-                wanted.by = by;
-            }
             return taken;
         }
         if shard.wanted.len() == REMEMBERED {

@@ -20,6 +20,8 @@ use crate::tail::{check_sums, reason};
 struct Node {
     world: World,
     fails: bool,
+    /// Calls of the next service for each request.
+    calls: usize,
     next: Option<(Box<Node>, KeepCallsLayer)>,
 }
 
@@ -33,7 +35,7 @@ fn node(next: Option<Node>, tells: bool) -> Node {
     });
     let client = KeepCallsLayer::new(world.handle.clone());
     let client = if tells { client.with_peer("other.example").with_peer(PEER) } else { client };
-    Node { world, fails: false, next: next.map(|next| (Box::new(next), client)) }
+    Node { world, fails: false, calls: 1, next: next.map(|next| (Box::new(next), client)) }
 }
 
 struct Headers<'a>(&'a mut http::HeaderMap);
@@ -62,7 +64,7 @@ impl Service<Request<()>> for Handler<'_> {
         let node = self.0;
         tracing::dispatcher::with_default(&node.world.dispatch, || {
             let _root = info_span!("request").entered();
-            if let Some((next, client)) = &node.next {
+            for (next, client) in std::iter::repeat_n(node.next.as_ref(), node.calls).flatten() {
                 let mut request = Request::builder().uri(format!("http://{PEER}/")).body(()).unwrap();
                 let propagator = node.world.astracer.propagator();
                 propagator.inject_context(&Context::current(), &mut Headers(request.headers_mut()));
@@ -137,6 +139,20 @@ fn an_error_in_the_third_service_brings_the_parts_of_all_three() {
     let answer = first.serve(request(7));
     assert_eq!(first.kept(), parts(7, ["caller", "caller", "error"]));
     assert_eq!(answer.headers()[KEEP_HEADER], format!("{:032x}", 7), "and the caller of all is told");
+}
+
+/// A request that is tried again: the second service has two parts of it, and is told of each by the answer to its own call.
+#[test]
+fn each_error_in_the_third_service_brings_its_own_part_of_the_second() {
+    let mut last = node(None, true);
+    last.fails = true;
+    let mut first = node(Some(node(Some(last), true)), true);
+    first.calls = 2;
+    first.serve(request(7));
+    let part = |reason: &str| (TraceId::from(7), reason.to_owned());
+    let expected =
+        [vec![part("caller")], vec![part("caller"), part("caller")], vec![part("error"), part("error")]];
+    assert_eq!(first.kept(), expected);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use opentelemetry::{Context, TraceId};
 use tracing::{info, info_span};
 
 use crate::tail::{check_sums, dropping, names, reason, request, requests, tail};
+use crate::tail_ring::part;
 
 #[test]
 fn a_trace_that_is_held_can_be_kept_with_its_late_children() {
@@ -171,4 +172,46 @@ fn callers_are_told_what_was_heard() {
     let heard: Vec<_> = (0..8).map(|_| world.handle.keep_for_caller(&list.join(","))).collect();
     assert_eq!(heard, [16, 16, 16, 16, 16, 16, 4, 0]);
     assert_eq!(world.handle.stats().tail.refused_callers, 28);
+}
+
+/// A caller's ask is for the parts that are held and one that comes: asks have a budget.
+#[test]
+fn a_caller_s_ask_is_for_one_part_that_comes() {
+    for asks in 0..4 {
+        let world = dropping(tail("error"));
+        let id = TraceId::from(7);
+        let spans = world.run(|| {
+            (0..asks).for_each(|_| _ = world.handle.keep_for_caller(&id.to_string()));
+            (0..5).for_each(|_| part(id, "second"));
+        });
+        assert_eq!(spans.len(), asks);
+        let stats = world.handle.stats().tail;
+        assert_eq!(
+            (stats.kept_by_caller, stats.not_there, stats.traces_held),
+            (asks as u64, 0, 5 - asks as u64)
+        );
+        world.run(|| {
+            world.handle.keep_for_caller(&id.to_string());
+            (0..2).for_each(|_| part(id, "first"));
+        });
+        assert_eq!(world.collector.spans().len(), 6);
+        check_sums(&world.handle);
+    }
+}
+
+/// An ask is remembered for the age that an open trace may have, and no later ask makes that longer.
+#[test]
+fn each_ask_of_a_caller_has_its_time() {
+    let world = dropping(tail("error"));
+    let id = TraceId::from(7);
+    let spans = world.run(|| {
+        for seconds in [25, 15] {
+            world.handle.keep_for_caller(&id.to_string());
+            world.clock.advance(Duration::from_secs(seconds));
+        }
+        (0..2).for_each(|_| part(id, "first"));
+    });
+    assert_eq!(names(&spans), ["first"]);
+    assert_eq!(world.handle.stats().tail.not_there, 1);
+    check_sums(&world.handle);
 }

@@ -222,7 +222,7 @@ fn a_late_child_that_fails_takes_the_room_of_ordinary_traces() {
 }
 
 /// A root that is the part of another process's trace, which that one dropped.
-fn part(trace_id: TraceId, name: &str) {
+pub(crate) fn part(trace_id: TraceId, name: &str) {
     let parent =
         SpanContext::new(trace_id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
     let _remote = Context::new().with_remote_span_context(parent).attach();
@@ -268,22 +268,6 @@ fn parts_of_a_trace_that_are_open_follow_the_one_that_is_held() {
     assert_eq!(names(&spans), ["first", "open", "open"]);
     let stats = world.handle.stats().tail;
     assert_eq!((stats.kept_by_hand, stats.not_there, stats.traces_held), (3, 0, 1));
-    check_sums(&world.handle);
-}
-
-/// A caller's ask is for one part, or for those that are held: it has a budget.
-#[test]
-fn a_caller_s_ask_is_for_one_part_that_comes() {
-    let world = dropping(tail("error"));
-    let id = TraceId::from(7);
-    let spans = world.run(|| {
-        world.handle.keep_for_caller(&id.to_string());
-        part(id, "first");
-        world.handle.keep_for_caller(&id.to_string());
-        part(id, "second");
-    });
-    assert_eq!(names(&spans), ["first"]);
-    assert_eq!(world.handle.stats().tail.not_there, 0);
     check_sums(&world.handle);
 }
 
