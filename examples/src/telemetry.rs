@@ -333,10 +333,10 @@ fn late(handle: &Handle, stats: &Stats) -> String {
         ));
     }
     let tail = &stats.tail;
-    if tail.kept_by_hand + tail.kept_by_caller + tail.not_there + tail.refused_callers > 0 {
+    if tail.kept_by_hand + tail.kept_by_caller + tail.not_there + tail.refused_callers + tail.untold > 0 {
         text.push_str(&format!(
-            "\nkept for callers: {} traces, by hand: {}; asked for and not there: {}, refused: {}",
-            tail.kept_by_caller, tail.kept_by_hand, tail.not_there, tail.refused_callers
+            "\nkept for callers: {} traces, by hand: {}; asked for and not there: {}, refused: {}; peers not told: {}",
+            tail.kept_by_caller, tail.kept_by_hand, tail.not_there, tail.refused_callers, tail.untold
         ));
     }
     for key in handle.outcomes() {

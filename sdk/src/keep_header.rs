@@ -19,6 +19,7 @@ use tower_service::Service;
 
 use crate::handle::Handle;
 use crate::remote_parent::RemoteParentLayer;
+use crate::tail::News;
 
 /// The header's name.
 pub const KEEP_HEADER: HeaderName = HeaderName::from_static("astracer-keep");
@@ -147,7 +148,7 @@ impl KeepCallsLayer {
 
     fn tell(&self, peer: &Heard, headers: &mut HeaderMap) -> Option<Told> {
         let heard = peer.load(Ordering::Relaxed);
-        let (ids, all) = self.handle.kept_late_after(heard);
+        let News { ids, all, untold } = self.handle.news_after(heard);
         // Of requests at the same time, one tells.
         if ids.is_empty() || peer.compare_exchange(heard, all, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
@@ -157,7 +158,7 @@ impl KeepCallsLayer {
         if let Ok(value) = HeaderValue::from_str(&ids.join(",")) {
             headers.insert(KEEP_HEADER, value);
         }
-        Some(Told { peer: peer.clone(), heard, all, is_answered: false })
+        Some(Told { handle: self.handle.clone(), peer: peer.clone(), heard, all, untold, is_answered: false })
     }
 
     fn peer<A>(&self, request: &Request<A>) -> Option<&Heard> {
@@ -237,10 +238,13 @@ type Heard = Arc<AtomicU64>;
 /// request tells again, unless another one has told more since.
 #[derive(Debug)]
 struct Told {
+    handle: Handle,
     peer: Heard,
     /// The number before, and with this request.
     heard: u64,
     all: u64,
+    /// Those of them that it does not name.
+    untold: u64,
     is_answered: bool,
 }
 
@@ -252,8 +256,12 @@ impl Told {
 
 impl Drop for Told {
     fn drop(&mut self) {
-        if !self.is_answered {
-            let _ = self.peer.compare_exchange(self.all, self.heard, Ordering::Relaxed, Ordering::Relaxed);
+        let goes_back =
+            || self.peer.compare_exchange(self.all, self.heard, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if self.is_answered {
+            self.handle.count_untold(self.untold);
+        } else if !goes_back() {
+            self.handle.count_untold(self.all - self.heard);
         }
     }
 }

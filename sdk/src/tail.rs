@@ -30,6 +30,7 @@ use astracer_samplers::{Allowance, Meter, Nanos};
 use opentelemetry::{SpanId, TraceId};
 
 use self::announce::Announcements;
+pub(crate) use self::announce::News;
 use self::asked::Asked;
 use self::fate::{Fate, Gone};
 pub(crate) use self::own::{Function, Own};
@@ -68,6 +69,7 @@ pub(crate) struct Keeper {
     /// Of these asks, those for traces that came later.
     came_later: AtomicU64,
     refused_callers: AtomicU64,
+    untold: AtomicU64,
     pub(crate) without_slot: AtomicU64,
     /// A warning of roots that another SDK records was given.
     told_elsewhere: AtomicU64,
@@ -150,6 +152,7 @@ impl Keeper {
             not_there: AtomicU64::new(0),
             came_later: AtomicU64::new(0),
             refused_callers: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
             without_slot: AtomicU64::new(0),
             told_elsewhere: AtomicU64::new(0),
         }
@@ -454,8 +457,14 @@ impl Keeper {
     }
 
     /// The last traces that were kept late, after this number of them: see [`Announcements::after`].
-    pub(crate) fn announced_after(&self, heard: u64, most: usize) -> (Vec<TraceId>, u64) {
+    pub(crate) fn announced_after(&self, heard: u64, most: usize) -> News {
         self.announced.after(heard, most)
+    }
+
+    /// Counts traces that a process was not told of and will not be.
+    #[cfg(feature = "http")]
+    pub(crate) fn count_untold(&self, traces: u64) {
+        self.untold.fetch_add(traces, Ordering::Relaxed);
     }
 
     pub(crate) fn was_kept(&self, trace_id: TraceId) -> bool {
@@ -506,6 +515,7 @@ impl Keeper {
             kept_by_caller: read(&self.kept_by_caller),
             not_there: read(&self.not_there).saturating_sub(read(&self.came_later)),
             refused_callers: read(&self.refused_callers),
+            untold: read(&self.untold),
             traces_open: traces.provisional().into(),
             ring_bytes: self.ring.bytes() as u64,
             ring_bytes_max: self.ring.bytes_max() as u64,

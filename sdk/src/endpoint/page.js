@@ -51,6 +51,7 @@ function draw(stats, now) {
       ["kept by hand / for callers", `${whole(tail.kept_by_hand)} / ${whole(tail.kept_by_caller)}`],
       ["asked for in vain / refused", `${whole(tail.not_there)} / ${whole(tail.refused_callers)}`],
     );
+    if (tail.untold > 0) rows.push(["peers not told", whole(tail.untold)]);
     if (tail.without_slot > 0) rows.push(["not recorded for want of a slot", whole(tail.without_slot)]);
     if (tail.switched_off.length > 0) rows.push(["policies switched off", tail.switched_off.join(", ")]);
   }

@@ -9,7 +9,7 @@ use opentelemetry::TraceId;
 
 use super::Handle;
 use crate::record::KeptBy;
-use crate::tail::{Function, Keeper, TailTrace};
+use crate::tail::{Function, Keeper, News, TailTrace};
 
 /// Ids in one list of traces to keep.
 const IDS_MAX: usize = 16;
@@ -65,10 +65,24 @@ impl Handle {
         heard
     }
 
-    /// The traces that were kept late after this number of them (0 at first), the last one first and at most 16; and the number
-    /// to ask with next time. For telling other processes, which call [`Handle::keep_for_caller`].
+    /// The traces that were kept late after this number of them (0 at first), the last one first, each once and at most 16; and the
+    /// number to ask with next time. For telling other processes, which call [`Handle::keep_for_caller`].
     pub fn kept_late_after(&self, heard: u64) -> (Vec<TraceId>, u64) {
+        let News { ids, all, .. } = self.news_after(heard);
+        (ids, all)
+    }
+
+    /// The same, with the number of those that are left out.
+    pub(crate) fn news_after(&self, heard: u64) -> News {
         self.keeper().map(|(_, keeper)| keeper.announced_after(heard, IDS_MAX)).unwrap_or_default()
+    }
+
+    /// Counts traces that another process is not told of.
+    #[cfg(feature = "http")]
+    pub(crate) fn count_untold(&self, traces: u64) {
+        if let Some((_, keeper)) = self.keeper() {
+            keeper.count_untold(traces);
+        }
     }
 
     /// Whether a trace was kept late, and not long ago: of the last 2,000 or so.

@@ -56,6 +56,10 @@ pub struct TailStats {
     pub not_there: u64,
     /// Traces that callers asked for above 100 a second, or beyond the 16 of one list, or by what is no id.
     pub refused_callers: u64,
+    /// Traces that were kept late and that a peer of `KeepCallsLayer` was not told of, for each such peer: those beyond the last 16
+    /// since the request before, and those of a request without an answer when a later one has told more. Those that wait for the next
+    /// request are not among them yet.
+    pub untold: u64,
     /// Recorded traces whose local root is open.
     pub traces_open: u64,
     /// Traces in the ring: ended, and kept by nobody so far.

@@ -29,12 +29,34 @@ impl Announcements {
         last.all += 1;
     }
 
-    /// The latest traces that came after this number of them, the last one first, at most `most`; and the number to ask with next.
-    pub(crate) fn after(&self, heard: u64, most: usize) -> (Vec<TraceId>, u64) {
+    /// The latest traces that came after this number of them.
+    pub(crate) fn after(&self, heard: u64, most: usize) -> News {
         let last = lock(&self.0);
-        let new = usize::try_from(last.all.saturating_sub(heard)).unwrap_or(usize::MAX);
-        (last.ids.iter().take(new.min(most)).copied().collect(), last.all)
+        let new = last.all.saturating_sub(heard);
+        let mut news = News { ids: Vec::new(), all: last.all, untold: new };
+        for id in last.ids.iter().take(usize::try_from(new).unwrap_or(usize::MAX)) {
+            // Several local roots may have the trace's id: it is named once.
+            let is_named = news.ids.contains(id);
+            if !is_named && news.ids.len() < most {
+                news.ids.push(*id);
+            } else if !is_named {
+                continue;
+            }
+            news.untold -= 1;
+        }
+        news
     }
+}
+
+/// Traces that a process has not heard of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    /// The latest of them, each once, the last one first.
+    pub(crate) ids: Vec<TraceId>,
+    /// The number to ask with next.
+    pub(crate) all: u64,
+    /// The number of those that are not named, and will not be.
+    pub(crate) untold: u64,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -46,12 +68,21 @@ mod tests {
         let announced = Announcements::default();
         let ids = |numbers: &[u128]| numbers.iter().copied().map(TraceId::from).collect::<Vec<_>>();
         (1..=70_u128).for_each(|number| announced.add(TraceId::from(number)));
-        let (all, heard) = announced.after(0, 100);
-        assert_eq!((all.len(), heard), (REMEMBERED, 70));
+        let News { ids: all, all: heard, untold } = announced.after(0, 100);
+        assert_eq!((all.len(), heard, untold), (REMEMBERED, 70, 6));
         assert_eq!((all[0], all[63]), (TraceId::from(70_u128), TraceId::from(7_u128)));
-        assert_eq!(announced.after(heard, 100), (Vec::new(), 70));
+        assert_eq!(announced.after(heard, 100), News { ids: Vec::new(), all: 70, untold: 0 });
         announced.add(TraceId::from(71_u128));
-        assert_eq!(announced.after(heard, 100), (ids(&[71]), 71));
-        assert_eq!(announced.after(60, 2), (ids(&[71, 70]), 71));
+        assert_eq!(announced.after(heard, 100), News { ids: ids(&[71]), all: 71, untold: 0 });
+        assert_eq!(announced.after(60, 2), News { ids: ids(&[71, 70]), all: 71, untold: 9 });
+    }
+
+    /// Its parts take no other trace's place in a list.
+    #[test]
+    fn a_trace_of_several_parts_is_named_once() {
+        let announced = Announcements::default();
+        [1, 2, 2, 3, 2_u128].into_iter().for_each(|number| announced.add(TraceId::from(number)));
+        let named = [2, 3_u128].map(TraceId::from).to_vec();
+        assert_eq!(announced.after(0, 2), News { ids: named, all: 5, untold: 1 });
     }
 }

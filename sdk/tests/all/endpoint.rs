@@ -94,7 +94,9 @@ fn what_is_kept_late_is_served() {
     let key = &stats["outcomes"][0];
     assert_eq!((&key["errors"], &key["missed_errors"], &key["calls"]), (&json!(1), &json!(0), &json!(21)));
     assert!(key["p50_ms"].is_number() && key["p99_ms"].is_number());
-    for name in ["policies", "given_up", "not_there", "refused_callers", "without_slot", "switched_off"] {
+    for name in
+        ["policies", "given_up", "not_there", "refused_callers", "untold", "without_slot", "switched_off"]
+    {
         assert!(page_script(&endpoint).contains(name) && !tail[name].is_null(), "{name}");
     }
 }

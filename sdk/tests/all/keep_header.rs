@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::{Ready, pending, ready};
 use std::pin::{Pin, pin};
 use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
 
 use astracer_sdk::{KEEP_HEADER, KeepCallsLayer, KeepLayer, Provisional, RemoteParentLayer, Tail};
 use http::{Request, Response};
@@ -258,4 +259,83 @@ fn a_peer_that_did_not_answer_is_told_again() {
     }
     let seven = Some(format!("{:032x}", 7).parse().unwrap());
     assert_eq!(broken.0, [seven.clone(), seven.clone(), seven, None]);
+}
+
+/// Answers, fails or waits, as the test says when it looks.
+struct Wired(Vec<Vec<String>>);
+
+impl Service<Request<()>> for &mut Wired {
+    type Response = Response<()>;
+    type Error = &'static str;
+    type Future = Ready<Result<Response<()>, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), &'static str>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<()>) -> Self::Future {
+        let ids = request.headers().get(KEEP_HEADER).map(|ids| ids.to_str().unwrap());
+        self.0.push(ids.into_iter().flat_map(|ids| ids.split(',')).map(str::to_owned).collect());
+        ready(if request.uri().path() == "/fails" { Err("refused") } else { Ok(Response::new(())) })
+    }
+}
+
+fn is_answered(call: impl Future<Output = Result<Response<()>, &'static str>>) -> bool {
+    let polled = pin!(call).poll(&mut TaskContext::from_waker(Waker::noop()));
+    matches!(polled, Poll::Ready(Ok(_)))
+}
+
+/// Requests that overlap, of which some have no answer: each trace is named by one that has, or counted as one of which the peer
+/// was not told.
+#[test]
+fn traces_that_a_peer_was_not_told_of_are_counted() {
+    for seed in 0..100_u64 {
+        let mut node = node(None, false);
+        node.fails = true;
+        let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
+        let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut below = |end: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % end
+        };
+        let (mut wire, mut open, mut told, mut kept) = (Wired(Vec::new()), Vec::new(), Vec::new(), 0_u64);
+        let mut call = |path: &str| {
+            let request = Request::builder().uri(format!("http://{PEER}{path}")).body(()).unwrap();
+            let call = client.layer(&mut wire).call(request);
+            (call, wire.0.pop().unwrap())
+        };
+        for _ in 0..60 {
+            match below(6) {
+                0 | 1 => (0..below(30)).for_each(|_| {
+                    kept += 1;
+                    node.world.clock.advance(Duration::from_secs(1));
+                    node.serve(request(kept.into()));
+                }),
+                2 | 3 => open.push(call(if below(4) == 0 { "/fails" } else { "/" })),
+                _ if open.is_empty() => {}
+                // It has its outcome, or nobody waits for it any more.
+                end => {
+                    let (call, ids) = open.swap_remove(below(open.len() as u64) as usize);
+                    if end == 4 && is_answered(call) {
+                        told.extend(ids);
+                    }
+                }
+            }
+        }
+        while !open.is_empty() {
+            let (call, ids) = open.swap_remove(below(open.len() as u64) as usize);
+            if is_answered(call) {
+                told.extend(ids);
+            }
+        }
+        let (call, ids) = call("/");
+        assert!(is_answered(call));
+        told.extend(ids);
+        let (all, untold) = (told.len() as u64, node.world.handle.stats().tail.untold);
+        told.sort_unstable();
+        told.dedup();
+        assert_eq!((told.len() as u64, told.len() as u64 + untold), (all, kept), "seed {seed}");
+    }
 }
