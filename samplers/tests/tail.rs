@@ -51,6 +51,8 @@ fn texts_are_read_and_written() {
         assert_eq!(tail.to_string(), text);
         assert_eq!(tail.to_string().parse(), Ok(tail));
     }
+    // Read as it is written, to six digits.
+    assert_eq!("slow:p99.1234567".parse::<Tail>(), "slow:p99.123457".parse());
     assert_eq!(" error , odd ".parse::<Tail>().unwrap().to_string(), "error,odd");
 }
 
@@ -67,6 +69,12 @@ fn texts_that_are_no_policies_are_refused_with_advice() {
         ("attr:=5", "a word such as"),
         ("attr:x<abc", "compares with a number"),
         ("attr:x=\"abc", "ends with a quote"),
+        // The policy behind the comma would be a part of the value.
+        ("attr:x=a(b,error", "in quotes"),
+        ("attr:x=a\"b,error", "in quotes"),
+        ("attr:x==5", "in quotes"),
+        ("attr:x= 5", "in quotes"),
+        ("attr:x=,error", "in quotes"),
         ("own:", "write for example"),
         ("error(traces)", "traces=100"),
         ("error(traces=10", "write for example"),
@@ -328,6 +336,18 @@ fn never_and_always_are_by_key() {
     assert_eq!((is_recorded("vip"), is_recorded("other")), (true, false));
     assert!(sampler.set_provisional("other", Provisional::Always));
     assert!(is_recorded("other") && !sampler.set_provisional("unknown", Provisional::Always));
+}
+
+/// A flood of other keys takes no place of those that the settings name.
+#[test]
+fn a_key_with_settings_of_its_own_has_a_record_whoever_comes_first() {
+    let tail: Tail = "error".parse().unwrap();
+    let tail = tail.with_provisional(Provisional::Never).with_provisional_of("vip", Provisional::Always);
+    let sampler = TailSampler::new(&tail, Limits::single_threaded().with_keys(10));
+    (0..100).for_each(|number| _ = sampler.key(&format!("flood {number}")));
+    let vip = sampler.key("vip");
+    assert_eq!((sampler.provisional(vip), sampler.key_text(vip)), (Provisional::Always, Some("vip")));
+    assert!(sampler.outcomes().is_empty(), "it has no calls");
 }
 
 #[test]

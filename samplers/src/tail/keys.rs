@@ -100,6 +100,12 @@ pub struct KeyOutcomes {
     pub exemplars: Vec<Exemplar>,
 }
 
+/// Bytes of a key's counts in one shard, at most: three histograms, and a list of exemplars that doubles as it grows.
+const _: () = assert!(
+    size_of::<Tally>() + 2 * size_of::<Histogram>() + 32 * size_of::<Exemplar>() <= 6 * 1_024,
+    "Limits::keys tells of 6 kB"
+);
+
 #[derive(Debug)]
 pub(super) struct Record {
     /// `None` for all keys without a record.
@@ -292,7 +298,7 @@ impl Keys {
         by_key: &[(String, Provisional)],
     ) -> Self {
         let keys_max = keys_max.min(1 << 20);
-        Keys {
+        let keys = Keys {
             others: Record::new(None, mode, &shape),
             shape,
             places: (0..(2 * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
@@ -300,7 +306,10 @@ impl Keys {
             taken: AtomicU64::new(0),
             mode,
             mode_by_key: by_key.into(),
-        }
+        };
+        // At once: later there may be no room for them.
+        by_key.iter().for_each(|(key, _)| _ = keys.number(key));
+        keys
     }
 
     pub(super) fn shape(&self) -> &Shape {

@@ -33,11 +33,15 @@ impl fmt::Display for Policy {
     }
 }
 
-/// In quotes, if it would be read as something else without.
-fn write_value(f: &mut fmt::Formatter<'_>, value: &str) -> fmt::Result {
+/// Whether a value needs no quotes: nothing in it could be taken for something else.
+fn is_plain(value: &str) -> bool {
     let is_plain =
         |c: char| !matches!(c, ',' | '(' | ')' | '"' | '\\' | '=' | '<' | '>') && !c.is_whitespace();
-    if !value.is_empty() && value.chars().all(is_plain) {
+    !value.is_empty() && value.chars().all(is_plain)
+}
+
+fn write_value(f: &mut fmt::Formatter<'_>, value: &str) -> fmt::Result {
+    if is_plain(value) {
         return f.write_str(value);
     }
     write!(f, "\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
@@ -85,6 +89,8 @@ fn slow(of: &str, text: &str) -> Result<Slow, ConfigError> {
     let advice = "write a quantile, as in slow:p99, or a time, as in slow:500ms";
     if let Some(percent) = of.strip_prefix('p') {
         let percent: f64 = percent.parse().map_err(|_| ConfigError::syntax(text, advice))?;
+        // To as many digits as are written.
+        let percent = (percent * 1e6).round() / 1e6;
         return Quantile::new(percent / 100.0).map(Slow::Quantile);
     }
     match Nanos::parse(of) {
@@ -104,7 +110,11 @@ fn condition(text: &str) -> Result<Condition, ConfigError> {
         ConfigError::syntax(text, "write name, sign and value, as in attr:http.response.status_code>=500")
     })?;
     let value = match value.strip_prefix('"') {
-        None => value.to_owned(),
+        None if is_plain(value) => value.to_owned(),
+        None => {
+            let advice = "a value that is empty, or has spaces or signs in it, is written in quotes, as in attr:x=\"a, b\"";
+            return Err(ConfigError::syntax(text, advice));
+        }
         Some(quoted) => unquoted(quoted).ok_or_else(|| {
             ConfigError::syntax(text, "a quoted value ends with a quote, and is followed by nothing")
         })?,
