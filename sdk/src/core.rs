@@ -151,7 +151,8 @@ impl Shared {
         }
         // Spans that ended in between are lost, and counted.
         self.flush_traces(Patience::None);
-        self.end_old(Ticks::MAX, Patience::None, || true);
+        // A queue that is closed makes nobody wait.
+        self.end_old(Ticks::MAX, patience, || true);
         if let Some(keeper) = &self.tail {
             keeper.close();
         }

@@ -201,7 +201,7 @@ impl Keeper {
             refused_by: None,
             came: 0,
         };
-        let decided = self.decide(&held, root.now);
+        let decided = self.decide(&held, root.now, !way.1.is_over());
         let wanted = self.ring.take_wanted(trace_id, root.at);
         self.came_later.fetch_add(wanted.map_or(0, |wanted| wanted.asks), Ordering::Relaxed);
         match (decided, wanted) {
@@ -238,8 +238,10 @@ impl Keeper {
         }
     }
 
-    fn decide(&self, held: &Held, now: Nanos) -> Decided {
-        let view = Asked { trace: self.view(held), own: &self.own };
+    /// Puts a trace to the policies; to the service's own functions, which may take any time, only if there is some.
+    fn decide(&self, held: &Held, now: Nanos, has_time: bool) -> Decided {
+        let own = if has_time { &*self.own } else { &[] };
+        let view = Asked { trace: self.view(held), own };
         self.sampler.decide(&Trace {
             key: held.key,
             now,
@@ -389,7 +391,7 @@ impl Keeper {
 
     /// A trace that was taken out of the ring goes to the policies, and back if none keeps it.
     fn decide_again(&self, mut held: Held, now: Nanos, queue: &Queue) {
-        match self.decide(&held, now) {
+        match self.decide(&held, now, true) {
             Decided::Kept(place) => {
                 self.counters.not_held(held.counted);
                 self.export(held, KeptBy::policy(place), (queue, Patience::Full));

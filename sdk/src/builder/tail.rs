@@ -63,10 +63,10 @@ impl Builder {
     }
 
     /// The function behind the policy `own:NAME` of [`Builder::with_tail`]. It is called where no lock is held, at the end
-    /// of a recorded trace's root, on the thread that ends it. A panic is caught; after 16 panics or calls of more than
-    /// 10 ms it is switched off, with a warning. Traces that the function makes itself are put to no such
-    /// function; and a `Registry` does not let go of spans that begin and end there, while another one ends. A function that owns a
-    /// [`Handle`](crate::Handle) keeps the exporter's threads alive until a shutdown.
+    /// of a recorded trace's root, on the thread that ends it, or in a shutdown, as long as that has time. A panic is caught; after
+    /// 16 panics or calls of more than 10 ms it is switched off, with a warning. Traces that the function makes itself are put to no
+    /// such function; and a `Registry` does not let go of spans that begin and end there, while another one ends. A function that
+    /// owns a [`Handle`](crate::Handle) keeps the exporter's threads alive until a shutdown.
     ///
     /// ```
     /// # use astracer_sdk::Astracer;

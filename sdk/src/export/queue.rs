@@ -150,6 +150,13 @@ pub(crate) enum Patience {
     None,
 }
 
+impl Patience {
+    /// Whether the time is over that it had.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Patience::Until(end) if Instant::now() >= end)
+    }
+}
+
 /// Batches for one export.
 #[derive(Debug)]
 pub(crate) struct Taken {

@@ -253,6 +253,27 @@ fn a_policy_without_its_function_is_refused() {
     assert!(error.to_string().contains("with_own_policy(\"vip\""), "{error}");
 }
 
+/// A function may take any time, which a shutdown does not have.
+#[test]
+fn no_function_is_asked_when_the_time_of_a_shutdown_is_over() {
+    for (timeout, calls) in [(Duration::ZERO, 0), (TIMEOUT, 5)] {
+        let asked = Arc::new(AtomicU64::new(0));
+        let counts = asked.clone();
+        let world = world(|builder| {
+            let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("own:asks,error"));
+            builder.with_own_policy("asks", move |_| counts.fetch_add(1, Ordering::Relaxed) > 9)
+        });
+        tracing::dispatcher::with_default(&world.dispatch, || {
+            let open: Vec<_> = (0..5).map(|_| info_span!("root")).collect();
+            open.iter().for_each(|root| root.in_scope(|| info_span!("child").in_scope(|| ())));
+            let _ = world.handle.shutdown(timeout);
+        });
+        assert_eq!(asked.load(Ordering::Relaxed), calls, "{timeout:?}");
+        assert_eq!(world.handle.stats().tail.spans_given_up.shut_down, 10);
+        check_sums(&world.handle);
+    }
+}
+
 /// A shutdown exports open traces in which something was seen, and counts the rest.
 #[test]
 fn a_shutdown_exports_what_is_marked() {
