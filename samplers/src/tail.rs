@@ -39,9 +39,6 @@ pub use keys::{KeyNumber, KeyOutcomes};
 pub use policy::{Comparison, Condition, Policy, Rule, Severity, Slow, Value};
 pub use sampler::{Decided, Ended, Limits, PolicyCounts, TailSampler, Trace, View};
 
-#[cfg(feature = "parameters")]
-pub(crate) use text::RULES_MAX;
-
 use crate::nanos::Nanos;
 
 /// Everything about what is kept late: policies in order, and what is recorded to choose from.
@@ -74,7 +71,10 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// These policies, in this order.
+    /// Policies, at most: the reason of a trace that was kept is a byte.
+    pub const RULES_MAX: usize = 64;
+
+    /// These policies, in this order; at most [`Tail::RULES_MAX`] of them.
     pub fn new(rules: impl Into<Vec<Rule>>) -> Self {
         Tail { rules: rules.into(), ..Tail::default() }
     }

@@ -405,7 +405,7 @@ impl Builder {
     /// If a setting from the environment or a file cannot be used, unless [`OnFault::UseDefault`] was asked for; or if
     /// the thread cannot be started.
     pub fn build(mut self) -> Result<Astracer, BuildError> {
-        self.check_own_policies();
+        self.check_policies();
         if self.on_fault == OnFault::Refuse && !self.faults.is_empty() {
             return Err(BuildError { kind: Kind::Faults(std::mem::take(&mut self.faults)) });
         }

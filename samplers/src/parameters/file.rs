@@ -20,7 +20,7 @@ use crate::per_key::{KEYS_MAX, PerKey};
 use crate::probability::Probability;
 use crate::ratio::Ratio;
 use crate::stratified::RandomSource;
-use crate::tail::{RULES_MAX, Tail};
+use crate::tail::Tail;
 use crate::template::{Template, TemplateError};
 use crate::token_bucket::TokenBucket;
 
@@ -222,9 +222,10 @@ fn tail(text: &str, table: TailTable) -> Result<Tail> {
         // A text may have several, as on a command line.
         tail.rules.extend(from_text::<Tail>(text, policy)?.rules);
     }
-    if tail.rules.len() > RULES_MAX {
+    if tail.rules.len() > Tail::RULES_MAX {
         let span = table.policies.last().map(Spanned::span);
-        return Err(ParametersError::at(text, span, format!("there are at most {RULES_MAX} policies")));
+        let message = format!("there are at most {} policies", Tail::RULES_MAX);
+        return Err(ParametersError::at(text, span, message));
     }
     if let Some(provisional) = &table.provisional {
         tail = tail.with_provisional(from_text(text, provisional)?);

@@ -204,12 +204,10 @@ impl FromStr for Tail {
             }
         }
         add(&text[start..])?;
-        if rules.len() > RULES_MAX {
-            return Err(ConfigError::out_of_range(text, format!("there are at most {RULES_MAX} policies")));
+        if rules.len() > Tail::RULES_MAX {
+            let message = format!("there are at most {} policies", Tail::RULES_MAX);
+            return Err(ConfigError::out_of_range(text, message));
         }
         Ok(Tail::new(rules))
     }
 }
-
-/// A reason is a byte of a trace's header.
-pub(crate) const RULES_MAX: usize = 64;

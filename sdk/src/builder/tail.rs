@@ -89,8 +89,14 @@ impl Builder {
         self
     }
 
-    /// A policy without its function would silently keep nothing.
-    pub(super) fn check_own_policies(&mut self) {
+    /// A policy without its function would silently keep nothing, and those beyond the limit have no names.
+    pub(super) fn check_policies(&mut self) {
+        let (policies, max) = (self.tail.rules.len(), Tail::RULES_MAX);
+        if policies > max {
+            let message = format!("there are {policies} policies, and may be {max}; leave some out");
+            self.fault(Fault { origin: Origin::Tail, message, default: "the first policies" });
+            self.tail.rules.truncate(max);
+        }
         let names = self.tail.rules.iter().filter_map(|rule| match &rule.policy {
             Policy::Own(name) => Some(name),
             _ => None,

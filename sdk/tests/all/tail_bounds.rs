@@ -253,6 +253,17 @@ fn a_policy_without_its_function_is_refused() {
     assert!(error.to_string().contains("with_own_policy(\"vip\""), "{error}");
 }
 
+/// The reason of a trace has room for as many.
+#[test]
+fn more_policies_than_there_may_be_are_refused() {
+    let mut tail: Tail = ["slow:1h"; 64].join(",").parse().unwrap();
+    let build = |tail: &Tail| astracer_sdk::Astracer::builder().with_tail(tail.clone()).build();
+    assert!(build(&tail).is_ok());
+    tail.rules.extend("error".parse::<Tail>().unwrap().rules);
+    let error = build(&tail).err().unwrap();
+    assert!(error.to_string().contains("there are 65 policies, and may be 64"), "{error}");
+}
+
 /// A function may take any time, which a shutdown does not have.
 #[test]
 fn no_function_is_asked_when_the_time_of_a_shutdown_is_over() {
