@@ -12,7 +12,7 @@
 //!
 //! # The worst case
 //!
-//! Each policy has a budget, a [`Cap`](crate::Cap) of its own. In any interval of W seconds a policy keeps at most
+//! Each policy has a budget, a [`Cap`](crate::Cap) of its own, of which a process has its share. In any interval of W seconds a policy keeps at most
 //!
 //! > min(burst + rate * W, keys * (key_burst + key_rate * W)) traces, and the same of bytes,
 //!

@@ -46,6 +46,7 @@ fn texts_are_read_and_written() {
         "attr:user=\"a, (b) \\\"c\\\" \\\\\",attr:x!=y,attr:n<=-1.5",
         "attr:empty=\"\"(traces=1,burst=1)",
         "error()",
+        "error:any,error(traces=4,burst=1,replicas=4)",
     ] {
         let tail: Tail = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(tail.to_string(), text);
@@ -500,6 +501,19 @@ fn a_root_as_long_as_the_quantile_is_not_slow() {
     assert_eq!(sampler.outcomes()[0].missed_slow, 0);
     sampler.count(key, 0, &ended(1_000, 10_000_001));
     assert_eq!(sampler.outcomes()[0].missed_slow, 1);
+}
+
+/// As of the cap before a sampler.
+#[test]
+fn replicas_share_a_budget() {
+    let sampler = sampler("error(traces=8,burst=8,bytes=8000,bytes_burst=16000,replicas=4)");
+    let decided = [0, 0, 0, 1, 1].map(|second| sampler.decide(&failed(second * SECOND)));
+    use Decided::{Kept, Refused};
+    assert_eq!(decided, [Kept(0), Kept(0), Refused(0), Kept(0), Kept(0)]);
+    assert!(
+        !sampler.may_follow(0, KeyNumber::OTHERS, 3_000, Nanos::new(SECOND)),
+        "of 6,000 bytes 4,000 are gone"
+    );
 }
 
 #[test]

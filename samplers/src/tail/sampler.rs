@@ -7,6 +7,7 @@ use super::exemplars::Exemplar;
 use super::keys::{ARMED_MAX, KeyNumber, KeyOutcomes, Keys, Shape};
 use super::policy::{Policy, Rule, Severity, Slow, Value};
 use super::shapes::Shapes;
+use crate::cap::Cap;
 use crate::nanos::Nanos;
 use crate::randomness::Randomness;
 use crate::sync::{AtomicU64, Ordering};
@@ -139,6 +140,8 @@ struct Counts {
 #[derive(Debug)]
 struct Asked {
     rule: Rule,
+    /// This process's share of the rule's.
+    budget: Cap,
     /// Its place among the quantiles.
     quantile: usize,
     meters: Meters,
@@ -168,7 +171,13 @@ impl TailSampler {
                 if let Policy::Slow(Slow::Quantile(of)) = rule.policy {
                     quantiles.push(of);
                 }
-                Asked { rule: rule.clone(), quantile, meters: Meters::default(), counts: Counts::default() }
+                Asked {
+                    rule: rule.clone(),
+                    budget: rule.budget.own_share(),
+                    quantile,
+                    meters: Meters::default(),
+                    counts: Counts::default(),
+                }
             })
             .collect();
         let slow_than = tail.rules.iter().filter_map(|rule| match rule.policy {
@@ -261,7 +270,7 @@ impl TailSampler {
                 continue;
             }
             let of_key = record.meters.get(at).unwrap_or(&asked.meters);
-            if budget::admit(&asked.rule.budget, &asked.meters, of_key, trace.bytes, trace.now) {
+            if budget::admit(&asked.budget, &asked.meters, of_key, trace.bytes, trace.now) {
                 asked.counts.kept.fetch_add(1, Ordering::Relaxed);
                 asked.counts.kept_bytes.fetch_add(trace.bytes, Ordering::Relaxed);
                 return Decided::Kept(at);
@@ -276,7 +285,7 @@ impl TailSampler {
     pub fn may_follow(&self, policy: usize, key: KeyNumber, bytes: u64, now: Nanos) -> bool {
         let Some(asked) = self.asked.get(policy) else { return false };
         let of_key = self.keys.record(key).meters.get(policy).unwrap_or(&asked.meters);
-        let may = budget::admit_bytes(&asked.rule.budget, &asked.meters, of_key, bytes, now);
+        let may = budget::admit_bytes(&asked.budget, &asked.meters, of_key, bytes, now);
         if may {
             asked.counts.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
         }

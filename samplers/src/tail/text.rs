@@ -70,6 +70,7 @@ impl FromStr for Policy {
         let (name, of) = text.split_once(':').unwrap_or((text, ""));
         match (name, of) {
             ("error", "") => Ok(Policy::Error(Severity::Error)),
+            ("error", "any") => Ok(Policy::Error(Severity::Fine)),
             ("error", "warn") => Ok(Policy::Error(Severity::Warning)),
             ("error", _) => Err(ConfigError::syntax(text, "write error, or error:warn for warnings too")),
             ("odd", "") => Ok(Policy::Odd),
