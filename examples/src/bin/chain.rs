@@ -10,6 +10,7 @@
 #![allow(clippy::print_stdout, reason = "examples show what they do")]
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -129,7 +130,7 @@ impl Process {
     /// Starts it with the options of this process.
     fn start(service: Service, next: Option<SocketAddr>) -> Result<Self, Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1).filter(|option| !is_orders(option)));
+        command.args(of_services(std::env::args_os().skip(1)));
         command.args(["--service", service.name(), "--until-eof"]);
         if let Some(next) = next {
             command.args(["--next", &next.to_string()]);
@@ -152,9 +153,17 @@ impl Process {
     }
 }
 
-/// `--orders=N`: the one option that is not the services'.
-fn is_orders(option: &std::ffi::OsStr) -> bool {
-    option.to_string_lossy().starts_with("--orders=")
+/// Without `--orders N`, the one option that is not the services'.
+fn of_services(mut options: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut others = Vec::new();
+    while let Some(option) = options.next() {
+        if option == "--orders" {
+            options.next();
+        } else if !option.to_string_lossy().starts_with("--orders=") {
+            others.push(option);
+        }
+    }
+    others
 }
 
 fn all_three(orders: u64) -> Result<(), Box<dyn Error>> {
@@ -173,4 +182,16 @@ fn all_three(orders: u64) -> Result<(), Box<dyn Error>> {
         process.stop()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_not_told_of_orders_however_they_are_written() {
+        let options = ["--tail", "error", "--orders", "7", "--orders=8", "--provisional", "always"];
+        let others = of_services(options.into_iter().map(OsString::from));
+        assert_eq!(others, ["--tail", "error", "--provisional", "always"]);
+    }
 }
