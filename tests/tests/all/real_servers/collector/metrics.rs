@@ -1,7 +1,7 @@
 //! The totals of all local roots, sent to the Collector, and read back as it understood them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use astracer::exporters::{OtlpMetrics, Protocol};
 use astracer::{Astracer, OutcomeMetrics, Provisional, Tail};
@@ -94,7 +94,11 @@ fn run(protocol: Protocol, server: &str) {
     let request = |call: u64| {
         let root = if call.is_multiple_of(4) { info_span!("GET /a") } else { info_span!("GET /b") };
         root.in_scope(|| {
-            std::thread::sleep(Duration::from_micros(call % 300));
+            // Requests of different lengths, by a clock: a sleep is as much longer as the machine is busy.
+            let (began, lasts) = (Instant::now(), Duration::from_micros(call % 300));
+            while began.elapsed() < lasts {
+                std::hint::spin_loop();
+            }
             if call.is_multiple_of(50) {
                 error!("failed");
             }
