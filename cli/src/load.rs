@@ -66,14 +66,9 @@ struct ProblemCount {
     count: u64,
     loses_data: bool,
     examples: Vec<String>,
-}
-
-impl ProblemCount {
-    /// The remedy, if an example has one.
-    fn hint(&self) -> Option<&'static str> {
-        let is_limit = self.kind == ProblemKind::Limit.slug();
-        self.examples.iter().filter(|_| is_limit).find_map(|example| limit_hint(example))
-    }
+    /// Remedies, for the messages.
+    #[serde(skip)]
+    hints: Vec<&'static str>,
 }
 
 /// Reads a workload.
@@ -221,6 +216,10 @@ impl Input {
                 .filter(|problem| problem.kind == kind)
                 .map(|problem| format!("{}: {}", problem.place, problem.detail))
                 .collect(),
+            hints: match kind {
+                ProblemKind::Limit => problems.limits().filter_map(limit_hint).collect(),
+                _ => Vec::new(),
+            },
         });
         Self {
             paths: paths.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
@@ -251,8 +250,8 @@ impl Input {
     pub(crate) fn check(&self, strict: bool, no_spans: bool) -> Result<(), Failure> {
         let example = |problem: &ProblemCount| {
             let example = problem.examples.first().map_or("", |example| example);
-            let hint = problem.hint().map_or_else(String::new, |hint| format!("; {hint}"));
-            format!("{}: {}{hint}", problem.describe, output::escaped(example))
+            let hints: String = problem.hints.iter().map(|hint| format!("; {hint}")).collect();
+            format!("{}: {}{hints}", problem.describe, output::escaped(example))
         };
         let losses: Vec<_> = self.problems.iter().filter(|problem| problem.loses_data).map(example).collect();
         if strict && !losses.is_empty() {
@@ -319,7 +318,7 @@ impl Input {
         }
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {}: {}", problem.describe, output::count(problem.count));
-            if let Some(hint) = problem.hint() {
+            for hint in &problem.hints {
                 let _ = writeln!(text, "  ({hint})");
             }
             for example in &problem.examples {

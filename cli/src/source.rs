@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use astracer_formats as records;
-use astracer_model::Format;
+use astracer_model::{Format, Limit};
 use astracer_recording::source::{Limits, Options};
 use astracer_samplers::Template;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -80,15 +80,12 @@ pub(crate) struct Reading {
     pub(crate) record_max: u64,
 }
 
-/// Names the option that raises the limit which a problem is about, by its words. Other limits, such as that of nesting, have
-/// none.
-pub(crate) fn limit_hint(detail: &str) -> Option<&'static str> {
-    if detail.contains("expands to more than ") {
-        Some("raise the limit with --expanded-max")
-    } else if detail.contains("longer than ") || detail.contains("a row of more than ") {
-        Some("raise the limit with --record-max")
-    } else {
-        None
+/// Names the option that raises a limit. Other limits, such as that of nesting, have none.
+pub(crate) fn limit_hint(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::ExpandedBytes => Some("raise the limit with --expanded-max"),
+        Limit::RecordBytes => Some("raise the limit with --record-max"),
+        _ => None,
     }
 }
 

@@ -405,6 +405,13 @@ fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
     let output = run_with_input(&["inspect", "-"], &deep);
     failure(&output, 1, &["is over a limit: standard input:1", "nested too deeply"]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("raise the limit"), "{output:?}");
+    // The words of a file's name are no limit, and the limit counts though its problem is no example.
+    let file = Scratch::new("longer than others.json", &deep);
+    let output = run(&["inspect", file.path()]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("raise the limit"), "{output:?}");
+    let hidden = format!("{deep}\n").repeat(5) + &json.replace('\n', "");
+    let text = success(&run_with_input(&["inspect", "-", "--record-max", "6KB"], &hidden));
+    assert!(text.contains("problem: is over a limit: 6\n  (raise the limit with --record-max)\n"), "{text}");
 }
 
 #[cfg(unix)]

@@ -17,7 +17,7 @@ use super::reuse::Reuse;
 use super::window::Window;
 use crate::Limits;
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::problem::{Place, Problem, ProblemKind};
+use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Parents, Resource, Scope, Span};
 use astracer_model::time::UnixNanos;
@@ -39,7 +39,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
             Line::End => return,
             Line::TooLong => {
                 let detail = format!("a row of more than {} bytes", limits.record_bytes_max);
-                sink.problem(Problem { kind: ProblemKind::Limit, place: place.clone(), detail });
+                sink.problem(Problem::over(Limit::RecordBytes, place.clone(), detail));
                 to_line_end(&mut window);
                 continue;
             }
@@ -49,7 +49,7 @@ pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mu
             Ok(Some(span)) => sink.span(span, Record { bytes: text, place: &place }),
             Ok(None) => {}
             Err(detail) => {
-                sink.problem(Problem { kind: ProblemKind::BadRecord, place: place.clone(), detail });
+                sink.problem(Problem::new(ProblemKind::BadRecord, place.clone(), detail));
             }
         }
         let len = bytes.len();

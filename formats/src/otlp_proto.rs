@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::reuse::Reuse;
 use super::window::Window;
 use crate::{Limits, varint};
-use astracer_model::problem::{Place, Problem, ProblemKind};
+use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Resource, Scope};
 
@@ -195,7 +195,8 @@ impl Reader<'_> {
                 self.skip(len)?;
             } else if len > self.limits.record_bytes_max as u64 {
                 let detail = format!("longer than {} bytes", self.limits.record_bytes_max);
-                self.problem(ProblemKind::Limit, &detail);
+                let place = Place { byte: self.window.place().0, ..self.units.place.clone() };
+                self.units.sink.problem(Problem::over(Limit::RecordBytes, place, detail));
                 self.skip(len)?;
             } else {
                 self.unit(len as usize)?;
@@ -269,7 +270,7 @@ impl Reader<'_> {
 
     fn problem_at(&mut self, kind: ProblemKind, byte: u64, detail: &str) {
         let place = Place { byte, ..self.units.place.clone() };
-        self.units.sink.problem(Problem { kind, place, detail: detail.to_owned() });
+        self.units.sink.problem(Problem::new(kind, place, detail.to_owned()));
     }
 }
 
@@ -356,12 +357,12 @@ impl Units<'_> {
     }
 
     fn fault(&mut self, fault: Fault) {
-        let (kind, detail) = match fault.why {
-            Why::Bad(reason) => (ProblemKind::BadRecord, reason),
-            Why::TooDeep => (ProblemKind::Limit, "nested too deeply"),
+        let place = || Place { byte: self.unit_byte + fault.at as u64, ..self.place.clone() };
+        let problem = match fault.why {
+            Why::Bad(reason) => Problem::new(ProblemKind::BadRecord, place(), reason.to_owned()),
+            Why::TooDeep => Problem::over(Limit::Nesting, place(), "nested too deeply".to_owned()),
             Why::Cut | Why::Stopped => return,
         };
-        let place = Place { byte: self.unit_byte + fault.at as u64, ..self.place.clone() };
-        self.sink.problem(Problem { kind, place, detail: detail.to_owned() });
+        self.sink.problem(problem);
     }
 }

@@ -14,7 +14,7 @@ pub mod value;
 
 pub use format::Format;
 pub use ids::{SpanId, TraceId};
-pub use problem::{Place, Problem, ProblemKind, Problems};
+pub use problem::{Limit, Place, Problem, ProblemKind, Problems};
 pub use sink::Sink;
 pub use span::{Span, SpanKind, Status};
 pub use time::UnixNanos;

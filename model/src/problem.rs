@@ -1,5 +1,6 @@
 //! Problems found in a recording: each has a kind and a place, and all are counted.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,6 +43,38 @@ pub struct Problem {
     pub place: Place,
     /// Details: the parser's reason, or the span's id.
     pub detail: String,
+    /// The limit that was reached; none for other kinds of problem.
+    pub limit: Option<Limit>,
+}
+
+impl Problem {
+    /// A problem that is not about a limit.
+    pub fn new(kind: ProblemKind, place: Place, detail: String) -> Self {
+        Self { kind, place, detail, limit: None }
+    }
+
+    /// A limit that was reached.
+    pub fn over(limit: Limit, place: Place, detail: String) -> Self {
+        Self { kind: ProblemKind::Limit, place, detail, limit: Some(limit) }
+    }
+}
+
+/// The limits of reading: what a problem of the kind [`ProblemKind::Limit`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Bytes that archives and compressed files expand to.
+    ExpandedBytes,
+    /// Bytes of one record.
+    RecordBytes,
+    /// Depth of values in values, or of archives in archives.
+    Nesting,
+    /// Memory that decompression asks for.
+    DecompressionMemory,
+    /// Bytes of the extension of an archive's header.
+    HeaderBytes,
+    /// Spans of a recording.
+    Spans,
 }
 
 impl fmt::Display for Problem {
@@ -109,17 +142,17 @@ problem_kinds! {
     Orphan "orphan" kept "orphan: the parent is not in the recording",
     /// A trace none of whose spans is a root.
     NoRoot "no_root" kept "trace without a root span",
-    /// A trace without a root span.
+    /// A trace in which several spans are roots.
     SeveralRoots "several_roots" kept "trace with several root spans",
     /// Parents that form a circle; it was cut above its earliest span.
     Cycle "cycle" kept "parents form a cycle, cut at its earliest span",
-    /// Parents form a cycle; it was cut at its earliest span.
-    NoStart "no_start" kept "span without a start",
     /// A span without a start; it takes its parent's start, or its trace's.
-    NoEnd "no_end" kept "span without an end",
+    NoStart "no_start" kept "span without a start",
     /// A span without an end; its duration counts as 0.
-    EndBeforeStart "end_before_start" kept "span ends before it starts",
+    NoEnd "no_end" kept "span without an end",
     /// A span that ends before it starts; its duration counts as 0.
+    EndBeforeStart "end_before_start" kept "span ends before it starts",
+    /// A span that starts before its parent.
     ClockSkew "clock_skew" kept "child starts before its parent (clock skew)",
 }
 
@@ -129,6 +162,7 @@ pub struct Problems {
     counts: Vec<u64>,
     examples: Vec<Problem>,
     examples_per_kind: usize,
+    limits: BTreeSet<Limit>,
 }
 
 impl Default for Problems {
@@ -140,11 +174,17 @@ impl Default for Problems {
 impl Problems {
     /// An empty list that keeps up to `per_kind` examples of each kind and counts the rest.
     pub fn with_examples(per_kind: usize) -> Self {
-        Self { counts: vec![0; ProblemKind::ALL.len()], examples: Vec::new(), examples_per_kind: per_kind }
+        Self {
+            counts: vec![0; ProblemKind::ALL.len()],
+            examples: Vec::new(),
+            examples_per_kind: per_kind,
+            limits: BTreeSet::new(),
+        }
     }
 
     /// Counts a problem and keeps it if it is among the first of its kind.
     pub fn push(&mut self, problem: Problem) {
+        self.limits.extend(problem.limit);
         self.push_with(problem.kind, || problem);
     }
 
@@ -172,6 +212,11 @@ impl Problems {
         &self.examples
     }
 
+    /// The limits that were reached, whether an example of it was kept or not.
+    pub fn limits(&self) -> impl Iterator<Item = Limit> + '_ {
+        self.limits.iter().copied()
+    }
+
     /// Returns true if no problem was counted.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
@@ -184,7 +229,7 @@ mod tests {
 
     fn problem(kind: ProblemKind, line: u64) -> Problem {
         let place = Place { file: "a.json".into(), line, byte: 7 };
-        Problem { kind, place, detail: "x".to_owned() }
+        Problem::new(kind, place, "x".to_owned())
     }
 
     #[test]
@@ -198,6 +243,17 @@ mod tests {
         assert_eq!(problems.examples().len(), 3);
         let counts: Vec<_> = problems.counts().collect();
         assert_eq!(counts, [(ProblemKind::BadRecord, 1), (ProblemKind::Orphan, 5)]);
+    }
+
+    #[test]
+    fn limits_are_told_beyond_the_examples() {
+        let mut problems = Problems::with_examples(1);
+        let place = Place::start_of(&"a.json".into());
+        for limit in [Limit::Nesting, Limit::Nesting, Limit::RecordBytes] {
+            problems.push(Problem::over(limit, place.clone(), String::new()));
+        }
+        assert_eq!(problems.count(ProblemKind::Limit), 3);
+        assert_eq!(problems.limits().collect::<Vec<_>>(), [Limit::RecordBytes, Limit::Nesting]);
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl<'w> Converter<'w> {
         for (span, place, found) in waiting.resolve() {
             if !found {
                 let detail = format!("span {}", span.span_id);
-                self.converted.problems.push(Problem { kind: ProblemKind::NoTraceId, place, detail });
+                self.converted.problems.push(Problem::new(ProblemKind::NoTraceId, place, detail));
             }
             self.write(span);
         }

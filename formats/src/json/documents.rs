@@ -16,7 +16,7 @@ use super::out::{INSIDE_A_VALUE, Out, TOO_DEEP};
 use super::scan::{Scan, Scanner};
 use super::window::Window;
 use crate::Limits;
-use astracer_model::problem::ProblemKind;
+use astracer_model::problem::{Limit, ProblemKind};
 use astracer_model::sink::Sink;
 
 mod line;
@@ -208,7 +208,7 @@ impl Documents<'_, '_> {
     /// Reads one document as a stream.
     fn document(&mut self, depth: usize) -> Result<(), Broken> {
         if depth >= self.limits.nesting_max.min(NESTING_HARD_MAX) {
-            self.out.problem(ProblemKind::Limit, self.window.place(), TOO_DEEP);
+            self.out.limit(Limit::Nesting, self.window.place(), TOO_DEEP);
             return Err(Broken);
         }
         match self.token() {
@@ -357,7 +357,7 @@ impl Documents<'_, '_> {
                 let place = self.window.place();
                 // A resource may be over the limit while its spans are not: those before the limit are used.
                 self.read(self.limits.record_bytes_max, depth, false);
-                self.out.problem(ProblemKind::Limit, place, &detail);
+                self.out.limit(Limit::RecordBytes, place, &detail);
                 self.skip(scanner, at)
             }
             Extent::Cut(at, reason) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cursor::{Cursor, Fault, Why};
-use astracer_model::problem::{Place, Problem, ProblemKind};
+use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 
@@ -45,14 +45,17 @@ impl<'s> Out<'s> {
 
     /// Reports that the record could not be read.
     pub(crate) fn fault(&mut self, cursor: &Cursor<'_>, fault: Fault) {
-        let (kind, detail) = match fault.why {
-            Why::Bad(reason) => (ProblemKind::BadRecord, reason),
-            Why::End => (ProblemKind::BadRecord, INSIDE_A_VALUE),
-            Why::TooDeep => (ProblemKind::Limit, TOO_DEEP),
+        let detail = match fault.why {
+            Why::Bad(reason) => reason,
+            Why::End => INSIDE_A_VALUE,
+            Why::TooDeep => {
+                self.locate(cursor.text(), fault.at);
+                return self.limit(Limit::Nesting, (self.place.byte, self.place.line), TOO_DEEP);
+            }
             Why::Stopped => return,
         };
         let detail = if cursor.is_substitute(fault.at) { "invalid UTF-8" } else { detail };
-        self.problem_at(kind, cursor.text(), fault.at, detail);
+        self.problem_at(ProblemKind::BadRecord, cursor.text(), fault.at, detail);
     }
 
     /// Reports a problem at an offset of the cursor's text.
@@ -63,7 +66,12 @@ impl<'s> Out<'s> {
 
     pub(super) fn problem(&mut self, kind: ProblemKind, (byte, line): (u64, u64), detail: &str) {
         let place = Place { file: Arc::clone(&self.place.file), line, byte };
-        self.sink.problem(Problem { kind, place, detail: detail.to_owned() });
+        self.sink.problem(Problem::new(kind, place, detail.to_owned()));
+    }
+
+    pub(super) fn limit(&mut self, limit: Limit, (byte, line): (u64, u64), detail: &str) {
+        let place = Place { file: Arc::clone(&self.place.file), line, byte };
+        self.sink.problem(Problem::over(limit, place, detail.to_owned()));
     }
 
     /// Returns true when reading should end.

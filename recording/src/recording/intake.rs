@@ -15,7 +15,7 @@ use crate::intern::Symbol;
 use astracer_formats::otlp_proto::otlp_size;
 use astracer_model::Format;
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::problem::{Place, Problem, ProblemKind, Problems};
+use astracer_model::problem::{Limit, Place, Problem, Problems};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 use astracer_model::value::{Attribute, Value};
@@ -235,7 +235,7 @@ impl Sink for Intake<'_> {
         // Indices have 32 bits, and the largest means "none".
         if self.recording.spans.len() >= NONE as usize {
             let detail = format!("a recording holds at most {NONE} spans");
-            self.problem(Problem { kind: ProblemKind::Limit, place: record.place.clone(), detail });
+            self.problem(Problem::over(Limit::Spans, record.place.clone(), detail));
             return;
         }
         let trace = if span.trace_id == TraceId::ZERO { NONE } else { self.trace_number(span.trace_id) };

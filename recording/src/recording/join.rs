@@ -97,11 +97,9 @@ fn give_trace_ids(intake: &mut Intake<'_>, pulse: &mut Pulse<'_>) {
                     } else {
                         row.span_id
                     };
-                    let problem = Problem {
-                        kind: ProblemKind::NoTraceId,
-                        place: intake.recording.place(at),
-                        detail: format!("span {}", row.span_id),
-                    };
+                    let place = intake.recording.place(at);
+                    let problem =
+                        Problem::new(ProblemKind::NoTraceId, place, format!("span {}", row.span_id));
                     intake.recording.problems.push(problem);
                     break intake.trace_number(TraceId(u128::from(name.0)));
                 }
@@ -383,14 +381,11 @@ fn find_root(recording: &mut Recording, id: TraceId, members: &[u32]) -> Option<
 
 fn count(recording: &mut Recording, kind: ProblemKind, index: u32) {
     let (place, span_id) = (recording.place(index), recording.spans[index as usize].span_id);
-    recording.problems.push_with(kind, || Problem { kind, place, detail: format!("span {span_id}") });
+    recording.problems.push_with(kind, || Problem::new(kind, place, format!("span {span_id}")));
 }
 
 fn count_in(recording: &mut Recording, kind: ProblemKind, index: u32, trace: TraceId) {
     let (place, span_id) = (recording.place(index), recording.spans[index as usize].span_id);
-    recording.problems.push_with(kind, || Problem {
-        kind,
-        place,
-        detail: format!("trace {trace}, span {span_id}"),
-    });
+    let detail = || format!("trace {trace}, span {span_id}");
+    recording.problems.push_with(kind, || Problem::new(kind, place, detail()));
 }

@@ -409,7 +409,7 @@ fn a_chain_of_a_hundred_thousand_spans_is_joined_without_recursion() {
 fn problems_of_readers_come_through() {
     let mut intake = Intake::new(Keep::default());
     let place = Place::start_of(&"f".into());
-    intake.problem(Problem { kind: ProblemKind::BadRecord, place, detail: String::new() });
+    intake.problem(Problem::new(ProblemKind::BadRecord, place, String::new()));
     intake.skipped(&"run.log".into(), "not a trace format");
     let recording = intake.finish();
     assert_eq!(recording.problems().count(ProblemKind::BadRecord), 1);

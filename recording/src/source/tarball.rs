@@ -11,7 +11,7 @@ use tar::{EntryType, Header, PaxExtensions};
 use super::label;
 use super::peek::Peek;
 use super::unpack::Unpack;
-use astracer_model::problem::ProblemKind;
+use astracer_model::problem::{Limit, ProblemKind};
 
 const BLOCK_BYTES: usize = 512;
 
@@ -83,7 +83,7 @@ pub(super) fn read(unpack: &mut Unpack<'_>, archive: &mut Peek<'_>, name: &Arc<s
             }
             EntryType::GNULongName | EntryType::XHeader => {
                 let detail = format!("a header extension of {size} bytes");
-                unpack.problem(ProblemKind::Limit, name, at, detail);
+                unpack.limit(Limit::HeaderBytes, name, at, detail);
             }
             EntryType::XGlobalHeader | EntryType::GNULongLink => {}
             kind => {

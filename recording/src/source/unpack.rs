@@ -13,7 +13,7 @@ use super::peek::{Peek, Quiet};
 use super::{FileSummary, Options, Summary, tarball};
 use astracer_formats::detect::{self, Detection};
 use astracer_model::Format;
-use astracer_model::problem::{Place, Problem, ProblemKind};
+use astracer_model::problem::{Limit, Place, Problem, ProblemKind};
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::Span;
 
@@ -83,7 +83,7 @@ impl<'a> Unpack<'a> {
         let depth_max = self.options.limits.records.nesting_max.min(DEPTH_MAX);
         if depth >= depth_max {
             let detail = format!("archives in archives, more than {depth_max} deep");
-            return self.problem(ProblemKind::Limit, name, input.position(), detail);
+            return self.limit(Limit::Nesting, name, input.position(), detail);
         }
         let decoder: io::Result<Box<dyn Read + '_>> = match container {
             Container::Tar => return tarball::read(self, input, name, depth),
@@ -167,30 +167,43 @@ impl<'a> Unpack<'a> {
 
     /// Reports a stream that ended with an error to the sink; the kind of problem follows from the error.
     pub(super) fn unreadable(&mut self, name: &Arc<str>, byte: u64, error: &io::Error) {
-        let kind = if OverLimit::is(error) {
+        let detail = error.to_string();
+        if OverLimit::is(error) {
             self.over_limit = true;
-            ProblemKind::Limit
+            self.limit(Limit::ExpandedBytes, name, byte, detail);
         } else if error.kind() == io::ErrorKind::UnexpectedEof {
-            ProblemKind::Truncated
+            self.problem(ProblemKind::Truncated, name, byte, detail);
         } else if is_memory_limit(error) {
-            ProblemKind::Limit
+            self.limit(Limit::DecompressionMemory, name, byte, detail);
         } else {
-            ProblemKind::Unreadable
-        };
-        self.problem(kind, name, byte, error.to_string());
+            self.problem(ProblemKind::Unreadable, name, byte, detail);
+        }
     }
 
     /// Reports a problem of a whole file or archive to the sink.
     pub(super) fn problem(&mut self, kind: ProblemKind, name: &Arc<str>, byte: u64, detail: String) {
-        self.refuse(name, || format!("{}: {detail}", kind.describe()), false);
-        let place = Place { file: Arc::clone(name), line: 0, byte };
-        self.tap.sink.problem(Problem { kind, place, detail });
+        self.report(Problem::new(kind, of_whole(name, byte), detail));
+    }
+
+    /// Reports a limit that a whole file or archive reached.
+    pub(super) fn limit(&mut self, limit: Limit, name: &Arc<str>, byte: u64, detail: String) {
+        self.report(Problem::over(limit, of_whole(name, byte), detail));
+    }
+
+    fn report(&mut self, problem: Problem) {
+        let Problem { kind, place, detail, .. } = &problem;
+        self.refuse(&place.file, || format!("{}: {detail}", kind.describe()), false);
+        self.tap.sink.problem(problem);
     }
 
     fn refuse(&mut self, name: &Arc<str>, reason: impl FnOnce() -> String, format_may_help: bool) {
         let refusal = || Refusal { name: Arc::clone(name), reason: reason(), format_may_help };
         self.first_refusal.get_or_insert_with(refusal);
     }
+}
+
+fn of_whole(file: &Arc<str>, byte: u64) -> Place {
+    Place { file: Arc::clone(file), line: 0, byte }
 }
 
 /// A file that was not read, and the reason.
