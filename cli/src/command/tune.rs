@@ -211,9 +211,16 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tail: Option<&'a Late>,
     /// The parameters file, if one was written.
+    #[serde(serialize_with = "lossy")]
     out: Option<&'a Path>,
     /// The page, if one was written.
+    #[serde(serialize_with = "lossy")]
     report: Option<&'a Path>,
+}
+
+/// As other paths in JSON: what is not Unicode is replaced. serde refuses such a path, and with it the whole result.
+fn lossy<S: serde::Serializer>(path: &Option<&Path>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.map(Path::to_string_lossy).serialize(serializer)
 }
 
 /// Policies, and what they keep behind the sampler that was found.

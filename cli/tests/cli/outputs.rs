@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 use crate::{TWO_TRACES, failure, run, success};
 
@@ -90,6 +93,29 @@ fn no_output_is_an_input_under_any_name() {
         let names = ["folder", "hard.jsonl", "other.jsonl", "soft.jsonl", "w.jsonl"];
         assert_eq!(folder.names(), names, "{option}");
     }
+}
+
+/// Linux takes names that are not Unicode. JSON can't hold them: once the result of `tune` was lost for it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_name_that_is_not_unicode_is_written_and_told() {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    let folder = Folder::new("bytes");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    let name = |end: &[u8]| [folder.join("n").as_bytes(), b"\xff", end].concat();
+    let (out, page) = (name(b".toml"), name(b".html"));
+    let output = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["tune", &recording, "--size-max", "100%", "--json", "--out"])
+        .arg(std::ffi::OsString::from_vec(out))
+        .arg("--report")
+        .arg(std::ffi::OsString::from_vec(page))
+        .output()
+        .expect("the binary starts");
+    let json: Value = serde_json::from_str(&success(&output)).expect("JSON");
+    let told = [&json["out"], &json["report"]].map(|path| path.as_str().expect("a path").to_owned());
+    assert_eq!(told, [".toml", ".html"].map(|end| folder.join("n") + "\u{fffd}" + end));
+    assert_eq!(folder.names(), ["n\u{fffd}.html", "n\u{fffd}.toml", "w.jsonl"]);
 }
 
 /// Parameters files are read too.
@@ -327,7 +353,7 @@ fn an_output_does_not_replace_the_file_of_standard_error() {
     let (recording, log) = (folder.file("w.jsonl", TWO_TRACES), folder.file("log", "before\n"));
     for target in ["/dev/stderr", "/proc/self/fd/2", &log] {
         let end = fs::OpenOptions::new().append(true).open(&log).expect("it is there");
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_astracer"))
+        let output = Command::new(env!("CARGO_BIN_EXE_astracer"))
             .args(["convert", &recording, target])
             .stderr(end)
             .output()
@@ -355,7 +381,7 @@ fn a_conversion_to_the_file_that_it_reads_does_not_grow_without_end() {
     let folder = Folder::new("grows");
     let recording = folder.file("w.jsonl", TWO_TRACES);
     let end = fs::OpenOptions::new().append(true).open(&recording).expect("it is there");
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_astracer"))
+    let output = Command::new(env!("CARGO_BIN_EXE_astracer"))
         .args(["convert", &recording, "-"])
         .stdout(end)
         .output()
@@ -367,7 +393,7 @@ fn a_conversion_to_the_file_that_it_reads_does_not_grow_without_end() {
 /// Starts a command that waits, and ends it by one signal once `is_waiting`.
 #[cfg(unix)]
 fn ended_by(signal: &str, args: &[&str], mut is_waiting: impl FnMut() -> bool) {
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
     use std::time::{Duration, Instant};
 
     let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
@@ -442,7 +468,7 @@ fn an_interruption_ends_a_tuning_that_waits_for_a_validation() {
 fn an_interruption_ends_a_command_at_a_pipe_without_another_end() {
     let folder = Folder::new("waits-for-pipe");
     let (recording, pipe) = (folder.file("w.jsonl", TWO_TRACES), folder.join("pipe"));
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    let made = Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo is there").success());
     for args in [
         &["inspect", &pipe][..],
@@ -461,7 +487,7 @@ fn an_interruption_ends_a_command_at_a_pipe_without_another_end() {
 fn an_interruption_ends_a_long_table_at_once() {
     use std::fmt::Write as _;
     use std::io::Read as _;
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
     use std::time::{Duration, Instant};
 
     let folder = Folder::new("long-table");
