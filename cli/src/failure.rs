@@ -36,6 +36,18 @@ impl Failure {
         }
     }
 
+    /// The end of a command that printed its result, of which something else failed too: that counts though nobody reads.
+    pub(crate) fn after(printed: Result<(), Self>, late: Result<(), Self>) -> Result<(), Self> {
+        match (printed, late) {
+            (Err(Self::OutputClosed), Err(late)) => Err(late),
+            (Err(printed @ (Self::Job(_) | Self::Usage(_))), Err(Self::Job(late))) => {
+                let printed = printed.text().unwrap_or_default();
+                Err(Self::Job(format!("{late}\n{printed}")))
+            }
+            (printed, late) => printed.and(late),
+        }
+    }
+
     /// An error while writing to standard output.
     pub(crate) fn output(error: &io::Error) -> Self {
         match error.kind() {

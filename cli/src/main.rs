@@ -18,6 +18,7 @@ mod outputs;
 mod packed;
 mod partial;
 mod source;
+mod stdout;
 #[cfg(test)]
 mod stopping;
 mod tail;
@@ -41,7 +42,8 @@ fn main() -> ExitCode {
 /// escaped.
 fn refused(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return match error.print().map_err(|error| failure::Failure::output(&error)) {
+        let printed = stdout::open().and_then(|_| error.print());
+        return match printed.map_err(|error| failure::Failure::output(&error)) {
             Err(failure) => ended(&failure),
             Ok(()) => ExitCode::SUCCESS,
         };

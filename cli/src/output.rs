@@ -19,6 +19,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
+#[cfg(not(test))]
+use crate::stdout;
 
 /// Columns of a terminal that doesn't tell.
 const WIDTH_DEFAULT: u16 = 80;
@@ -40,9 +42,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 #[cfg(not(test))]
 fn to_stdout(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    stdout::open()?.write_all(text.as_bytes())
 }
 
 /// Tests run commands in their own process: a test's runner holds back what this macro prints until the test fails, and nothing

@@ -17,6 +17,7 @@ use crate::load;
 use crate::output::shown;
 use crate::packed::{Packed, Packing};
 use crate::partial::Partial;
+use crate::stdout;
 
 /// The inputs of a command and its outputs so far.
 pub(crate) struct Outputs {
@@ -228,7 +229,7 @@ impl Open<'_> {
         }
         let opened = match (&self.temporary, &self.output.place) {
             (Some(temporary), _) => temporary.file().try_clone(),
-            (None, Place::StandardOutput) => return Ok(Box::new(io::stdout().lock())),
+            (None, Place::StandardOutput) => stdout::open(),
             // A pipe waits for its reader.
             (None, _) => {
                 interrupt::answer_at_once_while(|| OpenOptions::new().write(true).open(&self.output.given))

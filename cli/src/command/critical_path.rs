@@ -239,7 +239,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     let written: String =
         written.into_iter().map(|file| format!("wrote {}\n", output::shown(file.path()))).collect();
     if args.json {
-        output::print_json(&Report {
+        let printed = output::print_json(&Report {
             input: &loaded.input,
             rule: args.rule.name(),
             percentiles: &args.percentiles,
@@ -250,8 +250,8 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
             compared_with: compared.as_ref().map(|(other, _)| other),
             comparison: comparison.as_ref(),
             trace: found.lanes.as_ref().filter(|_| args.trace.is_some()),
-        })?;
-        return late;
+        });
+        return Failure::after(printed, late);
     }
     let mut text = loaded.input.heading();
     text.push_str(&render::head(args, &found.profile, found.path_kinds));
@@ -268,8 +268,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     text.push_str(&render::notes(args, &found.profile, loaded.recording.states_thresholds()));
     text.push_str(&loaded.input.footing());
     text.push_str(&written);
-    output::print(&text)?;
-    late
+    Failure::after(output::print(&text), late)
 }
 
 /// Parts of a span that the chosen options need, beside its place in the tree.

@@ -235,8 +235,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         warnings.into_iter().chain(phase).chain(absent).chain(crowded(&workload)).collect();
     interrupt::answer_at_once();
     if args.json {
-        return output::print_json(&Report { input: &input, evaluation, tail: summaries, warnings })
-            .and(late);
+        let report = Report { input: &input, evaluation, tail: summaries, warnings };
+        return Failure::after(output::print_json(&report), late);
     }
     let names: BTreeMap<String, String> =
         samplers.iter().map(|sampler| (sampler.to_string(), sampler.brief())).collect();
@@ -250,7 +250,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
     let missed = missed(&met) + &warnings;
     let text = input.heading() + &render(&evaluation, &names) + &policies + &missed + &input.footing();
-    output::print(&text).and(late)
+    Failure::after(output::print(&text), late)
 }
 
 /// The baselines asked for, with their own parameters.

@@ -81,10 +81,10 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     // The result is shown before an error of the file ends the command.
     let late = html.as_ref().map_or(Ok(()), |file| file.write(&drawing.page()));
     if args.json {
-        return output::print_json(&drawing).and(late);
+        return Failure::after(output::print_json(&drawing), late);
     }
     if args.dot {
-        return output::print(&drawing.dot()).and(late);
+        return Failure::after(output::print(&drawing.dot()), late);
     }
     let rows = drawing.events.iter().map(|event| {
         vec![
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
     if let Some(file) = html.as_ref().filter(|_| late.is_ok()) {
         text.push_str(&format!("wrote {}\n", output::shown(file.path())));
     }
-    output::print(&text).and(late)
+    Failure::after(output::print(&text), late)
 }
 
 /// The functions on the longest path, and the longest paths.

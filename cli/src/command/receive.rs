@@ -198,18 +198,16 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let (bytes, removed) = (receiver.total_bytes(), receiver.spans_removed());
     let received = receiver.stop().map_err(|error| failed(&error))?;
     let report = Report::new(args, &received, bytes, forwarded);
-    if args.json {
-        output::print_json(&report)?
-    } else {
-        output::print(&report.render())?
-    }
-    if removed > 0 {
+    let printed = if args.json { output::print_json(&report) } else { output::print(&report.render()) };
+    let late = if removed > 0 {
         let spans = output::plural(removed, "span");
-        return Err(Failure::Job(format!(
+        Err(Failure::Job(format!(
             "{spans} were acknowledged and are gone: somebody removed a file while it was being written"
-        )));
-    }
-    Ok(())
+        )))
+    } else {
+        Ok(())
+    };
+    Failure::after(printed, late)
 }
 
 /// Errors name files.

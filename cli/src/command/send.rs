@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     destination.shut_down(END_MAX).map_err(|error| stopped_short(args, sent, &error.to_string()))?;
     let input = Input::of_conversion(&args.paths, &files, &converted);
     input.check(args.reading.strict, converted.spans == 0)?;
-    if args.json {
+    let printed = if args.json {
         output::print_json(&Report {
             input: &input,
             to: args.to.to_string(),
@@ -164,15 +164,17 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
             shifted_by_ns: shift,
             losses: losses::counts(&converted.losses),
             message: message.take(),
-        })?;
+        })
     } else {
-        output::print(&render(args, &input, &converted, sent, behind, &message.take()))?;
-    }
-    if sent.rejected > 0 {
+        output::print(&render(args, &input, &converted, sent, behind, &message.take()))
+    };
+    let late = if sent.rejected > 0 {
         let spans = output::plural(sent.rejected, "span");
-        return Err(Failure::Job(format!("the server rejected {spans}; its log may say more")));
-    }
-    Ok(())
+        Err(Failure::Job(format!("the server rejected {spans}; its log may say more")))
+    } else {
+        Ok(())
+    };
+    Failure::after(printed, late)
 }
 
 fn now_ns() -> u64 {

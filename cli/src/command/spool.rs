@@ -96,15 +96,18 @@ struct Place {
 
 pub(crate) fn run(args: &Spool, stop: Stop<'_>) -> Result<(), Failure> {
     match &args.action {
-        Action::Inspect(look) => inspect(look).map(drop),
+        Action::Inspect(look) => inspect(look)?.print(look),
         Action::Verify(look) => {
-            let damaged = inspect(look)?.damage.len() as u64;
-            if damaged > 0 {
+            let found = inspect(look)?;
+            let damaged = found.damage.len() as u64;
+            let late = if damaged > 0 {
                 let places = output::plural(damaged, "damaged place");
                 let folder = output::shown(&look.folder);
-                return Err(Failure::Job(format!("{folder}: {places}; good frames are still sent by drain")));
-            }
-            Ok(())
+                Err(Failure::Job(format!("{folder}: {places}; good frames are still sent by drain")))
+            } else {
+                Ok(())
+            };
+            Failure::after(found.print(look), late)
         }
         Action::Drain(args) => drain(args, stop),
     }
@@ -135,16 +138,14 @@ fn inspect(look: &Look) -> Result<Found, Failure> {
     // A spool can be as large as its disk, and is only read here.
     interrupt::answer_at_once();
     let report = open(&look.folder).and_then(|folder| verify(&folder));
-    let found = Found::new(&look.folder, &report.map_err(|error| failed(&look.folder, &error))?);
-    if look.json {
-        output::print_json(&found)?
-    } else {
-        output::print(&found.render())?
-    }
-    Ok(found)
+    Ok(Found::new(&look.folder, &report.map_err(|error| failed(&look.folder, &error))?))
 }
 
 impl Found {
+    fn print(&self, look: &Look) -> Result<(), Failure> {
+        if look.json { output::print_json(self) } else { output::print(&self.render()) }
+    }
+
     fn new(folder: &Path, report: &Report) -> Self {
         let sum = |segments: &[SegmentReport], of: fn(&SegmentReport) -> u64| segments.iter().map(of).sum();
         let damage = report.damage().map(|(file, damage)| Place {
@@ -232,8 +233,7 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     for (reason, spans) in counts.lost.iter() {
         let _ = writeln!(text, "lost ({reason}): {}", output::plural(spans, "span"));
     }
-    output::print(&text)?;
-    match gave_up {
+    let late = match gave_up {
         Some(why) => {
             let why = why.unwrap_or_else(|| "the server takes nothing".to_owned());
             Err(Failure::Job(format!("{why}\n{} wait in the spool", output::plural(left, "span"))))
@@ -243,5 +243,6 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
             Err(Failure::Job("not all spans were accepted; see `astracer spool inspect`".to_owned()))
         }
         None => Ok(()),
-    }
+    };
+    Failure::after(output::print(&text), late)
 }

@@ -389,12 +389,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         out: file.is_some().then(|| files.out.path()),
         report: page_written,
     };
-    if args.json {
-        output::print_json(&report)?;
-    } else {
-        output::print(&table::render(&report))?;
-    }
-    match (&tuning.infeasible, late) {
+    let printed =
+        if args.json { output::print_json(&report) } else { output::print(&table::render(&report)) };
+    let late = match (&tuning.infeasible, late) {
         (Some(_), None) if tuning.found_nothing_in_time() => Err(stopped(Stop::never())),
         (Some(reason), late) => {
             let late = late.as_ref().and_then(Failure::text).map(|text| format!("\n{text}"));
@@ -404,7 +401,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         (None, Some(failure)) => Err(failure),
         (None, None) if tuning.interrupted || stop.is_asked() => Err(Failure::Interrupted),
         (None, None) => Ok(()),
-    }
+    };
+    Failure::after(printed, late)
 }
 
 /// The part of the time for trying keys, which is advice: the rest is for the parameters themselves.

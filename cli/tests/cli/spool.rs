@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -104,12 +105,10 @@ fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
     failure(&output, 130, &["0 spans accepted so far", "interrupted"]);
 }
 
-#[test]
-fn a_spool_is_looked_at_checked_and_drained() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let dir = folder.path().to_str().expect("UTF-8");
-    let (mut spool, _) =
-        Spool::open(Folder::create(folder.path()).expect("a folder"), Settings::default()).expect("a spool");
+/// A spool of three records with two spans each, which is open.
+fn spool(path: &Path) -> Spool {
+    let folder = Folder::create(path).expect("a folder");
+    let (mut spool, _) = Spool::open(folder, Settings::default()).expect("a spool");
     for trace in 1..=3 {
         let span = |id| Span {
             trace_id: TraceId(trace),
@@ -121,6 +120,29 @@ fn a_spool_is_looked_at_checked_and_drained() {
         astracer_formats::otlp_proto::write_request(&mut body, &[span(1), span(2)]);
         spool.append(0, u64::MAX, 2, &body).expect("room");
     }
+    spool
+}
+
+/// Changes one byte of the second record.
+fn damage(path: &Path) {
+    let file = path.join("live-00000001.seg");
+    let mut bytes = std::fs::read(&file).expect("a segment");
+    let third = (bytes.len() - 80) / 3;
+    bytes[80 + third + 60] ^= 1;
+    std::fs::write(&file, bytes).expect("written");
+}
+
+/// A spool with a damaged record.
+pub(crate) fn damaged(path: &Path) {
+    drop(spool(path));
+    damage(path);
+}
+
+#[test]
+fn a_spool_is_looked_at_checked_and_drained() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dir = folder.path().to_str().expect("UTF-8");
+    let spool = spool(folder.path());
     failure(&run(&["spool", "inspect", dir]), 1, &["in use by another process"]);
     drop(spool);
     let found = success(&run(&["spool", "inspect", dir, "--json"]));
@@ -132,12 +154,7 @@ fn a_spool_is_looked_at_checked_and_drained() {
         1,
         &["6 spans wait"],
     );
-    // One byte of the second record.
-    let file = folder.path().join("live-00000001.seg");
-    let mut bytes = std::fs::read(&file).expect("a segment");
-    let third = (bytes.len() - 80) / 3;
-    bytes[80 + third + 60] ^= 1;
-    std::fs::write(&file, bytes).expect("written");
+    damage(folder.path());
     failure(&run(&["spool", "verify", dir]), 1, &["1 damaged place"]);
     let (address, heads) = server("{}");
     let output = run(&["spool", "drain", dir, "--to", &format!("otlp+http://{address}")]);

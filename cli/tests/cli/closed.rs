@@ -1,0 +1,91 @@
+//! Standard output that takes nothing: it is closed, can't be written, is full, or nobody reads it.
+
+use std::process::{Command, Stdio};
+
+use crate::outputs::Folder;
+use crate::spool::damaged;
+use crate::{TWO_TRACES, failure};
+
+/// Commands that print a result, in a folder with the recording `w.jsonl`.
+const PRINTING: &[&[&str]] = &[
+    &["--help"],
+    &["inspect", "--help"],
+    &["--version"],
+    &["inspect", "w.jsonl"],
+    &["inspect", "w.jsonl", "--json"],
+    &["evaluate", "w.jsonl", "--sampler", "always", "--seeds", "1"],
+    &["tune", "--size-max", "100%", "w.jsonl", "--json"],
+    &["critical-path", "w.jsonl"],
+    &["events", "w.jsonl", "--trace", "1"],
+    &["events", "w.jsonl", "--trace", "1", "--dot"],
+    &["convert", "w.jsonl", "-"],
+    &["convert", "w.jsonl", "-", "--to", "jaeger-json"],
+    &["convert", "w.jsonl", "out.jsonl", "--json"],
+    &["spool", "inspect", "spool"],
+];
+
+fn folder(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    folder.file("w.jsonl", TWO_TRACES);
+    damaged(folder.join("spool").as_ref());
+    folder
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_takes_nothing_is_an_error() {
+    let folder = folder("closed");
+    for redirection in [">&-", "1</dev/null", ">/dev/full"] {
+        for args in PRINTING {
+            let output = Command::new("sh")
+                .args(["-c", &format!("exec \"$@\" {redirection}"), "sh", env!("CARGO_BIN_EXE_astracer")])
+                .args(*args)
+                .current_dir(folder.join("."))
+                .output()
+                .expect("a shell");
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{args:?} {redirection}: {text}");
+            assert!(text.contains("can't write to standard output: "), "{args:?} {redirection}: {text}");
+        }
+    }
+    let closed = ["-c", "exec \"$@\" >&-", "sh", env!("CARGO_BIN_EXE_astracer"), "convert", "w.jsonl"];
+    let output = Command::new("sh")
+        .args(closed)
+        .arg("other.jsonl")
+        .current_dir(folder.join("."))
+        .output()
+        .expect("a shell");
+    assert!(output.status.success(), "nothing is printed: {output:?}");
+}
+
+/// Nobody reading is an end like any other, but not of what failed beside it.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_failed_counts_though_nobody_reads() {
+    let folder = folder("unread");
+    let cases: &[(&[&str], &str)] = &[
+        (&["inspect", "w.jsonl"], ""),
+        (&["spool", "verify", "spool"], "damaged place"),
+        (&["evaluate", "w.jsonl", "--sampler", "always", "--kept", "/dev/full"], "can't write /dev/full"),
+        (&["critical-path", "w.jsonl", "--html", "/dev/full"], "can't write /dev/full"),
+        (&["critical-path", "w.jsonl", "--html", "/dev/full", "--json"], "can't write /dev/full"),
+        (&["events", "w.jsonl", "--trace", "1", "--html", "/dev/full"], "can't write /dev/full"),
+        (&["tune", "--size-max", "100%", "w.jsonl", "--report", "/dev/full"], "can't write /dev/full"),
+        (&["tune", "--size-max", "1%", "w.jsonl"], "no parameters meet the limits"),
+    ];
+    for (args, says) in cases {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
+            .args(*args)
+            .current_dir(folder.join("."))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("the binary ends");
+        match *says {
+            "" => assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{args:?}"),
+            says => failure(&output, 1, &[says]),
+        }
+    }
+}
