@@ -258,7 +258,9 @@ impl Input {
             return Err(Failure::Job(format!("{}\nwithout --strict the rest is used", losses.join("\n"))));
         }
         if no_spans {
-            let first = self.problems.first();
+            // A stream that was cut at a limit also ends too early.
+            let by_limit = self.problems.iter().find(|problem| !problem.hints.is_empty());
+            let first = by_limit.or(self.problems.first());
             let reason =
                 first.map_or_else(String::new, |problem| format!("\nfirst problem: {}", example(problem)));
             return Err(Failure::Job(format!("no spans in {}{reason}", self.shown())));

@@ -399,6 +399,12 @@ fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
     let strict = ["inspect", "-", "--record-max", "4KB", "--strict"];
     failure(&run_with_input(&strict, &json), 1, &["longer than 4000 bytes; raise the limit with --record"]);
     assert!(success(&run_with_input(&["inspect", "-"], &json)).contains("100 traces"));
+    // A bomb whose first span is longer than what may be expanded.
+    let folder = outputs::Folder::new("expanded");
+    let (long, packed) = (folder.file("long.json", &format!("{json}\n").repeat(100)), folder.join("long.gz"));
+    assert!(run(&["convert", &long, &packed]).status.success());
+    let output = run(&["inspect", &packed, "--expanded-max", "30"]);
+    failure(&output, 1, &["is over a limit: ", "raise the limit with --expanded-max"]);
     // No option lets nesting be deeper.
     let value = format!("{}{{}}{}", r#"{"arrayValue":{"values":["#.repeat(100), "]}}".repeat(100));
     let ids = format!(r#""traceId":"{:032x}","spanId":"{:016x}""#, 1, 1);
