@@ -259,6 +259,18 @@ impl Open<'_> {
     }
 }
 
+/// Refuses to print the result into a recording that is read. Standard error may lead there: to say so would write there too.
+pub(crate) fn printed_apart<'p>(inputs: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), Failure> {
+    let Some(output) = standard_output() else { return Ok(()) };
+    match inputs.into_iter().find(|input| holds(input, &output)) {
+        Some(input) => Err(Failure::Usage(format!(
+            "the standard output is a file that is read as {}, which would be damaged; choose another file",
+            shown(input)
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

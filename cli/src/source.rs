@@ -9,6 +9,7 @@ use astracer_samplers::Template;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use crate::failure::Failure;
+use crate::outputs::printed_apart;
 use crate::values::size;
 
 /// Which recording, and how to read it.
@@ -44,18 +45,18 @@ impl Source {
                 "--fold: with --names raw nothing is folded; leave one of them out".into(),
             ));
         }
-        once(&self.paths)
+        check_inputs(&self.paths)
     }
 }
 
-/// Refuses to read the standard input twice: the second time it is empty.
-pub(crate) fn once<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), Failure> {
-    if paths.into_iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+/// Refuses to read the standard input twice, for the second time it is empty, and to print into what is read.
+pub(crate) fn check_inputs<'p>(paths: impl IntoIterator<Item = &'p PathBuf> + Clone) -> Result<(), Failure> {
+    if paths.clone().into_iter().filter(|path| path.as_os_str() == "-").count() > 1 {
         return Err(Failure::Usage(
             "the standard input can be read only once; write it to a file first".into(),
         ));
     }
-    Ok(())
+    printed_apart(paths)
 }
 
 /// Arguments about reading, for every command that reads recordings.

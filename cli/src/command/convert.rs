@@ -16,7 +16,7 @@ use crate::load::{self, Input};
 use crate::losses::{self, LossCount};
 use crate::output;
 use crate::outputs::Outputs;
-use crate::source::Reading;
+use crate::source::{Reading, check_inputs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,6 +75,10 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     let output = Outputs::new([&args.input]).recording("OUT", &args.output)?;
+    // As traces, the output is checked already.
+    if !output.is_standard() {
+        check_inputs([&args.input])?;
+    }
     let target = output.open()?;
     let progress = load::reading_progress(std::slice::from_ref(&args.input));
     let converter = Converter::new(args.to, target.writer()?)

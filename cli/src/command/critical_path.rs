@@ -21,7 +21,7 @@ use crate::interrupt;
 use crate::load::{self, Input, Loaded};
 use crate::output::{self, count, escaped, measure, named};
 use crate::outputs::{Output, Outputs};
-use crate::source::{Source, once};
+use crate::source::{Source, check_inputs};
 
 mod render;
 
@@ -196,7 +196,7 @@ struct Found {
 
 pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     refuse_contradictions(args)?;
-    once(args.source.paths.iter().chain(&args.compare))?;
+    check_inputs(args.source.paths.iter().chain(&args.compare))?;
     let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.compare));
     let mut file =
         |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();

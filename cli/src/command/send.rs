@@ -95,7 +95,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
-    arguments::once(&args.paths)?;
+    arguments::check_inputs(&args.paths)?;
     let options = args.reading.options();
     let mut resume = args.resume.as_ref().map(|file| Resume::open(file, args)).transpose()?;
     let noted = resume.as_ref().and_then(Resume::noted).cloned();

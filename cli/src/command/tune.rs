@@ -31,7 +31,7 @@ use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
-use crate::source::{Source, once};
+use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs};
 use crate::values::{cap, part, random, rate, share, size, time_limit, window};
 
@@ -250,7 +250,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     refuse_contradictions(args)?;
     let mut options = options(args);
     options.check().map_err(|error| Failure::Usage(error.to_string()))?;
-    once(args.source.paths.iter().chain(&args.validate))?;
+    check_inputs(args.source.paths.iter().chain(&args.validate))?;
     let files = Files::plan(args)?;
     for path in &args.validate {
         load::try_to_read(path, &args.source.reading, stop)?;

@@ -58,6 +58,28 @@ fn an_output_that_takes_nothing_is_an_error() {
     assert!(output.status.success(), "nothing is printed: {output:?}");
 }
 
+/// Once only `convert` looked: `inspect w.jsonl >> w.jsonl` wrote its table behind the traces.
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_printed_into_what_is_read() {
+    let folder = folder("printed");
+    std::os::unix::fs::symlink(folder.join("w.jsonl"), folder.join("soft")).expect("symbolic links");
+    let send = &["send", "w.jsonl", "--to", "otlp://127.0.0.1:1", "--wait", "0"][..];
+    let compare = &["critical-path", "spool/../w.jsonl", "--json"][..];
+    for args in PRINTING.iter().filter(|args| args.contains(&"w.jsonl")).chain([&send, &compare]) {
+        for redirection in [">>w.jsonl", "1<>soft"] {
+            let script = format!("exec \"$@\" {redirection} <w.jsonl");
+            let command = ["-c", &script, "sh", env!("CARGO_BIN_EXE_astracer")];
+            let mut shell = Command::new("sh");
+            shell.args(command).args(*args).current_dir(folder.join("."));
+            let output = shell.output().expect("a shell");
+            failure(&output, 2, &["the standard output is"]);
+            let content = std::fs::read_to_string(folder.join("w.jsonl")).expect("it is there");
+            assert_eq!(content, TWO_TRACES, "{args:?} {redirection}");
+        }
+    }
+}
+
 /// Nobody reading is an end like any other, but not of what failed beside it.
 #[cfg(target_os = "linux")]
 #[test]
