@@ -22,10 +22,19 @@ static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
 /// From here on a signal ends the process at once, but for its unfinished files: no more is done than to write and print a
 /// result, which takes long if it is large, and as long as the reader likes if that is a person with a pager.
-pub(crate) fn answer_at_once() {
+///
+/// # Errors
+///
+/// If a signal came since the work asked for the last time: nobody would ask for it again.
+pub(crate) fn answer_at_once(stop: Stop<'_>) -> Result<(), Failure> {
     AT_ONCE.store(true, Ordering::SeqCst);
+    // Behind the store: each signal is seen here or by the thread that takes them.
+    if stop.is_asked() {
+        return Err(Failure::Interrupted);
+    }
     #[cfg(test)]
     crate::stopping::answers_at_once();
+    Ok(())
 }
 
 /// Runs work that has nothing to save: within it the first signal ends the process too, which may be waiting for input that
@@ -102,4 +111,18 @@ fn hang_up() -> Option<c_int> {
     }
     #[cfg(not(target_os = "linux"))]
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Such a signal was lost: the work went on to its end, and the exit code was 0.
+    #[test]
+    fn a_signal_before_the_last_phase_ends_it() {
+        let stop = AtomicBool::new(true);
+        assert!(matches!(answer_at_once(Stop::when_set(&stop)), Err(Failure::Interrupted)));
+        stop.store(false, Ordering::SeqCst);
+        assert!(answer_at_once(Stop::when_set(&stop)).is_ok());
+    }
 }

@@ -91,11 +91,8 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
         source::read(&args.input, &args.reading.options(), &mut converter)
             .map_err(|error| Failure::Job(error.to_string()))
     })?;
-    if stop.is_asked() {
-        return Err(Failure::Interrupted);
-    }
     // Formats that hold whole traces are written here, all at once.
-    interrupt::answer_at_once();
+    interrupt::answer_at_once(stop)?;
     let converted = converter.finish().map_err(|error| output.failure(&error))?;
     progress.finish_and_clear();
     let input = Input::of_conversion(std::slice::from_ref(&args.input), &summary.files, &converted);

@@ -376,7 +376,7 @@ fn analyse(
         drop(writer);
         late = flushed.and_then(|()| open.complete()).err();
     }
-    interrupt::answer_at_once();
+    interrupt::answer_at_once(stop)?;
     let lanes_max = if args.json || args.html.is_some() { PAGE_LANES_MAX } else { LANES_MAX };
     let drawn = longest.filter(|_| args.trace.is_some() || args.html.is_some());
     let lanes = drawn.map(|(_, trace)| Lanes::new(recording, &analyser.trace(recording, trace), lanes_max));

@@ -233,7 +233,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let warnings: Vec<String> =
         warnings.into_iter().chain(phase).chain(absent).chain(crowded(&workload)).collect();
-    interrupt::answer_at_once();
+    interrupt::answer_at_once(stop)?;
     if args.json {
         let report = Report { input: &input, evaluation, tail: summaries, warnings };
         return Failure::after(output::print_json(&report), late);

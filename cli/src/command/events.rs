@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
         let id = segments::trace_id(args.trace);
         Failure::Job(format!("no trace has the id {id}; critical-path --segments writes all ids"))
     })?;
-    interrupt::answer_at_once();
+    interrupt::answer_at_once(stop)?;
     let drawing = Drawing::new(&recording, trace, args.rule, usize::from(args.top));
     // The result is shown before an error of the file ends the command.
     let late = html.as_ref().map_or(Ok(()), |file| file.write(&drawing.page()));

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Inspect, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let loaded = load::load(&args.source, stop)?;
     let mut inspection = Inspection::new(&loaded.recording, stop).ok_or(Failure::Interrupted)?;
-    interrupt::answer_at_once();
+    interrupt::answer_at_once(stop)?;
     inspection.sort(args.sort);
     let functions = inspection.functions.len() as u64;
     if args.top > 0 {

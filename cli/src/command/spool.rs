@@ -96,9 +96,9 @@ struct Place {
 
 pub(crate) fn run(args: &Spool, stop: Stop<'_>) -> Result<(), Failure> {
     match &args.action {
-        Action::Inspect(look) => inspect(look)?.print(look),
+        Action::Inspect(look) => inspect(look, stop)?.print(look),
         Action::Verify(look) => {
-            let found = inspect(look)?;
+            let found = inspect(look, stop)?;
             let damaged = found.damage.len() as u64;
             let late = if damaged > 0 {
                 let places = output::plural(damaged, "damaged place");
@@ -134,9 +134,9 @@ fn open(path: &Path) -> io::Result<Folder> {
     }
 }
 
-fn inspect(look: &Look) -> Result<Found, Failure> {
+fn inspect(look: &Look, stop: Stop<'_>) -> Result<Found, Failure> {
     // A spool can be as large as its disk, and is only read here.
-    interrupt::answer_at_once();
+    interrupt::answer_at_once(stop)?;
     let report = open(&look.folder).and_then(|folder| verify(&folder));
     Ok(Found::new(&look.folder, &report.map_err(|error| failed(&look.folder, &error))?))
 }

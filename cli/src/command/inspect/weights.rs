@@ -185,7 +185,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
             output::plural(sums.losses, "problem")
         )));
     }
-    interrupt::answer_at_once();
+    interrupt::answer_at_once(stop)?;
     let mut weights = sums.finish();
     if weights.keys.is_empty() {
         let problems = match weights.problems {
