@@ -98,9 +98,14 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value);
     let mut text = text.map_err(|error| Failure::Job(format!("can't make JSON: {error}")))?;
     text.push('\n');
-    // Outside of strings JSON is ASCII, and inside serde_json has escaped line ends.
+    Ok(json_escaped(text))
+}
+
+/// JSON with what must not reach a terminal written as `\u` and four digits. Outside of strings it is ASCII, and inside
+/// serde_json has escaped line ends.
+pub(crate) fn json_escaped(text: String) -> String {
     if is_safe(&text) {
-        return Ok(text);
+        return text;
     }
     let mut safe = String::with_capacity(text.len() + 16);
     for char in text.chars() {
@@ -112,7 +117,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
             }
         }
     }
-    Ok(safe)
+    safe
 }
 
 /// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit.

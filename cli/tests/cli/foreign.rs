@@ -58,6 +58,8 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
         &["inspect", &path, "--strict"],
         &["inspect", &path, "--names", "raw"],
         &["evaluate", &path, "--seeds", "1", "--sampler", "always", "--kept", &kept],
+        #[cfg(target_os = "linux")]
+        &["evaluate", &path, "--seeds", "1", "--sampler", "always", "--counts", "/dev/stdout"],
         &["evaluate", &path, "--seeds", "1", "--json"],
         &["evaluate", &path, "--sampler", NASTY],
         &["evaluate", &path, "--sampler", "always", "--kept", &missing],
