@@ -43,7 +43,7 @@ impl FromStr for Target {
         let found = url.split_once("://").and_then(|(scheme, rest)| {
             let known = SCHEMES.iter().find(|(name, ..)| *name == scheme)?;
             Some((known, rest.trim_end_matches('/')))
-                .filter(|(_, rest)| !rest.is_empty() && rest.chars().all(is_of_url))
+                .filter(|(_, rest)| names_server(rest) && rest.chars().all(is_of_url))
         });
         let Some((&(_, scheme, tls), rest)) = found else {
             return Err(format!(
@@ -120,6 +120,18 @@ impl Target {
     }
 }
 
+/// False for a URL without a host, or with a port that is none: nothing can be sent there.
+fn names_server(rest: &str) -> bool {
+    let server = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let server = server.rsplit_once('@').map_or(server, |(_, server)| server);
+    let (host, port) = match server.rsplit_once(':') {
+        // Colons between brackets are of an IPv6 address.
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (server, None),
+    };
+    !host.is_empty() && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
 /// URLs are in ASCII, but names of hosts are often written as they are read. What could act on a terminal is of neither.
 fn is_of_url(char: char) -> bool {
     is_shown(char) && !char.is_whitespace()
@@ -155,8 +167,21 @@ mod tests {
         assert!(is_served("otlp+http://[::1]:1", "[::]:1"));
         assert!(!is_served("otlp://127.0.0.1:4318", "127.0.0.1:4317"));
         assert!(!is_served("otlp://127.0.0.2:4317", "127.0.0.1:4317"));
-        // Another port is chosen when the server starts.
-        assert!(!is_served("otlp://127.0.0.1:0", "127.0.0.1:0"));
+    }
+
+    #[test]
+    fn a_server_has_a_host_and_a_port() {
+        for wrong in
+            ["otlp://", "otlp://:4317", "otlp://:", "otlp://h:", "otlp://h:0", "otlp://h:99999", "otlp://h:x"]
+        {
+            assert!(wrong.parse::<Target>().is_err_and(|error| error.contains("HOST:PORT")), "{wrong}");
+        }
+        for wrong in ["zipkin://me:secret@:9411/x", "otlp+http://[::1]:0", "otlp:///path"] {
+            assert!(wrong.parse::<Target>().is_err(), "{wrong}");
+        }
+        for right in ["otlp://h", "otlp://[::1]", "otlp+http://[::1]:4318/v1", "zipkin://a:b@h:9411/x:y"] {
+            assert!(right.parse::<Target>().is_ok(), "{right}");
+        }
     }
 
     #[test]

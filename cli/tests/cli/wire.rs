@@ -160,7 +160,7 @@ fn times_can_move_to_now() {
     for input in once {
         failure(
             &run(&["send", input, "--to", &url, "--shift-to-now"]),
-            1,
+            2,
             &["standard input does not allow", "write it to a file first"],
         );
     }

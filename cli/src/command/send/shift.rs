@@ -21,7 +21,7 @@ pub(super) fn to_end_at(
     if paths.iter().any(|path| load::is_read_once(path)) {
         let reason =
             "--shift-to-now reads the recording twice, which a pipe or standard input does not allow";
-        return Err(Failure::Job(format!("{reason}; write it to a file first")));
+        return Err(Failure::Usage(format!("{reason}; write it to a file first")));
     }
     let mut latest = Latest { ns: None, stop };
     for path in paths {
