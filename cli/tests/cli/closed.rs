@@ -1,4 +1,4 @@
-//! Standard output that takes nothing: it is closed, can't be written, is full, or nobody reads it.
+//! Standard output that takes nothing: it can't be written, is full, or nobody reads it.
 
 use std::process::{Command, Stdio};
 
@@ -35,7 +35,7 @@ fn folder(name: &str) -> Folder {
 #[test]
 fn an_output_that_takes_nothing_is_an_error() {
     let folder = folder("closed");
-    for redirection in [">&-", "1</dev/null", ">/dev/full"] {
+    for redirection in ["1</dev/null", ">/dev/full"] {
         for args in PRINTING {
             let output = Command::new("sh")
                 .args(["-c", &format!("exec \"$@\" {redirection}"), "sh", env!("CARGO_BIN_EXE_astracer")])
@@ -48,14 +48,6 @@ fn an_output_that_takes_nothing_is_an_error() {
             assert!(text.contains("can't write to standard output: "), "{args:?} {redirection}: {text}");
         }
     }
-    let closed = ["-c", "exec \"$@\" >&-", "sh", env!("CARGO_BIN_EXE_astracer"), "convert", "w.jsonl"];
-    let output = Command::new("sh")
-        .args(closed)
-        .arg("other.jsonl")
-        .current_dir(folder.join("."))
-        .output()
-        .expect("a shell");
-    assert!(output.status.success(), "nothing is printed: {output:?}");
 }
 
 /// Once only `convert` looked: `inspect w.jsonl >> w.jsonl` wrote its table behind the traces.
