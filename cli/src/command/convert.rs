@@ -17,6 +17,7 @@ use crate::losses::{self, LossCount};
 use crate::output;
 use crate::outputs::Outputs;
 use crate::source::{Reading, check_inputs};
+use crate::stdout;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,10 +80,18 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     if !output.is_standard() {
         check_inputs([&args.input])?;
     }
+    let is_shown = output.is_standard() && stdout::is_terminal();
+    if is_shown && args.to == Format::OtlpProto {
+        return Err(Failure::Usage(
+            "otlp-proto is not for a terminal; name a file, or write it through a pipe".to_owned(),
+        ));
+    }
     let target = output.open()?;
     let progress = load::reading_progress(std::slice::from_ref(&args.input));
-    let converter = Converter::new(args.to, target.writer()?)
-        .ok_or_else(|| Failure::Job(format!("{} is not written", args.to)))?;
+    let writer = target.writer()?;
+    let writer = if is_shown { Box::new(stdout::Harmless::new(writer)) } else { writer };
+    let converter =
+        Converter::new(args.to, writer).ok_or_else(|| Failure::Job(format!("{} is not written", args.to)))?;
     let mut converter = converter
         .examples(load::EXAMPLES)
         .stop_when(|| stop.is_asked())
