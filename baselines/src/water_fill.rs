@@ -37,6 +37,8 @@ struct WaterFill {
     bucket_ns: u64,
     bucket: Option<u64>,
     seen: Vec<Option<Buckets>>,
+    /// The keys that `seen` has: a new bucket costs nothing for those that were forgotten or have not come yet.
+    live: Vec<u32>,
     seen_all: Buckets,
     rates: Vec<Option<f64>>,
     rate_min: f64,
@@ -51,6 +53,7 @@ impl WaterFill {
             bucket_ns: nanos(bucket_s),
             bucket: None,
             seen: vec![None; keys.count()],
+            live: Vec::new(),
             seen_all: Buckets::default(),
             rates: vec![None; keys.count()],
             rate_min: 1.0,
@@ -75,7 +78,11 @@ impl WaterFill {
             self.update(last, bucket);
         }
         let place = (bucket % BUCKETS) as usize;
-        self.seen[key as usize].get_or_insert_default()[place] += traces;
+        let seen = &mut self.seen[key as usize];
+        if seen.is_none() {
+            self.live.push(key);
+        }
+        seen.get_or_insert_default()[place] += traces;
         self.seen_all[place] += traces;
         if is_new {
             self.default_rate = self.rate_of_unknown();
@@ -85,22 +92,27 @@ impl WaterFill {
     fn update(&mut self, last: u64, bucket: u64) {
         let bucket_s = self.bucket_s();
         let per_s = |buckets: &mut Buckets| rotate(buckets, last, bucket) / bucket_s;
-        let seen: Vec<Option<f64>> = self.seen.iter_mut().map(|seen| seen.as_mut().map(per_s)).collect();
+        let buckets = &mut self.seen;
+        let fullest = |&key: &u32| buckets[key as usize].as_mut().map_or(0.0, per_s);
+        let seen: Vec<f64> = self.live.iter().map(fullest).collect();
         per_s(&mut self.seen_all);
-        let level = level(self.target_per_s, seen.iter().flatten().copied().collect());
+        let level = level(self.target_per_s, seen.clone());
         self.rate_min = 1.0;
-        for (key, seen) in seen.into_iter().enumerate() {
-            let Some(seen) = seen else { continue };
+        let mut seen = seen.into_iter();
+        self.live.retain(|&key| {
+            let (key, seen) = (key as usize, seen.next().unwrap_or_default());
             let wanted = if level < seen { level / seen } else { 1.0 };
             let risen = self.rates[key].filter(|&rate| rate > 0.0).map_or(1.0, |rate| rate * RISE_MAX);
             let rate = wanted.min(risen).min(1.0);
-            if rate == 1.0 && seen == 0.0 {
+            let is_live = rate < 1.0 || seen > 0.0;
+            if is_live {
+                self.rate_min = self.rate_min.min(rate);
+                self.rates[key] = Some(rate);
+            } else {
                 (self.seen[key], self.rates[key]) = (None, None);
-                continue;
             }
-            self.rate_min = self.rate_min.min(rate);
-            self.rates[key] = Some(rate);
-        }
+            is_live
+        });
     }
 
     /// The rate of a key without one of its own: as if all traces had one key, but at most the smallest rate
