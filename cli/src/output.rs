@@ -98,18 +98,22 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value);
     let mut text = text.map_err(|error| Failure::Job(format!("can't make JSON: {error}")))?;
     text.push('\n');
-    Ok(json_escaped(text))
+    Ok(match json_escaped(&text) {
+        Cow::Owned(safe) => safe,
+        Cow::Borrowed(_) => text,
+    })
 }
 
 /// JSON with what must not reach a terminal written as `\u` and four digits. Outside of strings it is ASCII, and inside
-/// serde_json has escaped line ends.
-pub(crate) fn json_escaped(text: String) -> String {
-    if is_safe(&text) {
-        return text;
+/// line ends and tabs are escaped.
+pub(crate) fn json_escaped(text: &str) -> Cow<'_, str> {
+    let is_safe = |char: char| matches!(char, '\n' | '\t') || is_shown(char);
+    if text.chars().all(is_safe) {
+        return text.into();
     }
     let mut safe = String::with_capacity(text.len() + 16);
     for char in text.chars() {
-        if char == '\n' || is_shown(char) {
+        if is_safe(char) {
             safe.push(char);
         } else {
             for unit in char.encode_utf16(&mut [0; 2]) {
@@ -117,7 +121,7 @@ pub(crate) fn json_escaped(text: String) -> String {
             }
         }
     }
-    safe
+    safe.into()
 }
 
 /// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit.

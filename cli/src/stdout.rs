@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 
-use astracer_model::text::is_shown;
+use crate::output::json_escaped;
 
 /// True if a person reads along.
 pub(crate) fn is_terminal() -> bool {
@@ -33,13 +33,7 @@ impl<W: Write> Write for Harmless<W> {
         let mut text = String::with_capacity(self.begun.len());
         let mut end = 0;
         for chunk in self.begun.utf8_chunks() {
-            for char in chunk.valid().chars() {
-                if is_shown(char) || matches!(char, '\n' | '\t') {
-                    text.push(char);
-                } else {
-                    text.extend(char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
-                }
-            }
+            text.push_str(&json_escaped(chunk.valid()));
             end += chunk.valid().len();
             // At the end it may be the beginning of a character. Formats of text have no others.
             if end + chunk.invalid().len() < self.begun.len() {
@@ -81,6 +75,8 @@ pub(crate) fn open() -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use astracer_model::text::is_shown;
+
     use super::*;
 
     #[test]

@@ -422,18 +422,19 @@ fn a_record_over_the_limit_is_named_with_the_option_that_raises_it() {
     assert!(text.contains("problem: is over a limit: 6\n  (raise the limit with --record-max)\n"), "{text}");
 }
 
+/// Runs a command whose output nobody reads.
+#[cfg(unix)]
+fn unread(command: &mut Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    drop(child.stdout.take());
+    child.wait_with_output().expect("the binary ends")
+}
+
 #[cfg(unix)]
 #[test]
 fn nobody_reading_the_output_is_no_error() {
     let path = workload("hdfs_raw_roots.tar.xz");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
-        .args(["inspect", &path])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("the binary ends");
+    let output = unread(Command::new(env!("CARGO_BIN_EXE_astracer")).args(["inspect", &path]));
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
 }
 

@@ -226,7 +226,9 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let interval_ns = u64::try_from(args.interval.as_nanos()).ok().and_then(NonZeroU64::new);
         let interval_ns = interval_ns.unwrap_or(NonZeroU64::MAX);
         let rows = evaluator.counts(&sampler, &draw(args, random, 1), interval_ns);
-        let line = |row: &CountRow| serde_json::to_string(row).map(|line| output::json_escaped(line) + "\n");
+        let line = |row: &CountRow| {
+            serde_json::to_string(row).map(|line| output::json_escaped(&line).into_owned() + "\n")
+        };
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
         let lines = lines.map_err(|error| Failure::Job(format!("--counts: {error}")));
         late = late.and(lines.and_then(|lines| file.write(&lines)));
@@ -243,9 +245,7 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
     let policies: String = summaries
         .iter()
         .zip(tail.iter().cycle())
-        .map(|(summary, tail)| {
-            tail::render(summary, tail, names.get(&summary.sampler).unwrap_or(&summary.sampler))
-        })
+        .map(|(summary, tail)| tail::render(summary, tail, named(&names, &summary.sampler)))
         .collect();
     let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
     let missed = missed(&met) + &warnings;
@@ -448,9 +448,13 @@ fn write_ids(file: &Output, ids: &[TraceId]) -> Result<(), Failure> {
     file.write(&ids.iter().map(|id| load::trace_id(*id) + "\n").collect::<String>())
 }
 
+/// The name of a sampler for people.
+fn named<'n>(names: &'n BTreeMap<String, String>, sampler: &'n str) -> &'n str {
+    names.get(sampler).map_or(sampler, String::as_str)
+}
+
 /// `names` are those of samplers for people, by their texts.
 fn render(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
-    let name = |summary: &Summary| names.get(&summary.sampler).unwrap_or(&summary.sampler).clone();
     let workload = &evaluation.workload;
     let mut text = String::new();
     let _ = writeln!(
@@ -467,15 +471,18 @@ fn render(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
         output::plural(evaluation.summary.first().map_or(0, |summary| summary.seeds), "seed"),
     );
     let header = ["traces", "spans", "bytes", "OTLP", "functions", "trees", "SS ms", "IEn", "dist/ent"];
-    let rows: Vec<_> =
-        evaluation.summary.iter().map(|summary| (name(summary), numbers(summary, workload))).collect();
+    let rows: Vec<_> = evaluation
+        .summary
+        .iter()
+        .map(|summary| (named(names, &summary.sampler).to_owned(), numbers(summary, workload)))
+        .collect();
     text.push_str(&output::sections(&header, &rows));
     for summary in &evaluation.summary {
         let Summary { mean, sd, .. } = summary;
         let _ = writeln!(
             text,
             "paths: {}: {} of {}, distance {}",
-            output::brief(&name(summary)),
+            output::brief(named(names, &summary.sampler)),
             mean_and_sd(mean.paths, sd.paths),
             output::plural(workload.paths, "path kind"),
             mean_and_sd(mean.path_distance, sd.path_distance),
@@ -486,7 +493,7 @@ fn render(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
             let _ = writeln!(
                 text,
                 "counts by weights: {}: relative error of functions {}, calibrated to the roots' numbers {}, of roots {}",
-                output::brief(&name(summary)),
+                output::brief(named(names, &summary.sampler)),
                 output::measure(counts.functions),
                 output::measure(counts.functions_calibrated),
                 output::measure(counts.roots),
@@ -502,7 +509,7 @@ fn render(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
             let _ = writeln!(
                 text,
                 "SS by weights: {}: {} ms; an equal share of the same size {} ms{worse}",
-                output::brief(&name(summary)),
+                output::brief(named(names, &summary.sampler)),
                 output::measure(by_weights),
                 output::measure(share),
             );

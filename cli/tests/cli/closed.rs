@@ -1,10 +1,10 @@
 //! Standard output that takes nothing: it can't be written, is full, or nobody reads it.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::outputs::Folder;
 use crate::spool::damaged;
-use crate::{TWO_TRACES, failure};
+use crate::{TWO_TRACES, failure, unread};
 
 /// Commands that print a result, in a folder with the recording `w.jsonl`.
 const PRINTING: &[&[&str]] = &[
@@ -88,15 +88,8 @@ fn what_failed_counts_though_nobody_reads() {
         (&["tune", "--size-max", "1%", "w.jsonl"], "no parameters meet the limits"),
     ];
     for (args, says) in cases {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
-            .args(*args)
-            .current_dir(folder.join("."))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        drop(child.stdout.take());
-        let output = child.wait_with_output().expect("the binary ends");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_astracer"));
+        let output = unread(command.args(*args).current_dir(folder.join(".")));
         match *says {
             "" => assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]), "{args:?}"),
             says => failure(&output, 1, &[says]),
