@@ -16,42 +16,78 @@ mod moving;
 mod throughput;
 mod windowed;
 
+use super::Keys;
+
 pub(super) use average::AVERAGE_RATE;
 pub(super) use moving::{MOVING_RATE, MOVING_THROUGHPUT};
 pub(super) use throughput::{PER_KEY_THROUGHPUT, TOTAL_THROUGHPUT};
 pub(super) use windowed::WINDOWED_THROUGHPUT;
 
-/// The sample rate of each key; 0 where there is none.
+/// A number for each key: 0 for most, else above it. Only the keys that have one are visited, so that an interval costs
+/// as much as its own traffic, in a recording of any number of keys.
 #[derive(Clone, Debug)]
-struct Rates(Vec<f64>);
+struct ByKey {
+    numbers: Vec<f64>,
+    /// The keys whose number is not 0.
+    keys: Vec<u32>,
+}
 
-impl Rates {
-    fn none(keys: usize) -> Self {
-        Self(vec![0.0; keys])
+impl ByKey {
+    fn zero(keys: usize) -> Self {
+        Self { numbers: vec![0.0; keys], keys: Vec::new() }
+    }
+
+    fn of(&self, key: u32) -> f64 {
+        self.numbers[key as usize]
+    }
+
+    fn add(&mut self, key: u32, more: f64) {
+        let number = &mut self.numbers[key as usize];
+        if *number == 0.0 {
+            self.keys.push(key);
+        }
+        *number += more;
+    }
+
+    /// Replaces each number by a function of it; a key that gets 0 leaves.
+    fn map(&mut self, function: impl Fn(f64) -> f64) {
+        self.keys.retain(|&key| {
+            let number = &mut self.numbers[key as usize];
+            *number = function(*number);
+            *number != 0.0
+        });
     }
 
     fn clear(&mut self) {
-        self.0.fill(0.0);
+        self.map(|_| 0.0);
     }
 
-    fn set(&mut self, key: usize, rate: f64) {
-        self.0[key] = rate;
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
-    /// The key's rate; 1 if it has none.
-    fn of(&self, key: u32) -> f64 {
-        self.0[key as usize].max(1.0)
+    /// The number of keys that have a number.
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn sort_by_name(&mut self, keys: &Keys) {
+        self.keys.sort_unstable_by_key(|&key| keys.place(key));
+    }
+
+    /// The numbers that are not 0, with their keys.
+    fn iter(&self) -> impl Iterator<Item = (u32, f64)> {
+        self.keys.iter().map(|&key| (key, self.of(key)))
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = f64> {
+        self.iter().map(|(_, number)| number)
     }
 }
 
 /// Keeps one in `rate`.
 fn one_in(rate: f64, uniform: f64) -> bool {
     uniform * rate < 1.0
-}
-
-/// The number of keys that occurred.
-fn occurring(counts: &[f64]) -> usize {
-    counts.iter().filter(|&&count| count > 0.0).count()
 }
 
 #[cfg(test)]

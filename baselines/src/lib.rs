@@ -44,7 +44,8 @@ pub struct Call {
 /// The keys of a workload, and their order by name: some baselines hand out rates in that order.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    by_name: Arc<[u32]>,
+    /// By key: its place in the order of the names.
+    places: Arc<[u32]>,
 }
 
 impl Keys {
@@ -52,17 +53,21 @@ impl Keys {
     pub fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let mut named: Vec<(&str, u32)> = names.into_iter().zip(0..).collect();
         named.sort_unstable();
-        Self { by_name: named.into_iter().map(|(_, key)| key).collect() }
+        let mut places = vec![0; named.len()];
+        for ((_, key), place) in named.into_iter().zip(0..) {
+            places[key as usize] = place;
+        }
+        Self { places: places.into() }
     }
 
     /// The number of keys.
     fn count(&self) -> usize {
-        self.by_name.len()
+        self.places.len()
     }
 
-    /// The keys in the order of their names' bytes.
-    fn by_name(&self) -> impl Iterator<Item = usize> {
-        self.by_name.iter().map(|&key| key as usize)
+    /// The key's place in the order of the names' bytes.
+    fn place(&self, key: u32) -> u32 {
+        self.places[key as usize]
     }
 }
 

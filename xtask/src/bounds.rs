@@ -47,6 +47,8 @@ enum Of {
     Convert,
     Parameters,
     Tail,
+    /// The baselines that do something in each interval, in as many intervals as there are traces by ten.
+    Baselines,
 }
 
 impl Of {
@@ -101,14 +103,32 @@ impl Of {
                 "always",
                 "--json",
             ],
+            Of::Baselines => &[
+                "evaluate",
+                "@in",
+                "--seeds",
+                "1",
+                "--size",
+                "10%",
+                "--baselines",
+                "dynsampler-avg:period=0.1s",
+                "dynsampler-ema:period=0.1s",
+                "dynsampler-ema-throughput:period=0.1s",
+                "dynsampler-per-key:period=0.1s",
+                "dynsampler-total:period=0.1s",
+                "dynsampler-windowed:period=0.1s,lookback=2s",
+                "jaeger-adaptive:period=0.1s",
+                "waterfill:bucket=0.1s",
+                "--json",
+            ],
         }
     }
 }
 
 /// Every thing with the commands that look at it. Sizes are such that a count takes seconds.
 fn cases() -> Vec<Case> {
-    use Of::{Convert, CriticalPath, Evaluate, Events, Inspect, Parameters, Tail, Tune};
-    let commands: [(Many, usize, &[Of]); 21] = [
+    use Of::{Baselines, Convert, CriticalPath, Evaluate, Events, Inspect, Parameters, Tail, Tune};
+    let commands: [(Many, usize, &[Of]); 22] = [
         (Many::Traces, 150, &[Inspect, Evaluate, CriticalPath, Convert]),
         (Many::Spans, 300, &[Inspect, Evaluate, CriticalPath, Convert]),
         (Many::Names, 200, &[Inspect, Evaluate, CriticalPath]),
@@ -124,6 +144,7 @@ fn cases() -> Vec<Case> {
         (Many::Traces, 150, &[Tail]),
         (Many::Depth, 300, &[Tail]),
         (Many::Values, 2000, &[Tail]),
+        (Many::Roots, 400, &[Baselines]),
         // The search itself costs as much as some hundred spans, and more or less by what it finds.
         (Many::Traces, 60, &[Tune]),
         (Many::Names, 20, &[Tune]),

@@ -4,7 +4,7 @@
 //! and `avgsamplerate_test.go`.
 
 use super::allocation::allocate;
-use super::{Rates, one_in};
+use super::{ByKey, one_in};
 use crate::spec::{Kind, Parameter};
 use crate::ticks::Ticks;
 use crate::{Baseline, Call, Keys};
@@ -26,8 +26,8 @@ pub(super) struct AverageRate {
     goal: f64,
     ticks: Ticks,
     keys: Keys,
-    pub(super) counts: Vec<f64>,
-    pub(super) rates: Rates,
+    pub(super) counts: ByKey,
+    pub(super) rates: ByKey,
     has_data: bool,
 }
 
@@ -37,22 +37,22 @@ impl AverageRate {
             goal,
             ticks: Ticks::every(period_s),
             keys: keys.clone(),
-            counts: vec![0.0; keys.count()],
-            rates: Rates::none(keys.count()),
+            counts: ByKey::zero(keys.count()),
+            rates: ByKey::zero(keys.count()),
             has_data: false,
         }
     }
 
     pub(super) fn update(&mut self) {
-        let total: f64 = self.counts.iter().sum();
-        if total == 0.0 {
+        if self.counts.is_empty() {
             self.rates.clear();
             return;
         }
-        let logarithms: f64 =
-            self.counts.iter().filter(|&&count| count > 0.0).map(|count| count.log10()).sum();
-        allocate(&self.keys, total / self.goal / logarithms, &self.counts, &mut self.rates);
-        self.counts.fill(0.0);
+        self.counts.sort_by_name(&self.keys);
+        let total: f64 = self.counts.numbers().sum();
+        let logarithms: f64 = self.counts.numbers().map(f64::log10).sum();
+        allocate(total / self.goal / logarithms, &self.counts, &mut self.rates);
+        self.counts.clear();
         self.has_data = true;
     }
 }
@@ -63,7 +63,7 @@ impl Baseline for AverageRate {
         for _ in 0..self.ticks.passed(call.at_ns).min(2) {
             self.update();
         }
-        self.counts[call.key as usize] += 1.0;
+        self.counts.add(call.key, 1.0);
         one_in(if self.has_data { self.rates.of(call.key) } else { self.goal }, call.uniform)
     }
 }

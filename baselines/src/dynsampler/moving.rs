@@ -6,7 +6,7 @@
 //! `emathroughput_test.go`. `EMAThroughput` divided its goal by the interval's length until 0.5.1; here it multiplies.
 
 use super::allocation::allocate;
-use super::{Rates, one_in};
+use super::{ByKey, one_in};
 use crate::spec::{Kind, Parameter, Unit};
 use crate::ticks::Ticks;
 use crate::{Baseline, Call, Keys};
@@ -60,10 +60,9 @@ pub(super) struct Moving {
     weight: f64,
     ticks: Ticks,
     keys: Keys,
-    pub(super) counts: Vec<f64>,
-    /// 0 where there is none.
-    pub(super) averages: Vec<f64>,
-    pub(super) rates: Rates,
+    pub(super) counts: ByKey,
+    pub(super) averages: ByKey,
+    pub(super) rates: ByKey,
     has_data: bool,
     intervals: u64,
     calls_in_interval: f64,
@@ -77,9 +76,9 @@ impl Moving {
             weight,
             ticks: Ticks::every(period_s),
             keys: keys.clone(),
-            counts: vec![0.0; keys.count()],
-            averages: vec![0.0; keys.count()],
-            rates: Rates::none(keys.count()),
+            counts: ByKey::zero(keys.count()),
+            averages: ByKey::zero(keys.count()),
+            rates: ByKey::zero(keys.count()),
             has_data: false,
             intervals: 0,
             calls_in_interval: 0.0,
@@ -88,17 +87,19 @@ impl Moving {
     }
 
     pub(super) fn update(&mut self) {
-        if self.counts.iter().all(|&count| count == 0.0) {
+        if self.counts.is_empty() {
             return;
         }
-        for (average, count) in self.averages.iter_mut().zip(&mut self.counts) {
-            let moved = self.weight * *count + (1.0 - self.weight) * *average;
-            *average = if moved < self.weight { 0.0 } else { moved };
-            *count = 0.0;
+        let weight = self.weight;
+        self.averages.map(|average| (1.0 - weight) * average);
+        for (key, count) in self.counts.iter() {
+            self.averages.add(key, weight * count);
         }
+        self.averages.map(|average| if average < weight { 0.0 } else { average });
+        self.averages.sort_by_name(&self.keys);
+        self.counts.clear();
         self.calls_in_interval = 0.0;
-        let tracked =
-            || self.averages.iter().filter(|&&average| average > 0.0).map(|average| average.max(1.0));
+        let tracked = || self.averages.numbers().map(|average| average.max(1.0));
         let total: f64 = tracked().sum();
         self.burst_threshold = BURST_MULTIPLE * total;
         let wanted = match self.goal {
@@ -106,7 +107,7 @@ impl Moving {
             Goal::PerInterval(traces) => traces,
         };
         let ratio = wanted / tracked().map(f64::log10).sum::<f64>();
-        allocate(&self.keys, ratio, &self.averages, &mut self.rates);
+        allocate(ratio, &self.averages, &mut self.rates);
         self.has_data = true;
     }
 
@@ -127,7 +128,7 @@ impl Baseline for Moving {
             self.update();
             self.intervals = self.intervals.saturating_add(passed);
         }
-        self.counts[call.key as usize] += 1.0;
+        self.counts.add(call.key, 1.0);
         self.calls_in_interval += 1.0;
         let keep = one_in(self.rate(call.key), call.uniform);
         let is_burst = self.burst_threshold > 0.0 && self.calls_in_interval >= self.burst_threshold;

@@ -4,7 +4,7 @@ use super::average::AverageRate;
 use super::moving::{Goal, Moving};
 use super::throughput::{Share, Throughput};
 use super::windowed::Windowed;
-use super::{Rates, one_in};
+use super::{ByKey, one_in};
 use crate::{Baseline, Call, Keys};
 
 /// The keys of `genericsampler_test.go`, in the order of their names; their counts are 3^0 to 3^7.
@@ -41,21 +41,31 @@ fn powers_of_three() -> Vec<f64> {
 }
 
 /// All rates; 0 where there is none.
-fn rates(rates: &Rates) -> Vec<u64> {
-    rates.0.iter().map(|&rate| rate as u64).collect()
+fn rates(rates: &ByKey) -> Vec<u64> {
+    rates.numbers.iter().map(|&rate| rate as u64).collect()
+}
+
+impl From<Vec<f64>> for ByKey {
+    fn from(numbers: Vec<f64>) -> Self {
+        let mut by_key = Self::zero(numbers.len());
+        for (key, number) in (0..).zip(numbers).filter(|&(_, number)| number > 0.0) {
+            by_key.add(key, number);
+        }
+        by_key
+    }
 }
 
 #[test]
 fn an_average_rate_of_ten_over_powers_of_three() {
     let expected = [1, 1, 1, 1, 2, 4, 9, 21];
     let mut average = AverageRate::new(10.0, 1.0, &Keys::new(KEYS));
-    average.counts = powers_of_three();
+    average.counts = powers_of_three().into();
     average.update();
     assert_eq!(rates(&average.rates), expected);
 
     let mut moving = Moving::new(Goal::AverageRate(10.0), 1.0, 0.5, &Keys::new(KEYS));
     for _ in 0..ROUNDS {
-        moving.counts = powers_of_three();
+        moving.counts = powers_of_three().into();
         moving.update();
     }
     assert_eq!(rates(&moving.rates), expected);
@@ -66,25 +76,26 @@ fn throughputs_over_powers_of_three() {
     let keys = Keys::new(KEYS);
     let mut moving = Moving::new(Goal::PerInterval(100.0), 1.0, 0.5, &keys);
     for _ in 0..ROUNDS {
-        moving.counts = powers_of_three();
+        moving.counts = powers_of_three().into();
         moving.update();
     }
     assert_eq!(rates(&moving.rates), [1, 1, 2, 3, 6, 13, 31, 77]);
 
     let check = |share: Share, goal: f64, expected: [u64; 8]| {
         let mut throughput = Throughput::new(share, goal, 1.0, &keys);
-        throughput.counts = powers_of_three();
+        throughput.counts = powers_of_three().into();
         throughput.update();
-        assert_eq!(rates(&throughput.rates), expected);
+        let found = (0..8).map(|key| throughput.rate(key) as u64);
+        assert!(found.eq(expected));
     };
     check(Share::EachKey, 10.0, [1, 1, 1, 2, 8, 24, 72, 218]);
     // 3^n / (5/8), cut off: 1.6, 4.8, 14.4, 43.2, 129.6, 388.8, 1166.4, 3499.2.
     check(Share::AllKeys, 5.0, [1, 4, 14, 43, 129, 388, 1166, 3499]);
 
     let mut windowed = Windowed::new(100.0, 0.1, 1.0, &keys);
-    windowed.counts = powers_of_three();
+    windowed.counts = powers_of_three().into();
     windowed.update(10);
-    assert_eq!(rates(&windowed.rates), [1, 1, 1, 2, 6, 19, 58, 174]);
+    assert!((0..8).map(|key| windowed.rate(key) as u64).eq([1, 1, 1, 2, 6, 19, 58, 174]));
 }
 
 /// `TestAvgSampleUpdateMaps` and `TestEMASampleUpdateMaps`, with a goal of 20; the averages are brought to the counts by
@@ -94,13 +105,13 @@ fn an_average_rate_of_twenty() {
     let check = |names: &[&'static str], counts: &[f64], expected: &[u64]| {
         let keys = Keys::new(names.iter().copied());
         let mut average = AverageRate::new(20.0, 30.0, &keys);
-        average.counts = counts.to_vec();
+        average.counts = counts.to_vec().into();
         average.update();
         assert_eq!(rates(&average.rates), expected, "average over {counts:?}");
 
         let mut moving = Moving::new(Goal::AverageRate(20.0), 15.0, 0.2, &keys);
         for _ in 0..=100 {
-            moving.counts = counts.to_vec();
+            moving.counts = counts.to_vec().into();
             moving.update();
         }
         assert_eq!(rates(&moving.rates), expected, "moving over {counts:?}");
@@ -130,9 +141,10 @@ fn five_per_second_of_each_key() {
     let check = |counts: &[f64], expected: &[u64]| {
         let mut throughput =
             Throughput::new(Share::EachKey, 5.0, 30.0, &Keys::new(NUMBERS[..counts.len()].iter().copied()));
-        throughput.counts = counts.to_vec();
+        throughput.counts = counts.to_vec().into();
         throughput.update();
-        assert_eq!(rates(&throughput.rates), expected, "{counts:?}");
+        let found: Vec<u64> = (0..).zip(counts).map(|(key, _)| throughput.rate(key) as u64).collect();
+        assert_eq!(found, expected, "{counts:?}");
     };
     check(&[1.0, 1.0, 2.0, 5.0, 8.0, 15.0, 45.0, 612.0, 2000.0, 10000.0], &[1, 1, 1, 1, 1, 1, 1, 4, 13, 66]);
     check(&[1000.0, 1000.0, 2000.0, 5000.0, 70000.0], &[6, 6, 13, 33, 466]);
@@ -145,9 +157,10 @@ fn twenty_per_second_of_all_keys() {
     let check = |counts: &[f64], expected: &[u64]| {
         let mut throughput =
             Throughput::new(Share::AllKeys, 20.0, 30.0, &Keys::new(NUMBERS[..counts.len()].iter().copied()));
-        throughput.counts = counts.to_vec();
+        throughput.counts = counts.to_vec().into();
         throughput.update();
-        assert_eq!(rates(&throughput.rates), expected, "{counts:?}");
+        let found: Vec<u64> = (0..).zip(counts).map(|(key, _)| throughput.rate(key) as u64).collect();
+        assert_eq!(found, expected, "{counts:?}");
     };
     check(
         &[1.0, 1.0, 2.0, 5.0, 8.0, 15.0, 45.0, 612.0, 2000.0, 10000.0],
@@ -170,17 +183,17 @@ fn averages_move_and_small_ones_are_forgotten() {
         ([387.0, 95.0, 6960.0], [232.0, 187.0, 1392.0]),
     ];
     for (counts, expected) in rows {
-        moving.counts = counts.to_vec();
+        moving.counts = counts.to_vec().into();
         moving.update();
-        let rounded: Vec<f64> = moving.averages.iter().map(|average| average.round()).collect();
+        let rounded: Vec<f64> = moving.averages.numbers.iter().map(|average| average.round()).collect();
         assert_eq!(rounded, expected);
     }
     for _ in 0..100 {
-        moving.counts = vec![0.0, 1.0, 0.0];
+        moving.counts = vec![0.0, 1.0, 0.0].into();
         moving.update();
     }
-    assert_eq!((moving.averages[0], moving.averages[2]), (0.0, 0.0));
-    assert!(moving.averages[1] > 0.0);
+    assert_eq!((moving.averages.numbers[0], moving.averages.numbers[2]), (0.0, 0.0));
+    assert!(moving.averages.numbers[1] > 0.0);
 }
 
 /// `TestHappyPath` of the windowed throughput: 2 per second, five intervals of 1 s.
@@ -188,17 +201,17 @@ fn averages_move_and_small_ones_are_forgotten() {
 fn a_window_rolls_over_the_last_five_seconds() {
     let mut windowed = Windowed::new(2.0, 1.0, 5.0, &Keys::new(["test_key"]));
     // The original says 0 where there is no rate, which is taken as 1.
-    let mut found = vec![windowed.rates.of(0)];
+    let mut found = vec![windowed.rate(0)];
     for count in [20.0, 10.0, 50.0, 0.0, 0.0, 0.0, 40.0] {
-        windowed.counts[0] = count;
+        windowed.counts = vec![count].into();
         windowed.update(1);
-        found.push(windowed.rates.of(0));
+        found.push(windowed.rate(0));
     }
     // Seen in the last five seconds: 20, 30, 80, 80, 80, 60 (the 20 are out), 90 (the 10 are out).
     assert_eq!(found, [1.0, 2.0, 3.0, 8.0, 8.0, 8.0, 6.0, 9.0]);
     // `TestDropsOldBlocks`
     windowed.update(7);
-    assert_eq!(windowed.rates.of(0), 1.0);
+    assert_eq!(windowed.rate(0), 1.0);
     assert!(windowed.past.is_empty());
 }
 
@@ -214,16 +227,16 @@ fn ticks_fall_each_period_after_the_first_arrival() {
     let mut average = AverageRate::new(3.0, 1.0, &Keys::new(["a", "b"]));
     assert!(!average.keeps(call(0, 500)), "the goal");
     calls(&mut average, 30, 0, 1499);
-    assert_eq!(average.rates.0, [0.0, 0.0]);
+    assert_eq!(average.rates.numbers, [0.0, 0.0]);
     calls(&mut average, 30, 0, 1500);
-    assert_eq!(average.rates.0, [3.0, 0.0]);
+    assert_eq!(average.rates.numbers, [3.0, 0.0]);
     assert!(average.keeps(call(1, 2499)), "a key without a rate");
     assert!(!average.keeps(call(0, 2500)));
-    assert_eq!(average.rates.0, [3.0, 1.0]);
+    assert_eq!(average.rates.numbers, [3.0, 1.0]);
     assert!(average.keeps(call(0, 4499)), "one call in the interval before");
     calls(&mut average, 29, 0, 4499);
     average.keeps(call(0, 6500));
-    assert_eq!(average.rates.0, [0.0, 0.0], "an interval without calls");
+    assert_eq!(average.rates.numbers, [0.0, 0.0], "an interval without calls");
 }
 
 /// One per second of each key, in intervals of 1 s.
@@ -232,11 +245,11 @@ fn a_throughput_counts_each_interval_anew() {
     let mut throughput = Throughput::new(Share::EachKey, 1.0, 1.0, &Keys::new(["a", "b"]));
     calls(&mut throughput, 5, 0, 0);
     calls(&mut throughput, 2, 0, 1000);
-    assert_eq!(throughput.rates.0, [5.0, 0.0]);
+    assert_eq!([0, 1].map(|key| throughput.rate(key)), [5.0, 1.0]);
     calls(&mut throughput, 3, 1, 2000);
-    assert_eq!(throughput.rates.0, [2.0, 0.0]);
+    assert_eq!([0, 1].map(|key| throughput.rate(key)), [2.0, 1.0]);
     assert!(throughput.keeps(call(0, 4000)), "nothing in the third second");
-    assert_eq!(throughput.rates.0, [0.0, 0.0]);
+    assert_eq!([0, 1].map(|key| throughput.rate(key)), [1.0, 1.0]);
 }
 
 fn calls(baseline: &mut dyn Baseline, count: usize, key: u32, at_ms: u64) {
@@ -254,24 +267,24 @@ fn a_burst_ends_an_interval() {
     moving.keeps(call(0, 1000));
     assert_eq!(moving.burst_threshold, 1000.0);
     calls(&mut moving, 2000, 0, 1001);
-    assert_eq!(moving.averages[0], 500.0, "only one interval has passed");
+    assert_eq!(moving.averages.numbers[0], 500.0, "only one interval has passed");
 
     // 2,001 calls in the second interval: (2001 + 500) / 2 = 1250.5. None in the third, which changes nothing; one in the
     // fourth: (1 + 1250.5) / 2 = 625.75.
     moving.keeps(call(0, 3999));
-    assert_eq!(moving.averages, [1250.5, 0.0]);
+    assert_eq!(moving.averages.numbers, [1250.5, 0.0]);
     moving.keeps(call(1, 4000));
-    assert_eq!(moving.averages, [625.75, 0.0]);
+    assert_eq!(moving.averages.numbers, [625.75, 0.0]);
     assert_eq!(moving.burst_threshold, 1251.5);
     calls(&mut moving, 1250, 1, 4500);
-    assert_eq!(moving.averages, [625.75, 0.0]);
+    assert_eq!(moving.averages.numbers, [625.75, 0.0]);
     moving.keeps(call(1, 4500));
-    assert_eq!(moving.averages, [312.875, 626.0], "the 1252nd call in the interval");
+    assert_eq!(moving.averages.numbers, [312.875, 626.0], "the 1252nd call in the interval");
     // The next tick is at 5500, not at 5000.
     moving.keeps(call(1, 5400));
-    assert_eq!(moving.averages, [312.875, 626.0]);
+    assert_eq!(moving.averages.numbers, [312.875, 626.0]);
     moving.keeps(call(1, 5500));
-    assert_eq!(moving.averages, [156.4375, 313.5]);
+    assert_eq!(moving.averages.numbers, [156.4375, 313.5]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! `genericsampler_test.go` and `perkeythroughput_test.go`; for the total, by hand, as its tests give the results of the
 //! time before 0.6.0 where a share could be no fraction.
 
-use super::{Rates, occurring, one_in};
+use super::{ByKey, one_in};
 use crate::spec::{Kind, Parameter};
 use crate::ticks::{Ticks, nanos};
 use crate::{Baseline, Call, Keys};
@@ -40,8 +40,10 @@ pub(super) struct Throughput {
     /// Traces that may be kept in an interval, by a key or by all.
     wanted: f64,
     ticks: Ticks,
-    pub(super) counts: Vec<f64>,
-    pub(super) rates: Rates,
+    pub(super) counts: ByKey,
+    /// In the last interval.
+    last: ByKey,
+    wanted_per_key: f64,
 }
 
 impl Throughput {
@@ -50,28 +52,29 @@ impl Throughput {
             share,
             wanted: goal_per_s * nanos(period_s) as f64 / 1e9,
             ticks: Ticks::every(period_s),
-            counts: vec![0.0; keys.count()],
-            rates: Rates::none(keys.count()),
+            counts: ByKey::zero(keys.count()),
+            last: ByKey::zero(keys.count()),
+            wanted_per_key: f64::INFINITY,
         }
     }
 
     pub(super) fn update(&mut self) {
-        let wanted_per_key = match self.share {
+        self.wanted_per_key = match self.share {
             Share::EachKey => self.wanted,
-            Share::AllKeys => self.wanted / occurring(&self.counts) as f64,
+            Share::AllKeys => self.wanted / self.counts.len() as f64,
         };
-        self.rates.set_throughput(&self.counts, wanted_per_key);
-        self.counts.fill(0.0);
+        std::mem::swap(&mut self.counts, &mut self.last);
+        self.counts.clear();
+    }
+
+    pub(super) fn rate(&self, key: u32) -> f64 {
+        throughput_rate(self.last.of(key), self.wanted_per_key)
     }
 }
 
-impl Rates {
-    /// For each key that occurred, its count by the wanted number, cut off to a whole number.
-    pub(super) fn set_throughput(&mut self, counts: &[f64], wanted_per_key: f64) {
-        for (rate, &count) in self.0.iter_mut().zip(counts) {
-            *rate = if count > 0.0 { (count / wanted_per_key).max(1.0).trunc() } else { 0.0 };
-        }
-    }
+/// The count by the wanted number, cut off to a whole number; 1 for a key that did not occur.
+pub(super) fn throughput_rate(count: f64, wanted_per_key: f64) -> f64 {
+    if count > 0.0 { (count / wanted_per_key).max(1.0).trunc() } else { 1.0 }
 }
 
 impl Baseline for Throughput {
@@ -80,7 +83,7 @@ impl Baseline for Throughput {
         for _ in 0..self.ticks.passed(call.at_ns).min(2) {
             self.update();
         }
-        self.counts[call.key as usize] += 1.0;
-        one_in(self.rates.of(call.key), call.uniform)
+        self.counts.add(call.key, 1.0);
+        one_in(self.rate(call.key), call.uniform)
     }
 }

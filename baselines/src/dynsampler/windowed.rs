@@ -7,7 +7,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Rates, occurring, one_in};
+use super::throughput::throughput_rate;
+use super::{ByKey, one_in};
 use crate::spec::{Kind, Parameter};
 use crate::ticks::{Ticks, nanos};
 use crate::{Baseline, Call, Keys};
@@ -34,12 +35,15 @@ pub(super) struct Windowed {
     ticks: Ticks,
     interval: u64,
     /// In the interval that goes on.
-    pub(super) counts: Vec<f64>,
+    pub(super) counts: ByKey,
     /// Intervals with traffic, and their counts by key; no older than the lookback.
-    pub(super) past: VecDeque<(u64, Vec<(usize, f64)>)>,
-    /// Sum of the past.
+    pub(super) past: VecDeque<(u64, Vec<(u32, f64)>)>,
+    /// Sum of the past. A rate is calculated when a call asks for it: those of a whole window would cost each interval
+    /// as much as all that the lookback holds.
     in_window: Vec<f64>,
-    pub(super) rates: Rates,
+    /// The keys in the window.
+    occurring: usize,
+    wanted_per_key: f64,
 }
 
 impl Windowed {
@@ -50,19 +54,22 @@ impl Windowed {
             lookback,
             ticks: Ticks::every(period_s),
             interval: 0,
-            counts: vec![0.0; keys.count()],
+            counts: ByKey::zero(keys.count()),
             past: VecDeque::new(),
             in_window: vec![0.0; keys.count()],
-            rates: Rates::none(keys.count()),
+            occurring: 0,
+            wanted_per_key: f64::INFINITY,
         }
     }
 
     /// Ends the interval that goes on, and `passed - 1` without traffic after it.
     pub(super) fn update(&mut self, passed: u64) {
-        let occurred = |(key, count): (usize, &mut f64)| (*count > 0.0).then(|| (key, std::mem::take(count)));
-        let ended: Vec<_> = self.counts.iter_mut().enumerate().filter_map(occurred).collect();
+        let ended: Vec<_> = self.counts.iter().collect();
+        self.counts.clear();
         for &(key, count) in &ended {
-            self.in_window[key] += count;
+            let in_window = &mut self.in_window[key as usize];
+            self.occurring += usize::from(*in_window == 0.0);
+            *in_window += count;
         }
         if !ended.is_empty() {
             self.past.push_back((self.interval, ended));
@@ -71,10 +78,16 @@ impl Windowed {
         let oldest = self.interval.saturating_sub(self.lookback);
         let gone = self.past.iter().take_while(|(interval, _)| *interval < oldest).count();
         for (key, count) in self.past.drain(..gone).flat_map(|(_, counts)| counts) {
-            self.in_window[key] -= count;
+            // Counts are whole numbers, so nothing is left of them.
+            let in_window = &mut self.in_window[key as usize];
+            *in_window -= count;
+            self.occurring -= usize::from(*in_window == 0.0);
         }
-        let wanted_per_key = self.wanted / occurring(&self.in_window) as f64;
-        self.rates.set_throughput(&self.in_window, wanted_per_key);
+        self.wanted_per_key = self.wanted / self.occurring as f64;
+    }
+
+    pub(super) fn rate(&self, key: u32) -> f64 {
+        throughput_rate(self.in_window[key as usize], self.wanted_per_key)
     }
 }
 
@@ -84,7 +97,7 @@ impl Baseline for Windowed {
         if passed > 0 {
             self.update(passed);
         }
-        self.counts[call.key as usize] += 1.0;
-        one_in(self.rates.of(call.key), call.uniform)
+        self.counts.add(call.key, 1.0);
+        one_in(self.rate(call.key), call.uniform)
     }
 }

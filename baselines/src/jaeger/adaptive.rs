@@ -49,35 +49,38 @@ pub(crate) static KIND: Kind = Kind {
             lower_s: values[4],
             operations: (0..keys.count()).map(|_| None).collect(),
             known: 0,
+            remembered: Vec::new(),
         })
     },
 };
 
-pub(super) struct Adaptive {
-    pub(super) target: f64,
-    pub(super) period_s: f64,
-    pub(super) ticks: Ticks,
-    pub(super) periods_weighted: usize,
-    pub(super) initial: f64,
-    pub(super) lower_s: f64,
-    pub(super) operations: Vec<Option<Operation>>,
-    pub(super) known: usize,
+struct Adaptive {
+    target: f64,
+    period_s: f64,
+    ticks: Ticks,
+    periods_weighted: usize,
+    initial: f64,
+    lower_s: f64,
+    operations: Vec<Option<Operation>>,
+    known: usize,
+    /// The keys of which the collector remembers traces; those of others it need not look at.
+    remembered: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Operation {
-    pub(super) probability: f64,
+struct Operation {
+    probability: f64,
     bound: LowerBound,
     /// Traces that the probability kept in the period that goes on; `None` if nothing was kept.
-    pub(super) current: Option<u64>,
-    /// The same for past periods, the latest first.
+    current: Option<u64>,
+    /// The same for past periods, the latest first. Empty if the collector remembers no trace.
     past: VecDeque<Option<u64>>,
     /// At the last calculation: the probability before it, and whether it was believed to be in use.
     last: Option<(f64, bool)>,
 }
 
 impl Operation {
-    pub(super) fn new(initial: f64, lower_s: f64, now_ns: u64) -> Self {
+    fn new(initial: f64, lower_s: f64, now_ns: u64) -> Self {
         Self {
             probability: initial,
             bound: LowerBound::every(lower_s, now_ns),
@@ -90,16 +93,17 @@ impl Operation {
 
 impl Adaptive {
     /// Ends the period and calculates anew.
-    pub(super) fn update(&mut self) {
-        for operation in self.operations.iter_mut().flatten() {
+    fn update(&mut self) {
+        self.remembered.retain(|&key| {
+            let Some(operation) = &mut self.operations[key as usize] else { return false };
             operation.past.push_front(operation.current.take());
             operation.past.truncate(PERIODS_MAX);
             let counts = operation.past.iter().flatten().take(self.periods_weighted);
             let rates: Vec<f64> = counts.map(|&count| count as f64 / self.period_s).collect();
             if rates.is_empty() {
-                // Out of the collector's memory.
+                operation.past.clear();
                 (operation.probability, operation.last) = (self.initial, None);
-                continue;
+                return false;
             }
             let old = operation.probability;
             let is_initial = |probability: f64| (probability - self.initial).abs() < SAME;
@@ -112,7 +116,8 @@ impl Adaptive {
             if in_use {
                 operation.probability = steer(old, weighted(&rates), self.target, TOLERANCE);
             }
-        }
+            true
+        });
     }
 }
 
@@ -148,6 +153,9 @@ impl Baseline for Adaptive {
         let operation = slot.get_or_insert_with(|| Operation::new(self.initial, self.lower_s, call.at_ns));
         let kept = operation.bound.decide(operation.probability, call.uniform, call.at_ns);
         if let Some(kept_by) = kept {
+            if operation.current.is_none() && operation.past.is_empty() {
+                self.remembered.push(call.key);
+            }
             *operation.current.get_or_insert(0) += u64::from(kept_by == KeptBy::Probability);
         }
         kept.is_some()
