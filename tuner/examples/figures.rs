@@ -2,11 +2,12 @@
 //! three jitters that neither the search nor the check saw.
 //!
 //! ```text
-//! cargo run --release -p astracer-tuner --example figures -- [--sampler NAME] [--size SHARE] RECORDING [OTHER]
+//! cargo run --release -p astracer-tuner --example figures -- [--sampler NAME] [--size SHARE] [--half] RECORDING [OTHER]
 //! ```
 //!
 //! A line for each recording: the printed mean, the mean of these 240 replays and its interval, the sizes, and the errors
-//! of counts. With a second recording, the parameters are replayed on that one too.
+//! of counts. With a second recording, the parameters are replayed on that one too. With
+//! `--half` the first half of the recording is tuned on, and the later one replayed in the recording's place.
 
 #[path = "support/read.rs"]
 mod read;
@@ -41,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut options = Options::default();
     let mut paths = Vec::new();
     let mut verbose = false;
+    let mut half = false;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -65,12 +67,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             "--draws" => options.draws = value()?.parse()?,
             "--iterations" => options.iterations = value()?.parse()?,
+            "--half" => half = true,
             "--verbose" => verbose = value()?.parse()?,
             _ => paths.push(arg),
         }
     }
     let [first, others @ ..] = &paths[..] else { return Err("which recording?".into()) };
-    let workload = read(first)?;
+    let mut workload = read(first)?;
+    let mut later = None;
+    if half {
+        let (before, after) = workload.split(0.5, Stop::never()).ok_or("stopped")?;
+        (workload, later) = (before, Some(after));
+    }
     let tuning = tune(&workload, &options, Stop::never(), &|_| ());
     let config = tuning.config()?;
     let shown: String = config.to_string().chars().take(100).collect();
@@ -144,7 +152,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("  {deciding:?}");
     }
     for path in std::iter::once(first).chain(others) {
-        let other = read(path)?;
+        let other = match later.take() {
+            Some(later) => later,
+            None => read(path)?,
+        };
         let sampler = config.clone().into();
         let replayed = Replayed::new(&other, &sampler, &draws(options.random), Stop::never(), &|| ())
             .ok_or("stopped")?;
