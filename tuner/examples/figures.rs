@@ -1,11 +1,11 @@
-//! Does the printed figure hold? Tunes on a recording, and replays what was found over ten phases, eight seeds and
+//! Does the printed figure hold? Tunes on a recording, and replays what was found over ten phases, eight seeds (or N) and
 //! three jitters that neither the search nor the check saw.
 //!
 //! ```text
-//! cargo run --release -p astracer-tuner --example figures -- [--sampler NAME] [--size SHARE] [--half] RECORDING [OTHER]
+//! cargo run --release -p astracer-tuner --example figures -- [--sampler NAME] [--size SHARE] [--half] [--seeds N] RECORDING [OTHER]
 //! ```
 //!
-//! A line for each recording: the printed mean, the mean of these 240 replays and its interval, the sizes, and the errors
+//! A line for each recording: the printed mean, the mean of these replays (240) and its interval, the sizes, and the errors
 //! of counts. With a second recording, the parameters are replayed on that one too. With
 //! `--half` the first half of the recording is tuned on, and the later one replayed in the recording's place.
 
@@ -20,14 +20,14 @@ use astracer_tuner::tune::{Options, PerKeyUse};
 use astracer_tuner::{Draw, Limits, Stop, tune};
 use read::{read, short_name};
 
-/// Ten phases, eight seeds, three jitters.
-fn draws(random: RandomSource) -> Vec<Draw> {
+/// Ten phases, some seeds, three jitters.
+fn draws(seeds: u32, random: RandomSource) -> Vec<Draw> {
     let mut draws = Vec::new();
     for phase in 0..10 {
-        for seed in 0..8 {
+        for seed in 0..seeds {
             for jitter_ms in [0.0, 5.0, 50.0] {
                 let number = draws.len() as u64;
-                let phase = (f64::from(phase) + f64::from(seed) / 8.0) / 10.0;
+                let phase = (f64::from(phase) + f64::from(seed) / f64::from(seeds)) / 10.0;
                 draws.push(
                     Draw { phase, jitter_ms, ..Draw::recorded(1_000_000 + number) }.with_random(random),
                 );
@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut paths = Vec::new();
     let mut verbose = false;
     let mut half = false;
+    let mut seeds = 8;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
@@ -68,6 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--draws" => options.draws = value()?.parse()?,
             "--iterations" => options.iterations = value()?.parse()?,
             "--half" => half = true,
+            "--seeds" => seeds = value()?.parse()?,
             "--verbose" => verbose = value()?.parse()?,
             _ => paths.push(arg),
         }
@@ -157,7 +159,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             None => read(path)?,
         };
         let sampler = config.clone().into();
-        let replayed = Replayed::new(&other, &sampler, &draws(options.random), Stop::never(), &|| ())
+        let replayed = Replayed::new(&other, &sampler, &draws(seeds, options.random), Stop::never(), &|| ())
             .ok_or("stopped")?;
         let found = replayed.dist_over_entropy;
         println!(
