@@ -11,7 +11,7 @@
 //! not, so calls that come in a row behind another are hardly seen. The original rounds the tenths that are left down:
 //! but for the first, and at the very start of the others, it is a tenth ahead of what it promises.
 
-use super::spec::{Kind, Parameter, Unit};
+use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -10,7 +10,7 @@
 //! rare ones vanish. At the first arrival no time has passed and the probability is 0; after a change of the rate it is
 //! wrong for some `adaptation`. Traces of one clock tick share no time between them, so coarse clocks understate W.
 
-use super::spec::{Kind, Parameter};
+use super::kind::{Kind, Parameter};
 use super::ticks::nanos;
 use super::{Baseline, Call};
 

@@ -7,7 +7,7 @@
 //!   only if the order of the traces has nothing to do with what they are: a client that alternates between two calls
 //!   is seen through one of them for an even n.
 
-use super::spec::{Kind, Parameter, Unit};
+use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
 
 pub(super) static RATIO: Kind = Kind {

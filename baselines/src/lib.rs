@@ -15,6 +15,7 @@ mod consistent_rate;
 mod dynsampler;
 mod fixed;
 mod jaeger;
+mod kind;
 mod spec;
 mod ticks;
 mod water_fill;
@@ -22,7 +23,8 @@ mod xray;
 
 use std::sync::Arc;
 
-pub use spec::{BaselineSpec, InvalidBaseline, Kind};
+pub use kind::Kind;
+pub use spec::{BaselineSpec, InvalidBaseline};
 
 /// A sampler that keeps its state between calls.
 pub trait Baseline {

@@ -12,7 +12,7 @@
 //! The rate is recorded with the trace and is true. It errs on the low side: it is made for the busiest 5 s of the last
 //! 30, and climbs back slowly.
 
-use super::spec::{Kind, Parameter};
+use super::kind::{Kind, Parameter};
 use super::ticks::nanos;
 use super::{Baseline, Call, Keys};
 

@@ -8,7 +8,7 @@
 //! original, from the first arrival here) and goes to whatever comes first. A trace does not say whether the reservoir
 //! or the rate kept it and carries no weight; 1/rate would be wrong for a quiet service, which is kept nearly whole.
 
-use super::spec::{Kind, Parameter, Unit};
+use super::kind::{Kind, Parameter, Unit};
 use super::{Baseline, Call};
 
 pub(super) static KIND: Kind = Kind {

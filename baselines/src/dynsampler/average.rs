@@ -5,7 +5,7 @@
 
 use super::allocation::allocate;
 use super::{ByKey, one_in};
-use crate::spec::{Kind, Parameter};
+use crate::kind::{Kind, Parameter};
 use crate::ticks::Ticks;
 use crate::{Baseline, Call, Keys};
 

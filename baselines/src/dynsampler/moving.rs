@@ -7,7 +7,7 @@
 
 use super::allocation::allocate;
 use super::{ByKey, one_in};
-use crate::spec::{Kind, Parameter, Unit};
+use crate::kind::{Kind, Parameter, Unit};
 use crate::ticks::Ticks;
 use crate::{Baseline, Call, Keys};
 

@@ -5,7 +5,7 @@
 //! time before 0.6.0 where a share could be no fraction.
 
 use super::{ByKey, one_in};
-use crate::spec::{Kind, Parameter};
+use crate::kind::{Kind, Parameter};
 use crate::ticks::{Ticks, nanos};
 use crate::{Baseline, Call, Keys};
 

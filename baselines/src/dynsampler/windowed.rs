@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::throughput::throughput_rate;
 use super::{ByKey, one_in};
-use crate::spec::{Kind, Parameter};
+use crate::kind::{Kind, Parameter};
 use crate::ticks::{Ticks, nanos};
 use crate::{Baseline, Call, Keys};
 

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::{KeptBy, LowerBound, OPERATIONS_MAX};
-use crate::spec::{Kind, Parameter, Unit};
+use crate::kind::{Kind, Parameter, Unit};
 use crate::ticks::{Ticks, nanos};
 use crate::{Baseline, Call};
 

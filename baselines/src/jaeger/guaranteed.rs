@@ -3,7 +3,7 @@
 //! Source: `GuaranteedThroughputProbabilisticSampler` under `PerOperationSampler`, github.com/uber/jaeger-client-go 2.30.0.
 
 use super::{LowerBound, OPERATIONS_MAX};
-use crate::spec::{Kind, Parameter, Unit};
+use crate::kind::{Kind, Parameter, Unit};
 use crate::{Baseline, Call, Keys};
 
 pub(crate) static KIND: Kind = Kind {
