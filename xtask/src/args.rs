@@ -1,15 +1,16 @@
 //! The command line of `cargo xtask`.
 
 use crate::fuzz;
+use crate::outcome::Options;
 use crate::servers::{self, Action, Kind};
 use crate::soak;
-use crate::step::{self, Step};
+use crate::step::Step;
 
 /// A parsed command line.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Command {
     Help,
-    Steps(Vec<Step>, step::Options),
+    Steps(Vec<Step>, Options),
     Fuzz(fuzz::Options),
     Soak(soak::Options),
     Servers(servers::Options),
@@ -34,7 +35,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, 
     if words[0] == "servers" {
         return parse_servers(&words[1..]).map(Command::Servers);
     }
-    let (mut steps, mut options) = (Vec::new(), step::Options::default());
+    let (mut steps, mut options) = (Vec::new(), Options::default());
     for word in &words {
         match word.as_str() {
             "ci" => steps.extend(Step::ALL),
@@ -143,16 +144,13 @@ mod tests {
 
     #[test]
     fn ci_is_every_step_in_order() {
-        assert_eq!(
-            parse(words("ci")),
-            Ok(Command::Steps(Step::ALL.to_vec(), step::Options { install: false }))
-        );
+        assert_eq!(parse(words("ci")), Ok(Command::Steps(Step::ALL.to_vec(), Options { install: false })));
     }
 
     #[test]
     fn packages_are_installed_only_on_request() {
         let all = Step::ALL.to_vec();
-        assert_eq!(parse(words("ci --install")), Ok(Command::Steps(all, step::Options { install: true })));
+        assert_eq!(parse(words("ci --install")), Ok(Command::Steps(all, Options { install: true })));
         assert_eq!(parse(words("--install")), Err("--install needs a command, such as ci".to_owned()));
     }
 
@@ -160,7 +158,7 @@ mod tests {
     fn steps_can_be_picked() {
         assert_eq!(
             parse(words("tidy fmt")),
-            Ok(Command::Steps(vec![Step::Tidy, Step::Fmt], step::Options::default()))
+            Ok(Command::Steps(vec![Step::Tidy, Step::Fmt], Options::default()))
         );
     }
 

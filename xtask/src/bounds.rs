@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::outcome::{Options, Outcome};
 use crate::program;
-use crate::step::{Options, Outcome};
 
 use input::Many;
 

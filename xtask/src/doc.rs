@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::step::Outcome;
+use crate::outcome::Outcome;
 
 pub(crate) fn run(root: &Path) -> Outcome {
     Outcome::of(Metadata::load(root).map(|metadata| build(root, &metadata)))

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
+use crate::outcome::{Options, Outcome};
 use crate::servers::{self, Kind};
-use crate::step::{Options, Outcome};
 
 /// The tests of a server are in the module with its name below this one; a plain `cargo test` ignores them.
 const MODULE: &str = "real_servers";

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::step::Outcome;
+use crate::outcome::Outcome;
 
 /// Crates that only re-export: their features are checked alone, and their pairs in the crates that they turn on.
 const RE_EXPORTING: [&str; 1] = ["astracer"];

@@ -7,9 +7,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::cargo;
+use crate::outcome::{self, Outcome};
 use crate::repo::Repo;
-use crate::step;
-use crate::step::Outcome;
 use crate::tool;
 
 /// The parsed arguments of `cargo xtask fuzz`.
@@ -80,7 +79,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> ExitCode {
 }
 
 /// The step of `ci`: the targets compile as libFuzzer sees them.
-pub(crate) fn check(root: &Path, options: step::Options) -> Outcome {
+pub(crate) fn check(root: &Path, options: outcome::Options) -> Outcome {
     match tools(root, options.install) {
         Ok(()) => cargo_fuzz(root).arg("check").status().is_ok_and(|status| status.success()).into(),
         Err(missing) => Outcome::Skipped(missing),

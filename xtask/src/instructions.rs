@@ -8,8 +8,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::outcome::{Options, Outcome};
 use crate::program;
-use crate::step::{Options, Outcome};
 
 const FILE: &str = "benches/results/instructions.txt";
 const SPANS: &str = "bench -p astracer-sdk --bench instructions --no-run --locked";

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::metadata::{Metadata, Package};
-use crate::step::Outcome;
+use crate::outcome::Outcome;
 use policy::{ALLOWED, EXCEPTIONS, Exception};
 
 pub(crate) fn run(root: &Path) -> Outcome {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::step::Outcome;
+use crate::outcome::Outcome;
 
 /// Tests are models if their path has this word in it.
 const FILTER: &str = "loom";

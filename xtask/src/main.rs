@@ -19,6 +19,7 @@ mod loom;
 mod metadata;
 mod minimal;
 mod msrv;
+mod outcome;
 mod package;
 mod platforms;
 mod program;

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::metadata::Metadata;
+use crate::outcome::{Options, Outcome};
 use crate::repo::Repo;
-use crate::step::{Options, Outcome};
 use crate::tool;
 
 pub(crate) fn run(root: &Path, options: Options) -> Outcome {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::metadata::{Metadata, Package};
-use crate::step::{Options, Outcome};
+use crate::outcome::{Options, Outcome};
 use crate::tool;
 
 pub(crate) fn run(root: &Path, options: Options) -> Outcome {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::metadata::Metadata;
-use crate::step::{Options, Outcome};
+use crate::outcome::{Options, Outcome};
 use crate::{cargo, tool};
 
 const NARROW: &str = "i686-unknown-linux-gnu";

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::step::{Options, Outcome, Step};
+use crate::outcome::{Options, Outcome};
+use crate::step::Step;
 
 /// Runs `steps` and prints the summary; a failure does not keep the later steps from running.
 pub(crate) fn run(root: &Path, steps: &[Step], options: Options) -> ExitCode {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::cargo;
 use crate::metadata::Metadata;
-use crate::step::Outcome;
+use crate::outcome::Outcome;
 use crate::tool;
 
 pub(crate) fn run(root: &Path) -> Outcome {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::metadata::Metadata;
-use crate::step::Outcome;
+use crate::outcome::Outcome;
 use crate::{cargo, tool};
 
 /// The arguments of `cargo xtask soak`.

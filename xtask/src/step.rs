@@ -3,17 +3,11 @@
 
 use std::path::Path;
 
+use crate::outcome::{Options, Outcome};
 use crate::{
     bounds, cargo, doc, e2e, features, fuzz, instructions, licences, loom, minimal, msrv, package, platforms,
     semver, soak, tidy,
 };
-
-/// Settings for all steps of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
-    /// Missing system packages may be installed, as root on Debian.
-    pub(crate) install: bool,
-}
 
 /// One check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,31 +31,6 @@ pub(crate) enum Step {
     E2e,
     Programs,
     Test,
-}
-
-/// The result of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Passed,
-    Failed,
-    /// Left out, entirely or in part, for this reason. Not a failure.
-    Skipped(String),
-}
-
-impl From<bool> for Outcome {
-    fn from(passed: bool) -> Self {
-        if passed { Outcome::Passed } else { Outcome::Failed }
-    }
-}
-
-impl Outcome {
-    /// Prints the error of a step that could not do its work; such a step has failed.
-    pub(crate) fn of(result: Result<Outcome, String>) -> Self {
-        result.unwrap_or_else(|error| {
-            eprintln!("error: {error}");
-            Outcome::Failed
-        })
-    }
 }
 
 impl Step {

@@ -21,8 +21,8 @@ use std::fmt;
 use std::path::Path;
 
 use crate::metadata::Metadata;
+use crate::outcome::Outcome;
 use crate::repo::Repo;
-use crate::step::Outcome;
 
 /// A broken rule, and its place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::outcome::{Options, Outcome};
 use crate::program;
-use crate::step::{Options, Outcome};
 
 /// Targets with the largest numbers of instructions that an input may take, at all and for each of its bytes. 64 KiB of text may
 /// take 2e8, and 4e9 where each byte meets each other. Joining makes 4,500 spans of each input.
