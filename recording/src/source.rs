@@ -26,7 +26,6 @@ mod label;
 mod meter;
 mod patient;
 mod peek;
-mod tarball;
 mod unpack;
 mod walk;
 

@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 
 use super::labels::Labels;
-use super::{NO_TIME, NONE, Recording, SpanRow, join};
+use super::{NO_TIME, NONE, Recording, SpanRow};
 use crate::intern::Symbol;
 use astracer_formats::otlp_proto::otlp_size;
 use astracer_model::Format;
@@ -122,12 +122,6 @@ impl<'c> Intake<'c> {
     pub fn examples(mut self, per_kind: usize) -> Self {
         self.recording.problems = Problems::with_examples(per_kind);
         self
-    }
-
-    /// Joins the spans into traces. If [`Self::stop_when`] said to stop, during reading or here, the recording has
-    /// no traces.
-    pub fn finish(self) -> Recording {
-        join::join(self)
     }
 
     /// The index of a trace id, for [`SpanRow::trace`].

@@ -16,7 +16,15 @@ use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::{Problem, ProblemKind};
 use astracer_model::span::SpanKind;
 
-pub(super) fn join(mut intake: Intake<'_>) -> Recording {
+impl Intake<'_> {
+    /// Joins the spans into traces. If [`Self::stop_when`] said to stop, during reading or here, the recording has
+    /// no traces.
+    pub fn finish(self) -> Recording {
+        join(self)
+    }
+}
+
+fn join(mut intake: Intake<'_>) -> Recording {
     let mut pulse = Pulse::of(intake.stop.take());
     give_trace_ids(&mut intake, &mut pulse);
     let Intake { mut recording, trace_ids, .. } = intake;

@@ -1,5 +1,7 @@
 //! Unpacking: decompressors and archives are opened until a plain file is found.
 
+mod tarball;
+
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use zstd::stream::read::Decoder as ZstdDecoder;
 use super::gzip::GzipMembers;
 use super::meter::{Expanded, OverLimit, Stored};
 use super::peek::{Peek, Quiet};
-use super::{FileSummary, Options, Summary, tarball};
+use super::{FileSummary, Options, Summary};
 use astracer_formats::detect::{self, Detection};
 use astracer_model::Format;
 use astracer_model::problem::{Limit, Place, Problem, ProblemKind};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use tar::{EntryType, Header, PaxExtensions};
 
-use super::label;
-use super::peek::Peek;
-use super::unpack::Unpack;
+use super::Unpack;
+use crate::source::label;
+use crate::source::peek::Peek;
 use astracer_model::problem::{Limit, ProblemKind};
 
 const BLOCK_BYTES: usize = 512;
