@@ -37,6 +37,7 @@ use astracer_model::sink::Sink;
 
 mod id;
 mod loss;
+mod process;
 mod span;
 mod tag;
 #[cfg(test)]
@@ -79,6 +80,6 @@ const LAYOUT: Layout = Layout {
 
 /// Reads one file of this format to its end.
 pub fn read(input: &mut dyn BufRead, file: &Arc<str>, limits: &Limits, sink: &mut dyn Sink) {
-    let mut shared = trace::Shared::default();
+    let mut shared = process::Shared::default();
     read_units(input, file, limits, sink, LAYOUT, &mut |cursor, out| trace::read(cursor, out, &mut shared));
 }

@@ -26,6 +26,7 @@ pub mod htrace;
 pub mod jaeger_json;
 mod json;
 mod keys;
+mod loss;
 pub mod losses;
 mod micros;
 pub mod nezha_csv;

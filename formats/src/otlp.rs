@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::losses::{Found, Loss};
+use super::loss::{Found, Loss};
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::span::{Link, Span};
 use astracer_model::time::UnixNanos;

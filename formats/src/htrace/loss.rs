@@ -1,7 +1,7 @@
 //! The losses of a span in HTrace 4.
 
 use super::super::keys::Keys;
-use super::super::losses::{Found, Loss, has_details};
+use super::super::loss::{Found, Loss, has_details};
 use super::super::otel_tags;
 use astracer_model::span::Span;
 use astracer_model::time::UnixNanos;

@@ -1,6 +1,6 @@
 //! The losses of a span in Jaeger's JSON.
 
-use super::super::losses::{Found, Loss, has_details};
+use super::super::loss::{Found, Loss, has_details};
 use super::super::otel_tags;
 use super::super::otlp::SHARED_KEY;
 use super::write::{is_child_of, kept_flags, kept_warnings, only_follows};

@@ -7,7 +7,7 @@ use super::super::json::{Cursor, Fault, Out};
 use super::super::otlp::SHARED_KEY;
 use super::super::{micros, otel_tags};
 use super::id::{self, Id};
-use super::trace::{Context, Shared, process};
+use super::process::{Context, Shared, process};
 use super::{
     EVENT, FLAGS, FOLLOWS_FROM, NO_END, NO_START, REF_TYPE, REF_TYPE_CHILD_OF, SAMPLED, WARNINGS, tag,
 };

@@ -1,37 +1,8 @@
 //! Reading one trace: its spans and the processes they refer to, which may follow them.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use rapidhash::fast::RandomState;
-
 use super::super::json::{Cursor, Fault, Out};
-use super::super::reuse::Reuse;
-use super::id::{self, Id};
-use super::{NO_SERVICE_NAME, span, tag};
-use astracer_model::ids::TraceId;
-use astracer_model::span::{Resource, Scope};
-use astracer_model::value::{Attribute, Value};
-
-/// State shared by the traces of a file.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) resources: Reuse<Resource>,
-    pub(super) scopes: Reuse<Scope>,
-    /// The resource of a span until its own is known.
-    pub(super) no_resource: Arc<Resource>,
-    pub(super) no_scope: Arc<Scope>,
-}
-
-/// The parts of a trace that its spans depend on.
-#[derive(Debug, Default)]
-pub(super) struct Context<'a> {
-    pub(super) trace_id: Option<Id<TraceId>>,
-    pub(super) processes: HashMap<Cow<'a, str>, Arc<Resource>, RandomState>,
-    /// False if the trace is truncated, in which case missing processes were probably cut off.
-    pub(super) whole: bool,
-}
+use super::process::{Context, Shared, process};
+use super::{id, span};
 
 /// Reads the trace at the cursor. Spans are read last, when the processes are known.
 pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut Shared) -> Result<(), Fault> {
@@ -73,31 +44,5 @@ fn processes<'a>(
             }
         }
         Ok(())
-    })
-}
-
-/// Reads a process: a service name and tags. Equal text yields the same resource.
-pub(super) fn process(
-    cursor: &mut Cursor<'_>,
-    resources: &mut Reuse<Resource>,
-) -> Result<Arc<Resource>, Fault> {
-    let mut start = cursor.clone();
-    let text = cursor.skip()?;
-    resources.try_get_or_make(&[text], || {
-        let mut name = Cow::Borrowed("");
-        let mut attributes = Vec::new();
-        start.object(|cursor, key| match &*key {
-            "serviceName" => {
-                name = cursor.text_or_null()?;
-                Ok(())
-            }
-            "tags" => tag::tags(cursor, &mut attributes),
-            _ => cursor.skip().map(drop),
-        })?;
-        if !name.is_empty() && name != NO_SERVICE_NAME {
-            attributes.insert(0, Attribute { key: "service.name".into(), value: Value::String(name) });
-        }
-        let attributes = attributes.into_iter().map(Attribute::into_owned).collect();
-        Ok(Resource { attributes, ..Resource::default() })
     })
 }

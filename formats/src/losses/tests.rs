@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use super::super::otlp::testing::{Kept, cases, spans};
 use super::*;
 use crate::Limits;
-use astracer_model::span::{Event, Resource, Scope, SpanKind, Status};
+use astracer_model::span::{Event, Link, Resource, Scope, SpanKind, Status};
+use astracer_model::time::UnixNanos;
+use astracer_model::value::{Attribute, Value};
 use astracer_model::{SpanId, TraceId};
 
 /// The formats with losses.

@@ -1,7 +1,7 @@
 //! The losses of a span in Zipkin's JSON.
 
 use super::super::keys::Keys;
-use super::super::losses::{Found, Loss, any_changes_in_json};
+use super::super::loss::{Found, Loss, any_changes_in_json};
 use super::super::otel_tags;
 use super::super::plain_json::text_of;
 use super::endpoint::{Endpoint, is_local, peer_port};
