@@ -375,7 +375,8 @@ impl InKey {
     /// `None` if this thread runs one already.
     fn enter() -> Option<Self> {
         let inside = IN_KEY.try_with(|inside| inside.replace(true)).unwrap_or(true);
-        (!inside).then_some(InKey)
+        // Made only where none is there: one that is dropped at once would end the other.
+        (!inside).then(|| InKey)
     }
 }
 

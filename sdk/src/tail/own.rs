@@ -106,7 +106,8 @@ struct InPolicy;
 impl InPolicy {
     /// `None` if this thread runs one already.
     fn enter() -> Option<Self> {
-        (!IN_POLICY.replace(true)).then_some(InPolicy)
+        // Made only where none is there: one that is dropped at once would end the other.
+        (!IN_POLICY.replace(true)).then(|| InPolicy)
     }
 }
 

@@ -165,8 +165,9 @@ fn a_key_of_the_users_making_sees_what_is_known_and_may_trace() {
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
     let key = Key::custom(move |root, out| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        info_span!("inside of the key", n = 1).in_scope(|| ());
+        // Before the stack overflows.
+        assert!(counted.fetch_add(1, Ordering::Relaxed) < 100);
+        (0..3).for_each(|_| info_span!("inside of the key", n = 1).in_scope(|| ()));
         out.push_str(root.name());
         out.push_str(&root.attribute("n").unwrap_or_default());
     });

@@ -71,6 +71,8 @@ mod tail_asked;
 #[cfg(feature = "enabled")]
 mod tail_bounds;
 #[cfg(feature = "enabled")]
+mod tail_hostile;
+#[cfg(feature = "enabled")]
 mod tail_late;
 #[cfg(feature = "enabled")]
 mod tail_left;

@@ -1,0 +1,68 @@
+//! Traces that are kept late, by functions that do what they should not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use astracer_sdk::Handle;
+use tracing::{error, info_span};
+
+use crate::support::{TIMEOUT, world};
+use crate::tail::{check_sums, names, request, requests, tail};
+
+/// It makes several in one call: none of them is put to it.
+#[test]
+fn a_function_that_makes_several_traces_is_put_none_of_them() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let world = world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("own:traces,error"));
+        builder.with_own_policy("traces", move |_| {
+            // Before the stack overflows.
+            if counted.fetch_add(1, Ordering::Relaxed) < 100 {
+                (0..3).for_each(|_| info_span!("inside").in_scope(|| error!("failed")));
+            }
+            false
+        })
+    });
+    let spans = world.run(|| requests(2, false));
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    assert_eq!(names(&spans), ["inside"; 6]);
+    check_sums(&world.handle);
+}
+
+/// A function may ask the handle for anything: no lock is held while it runs.
+#[test]
+fn a_function_may_use_the_handle() {
+    type Use = fn(&Handle, opentelemetry::TraceId);
+    let uses: [Use; 8] = [
+        |handle, id| _ = handle.keep(id),
+        |handle, _| _ = handle.stats(),
+        |handle, id| _ = handle.why(id),
+        |handle, _| _ = handle.outcomes(),
+        |handle, _| _ = handle.flush(Duration::from_secs(5)),
+        |handle, _| _ = handle.keep_where(|_| true),
+        |handle, _| _ = handle.keep_where(|_| false),
+        |handle, _| _ = handle.shutdown(Duration::from_secs(5)),
+    ];
+    for uses in uses {
+        let handle = Arc::new(OnceLock::<Handle>::new());
+        let own = handle.clone();
+        let world = world(|builder| {
+            let builder = builder.with_sampler("never".parse().unwrap()).with_explanations(64);
+            builder.with_tail(tail("own:uses,error")).with_own_policy("uses", move |trace| {
+                uses(own.get().unwrap(), trace.trace_id());
+                false
+            })
+        });
+        handle.set(world.handle.clone()).unwrap();
+        tracing::dispatcher::with_default(&world.dispatch, || {
+            requests(3, false);
+            let open = info_span!("open");
+            request(true);
+            drop(open);
+        });
+        let _ = world.handle.shutdown(TIMEOUT);
+        check_sums(&world.handle);
+    }
+}
