@@ -123,7 +123,44 @@ pub struct Condition {
     comparison: Comparison,
     value: String,
     /// The value, if it is a number.
-    number: Option<f64>,
+    number: Option<Number>,
+}
+
+/// A number as it is written: whole ones are ids too, of more digits than a double has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Number {
+    Whole(i128),
+    Real(f64),
+}
+
+impl Number {
+    fn parse(text: &str) -> Option<Self> {
+        let whole = text.parse().ok().map(Number::Whole);
+        whole.or_else(|| text.parse().ok().map(Number::Real))
+    }
+
+    fn is_finite(&self) -> bool {
+        !matches!(self, Number::Real(real) if !real.is_finite())
+    }
+
+    /// `None` if one is no number.
+    fn compare(self, other: Self) -> Option<Ordering> {
+        match (self, other) {
+            (Number::Whole(a), Number::Whole(b)) => Some(a.cmp(&b)),
+            (Number::Real(a), Number::Real(b)) => a.partial_cmp(&b),
+            (Number::Whole(a), Number::Real(b)) => compare_whole(a, b),
+            (Number::Real(a), Number::Whole(b)) => compare_whole(b, a).map(Ordering::reverse),
+        }
+    }
+}
+
+/// Exact where a double cannot hold the whole number.
+fn compare_whole(whole: i128, real: f64) -> Option<Ordering> {
+    // Whole doubles below 2^127 convert exactly; others have so few digits that rounding changes no order.
+    if real.fract() == 0.0 && real.abs() < i128::MAX as f64 {
+        return Some(whole.cmp(&(real as i128)));
+    }
+    (whole as f64).partial_cmp(&real)
 }
 
 impl Condition {
@@ -142,7 +179,7 @@ impl Condition {
                 "an attribute's name is a word such as http.response.status_code",
             ));
         }
-        let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
+        let number = Number::parse(value).filter(Number::is_finite);
         if number.is_none() && !matches!(comparison, Comparison::Equal | Comparison::Unequal) {
             return Err(ConfigError::syntax(
                 value,
@@ -171,27 +208,17 @@ impl Condition {
     pub fn holds(&self, value: Value<'_>) -> bool {
         let text_order = |text: &str| (text == self.value).then_some(Ordering::Equal);
         let order = match (value, self.number) {
-            (Value::Int(value), Some(number)) => compare_int(value, number),
-            (Value::Float(value), Some(number)) => value.partial_cmp(&number),
-            (Value::Text(text), Some(number)) => match text.trim().parse::<f64>() {
-                Ok(value) => value.partial_cmp(&number),
-                Err(_) => None,
-            },
+            (Value::Int(value), Some(number)) => Number::Whole(value.into()).compare(number),
+            (Value::Float(value), Some(number)) => Number::Real(value).compare(number),
+            (Value::Text(text), Some(number)) => {
+                Number::parse(text.trim()).and_then(|value| value.compare(number))
+            }
             (Value::Text(text), None) => text_order(text),
             (Value::Bool(value), None) => text_order(if value { "true" } else { "false" }),
             (Value::Bool(_), Some(_)) | (Value::Int(_) | Value::Float(_), None) => None,
         };
         self.comparison.holds(order)
     }
-}
-
-/// Exact where a double cannot hold the whole number.
-fn compare_int(value: i64, number: f64) -> Option<Ordering> {
-    // Whole numbers below 2^63 convert exactly.
-    if number.fract() == 0.0 && number.abs() < 9.0e18 {
-        return Some(value.cmp(&(number as i64)));
-    }
-    (value as f64).partial_cmp(&number)
 }
 
 /// A reason to keep a trace for which the sampler did not.
