@@ -11,4 +11,5 @@ mod names;
 mod record_table;
 mod stateless;
 mod tail;
+mod tail_edges;
 mod token_bucket;

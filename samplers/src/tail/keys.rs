@@ -33,7 +33,9 @@ impl KeyNumber {
 /// Bytes by which keys are told apart: those that begin alike have one record.
 const KEY_MAX: usize = 256;
 /// The places in which a key may stand: a flood of keys with like hashes costs no more.
-const PROBES: usize = 16;
+const PROBES: usize = 32;
+/// Places for each key that may have a record. Of half as many, runs of taken ones are longer than a key may go.
+const PLACES: usize = 4;
 /// The time after which the durations by which quantiles are computed are exchanged for newer ones.
 const GENERATION: Nanos = Nanos::from_secs(300);
 /// The longest time for which a key is armed, in ns: an hour.
@@ -282,7 +284,7 @@ type Place = OnceLock<Box<(u64, Record)>>;
 pub(super) struct Keys {
     shape: Shape,
     others: Record,
-    /// Twice as many as there may be keys.
+    /// [`PLACES`] times as many as there may be keys, at least.
     places: Box<[Place]>,
     keys_max: u64,
     taken: AtomicU64,
@@ -301,7 +303,7 @@ impl Keys {
         let keys = Keys {
             others: Record::new(None, mode, &shape),
             shape,
-            places: (0..(2 * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
+            places: (0..(PLACES * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
             keys_max: keys_max as u64,
             taken: AtomicU64::new(0),
             mode,
