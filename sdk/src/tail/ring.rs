@@ -349,11 +349,7 @@ impl Ring {
             return Holding::Refused(Box::new(held), GivenUp::ShutDown);
         }
         let row = usize::from(held.severity > Severity::Fine);
-        let Row { ids, held: places, .. } = &mut shard.rows[row];
-        // In its order: others came meanwhile.
-        let at = places.partition_point(|other| other.as_ref().is_none_or(|other| other.ended <= held.ended));
-        ids.insert(at, short(held.header.trace_id));
-        places.insert(at, Some(held));
+        shard.rows[row].insert(held);
         Holding::Held
     }
 
@@ -489,6 +485,26 @@ mod tests {
         }
         let known = (1..=10_000).filter(|number| matches!(ring.fate(id(*number)), Some(Fate::Gone(_))));
         assert!(known.eq(10_001 - REMEMBERED..=10_000));
+    }
+
+    /// The oldest goes first, whatever was taken out behind it while it was looked at.
+    #[test]
+    fn a_trace_that_is_put_back_has_its_place_among_empty_ones() {
+        for taken in 2..=5 {
+            let ring = Ring::new(1 << 20, 100, 10);
+            for number in 1..=5 {
+                let held = Held { ended: number as u64, ..held((number * SHARDS) as u64) };
+                assert!(matches!(ring.hold(held, 5, &mut Vec::new()), Holding::Held));
+            }
+            let take = |number| match ring.take(id(number), KeptBy::HAND, 5, 1) {
+                Taken::Held(held) => *held,
+                other => panic!("{other:?}"),
+            };
+            let first = take(1);
+            drop(take(taken));
+            assert!(matches!(ring.put_back(first, 5), Holding::Held));
+            assert_eq!(ring.pop_lowest(Severity::Fine).map(|held| held.ended), Some(1), "{taken}");
+        }
     }
 
     /// Late spans are accounted for with the memory that their trace takes for them.

@@ -11,7 +11,7 @@ use super::Held;
 #[derive(Debug, Default)]
 pub(super) struct Row {
     /// Half of each trace's id, to be looked through quickly; 0 where the place is empty.
-    pub(super) ids: VecDeque<u64>,
+    ids: VecDeque<u64>,
     pub(super) held: VecDeque<Option<Held>>,
     /// Empty places.
     empty: usize,
@@ -28,6 +28,15 @@ impl Row {
     pub(super) fn push(&mut self, held: Held) {
         self.ids.push_back(short(held.header.trace_id));
         self.held.push_back(Some(held));
+    }
+
+    /// Puts a trace back in its order: others came meanwhile.
+    pub(super) fn insert(&mut self, held: Held) {
+        // From the end, which is near: those that come back together do so in their order. Empty places have no age.
+        let is_before = |other: &Option<Held>| other.as_ref().is_some_and(|other| other.ended <= held.ended);
+        let at = self.held.iter().rposition(is_before).map_or(0, |before| before + 1);
+        self.ids.insert(at, short(held.header.trace_id));
+        self.held.insert(at, Some(held));
     }
 
     /// The first trace, if it passes the test.
