@@ -54,6 +54,17 @@ fn every_sampler_is_capped() {
     assert!(!call(&capped("never", "traces=1,burst=16"), "a", 5).keep);
 }
 
+/// A third of a second is no whole number of ns: the burst of such a rate, which is one, has room for a trace.
+#[test]
+fn a_cap_of_three_a_second_keeps_three_a_second() {
+    for cap in ["traces=3", "key_traces=3"] {
+        let sampler = capped("always", cap);
+        let kept = (0..300).filter(|n| call(&sampler, "a", 5 + 100 * n).keep).count();
+        // Every 100 ms a call, of which every fourth finds a trace's time over.
+        assert_eq!(kept, 75, "{cap}");
+    }
+}
+
 #[test]
 fn keys_have_allowances_of_their_own() {
     for config in ["always", "ratio:1", "bump:lambda=1000", "bucket:capacity=99,rate=1"] {

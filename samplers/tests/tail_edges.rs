@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use astracer_samplers::tail::{Condition, KeyNumber, Limits, Policy, TailSampler, Value};
+use astracer_samplers::Nanos;
+use astracer_samplers::tail::{
+    Condition, Decided, KeyNumber, Limits, Policy, Severity, TailSampler, Trace, Value,
+};
 
 fn condition(text: &str) -> Condition {
     match text.parse::<Policy>() {
@@ -38,5 +41,27 @@ fn the_first_thousand_keys_have_records() {
         let others = keys.iter().filter(|key| **key == KeyNumber::OTHERS).count();
         assert_eq!(others, 0, "{names}");
         assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 1_000);
+    }
+}
+
+/// A second is no whole number of thirds in ns: whatever the rate, a trace a time has room in a burst of one.
+#[test]
+fn a_budget_of_any_rate_keeps_something() {
+    for tenths in 1..2_000_u64 {
+        let rate = tenths as f64 / 10.0;
+        let sampler =
+            TailSampler::new(&format!("error(traces={rate},burst=1)").parse().unwrap(), Limits::default());
+        let failed = |at| Trace {
+            key: KeyNumber::OTHERS,
+            now: Nanos::new(at),
+            duration: Nanos::ZERO,
+            severity: Severity::Error,
+            shape: 0,
+            bytes: 1,
+            view: &(),
+        };
+        let period = (1e9 / rate).ceil() as u64;
+        let kept = (0..10).filter(|n| sampler.decide(&failed(1_000 + n * period)) == Decided::Kept(0));
+        assert_eq!(kept.count(), 10, "{rate} a second");
     }
 }

@@ -26,7 +26,7 @@ const NOTED: u64 = UNWEIGHED / 8;
 pub(crate) struct Bucket {
     /// The time that a unit takes to come back, in 2^-20 ns, rounded up: so the bound holds exactly.
     unit: u64,
-    /// The time that an empty bucket takes to be full, in ns, rounded down.
+    /// The time that an empty bucket takes to be full, in ns, rounded down; at least that of one unit.
     fill: u64,
     /// The time that one unit takes to come back, in ns, rounded up.
     one: u64,
@@ -54,7 +54,10 @@ impl Bucket {
         let fill = (allowance.burst() * unit / parts).floor();
         // Both are bounded by what an allowance may be.
         let (unit, fill) = (unit as u64, fill as u64);
-        Bucket { unit, fill, one: unit.div_ceil(1 << FRACTION_BITS) }
+        let one = unit.div_ceil(1 << FRACTION_BITS);
+        // A burst of one has room for one, though its time is no whole number of ns. The bound holds all the same: where this is
+        // more, the burst is below two, so that no more than one has room at a time, and takes as long to come back.
+        Bucket { unit, fill: fill.max(one), one }
     }
 
     /// The time that this number of units takes to come back, in ns, rounded up.
