@@ -114,8 +114,8 @@ where
 /// A tower layer for clients: tells the peers that it is given which traces were kept late since the last request, and hears from
 /// their answers which to keep.
 ///
-/// A peer is the authority of a request's URI, or its header `host`: `payments:8080`. Requests through tonic's channel have neither:
-/// see [`KeepCallsLayer::with_unnamed_peer`].
+/// A peer is the authority of a request's URI, without a user, or its header `host`: `payments:8080`, in capitals or not. Requests
+/// through tonic's channel have neither: see [`KeepCallsLayer::with_unnamed_peer`].
 #[derive(Clone)]
 pub struct KeepCallsLayer {
     handle: Handle,
@@ -164,10 +164,11 @@ impl KeepCallsLayer {
     fn peer<A>(&self, request: &Request<A>) -> Option<&Heard> {
         let authority = request.uri().authority().map(|authority| authority.as_str());
         let host = || request.headers().get(http::header::HOST)?.to_str().ok();
-        match authority.or_else(host) {
-            Some(named) => self.peers.get(named),
-            None => self.unnamed.as_ref(),
-        }
+        let Some(named) = authority.or_else(host) else { return self.unnamed.as_ref() };
+        // Without the user's name before it.
+        let named = named.rsplit('@').next().unwrap_or(named);
+        let peer = self.peers.iter().find(|(peer, _)| peer.eq_ignore_ascii_case(named));
+        peer.map(|(_, heard)| heard)
     }
 }
 

@@ -261,6 +261,28 @@ fn a_peer_that_did_not_answer_is_told_again() {
     assert_eq!(broken.0, [seven.clone(), seven.clone(), seven, None]);
 }
 
+/// Names of hosts are the same in capitals, and a URI may name a user.
+#[test]
+fn a_peer_is_known_however_its_name_is_written() {
+    for peer in [PEER, "Next.Example:8080"] {
+        let mut node = node(None, false);
+        node.fails = true;
+        let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(peer);
+        for (trace, (uri, host)) in (1..).zip([
+            ("http://next.example:8080/", ""),
+            ("http://NEXT.example:8080/", ""),
+            ("http://ann:secret@Next.Example:8080/", ""),
+            ("/", "NEXT.EXAMPLE:8080"),
+        ]) {
+            node.serve(request(trace));
+            let mut wire = Wired(Vec::new());
+            let call = Request::builder().uri(uri).header(http::header::HOST, host).body(()).unwrap();
+            assert!(is_answered(client.layer(&mut wire).call(call)));
+            assert_eq!(wire.0, [[format!("{trace:032x}")]], "{peer}, {uri}, {host}");
+        }
+    }
+}
+
 /// Answers, fails or waits, as the test says when it looks.
 struct Wired(Vec<Vec<String>>);
 
