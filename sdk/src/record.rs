@@ -14,7 +14,7 @@ mod fields;
 mod memory;
 mod span;
 
-pub(crate) use self::attribute::{Attribute, Value};
+pub(crate) use self::attribute::{Attribute, ERROR, Value, is_error};
 pub(crate) use self::batch::{Batch, TraceView, weight_class};
 pub(crate) use self::body::Body;
 pub(crate) use self::buffer::{Buffer, End, Header, KeptBy};

@@ -14,7 +14,7 @@ use super::Core;
 use crate::clock::Ticks;
 use crate::decider::Outcome;
 use crate::export::Patience;
-use crate::record::{Body, Header, Record};
+use crate::record::{Body, ERROR, Header, Record, is_error};
 use crate::stack;
 use crate::table::{BODY, Entry, Phase, ROOT};
 use crate::tail::{Keeper, OpenRing, RootEnd};
@@ -268,34 +268,42 @@ fn severity_of(body: Option<&Body>) -> Severity {
     }
 }
 
-/// Looks for a field that says that something went wrong.
+/// Looks for a field that says that something went wrong, as a recorded span's body would.
 struct ErrorField(bool);
 
-impl Visit for ErrorField {
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.0 |= value && field.name() == "error";
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
+impl ErrorField {
+    fn note(&mut self, field: &Field, text: &str) {
         self.0 |= match field.name() {
-            "error" => value != "false",
-            "otel.status_code" => value.eq_ignore_ascii_case("error"),
+            ERROR => is_error(text),
+            "otel.status_code" => text.eq_ignore_ascii_case("error"),
             "otel.status_description" => true,
             _ => false,
         };
     }
+}
 
-    fn record_error(&mut self, field: &Field, _: &(dyn std::error::Error + 'static)) {
-        self.0 |= field.name() == "error";
+impl Visit for ErrorField {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0 |= value && field.name() == ERROR;
     }
 
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.0 |= field.name() == ERROR && is_error(&value.to_string());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.note(field, value);
+    }
+
+    fn record_error(&mut self, field: &Field, _: &(dyn std::error::Error + 'static)) {
+        self.0 |= field.name() == ERROR;
+    }
+
+    /// Of all other values too.
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        match field.name() {
-            "error" | "otel.status_description" => self.0 = true,
-            "otel.status_code" => {
-                self.0 |= format!("{value:?}").trim_matches('"').eq_ignore_ascii_case("error")
-            }
-            _ => {}
+        // The value may be the service's, and dear to format.
+        if matches!(field.name(), ERROR | "otel.status_code" | "otel.status_description") {
+            self.note(field, &format!("{value:?}"));
         }
     }
 }

@@ -179,9 +179,11 @@ impl Attribute {
     }
 }
 
-const ERROR: &str = "error";
+/// The name of an attribute that says that something went wrong.
+pub(crate) const ERROR: &str = "error";
 
-fn is_error(value: &str) -> bool {
+/// Whether an attribute of that name says so with this value.
+pub(crate) fn is_error(value: &str) -> bool {
     !matches!(value, "false" | "0" | "")
 }
 

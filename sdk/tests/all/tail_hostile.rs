@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use astracer_sdk::Handle;
+use astracer_sdk::{Handle, Provisional};
+use tracing::field::{self, debug, display};
 use tracing::{error, info_span};
 
 use crate::support::{TIMEOUT, world};
-use crate::tail::{check_sums, names, request, requests, tail};
+use crate::tail::{check_sums, dropping, names, request, requests, tail};
 
 /// It makes several in one call: none of them is put to it.
 #[test]
@@ -64,5 +65,54 @@ fn a_function_may_use_the_handle() {
         });
         let _ = world.handle.shutdown(TIMEOUT);
         check_sums(&world.handle);
+    }
+}
+
+/// The same values are errors in a root that is recorded and in one that is not, and in a span below.
+#[test]
+fn a_field_says_the_same_whether_its_trace_is_recorded() {
+    type Record = fn(&tracing::Span);
+    let records: [(Record, bool); 19] = [
+        (|span| _ = span.record("error", true), true),
+        (|span| _ = span.record("error", false), false),
+        (|span| _ = span.record("error", 1), true),
+        (|span| _ = span.record("error", 0), false),
+        (|span| _ = span.record("error", 0_u64), false),
+        (|span| _ = span.record("error", 7_u64), true),
+        (|span| _ = span.record("error", 0_i128), false),
+        (|span| _ = span.record("error", 0.0), false),
+        (|span| _ = span.record("error", 0.5), true),
+        (|span| _ = span.record("error", ""), false),
+        (|span| _ = span.record("error", "0"), false),
+        (|span| _ = span.record("error", "false"), false),
+        (|span| _ = span.record("error", "no route"), true),
+        (|span| _ = span.record("error", display(false)), false),
+        (|span| _ = span.record("error", display("timeout")), true),
+        (|span| _ = span.record("otel.status_code", "error"), true),
+        (|span| _ = span.record("otel.status_code", debug("OK")), false),
+        (|span| _ = span.record("otel.status_code", debug("ERROR")), false),
+        (|span| _ = span.record("otel.status_description", "no route"), true),
+    ];
+    for (at, (record, is_error)) in records.into_iter().enumerate() {
+        for provisional in [Provisional::Never, Provisional::Always] {
+            for is_below in [false, true] {
+                let world = dropping(tail("error").with_provisional(provisional));
+                world.run(|| {
+                    let span = || {
+                        let status = (field::Empty, field::Empty);
+                        info_span!(
+                            "span",
+                            error = field::Empty,
+                            otel.status_code = status.0,
+                            otel.status_description = status.1
+                        )
+                    };
+                    let root = span();
+                    root.in_scope(|| if is_below { record(&span()) } else { record(&root) });
+                });
+                let errors = world.handle.outcomes()[0].errors;
+                assert_eq!(errors, u64::from(is_error), "{at}, {provisional}, below: {is_below}");
+            }
+        }
     }
 }
