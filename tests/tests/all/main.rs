@@ -8,6 +8,7 @@ mod outcome_metrics;
 mod real_servers;
 mod recordings;
 mod stratified;
+mod tail_replay;
 
 use std::path::{Path, PathBuf};
 
