@@ -4,7 +4,7 @@
 //! standard output is wrong usage, and one that can't be written fails at once, not after minutes of work. The content
 //! goes to a temporary file beside the target, which takes the target's name when it is complete: whatever happens
 //! before, an older file of this name stays as it was. Devices and pipes are written directly. A name that ends with `.gz`
-//! or `.zst` asks for that compression.
+//! or `.zst` asks for that compression; names of other compressions and of archives are refused.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::load;
 use crate::output::shown;
-use crate::packed::{Packed, Packing};
+use crate::packed::{self, Packed, Packing};
 use crate::partial::Partial;
 use crate::stdout;
 
@@ -122,6 +122,13 @@ impl Outputs {
         // Of a device there is nothing to lose, and any number of outputs may go there.
         if is_special && !metadata.as_ref().is_some_and(is_pipe) {
             return Ok(output(Place::Special));
+        }
+        if !is_special && packed::promises_more(path) {
+            return Err(Failure::Usage(format!(
+                "{option} {}: of compressions and archives only .gz and .zst are written; choose a name with one of \
+                 these, or without",
+                shown(path)
+            )));
         }
         let identity = metadata.as_ref().and_then(|metadata| identity(metadata, &target));
         let clash = |other: &str| {

@@ -24,6 +24,16 @@ impl Packing {
     }
 }
 
+/// Suffixes of archives and compressions that are read at most.
+const NOT_WRITTEN: [&str; 13] =
+    ["xz", "txz", "lzma", "bz2", "tbz2", "zstd", "tzst", "lz4", "br", "zip", "7z", "tar", "tgz"];
+
+/// Returns true for a name that promises a compression or an archive that is not written: whoever trusts the name could not
+/// unpack the file.
+pub(crate) fn promises_more(path: &Path) -> bool {
+    path.extension().is_some_and(|suffix| NOT_WRITTEN.iter().any(|name| suffix.eq_ignore_ascii_case(name)))
+}
+
 /// A compressed file. Its writers share it, because their end is not the end of the file: that may fail, and be told.
 #[derive(Clone)]
 pub(crate) struct Packed(Rc<RefCell<Option<Encoder>>>);

@@ -108,3 +108,22 @@ fn outputs_are_compressed_by_their_names() {
         failure(&run(&["tune", input.path(), "--out", target.path()]), 2, &["without .gz or .zst"]);
     }
 }
+
+/// Issue: `run.jsonl.xz` held plain text, in silence, and nothing that trusts the name could unpack it.
+#[test]
+fn names_of_other_compressions_are_refused() {
+    let input = Scratch::new("promise.json", TWO_TRACES);
+    let folder = std::path::Path::new(input.path()).parent().expect("a folder");
+    for name in ["promise.jsonl.xz", "promise.json.BZ2", "promise.tar", "promise.tgz", "promise.zip"] {
+        let target = folder.join(name);
+        let target_path = target.to_str().expect("a name in Unicode");
+        for args in [
+            &["convert", input.path(), target_path][..],
+            &["tune", input.path(), "--out", target_path],
+            &["critical-path", input.path(), "--folded", target_path],
+        ] {
+            failure(&run(args), 2, &[name, "only .gz and .zst are written"]);
+        }
+        assert!(!target.exists(), "{name}");
+    }
+}
