@@ -10,6 +10,7 @@ use clap::error::ErrorKind;
 
 mod command;
 mod failure;
+mod handles;
 mod interrupt;
 mod load;
 mod losses;

@@ -34,9 +34,15 @@ pub(crate) async fn read<'c>(
     if announced > bytes_max {
         return Err(too_large(bytes_max));
     }
+    let ended = || Refused::new(Refusal::Incomplete, "the receiver ended before the request had arrived");
     let whole = async {
         let (mut bytes, mut held) = (Vec::new(), Held::default());
-        while let Some(frame) = body.frame().await {
+        loop {
+            let frame = tokio::select! {
+                frame = body.frame() => frame,
+                () = shared.standstill() => return Err(ended()),
+            };
+            let Some(frame) = frame else { break };
             let frame = frame.map_err(|error| Refused::new(Refusal::Incomplete, error.to_string()))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > bytes_max {

@@ -79,7 +79,8 @@ impl BodyMemory {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
+/// The client that has an address.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
         v4 => v4,

@@ -1,6 +1,7 @@
 //! The open connections: which are idle, and which one makes room for a new one.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ struct State {
 
 #[derive(Debug)]
 struct Entry {
+    /// The client as [`clients::network`](crate::clients::network) names it.
+    client: IpAddr,
     /// Requests under way.
     requests: usize,
     had_request: bool,
@@ -65,25 +68,70 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection. At the limit, the one that has been idle for longest is asked to end; returns `None` if all are
-    /// busy. The new one is counted at once, so one that ends slowly may be above the limit for a moment.
-    pub(crate) fn add(self: &Arc<Self>, limits: &Limits, now: Instant) -> Option<Connection> {
+    /// Adds a connection. At the limit, [one](State::make_room) is asked to end; returns `None` if there is none that may.
+    /// The new one is counted at once, so one that ends slowly may be above the limit for a moment.
+    pub(crate) fn add(self: &Arc<Self>, limits: &Limits, client: IpAddr, now: Instant) -> Option<Connection> {
         let mut state = self.lock();
-        let staying = state.open.values().filter(|entry| !entry.is_ending).count();
-        if staying >= limits.connections {
-            let idle = state.open.values_mut().filter(|entry| entry.requests == 0 && !entry.is_ending);
-            let oldest = idle.min_by_key(|entry| entry.since)?;
-            oldest.is_ending = true;
-            oldest.end.notify_one();
+        let staying = state.staying().count();
+        if staying >= limits.connections && !state.make_room(limits, client) {
+            return None;
         }
         let id = state.next;
         state.next += 1;
         let end = Arc::new(Notify::new());
-        let entry =
-            Entry { requests: 0, had_request: false, since: now, end: Arc::clone(&end), is_ending: false };
+        let entry = Entry {
+            client,
+            requests: 0,
+            had_request: false,
+            since: now,
+            end: Arc::clone(&end),
+            is_ending: false,
+        };
         state.open.insert(id, entry);
         drop(state);
         Some(Connection(Arc::new(Place { all: Arc::clone(self), id, end })))
+    }
+
+    /// Asks the connection that has been idle for longest to end, where the system has no place for another one.
+    pub(crate) fn end_idle(&self) {
+        let mut state = self.lock();
+        if let Some(id) = state.longest(|entry| entry.requests == 0) {
+            state.end(id);
+        }
+    }
+}
+
+impl State {
+    fn staying(&self) -> impl Iterator<Item = (&u64, &Entry)> {
+        self.open.iter().filter(|(_, entry)| !entry.is_ending)
+    }
+
+    /// The connection whose state has not changed for longest.
+    fn longest(&self, may_end: impl Fn(&Entry) -> bool) -> Option<u64> {
+        let may_end = self.staying().filter(|(_, entry)| may_end(entry));
+        may_end.min_by_key(|(_, entry)| entry.since).map(|(&id, _)| id)
+    }
+
+    fn end(&mut self, id: u64) {
+        if let Some(entry) = self.open.get_mut(&id) {
+            entry.is_ending = true;
+            entry.end.notify_one();
+        }
+    }
+
+    /// Asks a connection to end: the one that has been idle for longest. If all are busy, a client with more than its share
+    /// loses its longest request to one with less, since any number of requests may be slow on purpose.
+    fn make_room(&mut self, limits: &Limits, client: IpAddr) -> bool {
+        let found = self.longest(|entry| entry.requests == 0).or_else(|| {
+            let mut of_each: HashMap<IpAddr, usize> = HashMap::new();
+            self.staying().for_each(|(_, entry)| *of_each.entry(entry.client).or_default() += 1);
+            let share = limits.connections as f64 * limits.client_share;
+            let has = |client: &IpAddr| of_each.get(client).copied().unwrap_or(0) as f64;
+            let most = of_each.iter().max_by_key(|(_, number)| **number).map(|(&most, _)| most)?;
+            (has(&most) > share && has(&client) < share)
+                .then(|| self.longest(|entry| entry.client == most))?
+        });
+        found.inspect(|&id| self.end(id)).is_some()
     }
 }
 
@@ -102,6 +150,11 @@ impl Connection {
             entry.had_request = true;
         });
         Busy(self.clone())
+    }
+
+    /// Returns true while a request is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.0.all.lock().open.get(&self.0.id).is_some_and(|entry| entry.requests > 0)
     }
 
     /// Returns when the connection is to end: it makes room for another, or was idle for too long.
@@ -139,19 +192,51 @@ mod tests {
         let limits = Limits::default().with_connections(3);
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let first = all.add(&limits, at(0)).unwrap();
-        let second = all.add(&limits, at(1)).unwrap();
-        let _third = all.add(&limits, at(2)).unwrap();
+        let client = "192.0.2.1".parse().unwrap();
+        let first = all.add(&limits, client, at(0)).unwrap();
+        let second = all.add(&limits, client, at(1)).unwrap();
+        let _third = all.add(&limits, client, at(2)).unwrap();
         let busy = first.busy();
         // The first is busy: the second, idle since then, is asked to end.
-        let _fourth = all.add(&limits, at(3)).unwrap();
+        let _fourth = all.add(&limits, client, at(3)).unwrap();
         let ends = |connection: &Connection| all.lock().open[&connection.0.id].is_ending;
         assert_eq!((ends(&first), ends(&second)), (false, true));
         drop(second);
         drop(busy);
         assert_eq!(all.lock().open.len(), 3);
         let busy: Vec<_> = [&first, &_third, &_fourth].map(Connection::busy).into();
-        assert!(all.add(&limits, at(5)).is_none(), "all are busy");
+        assert!(all.add(&limits, client, at(5)).is_none(), "all are busy");
         drop(busy);
+    }
+
+    #[test]
+    fn a_client_with_more_than_its_share_makes_room_for_others() {
+        let all = Arc::new(Connections::default());
+        let limits = Limits::default().with_connections(4).with_client_share(0.5);
+        let begin = Instant::now();
+        let [greedy, second, third] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|ip| ip.parse().unwrap());
+        let slow: Vec<Connection> = (0..4).map(|_| all.add(&limits, greedy, begin).unwrap()).collect();
+        let _busy: Vec<Busy> = slow.iter().map(Connection::busy).collect();
+        let ends = || slow.iter().filter(|slow| all.lock().open[&slow.0.id].is_ending).count();
+        assert!(all.add(&limits, greedy, begin).is_none(), "it has all of them");
+        let other = all.add(&limits, second, begin).expect("a place");
+        assert_eq!(ends(), 1);
+        let _busy_too = other.busy();
+        let another = all.add(&limits, third, begin).expect("a place");
+        assert_eq!(ends(), 2);
+        let _busy_as_well = another.busy();
+        assert!(all.add(&limits, third, begin).is_none(), "nobody has more than the share");
+    }
+
+    #[test]
+    fn without_room_for_handles_an_idle_connection_ends() {
+        let all = Arc::new(Connections::default());
+        let client = "192.0.2.1".parse().unwrap();
+        let [busy, idle] = [0, 1].map(|_| all.add(&Limits::default(), client, Instant::now()).unwrap());
+        let _busy = busy.busy();
+        all.end_idle();
+        all.end_idle();
+        let ends = |connection: &Connection| all.lock().open[&connection.0.id].is_ending;
+        assert_eq!((ends(&busy), ends(&idle)), (false, true));
     }
 }

@@ -1,6 +1,7 @@
 //! Changes that the operator should know of.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A change of the receiver's state.
@@ -13,6 +14,8 @@ pub enum Event {
     Taking(u64),
     /// Every connection is busy at the limit: a new one was turned away.
     ConnectionsFull,
+    /// The system gave no new connection for the first time, for this reason: mostly for lack of file handles.
+    NotAccepted(String),
 }
 
 /// Events that nobody has taken yet. Newer ones are left out if nobody takes them.
@@ -28,6 +31,8 @@ struct State {
     refused: u64,
     /// A connection was turned away since the last one was taken in.
     is_full: bool,
+    /// The system gave no connection. That is told once, for at the limit every other one may be lost.
+    is_stuck: bool,
 }
 
 impl State {
@@ -67,6 +72,14 @@ impl Events {
         state.is_full = !is_taken;
     }
 
+    pub(crate) fn not_accepted(&self, error: &io::Error) {
+        let mut state = self.lock();
+        if !state.is_stuck {
+            state.push(Event::NotAccepted(error.to_string()));
+        }
+        state.is_stuck = true;
+    }
+
     pub(crate) fn take(&self) -> Vec<Event> {
         self.lock().waiting.drain(..).collect()
     }
@@ -86,7 +99,15 @@ mod tests {
         events.connection(false);
         events.taken();
         events.taken();
-        let expected = [Event::Refusing("full".to_owned()), Event::ConnectionsFull, Event::Taking(2)];
+        let stuck = || io::Error::other("no handles");
+        events.not_accepted(&stuck());
+        events.not_accepted(&stuck());
+        let expected = [
+            Event::Refusing("full".to_owned()),
+            Event::ConnectionsFull,
+            Event::Taking(2),
+            Event::NotAccepted(stuck().to_string()),
+        ];
         assert_eq!(events.take(), expected);
         assert_eq!(events.take(), []);
     }

@@ -131,8 +131,8 @@ impl Receiver {
         let addresses: Result<Vec<_>, _> = listeners.iter().map(std::net::TcpListener::local_addr).collect();
         let addresses = addresses.map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let shared = Arc::new(server::Shared::new(limits, recording));
         let (stop, stopped) = watch::channel(false);
+        let shared = Arc::new(server::Shared::new(limits, recording, stopped.clone()));
         let run = {
             let shared = Arc::clone(&shared);
             move || runtime.block_on(server::run(listeners, shared, stopped))
@@ -178,8 +178,8 @@ impl Receiver {
         self.shared.forward.as_ref().map_or(0, |spool| spool.drain(timeout))
     }
 
-    /// Takes no new connections and requests, answers those that are under way (for some seconds at most), and completes
-    /// the last file.
+    /// Takes no new connections and requests, answers those that are under way (for some seconds at most, and as long as
+    /// they go on arriving), and completes the last file.
     ///
     /// # Errors
     ///

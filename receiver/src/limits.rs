@@ -35,7 +35,7 @@ impl Limits {
     }
 
     /// Limits the connections at a time; 1,024 by default. At the limit, a new one takes the place of the connection that
-    /// has been idle for longest.
+    /// has been idle for longest; if all are busy, that of the longest request of an address with more than its share.
     pub fn with_connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
@@ -49,7 +49,7 @@ impl Limits {
     }
 
     /// Limits the part of these bytes that one address may take, from 0 to 1; half by default. A request of the largest size
-    /// is read in any case.
+    /// is read in any case. Connections that are busy are shared likewise, but only where there are too few.
     pub fn with_client_share(mut self, share: f64) -> Self {
         self.client_share = share.clamp(0.0, 1.0);
         self

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::clients::{BodyMemory, Client};
+use crate::clients::{self, BodyMemory, Client};
 use crate::connections::{Connection, Connections};
-use crate::counts::Counts;
+use crate::counts::{Counts, Refusal};
 use crate::events::Events;
 use crate::{Limits, Recording, grpc, http};
 use astracer_exporters::{Files, Spooled};
@@ -25,8 +25,12 @@ use astracer_exporters::{Files, Spooled};
 /// Time for requests under way to end.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// At the end of the receiver, the time for connections without a request under way, and for the next bytes of one: a sender that
+/// stands still is not waited for.
+const STANDSTILL: Duration = Duration::from_millis(250);
+
 /// Pause after a failed accept, mostly for lack of file handles.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// State of all connections.
 #[derive(Debug)]
@@ -42,10 +46,11 @@ pub(crate) struct Shared {
     pub(crate) file: Arc<str>,
     body_memory: Arc<BodyMemory>,
     connections: Arc<Connections>,
+    stopped: watch::Receiver<bool>,
 }
 
 impl Shared {
-    pub(crate) fn new(limits: Limits, recording: Recording) -> Self {
+    pub(crate) fn new(limits: Limits, recording: Recording, stopped: watch::Receiver<bool>) -> Self {
         let Recording { files, forward, origins } = recording;
         Self {
             body_memory: BodyMemory::new(&limits),
@@ -57,7 +62,14 @@ impl Shared {
             events: Events::default(),
             file: "request".into(),
             connections: Arc::default(),
+            stopped,
         }
+    }
+
+    /// Returns when the receiver ends, and a sender that has sent nothing meanwhile is not waited for any longer.
+    pub(crate) async fn standstill(&self) {
+        let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
+        tokio::time::sleep(STANDSTILL).await;
     }
 }
 
@@ -87,7 +99,8 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stop
         };
         match accepted {
             Ok((stream, peer)) => {
-                let connection = shared.connections.add(&shared.limits, Instant::now());
+                let connection =
+                    shared.connections.add(&shared.limits, clients::network(peer.ip()), Instant::now());
                 shared.events.connection(connection.is_some());
                 // A connection that finds no place is closed at once: its sender tries again.
                 if let Some(connection) = connection {
@@ -96,7 +109,12 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stop
                     open.spawn(serve(stream, Arc::clone(&shared), place, stopped.clone()));
                 }
             }
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            Err(error) => {
+                // Idle connections may hold the handles for minutes, and new files need some too.
+                shared.connections.end_idle();
+                shared.events.not_accepted(&error);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
     drop(listener);
@@ -127,11 +145,13 @@ async fn serve(
         let (shared, client, busy) = (Arc::clone(&shared), client.clone(), requests.busy());
         async move {
             let _busy = busy;
+            let unanswered = Unanswered(&shared.counts);
             let answer = if grpc::is_grpc(&request) {
                 grpc::answer(&shared, &client, request).await
             } else {
                 http::answer(&shared, &client, request).await
             };
+            std::mem::forget(unanswered);
             Ok::<_, Infallible>(answer)
         }
     });
@@ -144,8 +164,28 @@ async fn serve(
         () = place.ended(&limits) => {}
     }
     connection.as_mut().graceful_shutdown();
-    // A connection that never sent a byte has nothing to end.
-    let _ = tokio::time::timeout(GRACE, connection).await;
+    // Half of a head, or HTTP/2 that does not answer, has nothing to end.
+    let idle = async {
+        loop {
+            tokio::time::sleep(STANDSTILL).await;
+            if !place.is_busy() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        _ = tokio::time::timeout(GRACE, connection) => {}
+        () = idle => {}
+    }
+}
+
+/// A request under way, which counts as incomplete if its connection ends first.
+struct Unanswered<'c>(&'c Counts);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.refused(Refusal::Incomplete);
+    }
 }
 
 /// Requests of one connection at a time: its share of the receiver.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::target::Target;
 use crate::values::{share, size};
-use crate::{load, output};
+use crate::{handles, load, output};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,11 +54,13 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "SIZE", default_value = "16MB", value_parser = size, help_heading = "Limits")]
     pub(crate) message_max: u64,
 
-    /// Let one address take at most this share of the memory for requests that are being read.
+    /// Let one address take at most this share of the memory for requests that are being read, and of the connections if
+    /// others find none.
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = share, help_heading = "Limits")]
     pub(crate) client_share: f64,
 
-    /// Limit the connections at a time; a new one takes the place of the one that has been idle for longest.
+    /// Limit the connections at a time, within the handles that the system gives; a new one takes the place of the one that
+    /// has been idle for longest.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections: u32,
@@ -156,10 +158,17 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         recording = recording.with_forward(spool.map_err(|error| failed(&error))?);
     }
     let message_max = usize::try_from(args.message_max).unwrap_or(usize::MAX);
+    let connections = handles::connections(args.connections);
+    if connections < args.connections {
+        output::note(&format!(
+            "warning: the system gives no handles for more than {}; raise them with ulimit -n",
+            output::plural(connections.into(), "connection")
+        ));
+    }
     let limits = Limits::default()
         .with_message_bytes(message_max)
         .with_client_share(args.client_share)
-        .with_connections(args.connections as usize)
+        .with_connections(connections as usize)
         .with_idle_timeout(Duration::from_secs(args.idle_timeout.into()))
         .with_arrival_timeout(Duration::from_secs(args.arrival_timeout.into()));
     let receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
@@ -234,6 +243,9 @@ fn report_event(event: &Event) {
         }
         Event::ConnectionsFull => {
             output::note("turning connections away: all are busy at the limit of --connections");
+        }
+        Event::NotAccepted(why) => {
+            output::note(&format!("the system gives no new connection: {}", output::escaped(why)));
         }
         _ => {}
     }

@@ -281,26 +281,74 @@ fn slow_bodies_keep_nobody_out() {
     drop(slow);
 }
 
-/// A client is an address, and the loopback network has many.
+/// Issue: one client whose requests never end had all connections, and every other one was turned away.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_one_address_sends_leaves_room_for_another() {
+fn connections_of_one_address_leave_room_for_another() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default().with_connections(8), 1 << 30);
+    let address = receiver.addresses()[0];
+    let mut slow: Vec<TcpStream> = (0..8).map(|_| from(2, address)).collect();
+    for stream in &mut slow {
+        // A sender that is told to go on has a request under way.
+        let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n";
+        write!(stream, "{head}{PROTOBUF}\r\n").expect("sent");
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 100");
+    }
+    let body = proto(&spans(1));
+    let mut other = from(3, address);
+    write!(other, "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n{PROTOBUF}\r\n", body.len())
+        .and_then(|()| other.write_all(&body))
+        .expect("sent");
+    let mut answer = [0; 12];
+    other.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+/// Issue: the end took five seconds for each half of a request, of which no count told.
+#[test]
+fn half_a_request_is_counted_at_the_end() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let receiver = receiver(folder.path(), Limits::default(), 1 << 30);
+    let mut half = TcpStream::connect(receiver.addresses()[0]).expect("it listens");
+    let head = "POST /v1/traces HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 9\r\n";
+    write!(half, "{head}{PROTOBUF}\r\n").expect("sent");
+    let mut answer = [0; 25];
+    half.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let received = receiver.stop().expect("files are completed");
+    assert_eq!(received.refused(Refusal::Incomplete), 1);
+    let mut answer = [0; 12];
+    half.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 408");
+}
+
+/// A connection from one of the addresses of the loopback network.
+#[cfg(target_os = "linux")]
+fn from(last: u8, to: SocketAddr) -> TcpStream {
     use std::net::Ipv4Addr;
 
     use socket2::{Domain, Socket, Type};
 
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let source = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
+    socket.bind(&source.into()).expect("the loopback network is ours");
+    socket.connect(&to.into()).expect("it listens");
+    socket.into()
+}
+
+/// A client is an address, and the loopback network has many.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_one_address_sends_leaves_room_for_another() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let limits =
         Limits::default().with_message_bytes(1 << 20).with_body_bytes(8 << 20).with_client_share(0.25);
     let receiver = receiver(folder.path(), limits, 1 << 30);
     let address = receiver.addresses()[0];
-    let from = |last: u8| -> TcpStream {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        let source = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
-        socket.bind(&source.into()).expect("the loopback network is ours");
-        socket.connect(&address.into()).expect("it listens");
-        socket.into()
-    };
+    let from = |last| from(last, address);
     let all_but_the_end = |stream: &mut TcpStream, length: usize| {
         write!(stream, "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n{PROTOBUF}\r\n")
             .expect("sent");
