@@ -200,12 +200,14 @@ fn served(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
                     // Where the trace is not recorded, an error is seen inside of its root.
                     root.in_scope(|| span.record("otel.status_code", "ERROR"));
                 }
-                child.below.map(|_| drop(spans.next()));
+                if child.below.is_some() {
+                    drop(spans.next());
+                }
                 drop(span);
             }
             drop(root);
         };
-        let mut until = |open: &mut BTreeMap<(u64, usize), (Span, Vec<Span>)>, now: &mut u64, at: u64| {
+        let until = |open: &mut BTreeMap<(u64, usize), (Span, Vec<Span>)>, now: &mut u64, at: u64| {
             while let Some(next) = open.first_entry().filter(|next| next.key().0 <= at) {
                 let ((ends, number), spans) = next.remove_entry();
                 go_to(&hand, now, ends);
