@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use astracer_samplers::Nanos;
 use astracer_samplers::tail::{
-    Condition, Decided, KeyNumber, Limits, Policy, Severity, TailSampler, Trace, Value,
+    Condition, Decided, Ended, KeyNumber, Limits, Policy, Severity, TailSampler, Trace, Value,
 };
 
 fn condition(text: &str) -> Condition {
@@ -64,4 +64,25 @@ fn a_budget_of_any_rate_keeps_something() {
         let kept = (0..10).filter(|n| sampler.decide(&failed(1_000 + n * period)) == Decided::Kept(0));
         assert_eq!(kept.count(), 10, "{rate} a second");
     }
+}
+
+/// A thread that counts no more leaves its durations behind: after ten minutes they are no part of what is slow now.
+#[test]
+fn durations_of_threads_that_rest_are_no_part_of_quantiles() {
+    const SECOND: u64 = 1_000_000_000;
+    let sampler = TailSampler::new(&"slow:p99".parse().unwrap(), Limits::default());
+    let key = sampler.key("key");
+    let count = |shard, at: u64, duration| {
+        let (now, duration) = (Nanos::new(at), Nanos::new(duration));
+        sampler.count(key, shard, &Ended { now, duration, ..Ended::default() });
+    };
+    // Of which the last ones begin another generation.
+    (0..2_000).for_each(|n| count(0, n * SECOND / 5, SECOND));
+    (0..2_000).for_each(|n| count(1, 3_600 * SECOND + n * SECOND / 5, SECOND / 1_000));
+    let missed = || sampler.outcomes()[0].missed_slow;
+    let before = missed();
+    count(1, 4_001 * SECOND, SECOND / 2);
+    assert_eq!(missed() - before, 1, "a root that takes 500 times as long as the others is slow");
+    let outcomes = &sampler.outcomes()[0];
+    assert_eq!((outcomes.calls, outcomes.durations.max()), (4_001, Some(Nanos::new(SECOND))));
 }

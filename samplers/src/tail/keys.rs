@@ -65,19 +65,17 @@ impl Tally {
         // A time that lies ahead is one from before the clock was set back.
         self.began = self.began.min(now);
         let age = now.saturating_sub(self.began);
-        if self.current.count() == 0 {
-            self.began = now;
-        }
-        if age < GENERATION || self.current.count() == 0 {
+        if age < GENERATION {
             return;
         }
-        let ended = std::mem::take(&mut self.current);
+        let ended = Some(std::mem::take(&mut self.current)).filter(|ended| ended.count() > 0).map(Box::new);
         // After a long rest, what lies further back is no part of the quantiles.
-        let recent = age < Nanos::new(2 * GENERATION.get());
-        for old in [self.previous.take(), (!recent).then(|| Box::new(ended.clone()))].into_iter().flatten() {
+        let is_recent = age < Nanos::new(2 * GENERATION.get());
+        let (recent, older) = if is_recent { (ended, None) } else { (None, ended) };
+        for old in [self.previous.take(), older].into_iter().flatten() {
             self.settled.get_or_insert_default().merge(&old);
         }
-        self.previous = recent.then(|| Box::new(ended));
+        self.previous = recent;
         self.began = now;
     }
 }
@@ -224,19 +222,22 @@ impl Record {
         if !is_due {
             return;
         }
-        tally.turn(now());
+        let now = now();
+        tally.turn(now);
         drop(tally);
         if !shape.quantiles.is_empty() {
-            self.refresh(&shape.quantiles);
+            self.refresh(&shape.quantiles, now);
         }
     }
 
     /// Computes the durations from which roots are slow.
     #[cold]
-    fn refresh(&self, quantiles: &[Quantile]) {
+    fn refresh(&self, quantiles: &[Quantile], now: Nanos) {
         let mut recent = Histogram::default();
         for shard in self.shards.iter().filter_map(OnceLock::get) {
-            let tally = lock(shard);
+            let mut tally = lock(shard);
+            // Its own threads may count no more.
+            tally.turn(now);
             recent.merge(&tally.current);
             if let Some(previous) = &tally.previous {
                 recent.merge(previous);
