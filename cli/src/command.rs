@@ -20,7 +20,7 @@ Exit codes:
   0    done
   1    the job could not be done (the message says why and what to do)
   2    wrong usage
-  130  interrupted by Ctrl-C";
+  130  interrupted by Ctrl-C, SIGTERM or the end of the terminal; 143 by SIGTERM twice";
 
 /// Adaptive trace sampling: inspect recorded traces, score samplers on them, and tune their parameters.
 #[derive(Debug, Parser)]

@@ -95,8 +95,12 @@ async fn take(shared: &Shared, client: &Client, form: Option<Form>, request: Req
     let bytes_max = shared.limits.message_bytes;
     let bytes = body::read(shared, client, request.into_body(), bytes_max).await?;
     let bytes = body::decompress(&bytes.bytes, &encoding, bytes_max)?;
-    let format = if form == Form::Json { Format::OtlpJson } else { Format::OtlpProto };
-    record(shared, &bytes, format)
+    match form {
+        Form::Protobuf => record(shared, &bytes, Format::OtlpProto),
+        Form::Json if bytes.trim_ascii_start().starts_with(b"{") => record(shared, &bytes, Format::OtlpJson),
+        // Files may hold a list of requests, or none. A sender of that has a mistake, and is to know.
+        Form::Json => Err(Refused::new(Refusal::Bad, "the body is not a JSON object")),
+    }
 }
 
 fn success(form: Form, partial: &Partial) -> Response<Body> {

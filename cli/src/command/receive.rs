@@ -84,7 +84,7 @@ pub(crate) struct Receive {
     pub(crate) spool: Option<PathBuf>,
 
     /// Let web pages of this origin send traces, such as https://shop.example, or * for any; may be given several times.
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub(crate) cors: Vec<String>,
 
     /// Compress the files with zstd.
@@ -259,6 +259,29 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     address.copied().ok_or_else(|| "the name has no address".to_owned())
 }
 
+/// Reads an origin as browsers write it, in lower case and without the scheme's own port: any other one would never match.
+fn origin(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    let is_server = |server: &str| {
+        !server.is_empty()
+            && server.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@\\*".contains(&byte))
+    };
+    match lower.split_once("://") {
+        _ if lower == "*" || lower == "null" => Ok(lower),
+        Some((scheme, server)) if !scheme.is_empty() && is_server(server) => {
+            let port = match scheme {
+                "http" => ":80",
+                "https" => ":443",
+                _ => "",
+            };
+            Ok(format!("{scheme}://{}", server.strip_suffix(port).unwrap_or(server)))
+        }
+        _ => Err(format!(
+            "'{text}' is not an origin: write scheme, host and port without a path, such as https://shop.example, or *"
+        )),
+    }
+}
+
 impl Report {
     fn new(args: &Receive, received: &Received, bytes: u64, forwarded: Option<Forwarded>) -> Self {
         let refused = Refusal::ALL
@@ -299,5 +322,37 @@ impl Report {
             let _ = writeln!(text, "refused ({reason}): {}", output::plural(*requests, "request"));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_as_browsers_write_them() {
+        for (text, read) in [
+            ("*", "*"),
+            ("null", "null"),
+            ("https://Shop.example", "https://shop.example"),
+            ("https://shop.example:443", "https://shop.example"),
+            ("http://[::1]:3000", "http://[::1]:3000"),
+            ("chrome-extension://abc", "chrome-extension://abc"),
+        ] {
+            assert_eq!(origin(text), Ok(read.to_owned()));
+        }
+        let wrong = [
+            "",
+            "shop.example",
+            "https://",
+            "https://a/",
+            "https://a/b",
+            "https://a\r\nx: y",
+            "https://*.a",
+            "://a",
+        ];
+        for wrong in wrong {
+            assert!(origin(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -189,7 +189,7 @@ const TABLE: &[(&[&str], &str, Codes)] = &[
     (RECEIVE, "--forward", REFUSED),
     // Without --forward.
     (RECEIVE, "--spool", REFUSED),
-    (RECEIVE, "--cors", [SKIP, 2, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP, SKIP]),
+    (RECEIVE, "--cors", REFUSED),
     (&["spool", "inspect"], "", FOLDER),
     (&["spool", "verify"], "", FOLDER),
     (&["spool", "drain", "--to", "otlp://127.0.0.1:1"], "", FOLDER),

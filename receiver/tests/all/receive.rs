@@ -122,6 +122,9 @@ fn what_can_not_be_taken_is_refused_by_the_book() {
     let bomb = gzip(&vec![b' '; 1_000_000]);
     let rows: &[(&str, String, &[u8], u16, &str)] = &[
         (path, JSON.into(), b"{\"resourceSpans\":[{\"", 400, "\"code\":3"),
+        // An empty message is one of protobuf, but no document of JSON.
+        (path, JSON.into(), b" ", 400, "not a JSON object"),
+        (path, JSON.into(), b"[]", 400, "not a JSON object"),
         (path, PROTOBUF.into(), b"\xff\xff\xff", 400, ""),
         (path, format!("{PROTOBUF}{gzipped}"), b"no gzip", 400, "can't be decompressed"),
         (path, PROTOBUF.into(), &[0; 10_001], 413, "larger than 10000 bytes"),
@@ -151,7 +154,7 @@ fn what_can_not_be_taken_is_refused_by_the_book() {
     let refused: Vec<_> =
         Refusal::ALL.iter().map(|&reason| (reason.slug(), received.refused(reason))).collect();
     let expected = [
-        ("bad", 3),
+        ("bad", 5),
         ("too_large", 2),
         ("unsupported", 3),
         ("wrong_path", 3),
