@@ -297,7 +297,7 @@ impl Input {
                 output::count(folded.raw_names),
                 output::count(folded.names),
                 output::count(folded.largest_raw_names),
-                output::escaped(folded.largest.as_deref().unwrap_or_default()),
+                output::brief(folded.largest.as_deref().unwrap_or_default()),
             );
         }
         if self.skipped_count > 0 {

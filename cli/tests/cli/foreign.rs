@@ -1,7 +1,7 @@
 //! Nothing of a recording, a path or an argument acts on the terminal.
 
 use crate::outputs::Folder;
-use crate::run;
+use crate::{Scratch, run, success};
 
 /// An escape sequence in seven bits and in eight, an override of direction, a character without width, a line's end.
 const NASTY: &str = "a\u{1b}[31m\u{9b}1m\u{202e}b\u{200b}\rc\u{7f}\u{2028}";
@@ -108,5 +108,20 @@ fn no_command_lets_a_recording_act_on_the_terminal() {
     for page in [&page, &html, &graph, &kept, &out] {
         let page = std::fs::read_to_string(page).expect("written");
         assert_eq!(page.chars().find(|&char| acts(char) && char != '\t'), None);
+    }
+}
+
+/// Issue: the line below each table wrote the name whole, which may have megabytes.
+#[test]
+fn a_long_name_that_ids_were_folded_to_is_cut() {
+    let name = "1234/".repeat(100_000);
+    let span =
+        format!(r#"{{"a":"00000000000000010000000000000011","b":1,"e":2,"d":"{name}","r":"p","p":[]}}"#);
+    let input = Scratch::new("long-folded.json", &span);
+    for command in [&["inspect"][..], &["evaluate", "--seeds", "1"], &["critical-path"]] {
+        let text = success(&run(&[command, &[input.path()]].concat()));
+        assert!(text.contains("names: 1 with ids folded to 1"), "{text}");
+        let longest = text.lines().map(str::len).max();
+        assert!(longest < Some(1_000), "{longest:?}");
     }
 }
