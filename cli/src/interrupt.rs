@@ -33,7 +33,7 @@ pub(crate) fn answer_at_once(stop: Stop<'_>) -> Result<(), Failure> {
         return Err(Failure::Interrupted);
     }
     #[cfg(test)]
-    crate::stopping::answers_at_once();
+    crate::stopping_tests::answers_at_once();
     Ok(())
 }
 

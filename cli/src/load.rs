@@ -4,11 +4,9 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use astracer_model::sink::Record;
-use astracer_model::{Problem, ProblemKind, Problems, Sink, Span, TraceId};
+use astracer_model::{ProblemKind, Problems, TraceId};
 use astracer_recording::convert::Converted;
 use astracer_recording::recording::{self, Intake, Keep, Recording};
 use astracer_recording::source::{self, FileSummary};
@@ -21,6 +19,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
+use crate::probe;
 use crate::source::{Names, Reading, Source, limit_hint};
 
 /// The number of examples shown of each kind of problem; `--json` has them too.
@@ -123,43 +122,12 @@ pub(crate) fn try_to_read(path: &Path, reading: &Reading, stop: Stop<'_>) -> Res
     if is_read_once(path) {
         return Ok(());
     }
-    first(path, &reading.options(), stop).map_err(|error| Failure::Job(error.to_string()))
+    probe::first(path, &reading.options(), stop).map_err(|error| Failure::Job(error.to_string()))
 }
 
 /// Returns true for the standard input and pipes, by whatever name.
 pub(crate) fn is_read_once(path: &Path) -> bool {
     path.as_os_str() == "-" || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
-}
-
-/// Returns true if a file is read as a recording when its folder is.
-pub(crate) fn is_recording(path: &Path) -> bool {
-    first(path, &source::Options::default(), Stop::never()).is_ok()
-}
-
-/// Reads until the first span or problem.
-fn first(path: &Path, options: &source::Options, stop: Stop<'_>) -> Result<(), source::SourceError> {
-    struct First<'s> {
-        found: bool,
-        stop: Stop<'s>,
-    }
-
-    impl Sink for First<'_> {
-        fn span(&mut self, _span: Span<'_>, _record: Record<'_>) {
-            self.found = true;
-        }
-
-        fn problem(&mut self, _problem: Problem) {
-            self.found = true;
-        }
-
-        fn skipped(&mut self, _file: &Arc<str>, _reason: &str) {}
-
-        fn stopped(&self) -> bool {
-            self.found || self.stop.is_asked()
-        }
-    }
-
-    source::read(path, options, &mut First { found: false, stop }).map(drop)
 }
 
 /// Warnings of attributes that keys and policies are asked to look at, and that the recording does not have.

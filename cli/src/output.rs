@@ -5,7 +5,6 @@
 //! acts on a terminal gets out.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 #[cfg(not(test))]
 use std::io::Write;
 use std::io::{self, IsTerminal};
@@ -19,6 +18,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::json_text::json_escaped;
 #[cfg(not(test))]
 use crate::stdout;
 
@@ -102,26 +102,6 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
         Cow::Owned(safe) => safe,
         Cow::Borrowed(_) => text,
     })
-}
-
-/// JSON with what must not reach a terminal written as `\u` and four digits. Outside of strings it is ASCII, and inside
-/// line ends and tabs are escaped.
-pub(crate) fn json_escaped(text: &str) -> Cow<'_, str> {
-    let is_safe = |char: char| matches!(char, '\n' | '\t') || is_shown(char);
-    if text.chars().all(is_safe) {
-        return text.into();
-    }
-    let mut safe = String::with_capacity(text.len() + 16);
-    for char in text.chars() {
-        if is_safe(char) {
-            safe.push(char);
-        } else {
-            for unit in char.encode_utf16(&mut [0; 2]) {
-                let _ = write!(safe, "\\u{unit:04x}");
-            }
-        }
-    }
-    safe.into()
 }
 
 /// A table: the first column to the left, numbers to the right. On a terminal long names are wrapped to make it fit.

@@ -6,14 +6,15 @@
 //! before, an older file of this name stays as it was. Devices and pipes are written directly. A name that ends with `.gz`
 //! or `.zst` asks for that compression; names of other compressions and of archives are refused.
 
-use std::collections::HashSet;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::identity::{
+    Identity, entries, holds, identity, input_identity, is_standard, standard_error, standard_output,
+};
 use crate::interrupt;
-use crate::load;
 use crate::output::shown;
 use crate::packed::{self, Packed, Packing};
 use crate::partial::Partial;
@@ -266,22 +267,6 @@ impl Open<'_> {
     }
 }
 
-/// Refuses to print the result into a recording that is read. Standard error may lead there: to say so would write there too.
-pub(crate) fn printed_apart<'p>(inputs: impl IntoIterator<Item = &'p PathBuf>) -> Result<(), Failure> {
-    let Some(output) = standard_output() else { return Ok(()) };
-    match inputs.into_iter().find(|input| holds(input, &output)) {
-        Some(input) => Err(Failure::Usage(format!(
-            "the standard output is a file that is read as {}, which would be damaged; choose another file",
-            shown(input)
-        ))),
-        None => Ok(()),
-    }
-}
-
-fn is_standard(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
 /// Follows symbolic links to the file to be written, which need not be there; its folder must.
 fn resolve(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
     match fs::metadata(path) {
@@ -327,76 +312,6 @@ fn writable(target: &Path, metadata: Option<&Metadata>) -> io::Result<()> {
     Partial::beside(target)?.close()
 }
 
-/// Tells files apart whatever their names: by device and inode, where there are such.
-#[cfg(unix)]
-pub(crate) type Identity = (u64, u64);
-#[cfg(not(unix))]
-pub(crate) type Identity = PathBuf;
-
-#[cfg(unix)]
-#[expect(clippy::unnecessary_wraps, reason = "elsewhere it may fail")]
-fn identity(metadata: &Metadata, _path: &Path) -> Option<Identity> {
-    use std::os::unix::fs::MetadataExt as _;
-    Some((metadata.dev(), metadata.ino()))
-}
-
-#[cfg(not(unix))]
-fn identity(_metadata: &Metadata, path: &Path) -> Option<Identity> {
-    fs::canonicalize(path).ok()
-}
-
-pub(crate) fn identity_of(path: &Path) -> Option<Identity> {
-    identity(&fs::metadata(path).ok()?, path)
-}
-
-/// The identity of a file that was opened by this path.
-pub(crate) fn identity_of_open(file: &File, path: &Path) -> Option<Identity> {
-    identity(&file.metadata().ok()?, path)
-}
-
-fn input_identity(input: &Path) -> Option<Identity> {
-    if is_standard(input) { standard_input() } else { identity_of(input) }
-}
-
-/// Returns true if an input is this file, or a folder with it somewhere inside.
-fn holds(input: &Path, file: &Identity) -> bool {
-    if input_identity(input).as_ref() == Some(file) {
-        return true;
-    }
-    if is_standard(input) || !input.is_dir() {
-        return false;
-    }
-    // Other files, such as parameters of an earlier call, are passed over by the reader.
-    entries(input)
-        .find(|entry| identity_of(entry).as_ref() == Some(file))
-        .is_some_and(|file| load::is_recording(&file))
-}
-
-/// Everything inside a folder as the reader finds it: through links, but nothing hidden, and folders once each, so that a
-/// circle of links ends.
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let mut seen = HashSet::from([identity_of(folder)]);
-    let mut folders = vec![folder.to_owned()];
-    let mut found = Vec::new();
-    std::iter::from_fn(move || {
-        loop {
-            if let Some(path) = found.pop() {
-                return Some(path);
-            }
-            let inside = fs::read_dir(folders.pop()?);
-            for path in inside.into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path()) {
-                if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
-                    continue;
-                }
-                if path.is_dir() && seen.insert(identity_of(&path)) {
-                    folders.push(path.clone());
-                }
-                found.push(path);
-            }
-        }
-    })
-}
-
 /// Returns true for a link to this file, which need not be there yet, or to a folder around it.
 fn leads_to(link: &Path, target: &Path) -> bool {
     if !link.is_symlink() {
@@ -412,42 +327,4 @@ fn leads_to(link: &Path, target: &Path) -> bool {
 fn resolve_link(link: &Path) -> Option<PathBuf> {
     let end = link.parent()?.join(fs::read_link(link).ok()?);
     Some(fs::canonicalize(end.parent()?).ok()?.join(end.file_name()?))
-}
-
-#[cfg(unix)]
-fn standard(stream: std::os::fd::BorrowedFd<'_>) -> Option<Identity> {
-    let file = File::from(stream.try_clone_to_owned().ok()?);
-    let metadata = file.metadata().ok()?;
-    // Of a terminal or pipe there is nothing to lose.
-    if metadata.is_file() { identity(&metadata, Path::new("-")) } else { None }
-}
-
-#[cfg(unix)]
-fn standard_input() -> Option<Identity> {
-    standard(std::os::fd::AsFd::as_fd(&io::stdin()))
-}
-
-#[cfg(unix)]
-fn standard_output() -> Option<Identity> {
-    standard(std::os::fd::AsFd::as_fd(&io::stdout()))
-}
-
-#[cfg(unix)]
-fn standard_error() -> Option<Identity> {
-    standard(std::os::fd::AsFd::as_fd(&io::stderr()))
-}
-
-#[cfg(not(unix))]
-fn standard_error() -> Option<Identity> {
-    None
-}
-
-#[cfg(not(unix))]
-fn standard_input() -> Option<Identity> {
-    None
-}
-
-#[cfg(not(unix))]
-fn standard_output() -> Option<Identity> {
-    None
 }

@@ -9,7 +9,7 @@ use astracer_samplers::Template;
 use clap::{Args as ClapArgs, ValueEnum};
 
 use crate::failure::Failure;
-use crate::outputs::printed_apart;
+use crate::identity::printed_apart;
 use crate::values::size;
 
 /// Which recording, and how to read it.

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::json_text::Harmless;
 use crate::load::{self, Input};
 use crate::losses::{self, LossCount};
 use crate::output;
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &Convert, stop: Stop<'_>) -> Result<(), Failure> {
     let target = output.open()?;
     let progress = load::reading_progress(std::slice::from_ref(&args.input));
     let writer = target.writer()?;
-    let writer = if is_shown { Box::new(stdout::Harmless::new(writer)) } else { writer };
+    let writer = if is_shown { Box::new(Harmless::new(writer)) } else { writer };
     let converter =
         Converter::new(args.to, writer).ok_or_else(|| Failure::Job(format!("{} is not written", args.to)))?;
     let mut converter = converter

@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::json_text::json_escaped;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
@@ -226,9 +227,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         let interval_ns = u64::try_from(args.interval.as_nanos()).ok().and_then(NonZeroU64::new);
         let interval_ns = interval_ns.unwrap_or(NonZeroU64::MAX);
         let rows = evaluator.counts(&sampler, &draw(args, random, 1), interval_ns);
-        let line = |row: &CountRow| {
-            serde_json::to_string(row).map(|line| output::json_escaped(&line).into_owned() + "\n")
-        };
+        let line =
+            |row: &CountRow| serde_json::to_string(row).map(|line| json_escaped(&line).into_owned() + "\n");
         let lines = rows.iter().map(line).collect::<Result<String, _>>();
         let lines = lines.map_err(|error| Failure::Job(format!("--counts: {error}")));
         late = late.and(lines.and_then(|lines| file.write(&lines)));

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Send;
 use crate::failure::Failure;
+use crate::identity::{identity_of, identity_of_open};
 use crate::output;
-use crate::outputs::{self, Output, Outputs};
+use crate::outputs::{Output, Outputs};
 use crate::partial::Known;
 
 /// Notes are smaller: a few numbers, a URL and paths.
@@ -64,10 +65,10 @@ impl Held {
         let path = note.with_file_name(name);
         loop {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-            let locked = outputs::identity_of_open(&file, &path);
+            let locked = identity_of_open(&file, &path);
             let lock = FileLock::take(file)?;
             // The one that had it may have removed the file in between.
-            if locked.is_none() || locked == outputs::identity_of(&path) {
+            if locked.is_none() || locked == identity_of(&path) {
                 return Ok(Self { file: Known::new(path), _lock: lock });
             }
         }
