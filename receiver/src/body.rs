@@ -9,7 +9,7 @@ use hyper::body::{Body as _, Incoming};
 use crate::answer::Refused;
 use crate::clients::{Client, Held};
 use crate::counts::Refusal;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// A body that was read, with its share of the receiver's memory.
 pub(crate) struct Bytes<'c> {

@@ -21,7 +21,7 @@ use crate::clients::Client;
 use crate::counts::Refusal;
 use crate::http::text;
 use crate::record::record;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 

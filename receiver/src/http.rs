@@ -11,7 +11,7 @@ use crate::answer::{Body, Partial, RETRY_AFTER_SECONDS, Refused, export_response
 use crate::clients::Client;
 use crate::counts::Refusal;
 use crate::record::{Recorded, record};
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::{body, cors};
 
 const PATH: &str = "/v1/traces";

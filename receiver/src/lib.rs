@@ -43,6 +43,7 @@ mod limits;
 mod record;
 mod recording;
 mod server;
+mod shared;
 
 pub use counts::{Received, Refusal};
 pub use events::Event;
@@ -82,7 +83,7 @@ impl std::error::Error for StartError {
 #[derive(Debug)]
 pub struct Receiver {
     addresses: Vec<SocketAddr>,
-    shared: Arc<server::Shared>,
+    shared: Arc<shared::Shared>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
     /// The folder, locked for as long as the receiver writes to it.
@@ -132,7 +133,7 @@ impl Receiver {
         let addresses = addresses.map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
-        let shared = Arc::new(server::Shared::new(limits, recording, stopped.clone()));
+        let shared = Arc::new(shared::Shared::new(limits, recording, stopped.clone()));
         let run = {
             let shared = Arc::clone(&shared);
             move || runtime.block_on(server::run(listeners, shared, stopped))

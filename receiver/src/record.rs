@@ -9,7 +9,7 @@ use astracer_model::{Format, Problem, Sink, Span};
 
 use crate::answer::{Partial, Refused};
 use crate::counts::Refusal;
-use crate::server::Shared;
+use crate::shared::Shared;
 use astracer_exporters::ErrorKind;
 
 /// A line has no more spans than this, so that no reader has to hold a giant.

@@ -15,63 +15,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::clients::{self, BodyMemory, Client};
-use crate::connections::{Connection, Connections};
+use crate::clients::{self, Client};
+use crate::connections::Connection;
 use crate::counts::{Counts, Refusal};
-use crate::events::Events;
-use crate::{Limits, Recording, grpc, http};
-use astracer_exporters::{Files, Spooled};
+use crate::shared::{STANDSTILL, Shared};
+use crate::{grpc, http};
 
 /// Time for requests under way to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// At the end of the receiver, the time for connections without a request under way, and for the next bytes of one: a sender that
-/// stands still is not waited for.
-const STANDSTILL: Duration = Duration::from_millis(250);
-
 /// Pause after a failed accept, mostly for lack of file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-
-/// State of all connections.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) limits: Limits,
-    pub(crate) files: Files,
-    pub(crate) forward: Option<Spooled>,
-    /// Origins of web pages that may send traces.
-    pub(crate) origins: Vec<String>,
-    pub(crate) counts: Counts,
-    pub(crate) events: Events,
-    /// The name that problems carry as their file.
-    pub(crate) file: Arc<str>,
-    body_memory: Arc<BodyMemory>,
-    connections: Arc<Connections>,
-    stopped: watch::Receiver<bool>,
-}
-
-impl Shared {
-    pub(crate) fn new(limits: Limits, recording: Recording, stopped: watch::Receiver<bool>) -> Self {
-        let Recording { files, forward, origins } = recording;
-        Self {
-            body_memory: BodyMemory::new(&limits),
-            limits,
-            files,
-            forward,
-            origins,
-            counts: Counts::default(),
-            events: Events::default(),
-            file: "request".into(),
-            connections: Arc::default(),
-            stopped,
-        }
-    }
-
-    /// Returns when the receiver ends, and a sender that has sent nothing meanwhile is not waited for any longer.
-    pub(crate) async fn standstill(&self) {
-        let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
-        tokio::time::sleep(STANDSTILL).await;
-    }
-}
 
 /// Serves until told to stop.
 pub(crate) async fn run(
