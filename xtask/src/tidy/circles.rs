@@ -1,7 +1,7 @@
 //! The modules of a crate depend on each other without a circle.
 //!
 //! Cargo keeps crates free of circles; nothing keeps modules. The rule looks at siblings: `a` depends on `b` if a file of
-//! `a`, or of a module below it, names a path into `b`. A child may name its parent. Paths are found by their spelling
+//! `a`, or of a module below it, names `b` or a path into it. A child may name its parent. Paths are found by their spelling
 //! (`crate::`, `super::`), so a path built by a macro is not seen. Tests are left out: they may look anywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,11 +84,11 @@ fn targets(text: &str, module: &[&str]) -> Vec<Vec<String>> {
     found
 }
 
-/// The first names of a path or of a group of paths: `a` of `a::b`, `a` and `c` of `{a::b, c}`.
+/// The first names of a path or of a group of paths: `a` of `a::b`, `a` and `c` of `{a::b, c}`. Names that are no modules have
+/// no arrows of their own, so they are in no circle.
 fn heads(rest: &str) -> Vec<String> {
     let Some(group) = rest.strip_prefix('{') else {
-        let head: String = rest.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect();
-        return if rest[head.len()..].starts_with("::") { vec![head] } else { Vec::new() };
+        return vec![rest.chars().take_while(|&c| is_of_word(c)).collect()];
     };
     let (mut heads, mut depth, mut word) = (Vec::new(), 1, String::new());
     for character in group.chars() {
@@ -97,21 +97,21 @@ fn heads(rest: &str) -> Vec<String> {
             '}' => depth -= 1,
             _ => {}
         }
+        match character {
+            c if depth == 1 && is_of_word(c) => word.push(c),
+            _ if !word.is_empty() => heads.push(std::mem::take(&mut word)),
+            _ => {}
+        }
         if depth == 0 {
             break;
         }
-        if depth > 1 {
-            continue;
-        }
-        match character {
-            ',' => word.clear(),
-            ':' if !word.is_empty() => heads.push(std::mem::take(&mut word)),
-            c if c.is_alphanumeric() || c == '_' => word.push(c),
-            _ => {}
-        }
     }
-    // Of `a::b::c` the later names follow a colon; only names of modules of the crate matter, so they do no harm.
+    // Of `a::b::c` the later names are here too. Only names of modules beside `a` matter, so they do no harm.
     heads
+}
+
+fn is_of_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
 }
 
 /// The sets of modules that reach each other.
@@ -151,8 +151,13 @@ mod tests {
             ("x/src/b/deep.rs", "fn f() { super::super::c::g() }"),
             ("x/src/c.rs", "use super::{b, a::{A, Other}};"),
             ("x/src/d.rs", "use crate::a::A;"),
+            ("x/src/e.rs", "use super::{F, f};"),
+            ("x/src/f.rs", "use crate::e;"),
         ];
-        let expected = ["x/src: modules depend on each other in a circle: a, b, c"];
+        let expected = [
+            "x/src: modules depend on each other in a circle: a, b, c",
+            "x/src: modules depend on each other in a circle: e, f",
+        ];
         assert_eq!(printed(&check(&Repo::of(&files))), expected);
     }
 
