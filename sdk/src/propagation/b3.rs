@@ -21,9 +21,10 @@ const SPAN_ID: &str = "x-b3-spanid";
 const SAMPLED: &str = "x-b3-sampled";
 const FLAGS: &str = "x-b3-flags";
 
-/// Marks a context whose trace is to be kept whatever samplers say.
-#[derive(Clone, Copy, Debug)]
-struct Debug;
+/// Marks a context: this trace is to be kept whatever samplers say. Another one may begin in the context, or be read
+/// into it by the next propagator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Debug(TraceId);
 
 /// The form in which headers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl TextMapPropagator for B3 {
         if !ids.is_valid() {
             return;
         }
-        let decision = if context.get::<Debug>().is_some() {
+        let decision = if context.get::<Debug>() == Some(&Debug(ids.trace_id())) {
             Decision::Debug
         } else if is_undecided(context) {
             Decision::Deferred
@@ -110,7 +111,7 @@ impl TextMapPropagator for B3 {
         let parent = SpanContext::new(trace_id, span_id, flags, true, TraceState::default());
         match decision {
             Decision::Deferred => with_undecided(context, parent),
-            Decision::Debug => context.with_remote_span_context(parent).with_value(Debug),
+            Decision::Debug => context.with_remote_span_context(parent).with_value(Debug(trace_id)),
             Decision::Drop | Decision::Keep => context.with_remote_span_context(parent),
         }
     }
@@ -235,6 +236,26 @@ mod tests {
         );
         assert!(!is_undecided(&context.with_remote_span_context(child)));
         assert!(!is_undecided(&Context::new()));
+    }
+
+    #[test]
+    fn the_debug_flag_is_about_one_trace() {
+        let received = headers(&[("b3", &format!("{TRACE}-{SPAN}-d"))]);
+        let context = B3::new(Encoding::Single).extract_with_context(&Context::new(), &received);
+        let written = |trace_id: TraceId| {
+            let span = SpanContext::new(
+                trace_id,
+                SpanId::from(7u64),
+                TraceFlags::default(),
+                false,
+                TraceState::default(),
+            );
+            let mut written = Headers::new();
+            B3::new(Encoding::Single).inject_context(&context.with_remote_span_context(span), &mut written);
+            written.remove("b3").unwrap()
+        };
+        assert!(written(context.span().span_context().trace_id()).ends_with("-d"));
+        assert!(written(TraceId::from(7u128)).ends_with("-0"), "another trace in the same context");
     }
 
     #[test]
