@@ -24,8 +24,8 @@ const NOTED: u64 = UNWEIGHED / 8;
 /// An allowance, ready for deciding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bucket {
-    /// The time that a unit takes to come back, in 2^-20 ns, rounded up: so the bound holds exactly.
-    unit: u64,
+    /// The time that a unit takes to come back, in 2^-20 ns, rounded up: so the bound holds exactly. Up to 2^70, at the least rate.
+    unit: u128,
     /// The time that an empty bucket takes to be full, in ns, rounded down; at least that of one unit.
     fill: u64,
     /// The time that one unit takes to come back, in ns, rounded up.
@@ -53,8 +53,8 @@ impl Bucket {
         let unit = (1e9 * parts / allowance.rate()).ceil();
         let fill = (allowance.burst() * unit / parts).floor();
         // Both are bounded by what an allowance may be.
-        let (unit, fill) = (unit as u64, fill as u64);
-        let one = unit.div_ceil(1 << FRACTION_BITS);
+        let (unit, fill) = (unit as u128, fill as u64);
+        let one = unit.div_ceil(1 << FRACTION_BITS) as u64;
         // A burst of one has room for one, though its time is no whole number of ns. The bound holds all the same: where this is
         // more, the burst is below two, so that no more than one has room at a time, and takes as long to come back.
         Bucket { unit, fill: fill.max(one), one }
@@ -66,7 +66,7 @@ impl Bucket {
         if units == 1 {
             return self.one;
         }
-        let cost = (u128::from(units) * u128::from(self.unit)).div_ceil(1 << FRACTION_BITS);
+        let cost = u128::from(units).saturating_mul(self.unit).div_ceil(1 << FRACTION_BITS);
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
 

@@ -226,3 +226,29 @@ proptest! {
         }
     }
 }
+
+/// A unit of these takes longer to come back than 64 bits of 2^-20 ns hold: by hand, 11.6 days at the least rate.
+#[test]
+fn the_least_rates_hold_their_bound_too() {
+    for (rate, burst) in [(1e-6, 1.0), (1e-5, 2.0), (5e-5, 1.0)] {
+        let (bucket, allowance) = bucket(rate, burst);
+        let meter = Meter::default();
+        let hours = (0..24 * 40).map(|hour| hour * 3600 * SECOND);
+        let at_once = hours.clone().map(|now| {
+            let admitted =
+                (0..9).filter(|_| kept(meter.ask(&bucket, 1, 0, Randomness::MAX, Nanos::new(now)))).count();
+            (now, admitted as u64)
+        });
+        let times: Vec<(u64, u64)> = at_once.collect();
+        for length in [0, 3600, 24 * 3600, 24 * 3600 * 40] {
+            let (most, bound) = (most_within(&times, length * SECOND), allowance.worst_case(length as f64));
+            assert!(most as f64 <= bound, "{rate}: {most} in {length} s, bound {bound}");
+        }
+        let all = times.iter().map(|&(_, admitted)| admitted).sum::<u64>() as f64;
+        // A unit that comes back within an hour is taken at its end, so a twelfth is lost at most.
+        assert!(all >= 0.9 * rate * 39.0 * 24.0 * 3600.0, "{rate}: {all} in 40 days");
+    }
+    let (_, least) = bucket(1e-6, 1.0);
+    assert!(Meter::default().admit(&least, 1, Nanos::ZERO));
+    assert!(!Meter::default().admit(&least, u64::MAX, Nanos::ZERO), "more than there can be");
+}
