@@ -65,7 +65,7 @@ impl Budget {
         Budget { floors, ..self }
     }
 
-    /// The floor of one key.
+    /// The floor of one key, of bump: a ratio knows no keys.
     #[must_use]
     pub fn with_key_floor(self, key: impl Into<String>, floor: Probability) -> Self {
         Budget { floors: self.floors.with_override(key, floor), ..self }
@@ -153,7 +153,9 @@ impl Controller {
             |bump: &Bump, floor: &Probability| bump.clone().with_minimum(self.scaled(bump.minimum(), *floor));
         let floors = &self.budget.floors;
         let default = scaled(tuned.default(), floors.default());
-        tuned.overrides().fold(PerKey::new(default), |config, (key, bump)| {
+        // A key with a floor but without parameters of its own has those of all, above its floor.
+        let floored = floors.overrides().map(|(key, _)| (key, tuned.of(key)));
+        floored.chain(tuned.overrides()).fold(PerKey::new(default), |config, (key, bump)| {
             config.with_override(key, scaled(bump, floors.of(key)))
         })
     }
@@ -267,6 +269,22 @@ mod tests {
         assert!(bump.contains("lambda=3,min=0.4") && bump.contains("min=0.3"), "{bump}");
         for other in ["always", "never", "every:3", "bucket:capacity=1,rate=1"] {
             assert_eq!(scaled(other), None, "{other}");
+        }
+    }
+
+    /// A floor is kept for each key that has one, whether or not the tuner gave the key parameters of its own.
+    #[test]
+    fn a_key_with_a_floor_needs_no_parameters_of_its_own() {
+        let p = |p: f64| Probability::new(p).unwrap();
+        let budget = Budget::new(1.0).unwrap().with_key_floor("GET /checkout", p(0.05)).with_floor(p(0.001));
+        let mut controller = Controller::new(budget);
+        (0..9).for_each(|_| _ = controller.after(1e9, 1.0));
+        for text in ["bump:lambda=0,min=0.5", "bump:lambda=0,min=0.5,count=none;\"hot\":min=0.5"] {
+            let tuned = text.parse::<Config>().unwrap();
+            let Some(Config::Bump(scaled)) = controller.config(&tuned) else { panic!("no bump") };
+            assert_eq!(scaled.of("GET /checkout").minimum(), p(0.05), "{text}");
+            assert_eq!(scaled.of("others").minimum(), p(0.001), "{text}");
+            assert_eq!(scaled.of("GET /checkout").count(), scaled.default().count(), "{text}");
         }
     }
 }
