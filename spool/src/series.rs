@@ -42,7 +42,7 @@ pub(crate) struct Series {
     pub(crate) segments: VecDeque<Segment>,
     /// The last segment may be appended to.
     is_open: bool,
-    next_number: u64,
+    pub(crate) next_number: u64,
     /// Spans ever appended.
     pub(crate) spans_total: u64,
     segment_bytes: u64,

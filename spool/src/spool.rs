@@ -256,6 +256,8 @@ impl Spool {
         let mut position = position.unwrap_or_default();
         // Settled records may have been lost from the log's end, together with their number.
         live.spans_total = live.spans_total.max(position.settled);
+        // All segments before the cursor's may be gone: new ones come behind it, or they would be taken for settled.
+        live.next_number = live.next_number.max(position.segment);
         match live.at_or_after(position.segment) {
             Some(segment) if segment.number == position.segment => {}
             // The cursor's segment is gone, or there never was one: begin at the first that is there.

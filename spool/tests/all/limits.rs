@@ -205,3 +205,29 @@ fn a_disk_that_cannot_be_read_is_reported_and_can_be_passed_over() {
     assert_eq!(drain(&mut spool), [2, 3, 4]);
     assert_eq!(spool.counts().damaged, 4);
 }
+
+/// A process ends when its last segment is settled and removed, before another is begun.
+#[test]
+fn a_spool_without_segments_goes_on_behind_its_cursor() {
+    let disk = MemoryDisk::default();
+    // Room for one segment.
+    let settings = small().with_max_bytes(80 + 2 * FRAME);
+    let mut spool = open(&disk, &settings);
+    for number in 0..20 {
+        spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+        drain(&mut spool);
+    }
+    // Settled records make room below the limit, but the disk has none.
+    disk.set_capacity(Some(0));
+    spool.append(0, 0, 1, &payload(9, 0)).unwrap_err();
+    assert_eq!(spool.bytes(), 0);
+    drop(spool);
+    disk.set_capacity(None);
+    let mut spool = open(&disk, &settings);
+    for number in 20..22 {
+        spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+    }
+    assert_eq!((drain(&mut spool), spool.counts().damaged), (vec![20, 21], 0));
+    drop(spool);
+    assert_eq!(open(&disk, &settings).counts().found, 0);
+}
