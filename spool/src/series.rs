@@ -115,6 +115,11 @@ impl Series {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
+    /// Returns the bytes of a segment that has nothing but this payload.
+    pub(crate) fn bytes_alone(payload: usize) -> u64 {
+        SEGMENT_START + FRAME_HEADER_BYTES + payload as u64
+    }
+
     /// Returns the bytes that an append of this payload adds.
     pub(crate) fn bytes_for(&self, payload: usize) -> u64 {
         let frame = FRAME_HEADER_BYTES + payload as u64;

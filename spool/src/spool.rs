@@ -300,8 +300,13 @@ impl Spool {
     ///
     /// If the limit on bytes is reached or the disk fails. Nothing is appended then.
     pub fn append(&mut self, kind: u32, time_ns: u64, spans: u32, payload: &[u8]) -> Result<(), AppendError> {
-        while self.live.bytes() + self.live.bytes_for(payload.len()) > self.settings.max_bytes {
+        // Nothing that waits is dropped for what could not be appended even then.
+        let never_fits = Series::bytes_alone(payload.len()) > self.settings.max_bytes;
+        while never_fits || self.live.bytes() + self.live.bytes_for(payload.len()) > self.settings.max_bytes {
             let full = AppendError { full: Some((self.live.bytes(), self.settings.max_bytes)), io: None };
+            if never_fits {
+                return Err(full);
+            }
             if self.settings.when_full == WhenFull::Refuse && !self.drop_settled_tail() {
                 return Err(full);
             }
@@ -532,7 +537,9 @@ impl Spool {
         letter.extend_from_slice(payload);
         let is_over =
             |dead: &Series| dead.bytes() + dead.bytes_for(letter.len()) > self.settings.dead_letter_bytes;
-        while is_over(&self.dead) {
+        // None is removed for one that has no room even alone.
+        let may_fit = Series::bytes_alone(letter.len()) <= self.settings.dead_letter_bytes;
+        while may_fit && is_over(&self.dead) {
             let Some(first) = self.dead.segments.front() else { break };
             let before = first.header.map_or(0, |header| header.spans_before);
             self.counts.dead_letters_lost += self.dead.spans_before_next(first.number).saturating_sub(before);

@@ -231,3 +231,30 @@ fn a_spool_without_segments_goes_on_behind_its_cursor() {
     drop(spool);
     assert_eq!(open(&disk, &settings).counts().found, 0);
 }
+
+/// Nothing makes room for a record that is larger than the limit: those that wait stay.
+#[test]
+fn a_record_larger_than_the_limit_drops_nothing() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &small().with_when_full(WhenFull::DropOldest));
+    for number in 0..4 {
+        spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+    }
+    assert!(spool.append(0, 0, 1, &payload(9, 1_000)).unwrap_err().is_full());
+    check_law(&spool.counts());
+    assert_eq!((spool.counts().dropped, drain(&mut spool)), (0, vec![0, 1, 2, 3]));
+}
+
+#[test]
+fn a_dead_letter_larger_than_the_limit_removes_no_other() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default().with_dead_letter_bytes(300));
+    for bytes in [0, 500] {
+        spool.append(0, 0, 2, &payload(0, bytes)).unwrap();
+        let record = spool.peek(0).unwrap().unwrap();
+        spool.settle(&record, Outcome::Rejected("forbidden"));
+    }
+    assert_eq!(spool.counts().dead_letters_lost, 2);
+    drop(spool);
+    assert_eq!(verify(&disk).unwrap().reasons, [("forbidden".to_owned(), 2)]);
+}
