@@ -34,14 +34,16 @@ impl Cursor {
         Ok((Cursor { file, sequence }, newest.map(|(_, position)| position)))
     }
 
-    /// Writes a position over the older slot.
+    /// Writes a position over the older slot. After an error the next one goes there too: the other may be the only good one.
     pub(crate) fn write(&mut self, position: &Position) -> io::Result<()> {
-        self.sequence += 1;
+        let sequence = self.sequence + 1;
         let Position { segment, offset, settled } = *position;
         let mut slot: Vec<u8> =
-            [self.sequence, segment, offset, settled].iter().flat_map(|field| field.to_le_bytes()).collect();
+            [sequence, segment, offset, settled].iter().flat_map(|field| field.to_le_bytes()).collect();
         slot.extend_from_slice(&crc(0, &slot).to_le_bytes());
-        self.file.write_at(self.sequence % 2 * SLOT_BYTES, &slot)
+        self.file.write_at(sequence % 2 * SLOT_BYTES, &slot)?;
+        self.sequence = sequence;
+        Ok(())
     }
 }
 

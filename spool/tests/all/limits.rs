@@ -258,3 +258,33 @@ fn a_dead_letter_larger_than_the_limit_removes_no_other() {
     drop(spool);
     assert_eq!(verify(&disk).unwrap().reasons, [("forbidden".to_owned(), 2)]);
 }
+
+/// Of two writes of the position that fail, the second must not tear the copy that the first has left.
+#[test]
+fn writes_of_the_position_that_fail_leave_the_last_good_one() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default());
+    for number in 0..5 {
+        spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+    }
+    let mut settle = |number: u64| {
+        let record = spool.peek(0).unwrap().unwrap();
+        assert_eq!(self::number(&record.payload), number);
+        spool.settle(&record, Outcome::Delivered);
+    };
+    settle(0);
+    settle(1);
+    let good = disk.files().into_iter().find(|(name, _)| name == "cursor").unwrap().1;
+    disk.fail_writes(true);
+    settle(2);
+    disk.fail_writes(false);
+    settle(3);
+    drop(spool);
+    // The machine failed in the last write: which slot it was written to is what counts.
+    let mut torn = disk.files().into_iter().find(|(name, _)| name == "cursor").unwrap().1;
+    let at = (0..torn.len()).find(|&at| torn[at] != good[at]).unwrap() / 64 * 64;
+    torn[at] ^= 0xff;
+    disk.set("cursor", torn);
+    let mut spool = open(&disk, &Settings::default());
+    assert_eq!(drain(&mut spool), [2, 3, 4], "two were settled by the copy that is whole");
+}
