@@ -143,8 +143,9 @@ fn draw(out: &mut String, spans: &[&Span<'_>], paint: Paint) {
     }
     line(out, &paint.bold(&heading));
     let start = spans.iter().filter_map(|span| span.start).min().unwrap_or_default().0;
-    let end = spans.iter().filter_map(|span| span.end.or(span.start)).max().unwrap_or_default().0;
-    let time = Range { start, end: end.max(start) };
+    // An end may lie before its start, where a clock was set back.
+    let end = spans.iter().filter_map(|span| span.end.max(span.start)).max().unwrap_or_default().0;
+    let time = Range { start, end };
     let rows = rows(spans);
     for row in rows.iter().take(SPANS_MAX) {
         draw_span(out, spans[row.span], row, &time, paint);

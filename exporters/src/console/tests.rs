@@ -153,3 +153,11 @@ fn what_cannot_be_written_is_lost_by_name() {
     let counts = console.counter().read();
     assert_eq!((counts.lost.of(ErrorKind::File), counts.lost.of(ErrorKind::ShutDown)), (1, 1));
 }
+
+/// The clock was set back while the second span ran: its end lies before its start, and before that of the whole.
+#[test]
+fn a_span_that_ends_before_it_starts_is_drawn() {
+    let text =
+        drawn(&[span(1, 0, "GET /", (0, 10)), span(2, 1, "query", (100, 50)), span(3, 1, "late", (200, 50))]);
+    assert!(text.contains("query") && text.contains("late"), "{text}");
+}
