@@ -470,6 +470,8 @@ impl Shared {
             && let Some(spool) = &mut state.spool
         {
             spool.skip_segment();
+            // The next one has attempts of its own.
+            state.read_failures = 0;
         }
         self.note_losses(&mut state);
         drop(state);

@@ -312,3 +312,25 @@ fn every_span_made_arrived_waits_or_is_counted() {
         world.check();
     }
 }
+
+/// A disk that fails for some seconds costs one segment for each row of failed reads, not one for each read behind the first row.
+#[test]
+fn each_segment_is_read_several_times_before_it_is_given_up() {
+    // A record has a segment of its own.
+    let settings = Settings::default().with_segment_bytes(1);
+    let mut world =
+        World::new(|builder| builder.with_mode(SpoolMode::Durable).with_settings(settings.clone()));
+    (0..4).for_each(|_| drop(world.send(1)));
+    world.disk.fail_reads(true);
+    let damaged = |world: &World| world.destination.counter.read().lost.of(ErrorKind::Damaged);
+    let after: Vec<u64> = (0..6)
+        .map(|_| {
+            assert_eq!(world.step(), Next::Wait(PAUSE));
+            damaged(&world)
+        })
+        .collect();
+    assert_eq!(after, [0, 0, 1, 1, 1, 2]);
+    world.disk.fail_reads(false);
+    world.drain();
+    assert_eq!(world.destination.arrived(), [3, 4]);
+}
