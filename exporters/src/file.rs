@@ -360,8 +360,9 @@ impl State {
                 file.insert(OpenFile::create(folder, settings.compression)?)
             }
         };
+        let before = file.bytes();
         let written = file.write(lines).and_then(|()| match settings.fsync {
-            Fsync::Each => file.sync(),
+            Fsync::Each => file.sync_or_take_back(before),
             _ => Ok(()),
         });
         if written.is_err() && file.bytes() == 0 {
@@ -444,7 +445,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::open::tests::Small;
+    use super::open::tests::{Small, Unsynced};
     use super::*;
 
     /// Behind a torn line that could not be taken back, nothing may be written.
@@ -473,6 +474,33 @@ mod tests {
         assert_eq!((&second, files.total_bytes()), (&line, torn + line.len() as u64));
         let counts = files.counter.read();
         assert_eq!((counts.sent, counts.lost.of(ErrorKind::File)), (2, 1));
+    }
+
+    /// Lines that were refused are not in the file, or a sender that tries again has them twice.
+    #[test]
+    fn lines_that_could_not_be_synced_are_taken_back() {
+        let kinds = [Compression::None, Compression::Gzip { level: 6 }, Compression::Zstd { level: 3 }];
+        for (compression, ending) in kinds.into_iter().zip(["jsonl", "jsonl.gz", "jsonl.zst"]) {
+            let folder = tempfile::tempdir().unwrap();
+            let builder = Files::builder(folder.path()).with_fsync(Fsync::Each);
+            let files = builder.with_compression(compression).open().unwrap();
+            let disk = Unsynced::default();
+            {
+                let mut state = files.lock();
+                state.folder.create().unwrap();
+                let open = OpenFile::on(Box::new(disk.clone()), "unsynced".into(), compression);
+                state.file = Some(open.unwrap());
+            }
+            files.write_lines(b"first\n", 1).unwrap();
+            let before = disk.held();
+            disk.fail();
+            assert_eq!(files.write_lines(b"second\n", 1).unwrap_err().kind(), ErrorKind::File);
+            assert_eq!((disk.held(), files.total_bytes()), (before.clone(), before.len() as u64));
+            // Nothing more is trusted to that file.
+            files.write_lines(b"third\n", 1).unwrap();
+            assert_eq!(disk.held(), before);
+            assert!(folder.path().join(format!("traces-00000002.{ending}")).exists());
+        }
     }
 
     #[test]

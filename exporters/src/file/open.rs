@@ -163,8 +163,21 @@ impl OpenFile {
             Body::Gzip(counted, _) => counted.cut(self.good_bytes),
             // The encoder has gone on, and the blocks behind would refer to the one that is missing.
             #[cfg(feature = "zstd")]
-            Body::Zstd(_) => false,
+            Body::Zstd(encoder) => {
+                encoder.get_mut().cut(self.good_bytes);
+                false
+            }
         };
+    }
+
+    /// Writes what was written so far through to the disk; if that fails, takes back what stands behind `before`, and ends the
+    /// file: the system may have dropped what it held of it.
+    pub(super) fn sync_or_take_back(&mut self, before: u64) -> Result<(), ExportError> {
+        self.sync().inspect_err(|_| {
+            self.good_bytes = before;
+            self.take_back();
+            self.sound = false;
+        })
     }
 
     /// Writes what was written so far through to the disk.
@@ -219,6 +232,7 @@ pub(super) fn zstd_bound(bytes: u64) -> u64 {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -259,6 +273,46 @@ pub(super) mod tests {
 
         fn sync(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    /// A disk that takes everything, and whose syncs fail once it is told so.
+    #[derive(Clone)]
+    pub(in crate::file) struct Unsynced(Small, Arc<AtomicBool>);
+
+    impl Default for Unsynced {
+        fn default() -> Self {
+            Unsynced(Small(Arc::default(), usize::MAX, false), Arc::default())
+        }
+    }
+
+    impl Unsynced {
+        pub(in crate::file) fn fail(&self) {
+            self.1.store(true, Ordering::Relaxed);
+        }
+
+        pub(in crate::file) fn held(&self) -> Vec<u8> {
+            self.0.0.lock().unwrap().clone()
+        }
+    }
+
+    impl Write for Unsynced {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.0.flush()
+        }
+    }
+
+    impl Disk for Unsynced {
+        fn cut(&mut self, bytes: u64) -> io::Result<()> {
+            self.0.cut(bytes)
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            if self.1.load(Ordering::Relaxed) { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
         }
     }
 
