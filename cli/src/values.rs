@@ -6,7 +6,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use astracer_samplers::{Cap, ConfigError, RandomSource};
+use astracer_samplers::{Cap, ConfigError, RandomSource, Template};
+use astracer_tuner::Grouping;
+use astracer_tuner::key::InvalidGrouping;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -126,9 +128,31 @@ pub(crate) fn random(text: &str) -> Result<RandomSource, String> {
         .ok_or_else(|| format!("'{text}' is not known: use stratified or independent"))
 }
 
+/// The rule of keys, whose template is that of all names: an option of its own, which a template here could contradict.
+pub(crate) fn key(text: &str) -> Result<Grouping, String> {
+    let key: Grouping = text.parse().map_err(|error: InvalidGrouping| error.to_string())?;
+    if key.clone().with_template(Template::default()) == key {
+        return Ok(key);
+    }
+    Err(format!(
+        "'{text}' folds ids as the key alone says: leave its template out, and give --names raw or --fold, which fold all names"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_have_no_template_of_their_own() {
+        for text in ["name", "name+http.route", "name:template+a", "tree"] {
+            assert_eq!(key(text).as_ref(), Ok(&text.parse().expect(text)), "{text}");
+        }
+        for text in ["name:raw", "name:raw+http.route", "name:digits=4"] {
+            assert!(key(text).is_err_and(|error| error.contains("--names raw")), "{text}");
+        }
+        assert!(key("names").is_err_and(|error| error.contains("name+ATTRIBUTE")));
+    }
 
     #[test]
     fn durations_are_seconds_or_have_a_unit() {

@@ -31,7 +31,7 @@ use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::Source;
 use crate::tail::{self, TailArgs, is_own};
-use crate::values::{cap, random, share, time_limit};
+use crate::values::{cap, key, random, share, time_limit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,7 +106,7 @@ pub(crate) struct Evaluate {
     pub(crate) size: Option<f64>,
 
     /// The key that samplers count by: name (of the root), name+ATTRIBUTE, or tree (the whole call tree).
-    #[arg(long, value_name = "KEY", default_value_t)]
+    #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
     pub(crate) key: Grouping,
 
     /// Write the ids of the traces kept with the first seed to FILE, one a line; needs exactly one --sampler. With --tail, those

@@ -33,7 +33,7 @@ use crate::output;
 use crate::outputs::{Output, Outputs};
 use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs};
-use crate::values::{cap, part, random, rate, share, size, time_limit, window};
+use crate::values::{cap, key, part, random, rate, share, size, time_limit, window};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +66,7 @@ pub(crate) struct Tune {
     pub(crate) objective: Objective,
 
     /// The key that the sampler counts by: name (of the root) or name+ATTRIBUTE.
-    #[arg(long, value_name = "KEY", default_value_t)]
+    #[arg(long, value_name = "KEY", default_value_t, value_parser = key)]
     pub(crate) key: Grouping,
 
     /// Minimise this quantile of single runs instead of the mean, for example 0.9.

@@ -312,6 +312,8 @@ fn an_option_without_effect_is_refused() {
         (&["inspect", "x", "--weights", "--names", "raw", "--fold", "uuid"], "--names raw nothing is folded"),
         (&["evaluate", "x", "--size", "5%"], "--baselines"),
         (&["evaluate", "x", "--quicken"], "--baselines"),
+        (&["tune", "x", "--key", "name:raw"], "--names raw"),
+        (&["evaluate", "x", "--key", "name:digits=4+a"], "--fold"),
         (&["tune", "x", "--size-min", "50%"], "--size-min 50% is above --size-max 10%"),
         (&["inspect", "x", "--weights", "--sort", "max"], "--weights"),
         (&["receive", "--out", "x", "--forward", "otlp://127.0.0.1:4318"], "without end"),
