@@ -35,9 +35,11 @@ pub struct Kept {
 }
 
 impl Limits {
-    /// By what factor a candidate keeps too much (logarithm; 0 if it does not).
+    /// By what factor a candidate keeps too much (logarithm; 0 if it does not). Nothing is within a limit of nothing.
     pub fn excess(&self, kept: &Kept) -> f64 {
-        let over = |value: f64, max: Option<f64>| max.map_or(0.0, |max| (value / max).ln().max(0.0));
+        // A quotient below 0 has no logarithm, and would pass for none.
+        let ratio = |value: f64, max: f64| if max > 0.0 { value / max } else { f64::INFINITY };
+        let over = |value: f64, max: Option<f64>| max.map_or(0.0, |max| ratio(value, max).ln().max(0.0));
         over(kept.size, Some(self.size_max))
             .max(over(kept.traces_per_second, self.traces_per_second_max))
             .max(over(kept.bytes_per_second, self.bytes_per_second_max))
@@ -54,7 +56,7 @@ impl Limits {
     }
 
     /// The limits that are exceeded, for people.
-    pub(crate) fn exceeded(&self, kept: &Kept) -> String {
+    pub fn exceeded(&self, kept: &Kept) -> String {
         let mut parts = Vec::new();
         if kept.size > self.size_max {
             parts.push(format!("{:.3} % of the bytes (limit {:.3} %)", kept.size * 1e2, self.size_max * 1e2));
@@ -85,6 +87,10 @@ mod tests {
         ] {
             assert!(!limits.hold(&kept), "{limits:?}");
             assert_eq!(limits.excess(&kept) > 0.0, !limits.exceeded(&kept).is_empty());
+        }
+        for max in [0.0, -1.0] {
+            let none = Limits { traces_per_second_max: Some(max), ..Limits::default() };
+            assert!(!none.hold(&kept), "what is left of a limit may be nothing, or less");
         }
         let half = Limits { size_max: 0.025, ..Limits::default() };
         assert!((half.excess(&kept) - 2f64.ln()).abs() < 1e-12);

@@ -165,6 +165,7 @@ impl Outcomes {
             sampler: sampler.to_string(),
             policies: policies.collect(),
             head: of(&|run| run.head_bytes as f64 / all_bytes),
+            head_traces: of(&|run| run.head_traces as f64),
             tail: of(&|run| run.tail_bytes as f64 / all_bytes),
             traces: of(&|run| run.kept.len() as f64),
             recorded: of(&|run| run.recorded as f64),
@@ -207,6 +208,8 @@ pub struct TailSummary {
     pub policies: Vec<PolicySummary>,
     /// The share of the bytes that the sampler keeps.
     pub head: MeanSd,
+    /// Traces that the sampler keeps.
+    pub head_traces: MeanSd,
     /// The share of the bytes that the policies keep beside it.
     pub tail: MeanSd,
     /// Traces that the policies keep.
@@ -250,6 +253,7 @@ pub struct PolicySummary {
 struct Run {
     policies: Vec<PolicyCounts>,
     head_bytes: u64,
+    head_traces: u64,
     tail_bytes: u64,
     /// The arrivals that the policies kept.
     kept: Vec<u32>,
@@ -321,6 +325,7 @@ impl<'a> Replay<'a> {
         self.pending.push(Reverse((ended_ns, Happening::Ended, number)));
         if self.states[number as usize] == State::ByHead {
             self.run.head_bytes += arrival.bytes;
+            self.run.head_traces += 1;
             return;
         }
         let key = self.sampler.key(self.workload.key(arrival));

@@ -26,7 +26,7 @@ use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use self::room::{Room, SEARCHES};
+use self::room::{After, Room, SEARCHES};
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
@@ -295,10 +295,15 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             Some(room) => {
                 let tail = args.tail.tail().unwrap_or_default();
                 match room.after(&tuning, stop.within(left())) {
-                    Ok((_, Some(limits))) if rounds < SEARCHES.get() && !tuning.interrupted => {
+                    Ok(After { again: Some(limits), .. })
+                        if rounds < SEARCHES.get() && !tuning.interrupted =>
+                    {
                         options.limits = limits;
                     }
-                    Ok((summary, _)) => break (tuning, Some(Late { tail, summary: Some(summary) })),
+                    Ok(After { summary, over, .. }) => {
+                        tuning.warnings.extend(over);
+                        break (tuning, Some(Late { tail, summary: Some(summary) }));
+                    }
                     // The parameters found stand.
                     Err(Failure::Interrupted) => {
                         tuning.warnings.push(NOT_REPLAYED.to_owned());

@@ -466,3 +466,40 @@ fn a_split_that_leaves_nothing_to_tune_on_is_named() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("no trace begins in the part of the time that --split leaves"), "{error}");
 }
+
+/// A limit on traces or bytes a second is the sampler's and the policies' together, as that on the share of the bytes is.
+#[test]
+fn limits_by_second_hold_with_policies_too() {
+    // 400 traces in 40 s, of which every other one failed.
+    let line = |n: u64| {
+        let (start, status) = (n * 100_000_000, if n.is_multiple_of(2) { "{}" } else { "{\"code\":2}" });
+        let end = start + 1_000_000 + n % 7 * 100_000;
+        format!(
+            "{{\"resourceSpans\":[{{\"scopeSpans\":[{{\"spans\":[{{\"traceId\":\"{:032x}\",\"spanId\":\"{:016x}\",\
+             \"name\":\"a\",\"startTimeUnixNano\":\"{start}\",\"endTimeUnixNano\":\"{end}\",\"status\":{status}}}]}}]}}]}}\n",
+            n + 1,
+            n + 1
+        )
+    };
+    let input = Scratch::new("by-second.jsonl", &(0..400).map(line).collect::<String>());
+    let out = Scratch::new("by-second.toml", "");
+    let tune = |limit: &[&str], provisional: &str| {
+        let args = ["tune", input.path(), "--size-max", "100%", "--one-key", "--json", "--out", out.path()];
+        let tail = ["--tail", "error", "--provisional", provisional];
+        let text = success(&run(&[&args[..], &tail, limit].concat()));
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")
+    };
+    for limit in [["--traces-per-second", "7"], ["--bytes-per-second", "1500"]] {
+        let found = tune(&limit, "always");
+        let mean = |name: &str| found["tail"][name]["mean"].as_f64().expect(name);
+        let bytes = found["input"]["files"][0]["expanded_bytes"].as_f64().expect("bytes");
+        let together = match limit[0] {
+            "--traces-per-second" => (mean("head_traces") + mean("traces")) / 39.9,
+            _ => (mean("head") + mean("tail")) * bytes / 39.9,
+        };
+        let most = 1.05 * limit[1].parse::<f64>().expect("a number");
+        let warnings = found["warnings"].to_string();
+        assert!(together < most || warnings.contains("together keep"), "{limit:?}: {together}, {warnings}");
+        assert!(together < 1.5 * most, "{limit:?}: {together}");
+    }
+}

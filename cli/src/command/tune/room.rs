@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use astracer_samplers::{Cap, Config, Probability, Ratio};
+use astracer_tuner::limits::Kept;
 use astracer_tuner::tail::{Outcomes, TailSummary};
 use astracer_tuner::tune::Options;
 use astracer_tuner::{Candidate, Draw, Limits, Stop, Tuning, Workload};
@@ -26,65 +27,85 @@ pub(super) struct Room<'a> {
     draws: Vec<Draw>,
 }
 
+/// The policies behind a sampler that was found.
+pub(super) struct After {
+    pub(super) summary: TailSummary,
+    /// The limits for another search, if the two together keep too much and the policies leave anything.
+    pub(super) again: Option<Limits>,
+    /// The warning if they keep too much.
+    pub(super) over: Option<String>,
+}
+
 impl<'a> Room<'a> {
     pub(super) fn new(workload: &'a Workload, outcomes: &'a Outcomes, options: &Options) -> Self {
         let draws = Draw::unseen(REPLAYS, options.seed, options.random);
         Self { workload, outcomes, limits: options.limits, cap: options.cap, draws }
     }
 
-    /// The limits of the sampler alone, by what the policies keep behind an equal share.
+    /// The limits of the sampler alone, by what the policies keep behind an equal share that is within them.
     pub(super) fn first(&self, stop: Stop<'_>) -> Result<Limits, Failure> {
-        let share = Probability::new(self.limits.size_max.min(1.0)).and_then(|share| Ratio::new(share).ok());
+        let (seconds, bytes) = self.whole();
+        let part = |max: Option<f64>, all: f64| max.map_or(1.0, |max| max * seconds / all.max(1.0));
+        let traces = self.workload.arrivals().len() as f64;
+        let share = part(self.limits.traces_per_second_max, traces)
+            .min(part(self.limits.bytes_per_second_max, bytes))
+            .min(self.limits.size_max.min(1.0));
+        let share = Probability::new(share).and_then(|share| Ratio::new(share).ok());
         let share = share.map_or(Config::Never, Config::from);
         let kept = self.behind(&share.into(), stop)?;
-        let limits = self.less(&kept);
-        if limits.size_max <= 0.0
-            || [limits.traces_per_second_max, limits.bytes_per_second_max]
-                .iter()
-                .flatten()
-                .any(|&max| max <= 0.0)
-        {
-            return Err(Failure::Job(format!(
+        self.less(&kept).ok_or_else(|| {
+            Failure::Job(format!(
                 "the policies of --tail alone keep {:.2} % of the bytes, and the limits leave nothing for the sampler: raise \
                  --size-max (or the limit by second), or give the policies smaller budgets",
                 kept.tail.mean * 1e2
-            )));
-        }
-        Ok(limits)
+            ))
+        })
     }
 
-    /// The policies behind the sampler that was found; and the limits for another search if that is too much.
-    pub(super) fn after(
-        &self,
-        tuning: &Tuning,
-        stop: Stop<'_>,
-    ) -> Result<(TailSummary, Option<Limits>), Failure> {
+    /// The policies behind the sampler that was found.
+    pub(super) fn after(&self, tuning: &Tuning, stop: Stop<'_>) -> Result<After, Failure> {
         let found = tuning.config().map_err(|error| Failure::Job(error.to_string()))?;
         let kept = self.behind(&Candidate::capped(found, self.cap), stop)?;
-        let over = kept.head.mean + kept.tail.mean > TOLERANCE * self.limits.size_max;
-        let limits = over.then(|| self.less(&kept)).filter(|limits| limits.size_max > 0.0);
-        Ok((kept, limits))
+        let (seconds, bytes) = self.whole();
+        let mut together = Kept::default();
+        together.size = kept.head.mean + kept.tail.mean;
+        together.traces_per_second = (kept.head_traces.mean + kept.traces.mean) / seconds;
+        together.bytes_per_second = together.size * bytes / seconds;
+        let is_over = self.limits.excess(&together) > TOLERANCE.ln();
+        let over = is_over.then(|| {
+            format!(
+                "the sampler and the policies of --tail together keep {}: give the policies smaller budgets, or the sampler \
+                 a smaller limit",
+                self.limits.exceeded(&together)
+            )
+        });
+        Ok(After { again: if is_over { self.less(&kept) } else { None }, over, summary: kept })
     }
 
     fn behind(&self, sampler: &Candidate, stop: Stop<'_>) -> Result<TailSummary, Failure> {
         self.outcomes.replay(self.workload, sampler, &self.draws, stop).ok_or(Failure::Interrupted)
     }
 
-    fn less(&self, kept: &TailSummary) -> Limits {
-        let seconds = self.workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1e-9);
-        let bytes: u64 = self.workload.arrivals().iter().map(|arrival| arrival.bytes).sum();
+    /// The recording's length in seconds, and its bytes.
+    fn whole(&self) -> (f64, f64) {
+        let arrivals = self.workload.arrivals();
+        let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1e-9);
+        (seconds, arrivals.iter().map(|arrival| arrival.bytes).sum::<u64>() as f64)
+    }
+
+    /// The limits that the policies leave; `None` if they leave nothing.
+    fn less(&self, kept: &TailSummary) -> Option<Limits> {
+        let (seconds, bytes) = self.whole();
         let size_max = self.limits.size_max - kept.tail.mean;
-        Limits {
+        let less = |max: Option<f64>, taken: f64| max.map(|max| max - taken / seconds);
+        let traces_per_second_max = less(self.limits.traces_per_second_max, kept.traces.mean);
+        let bytes_per_second_max = less(self.limits.bytes_per_second_max, kept.tail.mean * bytes);
+        let all = [Some(size_max), traces_per_second_max, bytes_per_second_max];
+        all.iter().flatten().all(|&max| max > 0.0).then(|| Limits {
             size_min: self.limits.size_min.min(size_max / 10.0),
             size_max,
-            traces_per_second_max: self
-                .limits
-                .traces_per_second_max
-                .map(|max| max - kept.traces.mean / seconds),
-            bytes_per_second_max: self
-                .limits
-                .bytes_per_second_max
-                .map(|max| max - kept.tail.mean * bytes as f64 / seconds),
-        }
+            traces_per_second_max,
+            bytes_per_second_max,
+        })
     }
 }
