@@ -3,7 +3,7 @@
 use std::fmt;
 
 use astracer_baselines::{BaselineSpec, Keys};
-use astracer_samplers::{Cap, Config, Count, Limits, Nanos, Sampler};
+use astracer_samplers::{Bump, Cap, Config, Count, Limits, Nanos, Sampler};
 
 use crate::draw::Draw;
 use crate::replay::{Decided, replay, replay_baseline};
@@ -105,13 +105,17 @@ fn limits(workload: &Workload) -> Limits {
     service.with_keys(keys.min(service.keys()))
 }
 
-/// The window that a draw's phase is a share of; 0 for samplers without windows.
+/// The window that a draw's phase is a share of: that of all keys, else the longest that a key has of its own; 0 for samplers
+/// without windows.
 fn period(config: &Config) -> Nanos {
+    let window = |bump: &Bump| match bump.count() {
+        Count::Tumbling { window, .. } => Some(window),
+        _ => None,
+    };
     match config {
-        Config::Bump(bump) => match bump.default().count() {
-            Count::Tumbling { window, .. } => window,
-            _ => Nanos::ZERO,
-        },
+        Config::Bump(bump) => window(bump.default())
+            .or_else(|| bump.overrides().filter_map(|(_, own)| window(own)).max())
+            .unwrap_or(Nanos::ZERO),
         _ => Nanos::ZERO,
     }
 }
@@ -161,6 +165,20 @@ mod tests {
             capped.brief(),
             "bump:lambda=3,min=0.02,window=1s;4 keys of their own under traces=100,burst=9"
         );
+    }
+
+    #[test]
+    fn windows_of_single_keys_are_windows() {
+        for (text, seconds) in [
+            ("bump:lambda=3,window=2s;\"a\":window=9s", 2),
+            ("bump:lambda=0,min=0.1,count=none;\"a\":lambda=3,window=4s;\"b\":lambda=3,window=5s", 5),
+            ("bump:lambda=3,count=decaying,tau=1s", 0),
+            ("ratio:0.5", 0),
+        ] {
+            let config: Config = text.parse().expect(text);
+            assert_eq!(period(&config), Nanos::from_secs(seconds), "{text}");
+            assert_eq!(Candidate::from(config).has_windows(), seconds > 0, "{text}");
+        }
     }
 
     #[test]
