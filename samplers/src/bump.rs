@@ -195,9 +195,13 @@ impl Bump {
     /// By how much the windows of this key are shifted: less than a window, and zero unless shifting is on. Depends on
     /// the key's bytes only, and is the same in every version.
     pub fn shift(&self, key: &str) -> Nanos {
+        self.shift_of(crate::table::hash(key.as_bytes()))
+    }
+
+    /// The same of the key with this hash.
+    pub(crate) fn shift_of(&self, hash: u64) -> Nanos {
         match self.count {
             Count::Tumbling { window, shifted: true } => {
-                let hash = crate::table::hash(key.as_bytes());
                 Nanos::new(((u128::from(hash) * u128::from(window.get())) >> 64) as u64)
             }
             _ => Nanos::ZERO,

@@ -34,7 +34,7 @@ impl Policy for Fixed {
     const REASONS: [Reason; 2] = [Reason::Ratio, Reason::Always];
     const BY_CHANCE: bool = true;
 
-    fn offset(&self, _key: &str) -> Nanos {
+    fn offset(&self, _hash: u64) -> Nanos {
         Nanos::ZERO
     }
 

@@ -44,8 +44,9 @@ pub(crate) trait Policy {
     /// True if decisions are made by chance, so that the threshold is a true weight.
     const BY_CHANCE: bool;
 
-    /// The shift of the key's windows, computed once when the key gets its record.
-    fn offset(&self, key: &str) -> Nanos;
+    /// The shift of the windows of a key with this hash, computed when it gets its record or other parameters: the record does not
+    /// hold all of a long key.
+    fn offset(&self, hash: u64) -> Nanos;
 
     /// The word of a record that nobody has called yet.
     fn fresh(&self, now: Nanos, offset: Nanos) -> u64;

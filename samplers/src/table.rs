@@ -152,7 +152,7 @@ impl<L: Policy> Table<L> {
             let policy = policies.of(slot);
             // The overflow record is of no key.
             let offset =
-                if id as u32 == self.overflow() { Nanos::ZERO } else { policy.offset(&record.key()) };
+                if id as u32 == self.overflow() { Nanos::ZERO } else { policy.offset(record.hash()) };
             record.reconfigure(slot, offset, policy.carried(record.word(), now, offset));
         }
         drop(locked);
@@ -267,7 +267,7 @@ impl<L: Policy> Table<L> {
         let record = &self.state.records[id as usize];
         let slot = names.slot(key);
         let policy = self.policies.of(slot);
-        let offset = policy.offset(key);
+        let offset = policy.offset(hash);
         // Calls that were still on their way to the key that had this record before.
         free_list.evict_counts(id, self.state.tallies.read(id));
         if let Some(extras) = self.state.extras.get() {

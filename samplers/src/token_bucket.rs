@@ -76,7 +76,7 @@ impl Policy for TokenBucket {
     const REASONS: [Reason; 2] = [Reason::TokenBucket; 2];
     const BY_CHANCE: bool = false;
 
-    fn offset(&self, _key: &str) -> Nanos {
+    fn offset(&self, _hash: u64) -> Nanos {
         Nanos::ZERO
     }
 

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use astracer_samplers::{
-    Bump, Config, Count, Limits, Nanos, PerKey, Probability, Reason, Request, Sampler, Threshold,
+    Bump, Cap, Config, Count, Limits, Nanos, PerKey, Probability, Randomness, Reason, Request, Sampler,
+    Threshold,
 };
 use proptest::prelude::*;
 
@@ -366,6 +367,25 @@ fn a_key_with_a_probability_of_its_own_has_the_common_count() {
         for count in 0..40 {
             let expected = Threshold::from_probability(bump.probability(f64::from(count)));
             assert_eq!(call(&sampler, key, 0).threshold, Some(expected), "{key} {count}");
+        }
+    }
+}
+
+/// A key of more than 88 bytes keeps its windows' shift, which hangs on all of its bytes, when its parameters change.
+#[test]
+fn windows_of_a_long_key_stay_where_they_are() {
+    let key = |end: &str| format!("{}{end}", "k".repeat(100));
+    let config = |lambda: u32| format!("bump:lambda={lambda},window=1h,shift=on").parse::<Config>().unwrap();
+    let Config::Bump(bump) = config(0) else { panic!("bump") };
+    for key in [key("a"), key("b"), "short".to_owned()] {
+        let sampler = Sampler::new(&config(1));
+        let request = |minute: u64| Request::new(&key, Randomness::MIN, Nanos::from_secs(60 * minute));
+        let _ = sampler.decide(&request(0));
+        let changed = sampler.reconfigured(&config(0), &Cap::none(), Nanos::from_secs(1)).unwrap();
+        for minute in 1..300 {
+            let at = |minute: u64| bump.default().window_number(&key, Nanos::from_secs(60 * minute));
+            let is_new = minute == 1 || at(minute) != at(minute - 1);
+            assert_eq!(changed.decide(&request(minute)).keep, is_new, "minute {minute} of {key}");
         }
     }
 }

@@ -74,7 +74,7 @@ impl Policy for Decaying {
     const REASONS: [Reason; 2] = REASONS;
     const BY_CHANCE: bool = true;
 
-    fn offset(&self, _key: &str) -> Nanos {
+    fn offset(&self, _hash: u64) -> Nanos {
         Nanos::ZERO
     }
 

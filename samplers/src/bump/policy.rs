@@ -45,10 +45,10 @@ impl Policy for BumpPolicy {
     const REASONS: [Reason; 2] = REASONS;
     const BY_CHANCE: bool = true;
 
-    fn offset(&self, key: &str) -> Nanos {
+    fn offset(&self, hash: u64) -> Nanos {
         match self {
-            BumpPolicy::Tumbling(tumbling) => tumbling.offset(key),
-            BumpPolicy::Decaying(decaying) => decaying.offset(key),
+            BumpPolicy::Tumbling(tumbling) => tumbling.offset(hash),
+            BumpPolicy::Decaying(decaying) => decaying.offset(hash),
             BumpPolicy::Uncounted(_) => Nanos::ZERO,
         }
     }

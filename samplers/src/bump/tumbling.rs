@@ -62,8 +62,8 @@ impl Policy for Tumbling {
     const REASONS: [Reason; 2] = REASONS;
     const BY_CHANCE: bool = true;
 
-    fn offset(&self, key: &str) -> Nanos {
-        self.bump.shift(key)
+    fn offset(&self, hash: u64) -> Nanos {
+        self.bump.shift_of(hash)
     }
 
     fn fresh(&self, now: Nanos, offset: Nanos) -> u64 {
