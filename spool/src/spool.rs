@@ -547,9 +547,11 @@ impl Spool {
                 self.counts.disk_errors += 1;
             }
         }
-        let entry = Entry { kind: head.kind, time_ns: head.time_ns, spans: head.spans, payload: &letter };
+        // The payload is whole; those before were taken.
+        let spans = head.spans - head.settled;
+        let entry = Entry { kind: head.kind, time_ns: head.time_ns, spans, payload: &letter };
         if is_over(&self.dead) || self.dead.append(&*self.disk, &entry).is_err() {
-            self.counts.dead_letters_lost += u64::from(head.spans);
+            self.counts.dead_letters_lost += u64::from(spans);
         }
     }
 

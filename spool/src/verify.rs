@@ -4,7 +4,7 @@ use std::io;
 
 use crate::cursor;
 use crate::disk::Disk;
-use crate::frame::SEGMENT_START;
+use crate::frame::{FrameHeader, SEGMENT_START};
 use crate::scan::{Found, look};
 use crate::series::{file_name, numbers, read_header, read_payload};
 
@@ -16,7 +16,7 @@ pub struct Report {
     pub live: Vec<SegmentReport>,
     /// Segments of dead letters, oldest first.
     pub dead: Vec<SegmentReport>,
-    /// Spans in good frames behind the cursor.
+    /// Spans in good frames behind the cursor that are not settled.
     pub pending_spans: u64,
     /// Records in good frames behind the cursor.
     pub pending_records: u64,
@@ -75,19 +75,21 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
     let position = cursor::peek(disk)?.unwrap_or_default();
     let mut report = Report::default();
     for number in numbers(disk, "live")? {
-        let segment = segment(disk, "live", number, |offset, time_ns, spans, _| {
+        let segment = segment(disk, "live", number, |offset, frame, _| {
             if (number, offset) >= (position.segment, position.offset) {
-                report.pending_spans += spans;
+                // Of the first, a part may be settled.
+                let after = frame.spans_before + u64::from(frame.spans);
+                report.pending_spans += after.saturating_sub(position.settled.max(frame.spans_before));
                 report.pending_records += 1;
-                report.oldest_ns.get_or_insert(time_ns);
+                report.oldest_ns.get_or_insert(frame.time_ns);
             }
         })?;
         report.live.push(segment);
     }
     for number in numbers(disk, "dead")? {
         let reasons = &mut report.reasons;
-        let segment = segment(disk, "dead", number, |_, _, spans, payload| {
-            let reason = reason(payload).unwrap_or_default();
+        let segment = segment(disk, "dead", number, |_, frame, payload| {
+            let (reason, spans) = (reason(payload).unwrap_or_default(), u64::from(frame.spans));
             if let Some((_, count)) = reasons.iter_mut().find(|(known, _)| *known == reason) {
                 *count += spans;
             } else if reasons.len() < REASONS_MAX {
@@ -111,7 +113,7 @@ fn segment(
     disk: &dyn Disk,
     prefix: &str,
     number: u64,
-    mut good: impl FnMut(u64, u64, u64, &[u8]),
+    mut good: impl FnMut(u64, &FrameHeader, &[u8]),
 ) -> io::Result<SegmentReport> {
     let name = file_name(prefix, number);
     let mut file = disk.open(&name)?;
@@ -129,7 +131,7 @@ fn segment(
                     Some(payload) => {
                         report.records += 1;
                         report.spans += u64::from(frame.spans);
-                        good(offset, frame.time_ns, u64::from(frame.spans), &payload);
+                        good(offset, &frame, &payload);
                     }
                     None => report.damage.push(Damage {
                         offset,

@@ -288,3 +288,38 @@ fn writes_of_the_position_that_fail_leave_the_last_good_one() {
     let mut spool = open(&disk, &Settings::default());
     assert_eq!(drain(&mut spool), [2, 3, 4], "two were settled by the copy that is whole");
 }
+
+/// Of a record that was taken in part, the rest is what was rejected.
+#[test]
+fn a_dead_letter_counts_the_spans_that_were_rejected() {
+    for (bytes, lost) in [(1_000, 0), (10, 2)] {
+        let disk = MemoryDisk::default();
+        let mut spool = open(&disk, &Settings::default().with_dead_letter_bytes(bytes));
+        spool.append(0, 0, 5, &payload(0, 0)).unwrap();
+        let record = spool.peek(0).unwrap().unwrap();
+        spool.settle(&record, Outcome::Partly(3));
+        let record = spool.peek(0).unwrap().unwrap();
+        spool.settle(&record, Outcome::Rejected("forbidden"));
+        assert_eq!((spool.counts().rejected, spool.counts().dead_letters_lost), (2, lost));
+        drop(spool);
+        let known = verify(&disk).unwrap().reasons.iter().map(|(_, spans)| spans).sum::<u64>();
+        assert_eq!(known + lost, 2);
+    }
+}
+
+#[test]
+fn a_record_that_was_taken_in_part_waits_with_the_rest() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default());
+    for number in 0..3 {
+        spool.append(0, 0, 5, &payload(number, 0)).unwrap();
+    }
+    let record = spool.peek(0).unwrap().unwrap();
+    spool.settle(&record, Outcome::Delivered);
+    let record = spool.peek(0).unwrap().unwrap();
+    spool.settle(&record, Outcome::Partly(3));
+    assert_eq!(spool.counts().pending, 7);
+    drop(spool);
+    let report = verify(&disk).unwrap();
+    assert_eq!((report.pending_spans, report.pending_records), (7, 2));
+}
