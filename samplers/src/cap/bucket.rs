@@ -26,10 +26,12 @@ const NOTED: u64 = UNWEIGHED / 8;
 pub(crate) struct Bucket {
     /// The time that a unit takes to come back, in 2^-20 ns, rounded up: so the bound holds exactly. Up to 2^70, at the least rate.
     unit: u128,
-    /// The time that an empty bucket takes to be full, in ns, rounded down; at least that of one unit.
+    /// The time that an empty bucket takes to be full, in ns, rounded down.
     fill: u64,
     /// The time that one unit takes to come back, in ns, rounded up.
     one: u64,
+    /// The whole units of a burst.
+    burst: u64,
 }
 
 /// The answer of a bucket.
@@ -55,9 +57,14 @@ impl Bucket {
         // Both are bounded by what an allowance may be.
         let (unit, fill) = (unit as u128, fill as u64);
         let one = unit.div_ceil(1 << FRACTION_BITS) as u64;
-        // A burst of one has room for one, though its time is no whole number of ns. The bound holds all the same: where this is
-        // more, the burst is below two, so that no more than one has room at a time, and takes as long to come back.
-        Bucket { unit, fill: fill.max(one), one }
+        Bucket { unit, fill, one, burst: allowance.burst() as u64 }
+    }
+
+    /// Whether these units have room in a bucket that is full, though their time is rounded up and the bucket's down. The bound holds
+    /// all the same: they take their time to come back, before any others.
+    #[cold]
+    fn is_burst(&self, units: u64, missing: u64) -> bool {
+        missing == 0 && units <= self.burst
     }
 
     /// The time that this number of units takes to come back, in ns, rounded up.
@@ -143,7 +150,7 @@ impl Meter {
         loop {
             let missing = word.saturating_sub(now);
             let after = missing.saturating_add(cost);
-            if after > bucket.fill {
+            if after > bucket.fill && !bucket.is_burst(units, missing) {
                 return self.refuse(bucket, word, now);
             }
             let next = now.saturating_add(after);

@@ -116,6 +116,38 @@ fn a_unit_larger_than_the_burst_is_never_admitted() {
     assert_eq!(meter.level(&allowance, Nanos::from_millis(9_051)), 0.5);
 }
 
+/// All of a burst has room in a full bucket, though its time is no whole number of ns, and only there. The time
+/// that it takes is not shortened: nothing is admitted before its units have come back.
+#[test]
+fn a_full_bucket_has_room_for_its_burst() {
+    for (rate, burst) in [(7.0, 10.0), (3e5, 8e6 + 1.0), (999_983.0, 65_537.0), (3.0, 1.0), (7.0, 10.5)] {
+        let allowance = Allowance::new(rate, burst).unwrap();
+        let units = burst as u64;
+        let meter = Meter::default();
+        let mut times = Vec::new();
+        let mut admit = |units: u64, now: u64| {
+            let admitted = meter.admit(&allowance, units, Nanos::new(now));
+            times.extend(admitted.then_some((now, units)));
+            admitted
+        };
+        let mut now = SECOND;
+        assert!(!admit(units + 1, now) && admit(units, now) && !admit(1, now), "{rate}, {burst}");
+        for _ in 0..20 {
+            // In steps of a ns around the time at which all has come back.
+            now += (units as f64 * 1e9 / rate) as u64 - 3;
+            let one = (0..32).find(|later| admit(units, now + later));
+            now += one.expect("it has come back");
+        }
+        for (first, &(start, _)) in times.iter().enumerate() {
+            for (last, &(end, _)) in times.iter().enumerate().skip(first) {
+                let sum: u64 = times[first..=last].iter().map(|(_, units)| units).sum();
+                let bound = allowance.worst_case((end - start) as f64 / 1e9);
+                assert!(sum as f64 <= bound * (1.0 + 1e-12), "{rate}, {burst}: {sum} > {bound}");
+            }
+        }
+    }
+}
+
 /// The kept share is 1 in the upper half, and halves with each sixteenth of the lower one.
 #[test]
 fn the_threshold_rises_by_halvings() {
