@@ -1,6 +1,7 @@
 //! Policies at the end of a trace: large numbers, and many keys.
 
 use std::collections::HashSet;
+use std::sync::Barrier;
 
 use astracer_samplers::Nanos;
 use astracer_samplers::tail::{
@@ -41,6 +42,28 @@ fn the_first_thousand_keys_have_records() {
         let others = keys.iter().filter(|key| **key == KeyNumber::OTHERS).count();
         assert_eq!(others, 0, "{names}");
         assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 1_000);
+    }
+}
+
+/// Threads that meet the last key at once all find its record: it is beyond for none of them, as if it came when the table was full.
+#[test]
+fn the_last_key_has_a_record_for_all_threads() {
+    const THREADS: usize = 4;
+    for round in 0..2_000 {
+        let sampler = TailSampler::new(&"error".parse().unwrap(), Limits::single_threaded().with_keys(2));
+        let barrier = Barrier::new(THREADS);
+        let keys = || {
+            barrier.wait();
+            ["first", "last"].map(|key| sampler.key(key))
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(keys)).collect();
+            for thread in threads {
+                let keys = thread.join().unwrap();
+                assert!(!keys.contains(&KeyNumber::OTHERS), "{round}: {keys:?}");
+            }
+        });
+        assert_eq!(sampler.key("beyond"), KeyNumber::OTHERS);
     }
 }
 

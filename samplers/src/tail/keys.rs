@@ -1,7 +1,7 @@
 //! A record for each key: outcomes of all its roots, thresholds of slow ones, and whether it is armed.
 //!
-//! Records are made once and stay, so that a number names one for as long as the sampler lives; readers take no lock. Counts
-//! lie in shards, each behind a lock that one thread of many takes at a time, for some ten nanoseconds.
+//! Records are made one at a time, once, and stay, so that a number names one for as long as the sampler lives; readers take no
+//! lock. Counts lie in shards, each behind a lock that one thread of many takes at a time, for some ten nanoseconds.
 
 use super::arming::Provisional;
 use super::budget::Meters;
@@ -125,9 +125,9 @@ pub(super) struct Record {
 
 const MODES: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
 
-fn lock(shard: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in here panics; if it did, counts would be off by one.
-    shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Record {
@@ -288,7 +288,10 @@ pub(super) struct Keys {
     /// [`PLACES`] times as many as there may be keys, at least.
     places: Box<[Place]>,
     keys_max: u64,
+    /// Keys with a record, each counted once it is in its place.
     taken: AtomicU64,
+    /// Held while a record is made.
+    making: Mutex<()>,
     mode: Provisional,
     mode_by_key: Arc<[(String, Provisional)]>,
 }
@@ -307,6 +310,7 @@ impl Keys {
             places: (0..(PLACES * keys_max).next_power_of_two()).map(|_| OnceLock::new()).collect(),
             keys_max: keys_max as u64,
             taken: AtomicU64::new(0),
+            making: Mutex::new(()),
             mode,
             mode_by_key: by_key.into(),
         };
@@ -350,18 +354,17 @@ impl Keys {
     /// Makes the record at this place, unless another thread does. `None` if there are as many keys as may be.
     #[cold]
     fn make(&self, at: usize, hash: u64, key: &str) -> Option<&(u64, Record)> {
-        let next = |taken: u64| (taken < self.keys_max).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        let mut made = false;
-        let found = self.places[at].get_or_init(|| {
-            made = true;
-            let own = self.mode_by_key.iter().find(|(known, _)| cut(known) == key);
-            Box::new((hash, Record::new(Some(key), own.map_or(self.mode, |own| own.1), &self.shape)))
-        });
-        if !made {
-            self.taken.fetch_sub(1, Ordering::Relaxed);
+        if self.taken.load(Ordering::Acquire) < self.keys_max {
+            let _making = lock(&self.making);
+            if self.taken.load(Ordering::Relaxed) < self.keys_max && self.places[at].get().is_none() {
+                let own = self.mode_by_key.iter().find(|(known, _)| cut(known) == key);
+                let mode = own.map_or(self.mode, |own| own.1);
+                let _ = self.places[at].set(Box::new((hash, Record::new(Some(key), mode, &self.shape))));
+                // After that: whoever sees that there are as many as may be sees each of them.
+                self.taken.fetch_add(1, Ordering::Release);
+            }
         }
-        Some(found)
+        self.places[at].get().map(Box::as_ref)
     }
 
     /// All records, that of keys without one last.
