@@ -83,6 +83,13 @@ impl Clock {
         self.counter.delta_as_nanos(start, end)
     }
 
+    /// The duration of a span that began at `start`, and ended then or, if its end was set by hand, at that date.
+    pub(crate) fn duration(&self, start: Ticks, end: Ticks, by_hand: Option<SystemTime>) -> u64 {
+        let Some(date) = by_hand else { return self.nanos_between(start, end) };
+        let duration = date.duration_since(self.date(start)).unwrap_or_default();
+        u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// The date of a reading not long ago.
     pub(crate) fn date(&self, ticks: Ticks) -> SystemTime {
         self.compare().date(self, ticks)

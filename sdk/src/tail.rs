@@ -279,10 +279,8 @@ impl Keeper {
 
     fn export(&self, mut held: Held, by: KeptBy, (queue, patience): (&Queue, Patience)) {
         // A trace whose root is still open has no duration yet.
-        if let Some(root) = held.buffer.records.iter().rev().find(|record| record.is_local_root()) {
-            let root = (held.header.trace_id, root.span_id);
-            self.note_kept(held.key, root, (held.opened, held.duration));
-        }
+        let root = held.buffer.records.iter().rev().find(|record| record.is_local_root());
+        let root = root.map(|root| (held.header.trace_id, root.span_id));
         // First, so that spans that end from now on follow.
         let kept = Kept::new(held.header.trace_id, by, held.key, held.buffer.records.len());
         let asks = self.ring.note_kept(kept, self.clock.ticks());
@@ -290,7 +288,11 @@ impl Keeper {
         self.announced.add(held.header.trace_id);
         queue.wait_patiently(patience);
         let state = std::mem::take(&mut held.header.state);
-        queue.push(Header { state, kept_by: by, ..held.header.clone() }, &mut held.buffer);
+        let is_taken = queue.push(Header { state, kept_by: by, ..held.header.clone() }, &mut held.buffer);
+        // An exemplar names a trace that can be found.
+        if let Some(root) = root.filter(|_| is_taken) {
+            self.note_kept(held.key, root, (held.opened, held.duration));
+        }
         recycle(held.trace);
     }
 

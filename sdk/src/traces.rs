@@ -75,15 +75,15 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Passes the spans on. The lock is held, so that parts of a trace stay in order.
-    fn leave(&mut self, queue: &Queue) {
-        if let Some(header) = self.header.take() {
-            queue.push(header, &mut self.buffer);
-            // A large buffer leaves with its spans.
-            if self.buffer.records.capacity() == 0 {
-                self.room.shrink_to(0);
-            }
+    /// Passes the spans on; returns whether the queue took them. The lock is held, so that parts of a trace stay in order.
+    fn leave(&mut self, queue: &Queue) -> bool {
+        let Some(header) = self.header.take() else { return true };
+        let is_taken = queue.push(header, &mut self.buffer);
+        // A large buffer leaves with its spans.
+        if self.buffer.records.capacity() == 0 {
+            self.room.shrink_to(0);
         }
+        is_taken
     }
 
     #[inline]
@@ -196,7 +196,7 @@ impl Traces {
     }
 
     /// Adds an ended span to its trace. With the local root the trace leaves; a trace that has gathered much sends a
-    /// part ahead.
+    /// part ahead. Returns whether the queue took the part that left, if one did.
     #[inline]
     pub(crate) fn end_span(
         &self,
@@ -205,7 +205,7 @@ impl Traces {
         record: Record,
         body: Option<&mut Body>,
         (queue, bounds): (&Queue, &Bounds),
-    ) {
+    ) -> bool {
         // Before any lock is taken: see there.
         queue.wait_for_space();
         let is_root = record.is_local_root();
@@ -224,17 +224,20 @@ impl Traces {
         let may_grow = has_body || gathered.buffer.records.len() == gathered.buffer.records.capacity();
         gathered.buffer.append(record, body);
         if is_root {
-            gathered.leave(queue);
+            let is_taken = gathered.leave(queue);
             end_turn(slot);
             drop(gathered);
             self.release(trace.slot);
-        } else if gathered.buffer.records.len() >= bounds.spans_per_trace as usize
+            return is_taken;
+        }
+        if gathered.buffer.records.len() >= bounds.spans_per_trace as usize
             || has_body && gathered.buffer.bytes_used() >= bounds.bytes_per_part()
         {
             gathered.leave(queue);
         } else if may_grow && gathered.outgrows() && !gathered.has_room(&self.budget) {
             gathered.leave_for_want_of_room(queue);
         }
+        true
     }
 
     fn release(&self, number: u32) {

@@ -116,13 +116,17 @@ impl Core {
         }
         // Asked before the trace leaves with its root.
         let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
-        let nanos = || shared.decider.clock().nanos_between(entry.began(), at);
+        let by_hand = body.as_deref().and_then(Body::ended_by_hand);
+        let nanos = || shared.decider.clock().duration(entry.began(), at, by_hand);
         if entry.trace_flags().is_sampled() {
             let root = is_root.then(|| (entry.trace_id(), record.span_id));
-            shared.traces.end_span(trace, header, record, body, (&shared.queue, &shared.settings.bounds));
+            let bounds = (&*shared.queue, &shared.settings.bounds);
+            let is_taken = shared.traces.end_span(trace, header, record, body, bounds);
             if let (Some(root), Some(key)) = (root, entry.root_key()) {
                 self.count(keeper, key, nanos(), (worst == Severity::Error, true));
-                keeper.note_kept(key, root, (entry.began(), nanos()));
+                if is_taken {
+                    keeper.note_kept(key, root, (entry.began(), nanos()));
+                }
             }
             return;
         }

@@ -257,8 +257,8 @@ impl Queue {
             && self.traces.load(Ordering::Relaxed) + traces <= self.bounds.queue_traces.saturating_mul(factor)
     }
 
-    /// Takes a trace, or sheds and counts it; leaves an empty buffer.
-    pub(crate) fn push(&self, header: Header, trace: &mut Buffer) {
+    /// Takes a trace, or sheds and counts it; leaves an empty buffer. Returns whether it took it: it may still make room for others.
+    pub(crate) fn push(&self, header: Header, trace: &mut Buffer) -> bool {
         let class = self.class_of(&header);
         if trace.bytes_held() <= COPIED_BYTES_MAX {
             return self.gather(class, |batch| batch.add(header, trace));
@@ -266,15 +266,17 @@ impl Queue {
         let mut batch = Box::new(Batch::of(header, trace));
         batch.class = class;
         let counted = batch.counted();
-        if let Err(loss) = self.pass_on(&mut Some(batch)) {
+        let passed_on = self.pass_on(&mut Some(batch));
+        if let Err(loss) = passed_on {
             self.counters.lose(loss, counted);
         }
+        passed_on.is_ok()
     }
 
     /// As [`Queue::push`], for a span that leaves without the rest of its trace.
-    pub(crate) fn push_span(&self, header: Header, record: Record, body: Option<&mut Body>) {
+    pub(crate) fn push_span(&self, header: Header, record: Record, body: Option<&mut Body>) -> bool {
         let class = self.class_of(&header);
-        self.gather(class, |batch| batch.add_span(header, record, body));
+        self.gather(class, |batch| batch.add_span(header, record, body))
     }
 
     fn class_of(&self, header: &Header) -> u8 {
@@ -284,7 +286,7 @@ impl Queue {
         }
     }
 
-    fn gather(&self, class: u8, add: impl FnOnce(&mut Batch)) {
+    fn gather(&self, class: u8, add: impl FnOnce(&mut Batch)) -> bool {
         let mut group = lock(&self.groups[thread::number() as usize % GROUPS].0);
         let gathered = &mut group[usize::from(class) % CLASSES];
         // The batch is asked even if it is shed: it counts the spans.
@@ -298,27 +300,28 @@ impl Queue {
             let mut shed = Batch::default();
             add(&mut shed);
             drop(group);
-            return self.counters.lose(loss, shed.counted());
+            self.counters.lose(loss, shed.counted());
+            return false;
         }
         add(batch);
         batch.class = class;
         let is_full = batch.spans() >= GATHERED_SPANS_MAX.min(self.bounds.batch_spans)
             || batch.traces() >= self.bounds.queue_traces
             || batch.bytes_used() >= GATHERED_BYTES_MAX.min(self.bounds.queue_bytes / 2);
-        if is_full || self.eager.load(Ordering::Relaxed) {
-            self.pass_on_or_shed(gathered);
-        }
+        if is_full || self.eager.load(Ordering::Relaxed) { self.pass_on_or_shed(gathered) } else { true }
     }
 
-    fn pass_on_or_shed(&self, gathered: &mut Option<Box<Batch>>) {
+    /// Returns whether the batch is passed on, or will be.
+    fn pass_on_or_shed(&self, gathered: &mut Option<Box<Batch>>) -> bool {
         match self.pass_on(gathered) {
             // A worker will still collect it.
-            Ok(()) | Err(Loss::ShutDown) => {}
+            Ok(()) | Err(Loss::ShutDown) => true,
             Err(loss) => {
                 if let Some(batch) = gathered {
                     self.counters.lose(loss, batch.counted());
                     batch.clear();
                 }
+                false
             }
         }
     }

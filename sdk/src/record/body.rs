@@ -422,7 +422,12 @@ impl Body {
 
     /// Whether code on the OpenTelemetry API has ended the span: it changes no more.
     pub(crate) fn is_ended_by_hand(&self) -> bool {
-        self.detail.ended_by_hand.is_some()
+        self.ended_by_hand().is_some()
+    }
+
+    /// The end that such code has set.
+    pub(crate) fn ended_by_hand(&self) -> Option<SystemTime> {
+        self.detail.ended_by_hand
     }
 
     /// The counts of attributes, for the record.

@@ -83,7 +83,8 @@ impl<'a> TailSpan<'a> {
 
     /// Its duration.
     pub fn duration(&self) -> Duration {
-        Duration::from_nanos(self.clock.nanos_between(self.record.start, self.record.end))
+        let by_hand = self.detail.and_then(|detail| detail.ended_by_hand);
+        Duration::from_nanos(self.clock.duration(self.record.start, self.record.end, by_hand))
     }
 
     /// An attribute's value as text; `None` if it has none of this name, or a list.

@@ -1,15 +1,15 @@
 //! Outcomes of local roots where traces are kept late: whose error it is, how long a root took, and who is told.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use astracer_sdk::{Builder, ContextMode, OpenTelemetrySpanExt as _, Provisional, SpanLimits};
+use astracer_sdk::{Builder, ContextMode, OpenTelemetrySpanExt as _, Provisional, SpanLimits, TailTrace};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
 use tracing::field::Empty;
 use tracing::{Span, error, info, info_span, warn};
 
-use crate::support::world;
-use crate::tail::{check_sums, dropping, names, tail};
+use crate::support::{TIMEOUT, World, start, world};
+use crate::tail::{check_sums, dropping, names, request, requests, tail};
 
 /// A dropped root ends when it is last left, whether it is recorded or not, as a kept one does.
 #[test]
@@ -30,6 +30,68 @@ fn a_root_takes_as_long_whatever_becomes_of_it() {
         });
         let outcomes = world.handle.outcomes();
         assert_eq!(outcomes[0].durations.sum_seconds(), 0.003, "{sampler}, {provisional}");
+    }
+}
+
+/// A root that code on the OpenTelemetry API ends at another time takes until then, for the policies and the totals as for whoever sees
+/// its span; whoever decided about its trace, and though its handle lives on.
+#[test]
+fn a_root_that_is_ended_by_hand_takes_until_then() {
+    for sampler in ["always", "never"] {
+        for (millis, is_slow) in [(900, true), (20, false)] {
+            let world = world(|builder| {
+                let tail = tail("slow:50ms,own:long").with_provisional(Provisional::Always);
+                let long = |trace: &TailTrace<'_>| {
+                    let root = trace.spans().find(|span| span.is_local_root()).unwrap();
+                    assert_eq!(root.duration(), trace.duration());
+                    false
+                };
+                builder.with_sampler(sampler.parse().unwrap()).with_tail(tail).with_own_policy("long", long)
+            });
+            let spans = world.run(|| {
+                let root = info_span!("root");
+                root.in_scope(|| world.clock.advance(Duration::from_millis(30)));
+                root.context().span().end_with_timestamp(start() + Duration::from_millis(millis));
+                world.clock.advance(Duration::from_millis(60));
+                root.in_scope(|| ());
+            });
+            let outcomes = &world.handle.outcomes()[0];
+            assert_eq!(outcomes.durations.sum_seconds(), millis as f64 / 1e3, "{sampler}");
+            assert_eq!(spans.len(), usize::from(is_slow || sampler == "always"), "{sampler}, {millis} ms");
+            for exemplar in &outcomes.exemplars {
+                let ended = Duration::from_nanos(exemplar.unix_nanos);
+                assert_eq!(SystemTime::UNIX_EPOCH + ended, spans[0].end_time, "{sampler}");
+                assert_eq!(exemplar.duration.get(), millis * 1_000_000);
+            }
+            assert_eq!(outcomes.exemplars.len(), spans.len());
+            let faults = world.handle.stats().tail.own_faults;
+            assert!(faults.iter().all(|own| own.panics == 0), "{faults:?}");
+        }
+    }
+}
+
+/// An exemplar is there to be looked up: a trace that the queue sheds is none, and neither is one that comes after the shutdown.
+#[test]
+fn a_trace_that_is_shed_is_no_exemplar() {
+    for sampler in ["always", "never"] {
+        let full = |is_full: bool| {
+            world(|builder| {
+                let builder = builder.with_sampler(sampler.parse().unwrap()).with_tail(tail("error"));
+                if is_full { builder.with_queue_bytes_max(0) } else { builder }
+            })
+        };
+        let exemplars = |world: &World| world.handle.outcomes()[0].exemplars.len();
+        let (shed, closed) = (full(true), full(false));
+        shed.run(|| requests(1, true));
+        assert_eq!((shed.handle.outcomes()[0].errors, exemplars(&shed)), (1, 0), "{sampler}");
+        closed.run(|| {
+            request(true);
+            let late = info_span!("GET /cart").entered();
+            error!("failed");
+            closed.handle.shutdown(TIMEOUT).unwrap();
+            drop(late);
+        });
+        assert_eq!((closed.handle.outcomes()[0].errors, exemplars(&closed)), (2, 1), "{sampler}");
     }
 }
 
