@@ -62,8 +62,9 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// If the text is not a parameters file, begins a budget (one that there was from the start may change or end), or has another key rule or another source of randomness than the service was
-    /// started with, which cannot change while it runs. All goes on as before.
+    /// If the text is not a parameters file, begins a budget (one that there was from the start may change or end), or has another key
+    /// rule, another source of randomness or other policies at traces' ends than the service was started with, which cannot change while
+    /// it runs. All goes on as before.
     #[cfg(feature = "parameters")]
     pub fn set_parameters(&self, text: &str) -> Result<(), SteerError> {
         let Some(shared) = self.shared() else { return Ok(()) };
