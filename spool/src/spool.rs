@@ -256,8 +256,6 @@ impl Spool {
         let mut position = position.unwrap_or_default();
         // Settled records may have been lost from the log's end, together with their number.
         live.spans_total = live.spans_total.max(position.settled);
-        // All segments before the cursor's may be gone: new ones come behind it, or they would be taken for settled.
-        live.next_number = live.next_number.max(position.segment);
         match live.at_or_after(position.segment) {
             Some(segment) if segment.number == position.segment => {}
             // The cursor's segment is gone, or there never was one: begin at the first that is there.
@@ -272,7 +270,13 @@ impl Spool {
                 };
                 position.settled = position.settled.max(before);
             }
-            None => position.settled = live.spans_total,
+            // All are gone: new ones come behind the position, or their first records would be taken for settled.
+            None => {
+                let is_begun = position.offset > SEGMENT_START;
+                live.next_number = live.next_number.max(position.segment + u64::from(is_begun));
+                position =
+                    Position { segment: live.next_number, offset: SEGMENT_START, settled: live.spans_total };
+            }
         }
         position.offset = position.offset.max(SEGMENT_START);
         let recovered = Recovered { spans: live.spans_total - position.settled, torn_bytes: live.torn_bytes };

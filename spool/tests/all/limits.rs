@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use astracer_spool::testing::MemoryDisk;
-use astracer_spool::{Outcome, Settings, Sync, WhenFull, verify};
+use astracer_spool::{Disk, Outcome, Settings, Sync, WhenFull, verify};
 
 use crate::support::{check_law, drain, number, open, payload, spans};
 
@@ -322,4 +322,30 @@ fn a_record_that_was_taken_in_part_waits_with_the_rest() {
     drop(spool);
     let report = verify(&disk).unwrap();
     assert_eq!((report.pending_spans, report.pending_records), (7, 2));
+}
+
+/// Somebody removes the segments of a spool whose first record is settled.
+#[test]
+fn a_spool_whose_segments_were_removed_begins_behind_them() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default());
+    for number in 0..3 {
+        spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+    }
+    let record = spool.peek(0).unwrap().unwrap();
+    spool.settle(&record, Outcome::Delivered);
+    drop(spool);
+    let segments: Vec<String> =
+        disk.files().into_iter().map(|(name, _)| name).filter(|name| name.starts_with("live")).collect();
+    assert_eq!(segments.len(), 1);
+    Disk::remove(&disk, &segments[0]).unwrap();
+    // Twice: a process that ends before it settles anything leaves the position as it was.
+    for numbers in [3..6, 6..9] {
+        let mut spool = open(&disk, &Settings::default());
+        for number in numbers {
+            spool.append(0, 0, 1, &payload(number, 0)).unwrap();
+        }
+    }
+    let mut spool = open(&disk, &Settings::default());
+    assert_eq!((drain(&mut spool), spool.counts().damaged), ((3..9).collect(), 0));
 }
