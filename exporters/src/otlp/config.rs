@@ -27,8 +27,9 @@ pub enum Protocol {
 impl FromStr for Protocol {
     type Err = UnknownProtocol;
 
+    /// Reads a name in any case, as OpenTelemetry has it of values of its variables.
     fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
-        match name {
+        match name.to_ascii_lowercase().as_str() {
             "grpc" => Ok(Protocol::Grpc),
             "http/protobuf" => Ok(Protocol::HttpProtobuf),
             "http/json" => Ok(Protocol::HttpJson),

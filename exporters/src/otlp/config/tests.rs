@@ -142,3 +142,15 @@ fn certificates_that_cannot_be_used_are_refused_before_the_first_request() {
         );
     }
 }
+
+/// OpenTelemetry's specification of environment variables: "Enum values SHOULD be interpreted in a case-insensitive manner".
+#[test]
+fn names_of_protocols_are_read_in_any_case() {
+    for (name, protocol) in [
+        ("gRPC", Protocol::Grpc),
+        ("HTTP/protobuf", Protocol::HttpProtobuf),
+        ("http/JSON", Protocol::HttpJson),
+    ] {
+        assert_eq!(name.parse::<Protocol>().ok(), Some(protocol), "{name}");
+    }
+}
