@@ -12,6 +12,8 @@ use crate::threshold::Threshold;
 
 /// Parts of a nanosecond, in which the time of a unit is held.
 const FRACTION_BITS: u32 = 20;
+/// A unit that takes as long as this, in ns, takes whole ones: a millionth more at most.
+const WHOLE_FROM: u64 = 1_000_000;
 /// The number of times that the kept share is halved on the way from a half-full bucket to an empty one.
 const HALVINGS: u64 = 16;
 /// Bits of a halving's fraction.
@@ -24,7 +26,8 @@ const NOTED: u64 = UNWEIGHED / 8;
 /// An allowance, ready for deciding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bucket {
-    /// The time that a unit takes to come back, in 2^-20 ns, rounded up: so the bound holds exactly. Up to 2^70, at the least rate.
+    /// The time that a unit takes to come back, in 2^-20 ns, rounded up, a long one to whole ns: so the bound holds exactly. Up to
+    /// 2^70, at the least rate.
     unit: u128,
     /// The time that an empty bucket takes to be full, in ns, rounded down.
     fill: u64,
@@ -53,6 +56,9 @@ impl Bucket {
     pub(crate) fn new(allowance: Allowance) -> Self {
         let parts = f64::from(1u32 << FRACTION_BITS);
         let unit = (1e9 * parts / allowance.rate()).ceil();
+        // Whole, so that a burst of ten takes as long as ten units do: else the last of them would have no room.
+        let is_long = unit >= WHOLE_FROM as f64 * parts;
+        let unit = if is_long { (unit / parts).ceil() * parts } else { unit };
         let fill = (allowance.burst() * unit / parts).floor();
         // Both are bounded by what an allowance may be.
         let (unit, fill) = (unit as u128, fill as u64);

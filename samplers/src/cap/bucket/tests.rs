@@ -148,6 +148,23 @@ fn a_full_bucket_has_room_for_its_burst() {
     }
 }
 
+/// A burst of ten is ten traces at once, whatever the rate, and they come back one by one at nearly that rate.
+#[test]
+fn a_burst_is_as_many_as_it_says() {
+    for rate in (1..1_000).map(f64::from).chain([0.7, 33.333, 99.9, 1e-6, 1.0 / 86_400.0]) {
+        for burst in [1.0, 2.5, 10.0, 97.0] {
+            let (_, allowance) = bucket(rate, burst);
+            let meter = Meter::default();
+            let at = |now: u64| (0..200).filter(|_| meter.admit(&allowance, 1, Nanos::new(now))).count();
+            assert_eq!(at(SECOND), burst as usize, "{rate}, {burst}");
+            // To within a millionth, and a burst is what comes back at most.
+            let units = (burst as u64).min(9);
+            let later = (units as f64 * 1e9 / rate * (1.0 + 2e-6)) as u64;
+            assert_eq!(at(SECOND + later), units as usize, "{rate}, {burst}");
+        }
+    }
+}
+
 /// The kept share is 1 in the upper half, and halves with each sixteenth of the lower one.
 #[test]
 fn the_threshold_rises_by_halvings() {
