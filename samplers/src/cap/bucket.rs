@@ -13,7 +13,7 @@ use crate::threshold::Threshold;
 /// Parts of a nanosecond, in which the time of a unit is held.
 const FRACTION_BITS: u32 = 20;
 /// A unit that takes as long as this, in ns, takes whole ones: a millionth more at most.
-const WHOLE_FROM: u64 = 1_000_000;
+const WHOLE_FROM: f64 = 1e6;
 /// The number of times that the kept share is halved on the way from a half-full bucket to an empty one.
 const HALVINGS: u64 = 16;
 /// Bits of a halving's fraction.
@@ -26,9 +26,10 @@ const NOTED: u64 = UNWEIGHED / 8;
 /// An allowance, ready for deciding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bucket {
-    /// The time that a unit takes to come back, in 2^-20 ns, rounded up, a long one to whole ns: so the bound holds exactly. Up to
-    /// 2^70, at the least rate.
-    unit: u128,
+    /// The time that a unit takes to come back, in 2^-`fraction` ns, rounded up: so the bound holds exactly.
+    unit: u64,
+    /// [`FRACTION_BITS`], or 0 of a long unit: 64 bits hold the one of the least rate in whole ns, and no parts of them.
+    fraction: u32,
     /// The time that an empty bucket takes to be full, in ns, rounded down.
     fill: u64,
     /// The time that one unit takes to come back, in ns, rounded up.
@@ -54,16 +55,15 @@ pub(crate) enum Answer {
 
 impl Bucket {
     pub(crate) fn new(allowance: Allowance) -> Self {
-        let parts = f64::from(1u32 << FRACTION_BITS);
-        let unit = (1e9 * parts / allowance.rate()).ceil();
+        let unit_ns = 1e9 / allowance.rate();
         // Whole, so that a burst of ten takes as long as ten units do: else the last of them would have no room.
-        let is_long = unit >= WHOLE_FROM as f64 * parts;
-        let unit = if is_long { (unit / parts).ceil() * parts } else { unit };
+        let fraction = if unit_ns >= WHOLE_FROM { 0 } else { FRACTION_BITS };
+        let parts = f64::from(1u32 << fraction);
+        let unit = (unit_ns * parts).ceil();
         let fill = (allowance.burst() * unit / parts).floor();
         // Both are bounded by what an allowance may be.
-        let (unit, fill) = (unit as u128, fill as u64);
-        let one = unit.div_ceil(1 << FRACTION_BITS) as u64;
-        Bucket { unit, fill, one, burst: allowance.burst() as u64 }
+        let (unit, fill) = (unit as u64, fill as u64);
+        Bucket { unit, fraction, fill, one: unit.div_ceil(1 << fraction), burst: allowance.burst() as u64 }
     }
 
     /// Whether these units have room in a bucket that is full, though their time is rounded up and the bucket's down. The bound holds
@@ -79,7 +79,8 @@ impl Bucket {
         if units == 1 {
             return self.one;
         }
-        let cost = u128::from(units).saturating_mul(self.unit).div_ceil(1 << FRACTION_BITS);
+        let parts = u128::from(units) * u128::from(self.unit);
+        let cost = (parts + ((1 << self.fraction) - 1)) >> self.fraction;
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
 
