@@ -133,10 +133,10 @@ impl Receiver {
         let addresses = addresses.map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
-        let shared = Arc::new(shared::Shared::new(limits, recording, stopped.clone()));
+        let shared = Arc::new(shared::Shared::new(limits, recording, stopped));
         let run = {
             let shared = Arc::clone(&shared);
-            move || runtime.block_on(server::run(listeners, shared, stopped))
+            move || runtime.block_on(server::run(listeners, shared))
         };
         let thread =
             std::thread::Builder::new().name("otlp-receiver".to_owned()).spawn(run).map_err(failed)?;

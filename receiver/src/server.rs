@@ -11,7 +11,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -28,26 +27,22 @@ const GRACE: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Serves until told to stop.
-pub(crate) async fn run(
-    listeners: Vec<TcpListener>,
-    shared: Arc<Shared>,
-    mut stopped: watch::Receiver<bool>,
-) {
+pub(crate) async fn run(listeners: Vec<TcpListener>, shared: Arc<Shared>) {
     let mut accepting = JoinSet::new();
     for listener in listeners {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { continue };
-        accepting.spawn(accept(listener, Arc::clone(&shared), stopped.clone()));
+        accepting.spawn(accept(listener, Arc::clone(&shared)));
     }
-    let _ = stopped.wait_for(|stopped| *stopped).await;
+    shared.stopped().await;
     // Each gives back when its connections have ended.
     let _ = tokio::time::timeout(GRACE, async { while accepting.join_next().await.is_some() {} }).await;
 }
 
-async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
     let mut open = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            _ = stopped.wait_for(|stopped| *stopped) => break,
+            () = shared.stopped() => break,
             _ = open.join_next(), if !open.is_empty() => continue,
             accepted = listener.accept() => accepted,
         };
@@ -60,7 +55,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stop
                 if let Some(connection) = connection {
                     let client = shared.body_memory.client(peer.ip());
                     let place = (connection, client);
-                    open.spawn(serve(stream, Arc::clone(&shared), place, stopped.clone()));
+                    open.spawn(serve(stream, Arc::clone(&shared), place));
                 }
             }
             Err(error) => {
@@ -75,12 +70,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>, mut stop
     while open.join_next().await.is_some() {}
 }
 
-async fn serve(
-    stream: TcpStream,
-    shared: Arc<Shared>,
-    (place, client): (Connection, Client),
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn serve(stream: TcpStream, shared: Arc<Shared>, (place, client): (Connection, Client)) {
     // Answers are small, and wanted at once.
     let _ = stream.set_nodelay(true);
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -94,9 +84,9 @@ async fn serve(
         .keep_alive_timeout(shared.limits.arrival_timeout)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
-    let (limits, requests) = (shared.limits.clone(), place.clone());
+    let (limits, requests, common) = (shared.limits.clone(), place.clone(), Arc::clone(&shared));
     let service = service_fn(move |request: Request<Incoming>| {
-        let (shared, client, busy) = (Arc::clone(&shared), client.clone(), requests.busy());
+        let (shared, client, busy) = (Arc::clone(&common), client.clone(), requests.busy());
         async move {
             let _busy = busy;
             let unanswered = Unanswered(&shared.counts);
@@ -114,7 +104,7 @@ async fn serve(
     tokio::select! {
         // A sender that broke off has noticed by itself.
         _ = connection.as_mut() => return,
-        _ = stopped.wait_for(|stopped| *stopped) => {}
+        () = shared.stopped() => {}
         () = place.ended(&limits) => {}
     }
     connection.as_mut().graceful_shutdown();

@@ -50,9 +50,14 @@ impl Shared {
         }
     }
 
+    /// Returns when the receiver is told to stop.
+    pub(crate) async fn stopped(&self) {
+        let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
+    }
+
     /// Returns when the receiver ends, and a sender that has sent nothing meanwhile is not waited for any longer.
     pub(crate) async fn standstill(&self) {
-        let _ = self.stopped.clone().wait_for(|stopped| *stopped).await;
+        self.stopped().await;
         tokio::time::sleep(STANDSTILL).await;
     }
 }
