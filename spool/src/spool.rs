@@ -304,13 +304,14 @@ impl Spool {
     ///
     /// If the limit on bytes is reached or the disk fails. Nothing is appended then.
     pub fn append(&mut self, kind: u32, time_ns: u64, spans: u32, payload: &[u8]) -> Result<(), AppendError> {
+        let max_bytes = self.settings.max_bytes;
+        let full = |live: &Series| AppendError { full: Some((live.bytes(), max_bytes)), io: None };
         // Nothing that waits is dropped for what could not be appended even then.
-        let never_fits = Series::bytes_alone(payload.len()) > self.settings.max_bytes;
-        while never_fits || self.live.bytes() + self.live.bytes_for(payload.len()) > self.settings.max_bytes {
-            let full = AppendError { full: Some((self.live.bytes(), self.settings.max_bytes)), io: None };
-            if never_fits {
-                return Err(full);
-            }
+        if Series::bytes_alone(payload.len()) > max_bytes {
+            return Err(full(&self.live));
+        }
+        while self.live.bytes() + self.live.bytes_for(payload.len()) > max_bytes {
+            let full = full(&self.live);
             if self.settings.when_full == WhenFull::Refuse && !self.drop_settled_tail() {
                 return Err(full);
             }
