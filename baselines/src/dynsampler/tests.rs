@@ -45,6 +45,11 @@ fn rates(rates: &ByKey) -> Vec<u64> {
     rates.numbers.iter().map(|&rate| rate as u64).collect()
 }
 
+/// The rates of the first keys, calculated one by one.
+fn rates_by(keys: usize, rate: impl Fn(u32) -> f64) -> Vec<u64> {
+    (0..).take(keys).map(|key| rate(key) as u64).collect()
+}
+
 impl From<Vec<f64>> for ByKey {
     fn from(numbers: Vec<f64>) -> Self {
         let mut by_key = Self::zero(numbers.len());
@@ -85,8 +90,7 @@ fn throughputs_over_powers_of_three() {
         let mut throughput = Throughput::new(share, goal, 1.0, &keys);
         throughput.counts = powers_of_three().into();
         throughput.update();
-        let found = (0..8).map(|key| throughput.rate(key) as u64);
-        assert!(found.eq(expected));
+        assert_eq!(rates_by(8, |key| throughput.rate(key)), expected);
     };
     check(Share::EachKey, 10.0, [1, 1, 1, 2, 8, 24, 72, 218]);
     // 3^n / (5/8), cut off: 1.6, 4.8, 14.4, 43.2, 129.6, 388.8, 1166.4, 3499.2.
@@ -95,7 +99,7 @@ fn throughputs_over_powers_of_three() {
     let mut windowed = Windowed::new(100.0, 0.1, 1.0, &keys);
     windowed.counts = powers_of_three().into();
     windowed.update(10);
-    assert!((0..8).map(|key| windowed.rate(key) as u64).eq([1, 1, 1, 2, 6, 19, 58, 174]));
+    assert_eq!(rates_by(8, |key| windowed.rate(key)), [1, 1, 1, 2, 6, 19, 58, 174]);
 }
 
 /// `TestAvgSampleUpdateMaps` and `TestEMASampleUpdateMaps`, with a goal of 20; the averages are brought to the counts by
@@ -143,8 +147,7 @@ fn five_per_second_of_each_key() {
             Throughput::new(Share::EachKey, 5.0, 30.0, &Keys::new(NUMBERS[..counts.len()].iter().copied()));
         throughput.counts = counts.to_vec().into();
         throughput.update();
-        let found: Vec<u64> = (0..).zip(counts).map(|(key, _)| throughput.rate(key) as u64).collect();
-        assert_eq!(found, expected, "{counts:?}");
+        assert_eq!(rates_by(counts.len(), |key| throughput.rate(key)), expected, "{counts:?}");
     };
     check(&[1.0, 1.0, 2.0, 5.0, 8.0, 15.0, 45.0, 612.0, 2000.0, 10000.0], &[1, 1, 1, 1, 1, 1, 1, 4, 13, 66]);
     check(&[1000.0, 1000.0, 2000.0, 5000.0, 70000.0], &[6, 6, 13, 33, 466]);
@@ -159,8 +162,7 @@ fn twenty_per_second_of_all_keys() {
             Throughput::new(Share::AllKeys, 20.0, 30.0, &Keys::new(NUMBERS[..counts.len()].iter().copied()));
         throughput.counts = counts.to_vec().into();
         throughput.update();
-        let found: Vec<u64> = (0..).zip(counts).map(|(key, _)| throughput.rate(key) as u64).collect();
-        assert_eq!(found, expected, "{counts:?}");
+        assert_eq!(rates_by(counts.len(), |key| throughput.rate(key)), expected, "{counts:?}");
     };
     check(
         &[1.0, 1.0, 2.0, 5.0, 8.0, 15.0, 45.0, 612.0, 2000.0, 10000.0],
