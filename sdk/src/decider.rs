@@ -17,6 +17,7 @@ use opentelemetry::{Context, KeyValue, TraceId};
 use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
+use crate::inside::Inside;
 use crate::key::{Key, Root};
 use crate::live::{Copied, Live};
 use crate::panics::caught;
@@ -353,7 +354,7 @@ impl Decider {
         if !self.key.is_custom() {
             return Cow::Borrowed(self.key.of(root, memory));
         }
-        let Some(_inside) = InKey::enter() else { return Cow::Borrowed(root.name()) };
+        let Some(_inside) = Inside::enter(&IN_KEY) else { return Cow::Borrowed(root.name()) };
         let of_root = || {
             self.key.of(root, memory);
             true
@@ -366,22 +367,5 @@ impl Decider {
     }
 }
 
+// Whether this thread runs a key function of the user's.
 thread_local!(static IN_KEY: Cell<bool> = const { Cell::new(false) });
-
-/// This thread runs a key function of the user's, until it is dropped.
-struct InKey;
-
-impl InKey {
-    /// `None` if this thread runs one already.
-    fn enter() -> Option<Self> {
-        let inside = IN_KEY.try_with(|inside| inside.replace(true)).unwrap_or(true);
-        // Made only where none is there: one that is dropped at once would end the other.
-        (!inside).then(|| InKey)
-    }
-}
-
-impl Drop for InKey {
-    fn drop(&mut self) {
-        let _ = IN_KEY.try_with(|inside| inside.set(false));
-    }
-}

@@ -9,6 +9,7 @@ use opentelemetry_sdk::trace::IdGenerator;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 
+use crate::inside::Inside;
 use crate::panics::caught;
 
 /// Ids of a generator of each thread's own, which the operating system seeds. They are for telling apart and for
@@ -71,12 +72,10 @@ thread_local!(static IN_GENERATOR: Cell<bool> = const { Cell::new(false) });
 /// A panic of the user's generator must not unwind through the service: the span gets a random id instead. So does a span that
 /// the generator makes itself, since it would need an id again.
 fn guarded<T>(f: impl FnOnce() -> T, instead: impl Fn() -> T) -> T {
-    if IN_GENERATOR.replace(true) {
-        return instead();
+    match Inside::enter(&IN_GENERATOR) {
+        Some(_inside) => caught(f, |_| instead()),
+        None => instead(),
     }
-    let id = caught(f, |_| instead());
-    IN_GENERATOR.set(false);
-    id
 }
 
 /// A number that is not 0: OpenTelemetry's ids of 0 are invalid.

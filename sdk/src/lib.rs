@@ -77,6 +77,7 @@ mod handle;
 mod heartbeat;
 mod housekeeping;
 mod ids;
+mod inside;
 #[cfg(feature = "http")]
 mod keep_header;
 mod key;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::view::TailTrace;
 use crate::clock::Clock;
+use crate::inside::Inside;
 use crate::panics::caught;
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicU64, Ordering};
@@ -72,7 +73,7 @@ impl Own {
     /// Whether it wants a trace whose root has ended. One that a policy's function makes itself is put to none of them, since it
     /// would make another one.
     pub(crate) fn wants_at_end(&self, trace: &TailTrace<'_>, clock: &Clock) -> bool {
-        InPolicy::enter().is_some_and(|_inside| self.wants(trace, clock))
+        Inside::enter(&IN_POLICY).is_some_and(|_inside| self.wants(trace, clock))
     }
 
     pub(crate) fn stats(&self) -> OwnPolicyFaults {
@@ -98,21 +99,5 @@ impl Own {
     }
 }
 
+// Whether this thread runs a policy's function.
 thread_local!(static IN_POLICY: Cell<bool> = const { Cell::new(false) });
-
-/// This thread runs a policy's function, until it is dropped.
-struct InPolicy;
-
-impl InPolicy {
-    /// `None` if this thread runs one already.
-    fn enter() -> Option<Self> {
-        // Made only where none is there: one that is dropped at once would end the other.
-        (!IN_POLICY.replace(true)).then(|| InPolicy)
-    }
-}
-
-impl Drop for InPolicy {
-    fn drop(&mut self) {
-        IN_POLICY.set(false);
-    }
-}
