@@ -1,11 +1,13 @@
 //! The share of failing traces that is kept, where the head sampler keeps 1 %: with every dropped trace recorded, and with keys
-//! that are armed by what goes wrong in them.
+//! that are armed by what goes wrong in them. With `-- --roots` what counting a dropped root takes.
 //!
 //! The clock is moved on by hand and ids come from a generator with a seed, so the counts are the same in each run. Errors
 //! are those that `Handle::outcomes` counted, of all roots; those that are kept are counted where they arrive, at the exporter.
 
 // It prints counts.
 #![allow(clippy::print_stdout)]
+
+mod root;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,6 +181,9 @@ fn run(tail: Tail, keys: usize, rate: f64, failing: Failing) -> Counts {
 }
 
 fn main() {
+    if std::env::args().any(|argument| argument == "--roots") {
+        return root::print(&Arrived::default());
+    }
     let tail: Tail = "error".parse().expect("a policy");
     let always = tail.with_provisional(Provisional::Always);
     let Counts { errors, arrived, stats, .. } = run(always, KEYS.len(), 50.0, Failing::OneOfAThousand);
