@@ -1,19 +1,18 @@
 //! Counts and states as OpenTelemetry metrics. Read when a reader asks; nothing here makes a span.
 
+mod told;
+
+use std::cmp::Reverse;
 use std::sync::Weak;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
+use self::told::{DECISIONS, KEYS_MAX, Roots, Sum, Told};
 use crate::core::Shared;
 use crate::handle::Handle;
 use crate::steering::KeyStats;
-
-/// The keys that are told apart, those with the most calls first: OpenTelemetry's readers take 2,000 sets of attributes of an
-/// instrument by default, and there are up to six for a key.
-const KEYS_MAX: usize = 300;
-/// The name under which all other keys are added up.
-const OTHERS: &str = "_OTHER";
+use crate::sync::{Mutex, lock};
 
 impl Handle {
     /// Makes counts and states known to a meter, for as long as the service runs:
@@ -25,18 +24,20 @@ impl Handle {
     /// - `astracer.cap.level` (gauge): the part of the cap's credit that is there, from 0 to 1;
     /// - `astracer.spans` (counter by `state`): `exported`, and `lost` by `reason`; `astracer.spans.waiting` (gauge).
     ///
-    /// The 300 keys with the most roots are told apart; the others are added up as `_OTHER`.
+    /// The first 300 keys are told apart, those with the most roots first; the others are added up as `_OTHER`. No counter falls: a
+    /// key goes on where it was, whatever becomes of its record, and the sampler may be replaced.
     pub fn register_metrics(&self, meter: &Meter) {
         let Some(shared) = self.shared_weak() else { return };
         let with = move |shared: &Weak<Shared>| shared.upgrade();
         let weak = shared.clone();
+        let told = Mutex::new(Told::default());
         let roots = meter.u64_observable_counter("astracer.roots").with_unit("{root}");
         roots
             .with_callback(move |observer| {
                 let Some(shared) = with(&weak) else { return };
-                for stats in top(shared.steering().keys(shared.decider())) {
-                    observe_roots(observer, &stats);
-                }
+                let mut told = lock(&told);
+                told.note(&shared.steering().keys(shared.decider()));
+                told.each(|key, counts| observe_roots(observer, key, counts));
             })
             .build();
         let weak = shared.clone();
@@ -50,12 +51,15 @@ impl Handle {
             .with_callback(move |observer| each_state(&weak, observer, |stats| stats.tokens))
             .build();
         let weak = shared.clone();
+        let overflowed = Mutex::new(Sum::default());
         meter
             .u64_observable_counter("astracer.keys.overflowed")
             .with_callback(move |observer| {
                 let Some(shared) = with(&weak) else { return };
+                let mut overflowed = lock(&overflowed);
                 let snapshot = shared.decider().sampler().snapshot();
-                observer.observe(snapshot.map_or(0, |snapshot| snapshot.overflow.seen()), &[]);
+                overflowed.note(snapshot.map_or(0, |snapshot| snapshot.overflow.seen()));
+                observer.observe(overflowed.all(), &[]);
             })
             .build();
         let weak = shared.clone();
@@ -91,42 +95,19 @@ impl Handle {
     }
 }
 
-/// The keys with the most roots, and all others as one.
-fn top(mut keys: Vec<KeyStats>) -> Vec<KeyStats> {
-    keys.sort_by(|a, b| (a.key.is_none(), b.seen).cmp(&(b.key.is_none(), a.seen)));
-    let mut others = KeyStats::default();
-    let beyond = keys.len().min(KEYS_MAX);
-    for stats in keys.drain(beyond..).collect::<Vec<_>>() {
-        others.join(&stats);
-    }
-    if let Some(last) = keys.pop_if(|last| last.key.is_none()) {
-        others.join(&last);
-    }
-    if others.seen > 0 {
-        keys.push(others);
-    }
-    keys
+/// The name under which all other keys are added up.
+const OTHERS: &str = "_OTHER";
+
+fn named(key: Option<&str>) -> KeyValue {
+    KeyValue::new("key", key.unwrap_or(OTHERS).to_owned())
 }
 
-fn name(stats: &KeyStats) -> KeyValue {
-    KeyValue::new("key", stats.key.clone().unwrap_or_else(|| OTHERS.to_owned()))
-}
-
-fn observe_roots(observer: &dyn AsyncInstrument<u64>, stats: &KeyStats) {
-    let by_override = stats.kept_by_override.min(stats.kept);
-    let counts = [
-        ("kept", "sampler", stats.kept - by_override),
-        ("kept", "override", by_override),
-        ("dropped", "sampler", stats.dropped_by_sampler()),
-        ("dropped", "cap", stats.dropped_by_cap),
-        ("dropped", "cap_empty", stats.dropped_by_empty_cap),
-        ("dropped", "override", stats.dropped_by_override),
-    ];
-    for (decision, reason, count) in counts {
+fn observe_roots(observer: &dyn AsyncInstrument<u64>, key: Option<&str>, counts: &Roots) {
+    for ((decision, reason), count) in DECISIONS.into_iter().zip(*counts) {
         // Two are always there, so that a rate can be computed from the first call on.
         if count > 0 || reason == "sampler" {
             let attributes =
-                [name(stats), KeyValue::new("decision", decision), KeyValue::new("reason", reason)];
+                [named(key), KeyValue::new("decision", decision), KeyValue::new("reason", reason)];
             observer.observe(count, &attributes);
         }
     }
@@ -134,9 +115,12 @@ fn observe_roots(observer: &dyn AsyncInstrument<u64>, stats: &KeyStats) {
 
 fn each_state(shared: &Weak<Shared>, observer: &dyn AsyncInstrument<f64>, of: fn(&KeyStats) -> Option<f64>) {
     let Some(shared) = shared.upgrade() else { return };
-    for stats in top(shared.steering().keys(shared.decider())) {
-        if let (Some(value), true) = (of(&stats), stats.key.is_some()) {
-            observer.observe(value, &[name(&stats)]);
+    let mut keys = shared.steering().keys(shared.decider());
+    keys.retain(|stats| stats.key.is_some());
+    keys.sort_by_key(|stats| Reverse(stats.seen));
+    for stats in keys.iter().take(KEYS_MAX) {
+        if let Some(value) = of(stats) {
+            observer.observe(value, &[named(stats.key.as_deref())]);
         }
     }
 }

@@ -147,48 +147,4 @@ fn kept_traces_are_exemplars_of_durations() {
 }
 
 #[cfg(feature = "metrics")]
-mod metrics {
-    use opentelemetry::metrics::MeterProvider as _;
-    use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
-    use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
-
-    use super::*;
-
-    #[test]
-    fn counts_are_metrics() {
-        let world = world(|builder| {
-            builder
-                .with_sampler("bucket:capacity=2,rate=1".parse().unwrap())
-                .with_cap("traces=1,burst=100,key_traces=1,key_burst=1".parse().unwrap())
-        });
-        let exporter = InMemoryMetricExporter::default();
-        let reader =
-            PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3_600)).build();
-        let provider = SdkMeterProvider::builder().with_reader(reader).build();
-        world.handle.register_metrics(&provider.meter("test"));
-        roots(&world, "a", 10);
-        roots(&world, "b", 1);
-        provider.force_flush().unwrap();
-        let mut found = BTreeMap::new();
-        let metrics = exporter.get_finished_metrics().unwrap();
-        for metric in metrics.iter().flat_map(|all| all.scope_metrics()).flat_map(|scope| scope.metrics()) {
-            let AggregatedMetrics::U64(MetricData::Sum(sum)) = metric.data() else { continue };
-            for point in sum.data_points() {
-                let mut attributes: Vec<_> =
-                    point.attributes().map(|known| known.value.to_string()).collect();
-                attributes.sort_unstable();
-                found.insert(format!("{} {}", metric.name(), attributes.join(" ")), point.value());
-            }
-        }
-        assert_eq!(found["astracer.roots a kept sampler"], 1);
-        assert_eq!(found["astracer.roots a cap_empty dropped"], 1);
-        assert_eq!(found["astracer.roots a dropped sampler"], 8);
-        assert_eq!(found["astracer.roots b kept sampler"], 1);
-        assert_eq!(found["astracer.roots b dropped sampler"], 0);
-        assert_eq!(found["astracer.keys.overflowed "], 0);
-        assert!(found.contains_key("astracer.spans exported"));
-        // The meter does not keep the layer alive, and reads nothing once it is gone.
-        drop(world);
-        provider.force_flush().unwrap();
-    }
-}
+mod metrics;

@@ -1,0 +1,172 @@
+//! Counts as OpenTelemetry metrics: whatever reader asks, they never fall.
+
+use astracer_samplers::{Limits, Nanos};
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+use opentelemetry_sdk::metrics::{
+    InMemoryMetricExporter, InMemoryMetricExporterBuilder, PeriodicReader, SdkMeterProvider, Temporality,
+};
+
+use super::*;
+
+#[test]
+fn counts_are_metrics() {
+    let world = world(|builder| {
+        builder
+            .with_sampler("bucket:capacity=2,rate=1".parse().unwrap())
+            .with_cap("traces=1,burst=100,key_traces=1,key_burst=1".parse().unwrap())
+    });
+    let exporter = InMemoryMetricExporter::default();
+    let reader = PeriodicReader::builder(exporter.clone()).with_interval(Duration::from_secs(3_600)).build();
+    let provider = SdkMeterProvider::builder().with_reader(reader).build();
+    world.handle.register_metrics(&provider.meter("test"));
+    roots(&world, "a", 10);
+    roots(&world, "b", 1);
+    provider.force_flush().unwrap();
+    let mut found = BTreeMap::new();
+    let metrics = exporter.get_finished_metrics().unwrap();
+    for metric in metrics.iter().flat_map(|all| all.scope_metrics()).flat_map(|scope| scope.metrics()) {
+        let AggregatedMetrics::U64(MetricData::Sum(sum)) = metric.data() else { continue };
+        for point in sum.data_points() {
+            let mut attributes: Vec<_> = point.attributes().map(|known| known.value.to_string()).collect();
+            attributes.sort_unstable();
+            found.insert(format!("{} {}", metric.name(), attributes.join(" ")), point.value());
+        }
+    }
+    assert_eq!(found["astracer.roots a kept sampler"], 1);
+    assert_eq!(found["astracer.roots a cap_empty dropped"], 1);
+    assert_eq!(found["astracer.roots a dropped sampler"], 8);
+    assert_eq!(found["astracer.roots b kept sampler"], 1);
+    assert_eq!(found["astracer.roots b dropped sampler"], 0);
+    assert_eq!(found["astracer.keys.overflowed "], 0);
+    assert!(found.contains_key("astracer.spans exported"));
+    // The meter does not keep the layer alive, and reads nothing once it is gone.
+    drop(world);
+    provider.force_flush().unwrap();
+}
+
+/// A provider with a reader of each temporality.
+struct Readers {
+    provider: SdkMeterProvider,
+    exporters: [InMemoryMetricExporter; 2],
+    /// By name and attributes: the sum of all that came as a difference, and the last that came as a whole.
+    found: [BTreeMap<String, u64>; 2],
+}
+
+impl Readers {
+    fn of(world: &World) -> Self {
+        let exporters = [Temporality::Delta, Temporality::Cumulative]
+            .map(|temporality| InMemoryMetricExporterBuilder::new().with_temporality(temporality).build());
+        let mut builder = SdkMeterProvider::builder();
+        for exporter in &exporters {
+            let reader = PeriodicReader::builder(exporter.clone());
+            builder = builder.with_reader(reader.with_interval(Duration::from_secs(3_600)).build());
+        }
+        let provider = builder.build();
+        world.handle.register_metrics(&provider.meter("test"));
+        Readers { provider, exporters, found: Default::default() }
+    }
+
+    /// Collects, and adds up. Nothing falls.
+    fn collect(&mut self) {
+        self.provider.force_flush().unwrap();
+        for (place, (exporter, found)) in self.exporters.iter().zip(&mut self.found).enumerate() {
+            let metrics = exporter.get_finished_metrics().unwrap();
+            exporter.reset();
+            let scopes = metrics.iter().flat_map(|all| all.scope_metrics());
+            for metric in scopes.flat_map(|scope| scope.metrics()) {
+                let AggregatedMetrics::U64(MetricData::Sum(sum)) = metric.data() else { continue };
+                for point in sum.data_points() {
+                    let mut attributes: Vec<_> =
+                        point.attributes().map(|known| known.value.to_string()).collect();
+                    attributes.sort_unstable();
+                    let known =
+                        found.entry(format!("{} {}", metric.name(), attributes.join(" "))).or_default();
+                    assert!(
+                        point.value() < 1 << 40,
+                        "{} {attributes:?}: a difference below 0",
+                        metric.name()
+                    );
+                    let value = if place == 0 { *known + point.value() } else { point.value() };
+                    assert!(value >= *known, "{} {attributes:?}: {value} after {known}", metric.name());
+                    *known = value;
+                }
+            }
+        }
+    }
+
+    fn sum(&self, of: &str) -> [u64; 2] {
+        let is_of = |(name, _): &(&String, &u64)| name.starts_with(of);
+        [0, 1].map(|place| self.found[place].iter().filter(is_of).map(|(_, value)| value).sum())
+    }
+
+    /// The roots that each reader was told of.
+    fn roots(&self) -> [u64; 2] {
+        self.sum("astracer.roots ")
+    }
+
+    fn of_key(&self, key: &str) -> [u64; 2] {
+        self.sum(&format!("astracer.roots {key} "))
+    }
+}
+
+fn named(number: usize) -> String {
+    let letter = |digit: usize| char::from(b'g' + (digit % 20) as u8);
+    format!("key {}{}{}", letter(number / 400), letter(number / 20), letter(number))
+}
+
+/// Keys come and overtake those that are told apart; each root is told of once, in whichever series.
+#[test]
+fn sums_of_keys_never_fall_when_others_overtake_them() {
+    let world = world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()));
+    let mut readers = Readers::of(&world);
+    (0..400).for_each(|key| roots(&world, &named(key), 1 + usize::from(key < 300)));
+    readers.collect();
+    assert_eq!(readers.roots(), [700; 2]);
+    // The last hundred are the first now.
+    (300..400).for_each(|key| roots(&world, &named(key), 5));
+    readers.collect();
+    assert_eq!(readers.roots(), [1_200; 2]);
+    (0..300).for_each(|key| roots(&world, &named(key), 9));
+    readers.collect();
+    assert_eq!(readers.roots(), [3_900; 2]);
+}
+
+/// Keys give their records up to others, and come back with counts that begin at 0.
+#[test]
+fn sums_of_keys_never_fall_when_records_are_given_up() {
+    let limits = Limits::default().with_keys(100).with_idle(Nanos::from_secs(60));
+    let world = world(|builder| {
+        let builder = builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap());
+        builder.with_sampler_limits(limits)
+    });
+    let mut readers = Readers::of(&world);
+    let mut all = 0;
+    for round in 0..5 {
+        let of_a = 20 >> round;
+        roots(&world, "a", of_a);
+        (0..90).for_each(|key| roots(&world, &named(90 * (round % 3) + key), 1));
+        all += 90 + of_a as u64;
+        readers.collect();
+        assert_eq!(readers.roots(), [all; 2], "{round}");
+        world.clock.advance(Duration::from_secs(3_600));
+    }
+    assert_eq!(readers.of_key("a"), [38; 2]);
+}
+
+/// A sampler of another kind has a table of its own.
+#[test]
+fn sums_never_fall_when_the_sampler_is_replaced() {
+    let world = world(|builder| builder.with_sampler("bucket:capacity=2,rate=1".parse().unwrap()));
+    let mut readers = Readers::of(&world);
+    // The last one does not count by key.
+    let samplers = ["bump:lambda=1", "bucket:capacity=2,rate=1", "bump:lambda=1", "ratio:0.5"];
+    for (sampler, round) in samplers.iter().zip(1..) {
+        (0..2_000).for_each(|key| roots(&world, &named(key), 1));
+        readers.collect();
+        assert_eq!(readers.roots(), [2_000 * round; 2]);
+        world.handle.set_sampler(&sampler.parse().unwrap());
+        readers.collect();
+        assert_eq!(readers.roots(), [2_000 * round; 2], "to {sampler}");
+    }
+}
