@@ -57,6 +57,8 @@ pub(crate) struct Keeper {
     counters: Arc<Counters>,
     /// Whether a policy needs shapes.
     is_shaped: bool,
+    /// Whether a policy wants traces for a warning in them.
+    wants_warnings: bool,
     /// Whether traces that are given up are remembered, for explanations.
     explains: bool,
     spans_max: usize,
@@ -137,6 +139,7 @@ impl Keeper {
         let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
         Keeper {
             is_shaped,
+            wants_warnings: sampler.wants(Severity::Warning),
             explains,
             sampler,
             own: own.into(),
@@ -167,6 +170,12 @@ impl Keeper {
     /// The same, and their bytes: one that takes a quarter of the ring leaves room for others.
     fn limits(&self) -> (usize, usize) {
         (self.spans_max, self.ring.bytes_max() / 4)
+    }
+
+    /// The severity, as far as it makes a trace worth more than others: a service may warn in each, and no policy ask for it.
+    #[inline]
+    pub(crate) fn worth(&self, seen: Severity) -> Severity {
+        if seen == Severity::Warning && !self.wants_warnings { Severity::Fine } else { seen }
     }
 
     pub(crate) fn sampler(&self) -> &TailSampler {

@@ -110,7 +110,7 @@ impl Core {
     ) {
         let shared = &*self.shared;
         let (trace, is_root, at) = (entry.trace(), record.is_local_root(), record.end);
-        let severity = severity_of(body.as_deref());
+        let severity = keeper.worth(severity_of(body.as_deref()));
         if severity > Severity::Fine {
             shared.traces.mark(trace, severity);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use astracer_sdk::OpenTelemetrySpanExt as _;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry_sdk::trace::SpanData;
-use tracing::{Span, error, info_span};
+use tracing::{Span, error, info_span, warn};
 
 use crate::support::{TIMEOUT, one};
 use crate::tail::{check_sums, dropping, request, tail};
@@ -99,4 +99,28 @@ fn spans_that_follow_a_trace_that_was_kept_are_cut_at_its_limit() {
     assert_eq!(cut_by(one(&spans, "GET /events")), 2_010);
     assert_eq!(world.handle.stats().tail.spans_given_up.cut, 2_010);
     check_sums(&world.handle);
+}
+
+/// A warning that no policy wants makes a trace worth no more than others: one that failed does not make room for it.
+#[test]
+fn warnings_that_no_policy_wants_are_worth_no_room() {
+    for (policies, outlives) in [("error", true), ("error:warn()", false)] {
+        let world = dropping(tail(policies).with_ring_bytes(64 << 10));
+        let spans = world.run(|| {
+            let warned: Vec<_> = (0..100).map(|_| info_span!("warned")).collect();
+            let failing = info_span!("failing");
+            let fill = |root: &Span, spans: usize| (0..spans).for_each(|_| step(root));
+            warned.iter().for_each(|root| root.in_scope(|| info_span!("warns").in_scope(|| warn!("odd"))));
+            warned.iter().for_each(|root| fill(root, 10));
+            failing.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
+            warned.iter().for_each(|root| fill(root, 10));
+            fill(&failing, 40);
+            drop(failing);
+            drop(warned);
+        });
+        let failing = one(&spans, "failing").span_context.trace_id();
+        let whole = spans.iter().filter(|span| span.span_context.trace_id() == failing).count();
+        assert_eq!(whole == 42, outlives, "{policies}: {whole} spans");
+        check_sums(&world.handle);
+    }
 }
