@@ -288,11 +288,9 @@ impl Keeper {
 
     fn export(&self, mut held: Held, by: KeptBy, (queue, patience): (&Queue, Patience)) {
         // A trace whose root is still open has no duration yet.
-        let root = held.buffer.records.iter().rev().find(|record| record.is_local_root());
-        let root = root.map(|root| (held.header.trace_id, root.span_id));
+        let root = held.root().map(|root| (held.header.trace_id, root));
         // First, so that spans that end from now on follow.
-        let kept = Kept::new(held.header.trace_id, by, held.key, held.buffer.records.len());
-        let asks = self.ring.note_kept(kept, self.clock.ticks());
+        let asks = self.ring.note_kept(Kept::new(&held, by), self.clock.ticks());
         self.came_later.fetch_add(asks, Ordering::Relaxed);
         self.announced.add(held.header.trace_id);
         queue.wait_patiently(patience);
@@ -347,10 +345,11 @@ impl Keeper {
     }
 
     /// A span ends whose trace has left before it. A trace that waits in the ring is put to the policies again if
-    /// something worse is seen in the span. Returns whether the trace is there, or was kept.
+    /// something worse is seen in the span; of several local roots with the trace's id, the span is with its own. Returns
+    /// whether the trace is there, or was kept.
     pub(crate) fn end_late(
         &self,
-        late: (Header, Record),
+        (late, part): ((Header, Record), TraceRef),
         (severity, now): (Severity, Nanos),
         mut body: Option<&mut Body>,
         (queue, traces): (&Queue, &Traces),
@@ -365,7 +364,8 @@ impl Keeper {
             Some(policy) => self.sampler.may_follow(policy, key, bytes as u64, now),
             None => true,
         };
-        match self.ring.end_late(late, severity, body.as_deref_mut(), (self.limits(), &may_follow)) {
+        let limits = (self.limits(), &may_follow as _);
+        match self.ring.end_late((late, part), severity, body.as_deref_mut(), limits) {
             LateSpan::Held => self.counters.held(counted),
             LateSpan::Out(out) => {
                 let (mut held, record) = *out;

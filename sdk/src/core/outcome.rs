@@ -147,7 +147,7 @@ impl Core {
             }
             EndedSpan::Late(late) => {
                 let seen = (severity, shared.decider.now());
-                count(keeper.end_late(*late, seen, body, (&shared.queue, &shared.traces)));
+                count(keeper.end_late((*late, trace), seen, body, (&shared.queue, &shared.traces)));
             }
             // One that was given up while it was open is not there for any policy.
             EndedSpan::GivenUp(counted, reason) => {

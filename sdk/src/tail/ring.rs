@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use astracer_samplers::tail::{KeyNumber, Severity};
-use opentelemetry::TraceId;
+use opentelemetry::{SpanId, TraceId};
 
 use self::row::{Row, short};
 use super::fate::{Fate, Gone, Refusal};
@@ -19,7 +19,7 @@ use crate::clock::Ticks;
 use crate::record::{Body, Header, KeptBy, Record};
 use crate::stats::{Counted, GivenUp};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
-use crate::traces::Provisional;
+use crate::traces::{Provisional, TraceRef};
 
 /// A trace in the ring takes this beside its spans.
 pub(super) const HELD_BYTES: usize = size_of::<Held>() + size_of::<Provisional>() + 16;
@@ -43,6 +43,12 @@ impl Held {
     /// The reason for which it is given up when its time is over.
     pub(crate) fn reason(&self) -> GivenUp {
         if self.refused_by.is_some() { GivenUp::Refused } else { GivenUp::Unwanted }
+    }
+
+    /// Its local root, if it is there: of a trace that is old it is still open.
+    pub(crate) fn root(&self) -> Option<SpanId> {
+        let root = self.buffer.records.iter().rev().find(|record| record.is_local_root());
+        root.map(|root| root.span_id)
     }
 
     /// Whether it takes no more spans: these are the most that it may have, and their bytes. Its root has a place all the same.
@@ -101,16 +107,20 @@ pub(crate) struct Wanted {
 #[derive(Debug)]
 pub(crate) struct Kept {
     trace_id: TraceId,
+    /// The slot that it had: several local roots may have the trace's id.
+    part: TraceRef,
     by: KeptBy,
     key: KeyNumber,
     spans: usize,
-    /// Spans that were cut since, for the root to tell of.
+    /// Spans that were cut, for the root to tell of if it is not there yet.
     cut: u32,
 }
 
 impl Kept {
-    pub(crate) fn new(trace_id: TraceId, by: KeptBy, key: KeyNumber, spans: usize) -> Self {
-        Kept { trace_id, by, key, spans, cut: 0 }
+    pub(crate) fn new(held: &Held, by: KeptBy) -> Self {
+        let cut = if held.root().is_some() { 0 } else { held.header.cut };
+        let spans = held.buffer.records.len();
+        Kept { trace_id: held.header.trace_id, part: held.part, by, key: held.key, spans, cut }
     }
 }
 
@@ -396,14 +406,18 @@ impl Ring {
     /// follow a trace of this key that was kept.
     pub(crate) fn end_late(
         &self,
-        (header, record): (Header, Record),
+        ((header, record), part): ((Header, Record), TraceRef),
         severity: Severity,
         body: Option<&mut Body>,
         (limits, may_follow): ((usize, usize), &dyn Fn(KeptBy, KeyNumber) -> bool),
     ) -> LateSpan {
         let trace_id = header.trace_id;
         let mut shard = self.shard(trace_id);
-        if let Some(kept) = shard.kept.iter_mut().rev().find(|kept| kept.trace_id == trace_id) {
+        let Shard { rows, kept, .. } = &mut *shard;
+        let row = rows.iter_mut().find(|row| row.find_part(trace_id, part).is_some());
+        // Of a part that is gone, what ends follows those that were kept.
+        let is_own = |kept: &Kept| kept.trace_id == trace_id && (kept.part == part || row.is_none());
+        if let Some(kept) = kept.iter_mut().rev().find(|kept| is_own(kept)) {
             let (is_root, is_full) = (record.is_local_root(), kept.spans >= limits.0);
             // The root says what is missing, so it follows in any case.
             if (is_full || !may_follow(kept.by, kept.key)) && !is_root {
@@ -414,10 +428,8 @@ impl Ring {
             let cut = if is_root { kept.cut } else { 0 };
             return LateSpan::Kept(Box::new((Header { kept_by: kept.by, cut, ..header }, record)));
         }
-        let Some(row) = shard.rows.iter_mut().find(|row| row.find(trace_id).is_some()) else {
-            return LateSpan::Gone;
-        };
-        let Some(held) = row.get(trace_id) else { return LateSpan::Gone };
+        let Some(row) = row else { return LateSpan::Gone };
+        let Some(held) = row.get_part(trace_id, part) else { return LateSpan::Gone };
         if severity <= held.severity {
             if held.is_full(limits, &record) {
                 held.cut();
@@ -432,7 +444,7 @@ impl Ring {
                 return LateSpan::Held;
             }
         }
-        row.take(trace_id).map_or(LateSpan::Gone, |held| LateSpan::Out(Box::new((held, record))))
+        row.take_part(trace_id, part).map_or(LateSpan::Gone, |held| LateSpan::Out(Box::new((held, record))))
     }
 }
 
@@ -448,8 +460,6 @@ pub(crate) enum Taken {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use opentelemetry::SpanId;
-
     use super::*;
     use crate::record::Ending;
     use crate::test_callsite::METADATA;
@@ -519,7 +529,8 @@ mod tests {
             let ending = Ending { time: 2, busy: None };
             let record = Record::new(&METADATA, (SpanId::from(number), SpanId::INVALID), 1, ending, 1);
             let limits = (1_000, 1 << 20);
-            let late = ring.end_late((header(), record), Severity::Fine, None, (limits, &|_, _| true));
+            let late = ((header(), record), TraceRef::NONE);
+            let late = ring.end_late(late, Severity::Fine, None, (limits, &|_, _| true));
             assert!(matches!(late, LateSpan::Held));
             let mut shard = ring.shard(TraceId::from(1_u128));
             let held = shard.rows[0].get(TraceId::from(1_u128)).unwrap();

@@ -33,6 +33,8 @@ pub(crate) struct Provisional {
     pub(crate) severity: Severity,
     /// The root's start.
     pub(crate) opened: Ticks,
+    /// The slot that it had.
+    pub(crate) part: TraceRef,
 }
 
 impl Default for Provisional {
@@ -52,6 +54,7 @@ impl Default for Provisional {
             key: KeyNumber::OTHERS,
             severity: Severity::Fine,
             opened: 0,
+            part: TraceRef::NONE,
         }
     }
 }
@@ -245,7 +248,7 @@ impl Traces {
         if let (Some((counted, _)), Some(header)) = (given_up, &mut gathered.header) {
             header.cut = header.cut.saturating_add(u32::try_from(counted.spans).unwrap_or(u32::MAX));
         }
-        let whole = if is_root { self.take_out(slot, &mut gathered, ring) } else { None };
+        let whole = if is_root { self.take_out((trace.slot, slot), &mut gathered, ring) } else { None };
         drop(gathered);
         if is_root {
             self.release(trace.slot);
@@ -260,7 +263,7 @@ impl Traces {
     /// Takes a provisional trace out of its slot, and ends the turn. `None` if nothing of it is left.
     fn take_out(
         &self,
-        slot: &Slot,
+        (number, slot): (u32, &Slot),
         gathered: &mut Gathered,
         ring: &dyn RingRoom,
     ) -> Option<Box<Provisional>> {
@@ -278,6 +281,7 @@ impl Traces {
             whole.key = KeyNumber::new(slot.key.load(Ordering::Relaxed));
             whole.severity = severity_of(slot.marks_of(turn));
             whole.opened = slot.opened.load(Ordering::Relaxed);
+            whole.part = TraceRef { slot: number, turn };
             whole
         });
         gathered.room.shrink_to(0);
@@ -304,7 +308,7 @@ impl Traces {
             if !is_old(slot) || !slot.is_provisional() {
                 continue;
             }
-            let old = self.take_out(slot, &mut gathered, ring);
+            let old = self.take_out((number, slot), &mut gathered, ring);
             drop(gathered);
             self.release(number);
             old.into_iter().for_each(&mut f);

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use astracer_sdk::OpenTelemetrySpanExt as _;
-use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
+use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::SpanData;
 use tracing::{Span, error, info_span, warn};
 
 use crate::support::{TIMEOUT, one};
-use crate::tail::{check_sums, dropping, request, tail};
+use crate::tail::{check_sums, dropping, names, request, tail};
 use crate::tail_ring::all_leave;
 
 /// The number of spans that are missing of its trace, as the root says.
@@ -99,6 +100,54 @@ fn spans_that_follow_a_trace_that_was_kept_are_cut_at_its_limit() {
     assert_eq!(cut_by(one(&spans, "GET /events")), 2_010);
     assert_eq!(world.handle.stats().tail.spans_given_up.cut, 2_010);
     check_sums(&world.handle);
+}
+
+/// Two roots of one trace, both open when their time is over, and each with a child that has ended.
+fn two_parts(trace_id: u128) -> [Span; 2] {
+    let trace_id = TraceId::from(trace_id);
+    let parent =
+        SpanContext::new(trace_id, SpanId::from(1), TraceFlags::default(), true, TraceState::default());
+    let _remote = Context::new().with_remote_span_context(parent).attach();
+    let parts = [info_span!("first"), info_span!("second")];
+    parts[0].in_scope(|| info_span!("early of first").in_scope(|| ()));
+    parts[1].in_scope(|| info_span!("early of second").in_scope(|| ()));
+    parts
+}
+
+/// One part of a trace was kept, and another one is held: what ends below that one late is a part of it, and brings all of it.
+#[test]
+fn a_late_child_that_fails_brings_its_own_part_of_a_trace_that_was_kept() {
+    let world = dropping(tail("error"));
+    let spans = world.run(|| {
+        let [first, second] = two_parts(7);
+        first.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
+        all_leave(&world);
+        second.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
+    });
+    let mut kept: Vec<_> =
+        spans.iter().filter(|span| span.span_context.trace_id() == TraceId::from(7)).cloned().collect();
+    kept.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(names(&kept), ["early of first", "early of second", "fails", "fails", "first", "second"]);
+    check_sums(&world.handle);
+}
+
+/// Both parts are held: a late child is with its own.
+#[test]
+fn a_late_child_that_fails_brings_the_part_that_it_is_of() {
+    for fails in 0..2 {
+        let world = dropping(tail("error(traces=1,burst=1)"));
+        let spans = world.run(|| {
+            let parts = two_parts(7);
+            all_leave(&world);
+            parts[fails].in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
+            drop(parts);
+        });
+        let of_trace = |span: &&SpanData| span.span_context.trace_id() == TraceId::from(7);
+        let kept: Vec<_> = spans.iter().filter(of_trace).cloned().collect();
+        let expected = [["early of first", "fails", "first"], ["early of second", "fails", "second"]];
+        assert_eq!(names(&kept), expected[fails]);
+        check_sums(&world.handle);
+    }
 }
 
 /// A warning that no policy wants makes a trace worth no more than others: one that failed does not make room for it.

@@ -305,8 +305,7 @@ fn an_ask_that_is_repeated_is_remembered_anew() {
     check_sums(&world.handle);
 }
 
-/// Two parts of one trace, and late children of the one whose root is open: those for which there is no room are told at the
-/// root of the other.
+/// Two parts of one trace, and late children of the one whose root is open: that root tells of those for which there was no room.
 #[test]
 fn late_children_that_are_cut_are_told_of() {
     let world = small();
@@ -326,7 +325,7 @@ fn late_children_that_are_cut_are_told_of() {
         drop(open);
         world.exported()
     });
-    let root = one(&spans, "first");
+    let root = one(&spans, "open");
     let told = root.attributes.iter().find(|of| of.key.as_str() == "sampling.spans_cut").unwrap();
     let steps = spans.iter().filter(|span| span.name == "step").count() as i64;
     assert_eq!(told.value, opentelemetry::Value::I64(3_001 - steps));

@@ -2,7 +2,7 @@
 
 use loom::sync::Arc as LoomArc;
 use loom::thread;
-use opentelemetry::{SpanId, TraceFlags};
+use opentelemetry::TraceFlags;
 
 use super::*;
 use crate::record::Ending;
@@ -94,8 +94,8 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
         hold(&ring);
         let other = ring.clone();
         let late = thread::spawn(move || {
-            let limits = (usize::MAX, usize::MAX);
-            match other.end_late((header(), record(2)), Severity::Fine, None, (limits, &|_, _| true)) {
+            let (limits, late) = ((usize::MAX, usize::MAX), ((header(), record(2)), TraceRef::NONE));
+            match other.end_late(late, Severity::Fine, None, (limits, &|_, _| true)) {
                 LateSpan::Held => 1,
                 LateSpan::Kept(_) | LateSpan::Gone => 0,
                 LateSpan::Cut | LateSpan::Refused | LateSpan::Out(_) => {
@@ -104,7 +104,7 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
             }
         });
         let Taken::Held(taken) = ring.take(trace(), KeptBy::HAND, 2, 1) else { panic!("it is held") };
-        ring.note_kept(Kept::new(trace(), KeptBy::HAND, KeyNumber::OTHERS, 1), 2);
+        ring.note_kept(Kept::new(&taken, KeptBy::HAND), 2);
         assert_eq!(taken.buffer.records.len(), 1 + late.join().unwrap());
     });
 }

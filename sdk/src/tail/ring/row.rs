@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use opentelemetry::TraceId;
 
 use super::Held;
+use crate::traces::TraceRef;
 
 /// Traces in the order of their ends. One that was taken out leaves its place empty, until the places before it are or most
 /// places are.
@@ -62,15 +63,25 @@ impl Row {
         out
     }
 
-    pub(super) fn find(&self, trace_id: TraceId) -> Option<usize> {
+    /// The place of the trace's latest local root that passes the test.
+    fn place(&self, trace_id: TraceId, test: impl Fn(&Held) -> bool) -> Option<usize> {
         let short = short(trace_id);
         let is_it = |at: usize| {
             let held = self.held.get(at).and_then(Option::as_ref);
-            held.is_some_and(|held| held.header.trace_id == trace_id)
+            held.is_some_and(|held| held.header.trace_id == trace_id && test(held))
         };
         // The latest first: late spans follow soon.
         let places = self.ids.iter().enumerate().rev().filter(|(_, id)| **id == short);
         places.map(|(at, _)| at).find(|at| is_it(*at))
+    }
+
+    fn find(&self, trace_id: TraceId) -> Option<usize> {
+        self.place(trace_id, |_| true)
+    }
+
+    /// The place of the local root that had this slot.
+    pub(super) fn find_part(&self, trace_id: TraceId, part: TraceRef) -> Option<usize> {
+        self.place(trace_id, |held| held.part == part)
     }
 
     pub(super) fn get(&mut self, trace_id: TraceId) -> Option<&mut Held> {
@@ -78,8 +89,20 @@ impl Row {
         self.held.get_mut(at)?.as_mut()
     }
 
+    pub(super) fn get_part(&mut self, trace_id: TraceId, part: TraceRef) -> Option<&mut Held> {
+        let at = self.find_part(trace_id, part)?;
+        self.held.get_mut(at)?.as_mut()
+    }
+
     pub(super) fn take(&mut self, trace_id: TraceId) -> Option<Held> {
-        let at = self.find(trace_id)?;
+        self.take_at(self.find(trace_id)?)
+    }
+
+    pub(super) fn take_part(&mut self, trace_id: TraceId, part: TraceRef) -> Option<Held> {
+        self.take_at(self.find_part(trace_id, part)?)
+    }
+
+    fn take_at(&mut self, at: usize) -> Option<Held> {
         self.ids[at] = 0;
         let held = self.held.get_mut(at)?.take();
         self.empty += 1;
