@@ -220,7 +220,8 @@ impl Keeper {
             _ => {}
         }
         let bytes = held.buffer.bytes_held() + HELD_BYTES;
-        if !self.grow(&mut held.room, bytes, severity, traces) {
+        // Nobody makes room for a trace that goes at once.
+        if self.ring.holds() && !self.grow(&mut held.room, bytes, severity, traces) {
             return self.give_up(held, GivenUp::RingFull);
         }
         self.counters.held(held.counted);

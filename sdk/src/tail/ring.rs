@@ -215,6 +215,11 @@ impl Ring {
         self.bytes_max
     }
 
+    /// Whether traces stay in it, now.
+    pub(crate) fn holds(&self) -> bool {
+        self.hold > 0 && !self.closed.load(Ordering::Relaxed)
+    }
+
     /// Room for a trace that has none yet.
     pub(crate) fn grow(&self, room: &mut Room, bytes: usize) -> bool {
         if !room.is_of(&self.budget) {

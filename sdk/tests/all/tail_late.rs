@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use astracer_samplers::Nanos;
 use astracer_sdk::OpenTelemetrySpanExt as _;
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
@@ -172,4 +173,26 @@ fn warnings_that_no_policy_wants_are_worth_no_room() {
         assert_eq!(whole == 42, outlives, "{policies}: {whole} spans");
         check_sums(&world.handle);
     }
+}
+
+/// A trace that is not held takes no room at its end, which others would have to make.
+#[test]
+fn a_trace_that_goes_at_once_takes_nobody_s_room() {
+    let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10).with_hold(Nanos::ZERO);
+    let world = dropping(tail);
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        request(true);
+        let failing: Vec<_> = (0..10).map(|_| root()).collect();
+        failing.iter().for_each(|root| root.in_scope(|| info_span!("fails").in_scope(|| error!("failed"))));
+        let ordinary: Vec<_> = (0..1_000).map(|_| root()).collect();
+        ordinary.iter().for_each(step);
+        let before = world.handle.stats().tail;
+        assert!(before.spans_given_up.ring_full > 0, "the ring is full: {before:?}");
+        drop(failing);
+        let after = world.handle.stats().tail;
+        assert_eq!(after.spans_given_up.ring_full, before.spans_given_up.ring_full);
+        assert_eq!(after.traces_given_up.refused, 10, "{after:?}");
+        drop(ordinary);
+    });
+    check_sums(&world.handle);
 }
