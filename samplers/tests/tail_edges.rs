@@ -109,3 +109,43 @@ fn durations_of_threads_that_rest_are_no_part_of_quantiles() {
     let outcomes = &sampler.outcomes()[0];
     assert_eq!((outcomes.calls, outcomes.durations.max()), (4_001, Some(Nanos::new(SECOND))));
 }
+
+/// A key that few call has a quantile of the last minutes too, and after a rest none: not that of calls which are hours old.
+#[test]
+fn durations_of_hours_ago_are_no_part_of_quantiles() {
+    const SECOND: u64 = 1_000_000_000;
+    // The next look at all of them is far away.
+    for calls in [260, 300, 400] {
+        for (before, after) in [(SECOND / 100, SECOND / 10), (SECOND, SECOND / 100)] {
+            let sampler = TailSampler::new(&"slow:p99()".parse().unwrap(), Limits::single_threaded());
+            let key = sampler.key("key");
+            let slow = |at: u64, duration| {
+                let (now, duration) = (Nanos::new(at), Nanos::new(duration));
+                sampler.count(key, 0, &Ended { now, duration, ..Ended::default() });
+                let (severity, shape, bytes, view) = (Severity::Fine, 0, 1, &());
+                let trace = Trace { key, now, duration, severity, shape, bytes, view };
+                sampler.decide(&trace) == Decided::Kept(0)
+            };
+            (0..calls).for_each(|n| _ = slow(n * SECOND, before));
+            // One a second: a hundred within the last minutes, all of a kind.
+            let later = 7_200 * SECOND;
+            assert_eq!((0..150).filter(|n| slow(later + n * SECOND, after)).count(), 0, "{calls}, {after}");
+            assert!(slow(later + 150 * SECOND, after * 5), "{calls}: five times as long as {after}");
+        }
+    }
+}
+
+/// "Once the key has had a hundred calls", or a few more.
+#[test]
+fn a_quantile_is_known_soon_after_the_calls_that_it_needs() {
+    let sampler = TailSampler::new(&"slow:p99()".parse().unwrap(), Limits::single_threaded());
+    let key = sampler.key("key");
+    let known = |_: &u64| {
+        sampler.count(key, 0, &Ended { duration: Nanos::from_millis(1), ..Ended::default() });
+        let (now, duration) = (Nanos::ZERO, Nanos::from_secs(1));
+        let (severity, shape, bytes, view) = (Severity::Fine, 0, 1, &());
+        sampler.decide(&Trace { key, now, duration, severity, shape, bytes, view }) == Decided::Kept(0)
+    };
+    let calls = (1..1_000).find(known).unwrap();
+    assert!((100..=112).contains(&calls), "{calls}");
+}

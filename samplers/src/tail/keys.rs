@@ -42,6 +42,9 @@ const GENERATION: Nanos = Nanos::from_secs(300);
 pub(super) const ARMED_MAX: u64 = 3_600_000_000_000;
 /// The calls of a shard after which thresholds are computed again.
 const REFRESH: u64 = 256;
+/// The calls after which a shard's generation may be found to be over: few call some keys. While a generation is young,
+/// thresholds are computed as often.
+const LOOK: u64 = 16;
 
 /// Counts of roots of a key, in one shard.
 #[derive(Clone, Debug, Default)]
@@ -59,12 +62,17 @@ struct Tally {
 }
 
 impl Tally {
+    /// The time since this generation began.
+    fn age(&mut self, now: Nanos) -> Nanos {
+        // A time that lies ahead is one from before the clock was set back.
+        self.began = self.began.min(now);
+        now.saturating_sub(self.began)
+    }
+
     /// Begins another generation if this one is over.
     #[cold]
     fn turn(&mut self, now: Nanos) {
-        // A time that lies ahead is one from before the clock was set back.
-        self.began = self.began.min(now);
-        let age = now.saturating_sub(self.began);
+        let age = self.age(now);
         if age < GENERATION {
             return;
         }
@@ -218,11 +226,16 @@ impl Record {
         }
         tally.missed_slow += u64::from(is_slow && !ended.is_recorded);
         let calls = tally.current.count();
-        let is_due = calls.is_multiple_of(REFRESH) || calls < REFRESH && calls.is_power_of_two();
-        if !is_due {
+        let is_looked_at = calls.is_multiple_of(LOOK) || calls < LOOK && calls.is_power_of_two();
+        // By durations of hours ago, perhaps.
+        if !is_looked_at && !is_slow {
             return;
         }
         let now = now();
+        let is_due = is_looked_at && (calls < REFRESH || calls.is_multiple_of(REFRESH));
+        if !is_due && tally.age(now) < GENERATION {
+            return;
+        }
         tally.turn(now);
         drop(tally);
         if !shape.quantiles.is_empty() {

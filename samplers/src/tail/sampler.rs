@@ -237,9 +237,11 @@ impl TailSampler {
         let record = self.keys.record(key);
         let is_slow = ended.duration > self.slow_than
             || (0..self.keys.shape().quantiles.len()).any(|at| ended.duration > record.slow_from(at));
-        if ended.is_error || is_slow {
-            record.arm(now().saturating_add(ARMED));
+        let known = (ended.is_error || is_slow).then(&now);
+        if let Some(now) = known {
+            record.arm(now.saturating_add(ARMED));
         }
+        let now = || known.unwrap_or_else(&now);
         record.count(shard, ended, is_slow, self.keys.shape(), now);
     }
 
