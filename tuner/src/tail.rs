@@ -5,7 +5,8 @@
 //! the dropped traces that are recorded all the same. Time is the draw's. What is simplified:
 //!
 //! - A trace is taken as one process's: its root is the local root, and all of its spans are seen at the root's end.
-//! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is fuller than a service's.
+//! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is fuller than a service's. One
+//!   that is cut, at a quarter of the ring or at 10,000 spans, has those bytes; policies see all of its spans.
 //! - An error is a span's status. Events of level ERROR are no part of what is read of a recording.
 //! - Attributes are those of any span of the trace, as text; those of resources are no span's, as in a service. A policy by
 //!   an own function wants nothing.
@@ -28,7 +29,7 @@ use crate::draw::Draw;
 use crate::replay::Numbers;
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
-use crate::workload::Workload;
+use crate::workload::{Arrival, Workload};
 use shape::Shaper;
 
 /// The outcome of each trace of a recording, as far as policies ask.
@@ -191,6 +192,22 @@ pub fn attributes(tail: &Tail) -> Vec<String> {
     names.into_iter().collect()
 }
 
+/// Spans of a recorded trace, and its part of the ring, at most: a service cuts those beyond.
+const SPANS_MAX: u64 = 10_000;
+const RING_PART: usize = 4;
+
+/// The bytes of a trace that are recorded.
+fn taken_of(arrival: &Arrival, tail: &Tail) -> u64 {
+    let within = SPANS_MAX.min(arrival.spans.into());
+    let bytes = part_of(arrival.otlp_bytes, within, arrival.spans.into());
+    bytes.min((tail.ring_bytes / RING_PART) as u64)
+}
+
+/// `whole` times `part` of `all`.
+fn part_of(whole: u64, part: u64, all: u64) -> u64 {
+    if part >= all { whole } else { (u128::from(whole) * u128::from(part) / u128::from(all.max(1))) as u64 }
+}
+
 fn outcome(trace: TraceView<'_>, shape: u64, first_set: u32) -> Outcome {
     let root = trace.root();
     let failed = trace.spans().filter(|span| span.status() == Status::Error);
@@ -338,7 +355,7 @@ impl<'a> Replay<'a> {
             let failed_ns = at_ns.saturating_add(after_ns).min(ended_ns);
             self.pending.push(Reverse((failed_ns, Happening::Failed, number)));
         }
-        self.ring.add(at_ns, number, arrival.otlp_bytes);
+        self.ring.add(at_ns, number, taken_of(arrival, &self.outcomes.tail));
         while self.ring.bytes > self.outcomes.tail.ring_bytes as u64 {
             let Some(oldest) = self.ring.next_to_give_up() else { break };
             self.release(oldest);
@@ -362,9 +379,9 @@ impl<'a> Replay<'a> {
     }
 
     fn release(&mut self, number: u32) {
-        let arrival = &self.workload.arrivals()[number as usize];
+        let bytes = taken_of(&self.workload.arrivals()[number as usize], &self.outcomes.tail);
         let state = &mut self.states[number as usize];
-        if self.ring.remove(number, arrival.otlp_bytes) && *state == State::Recorded {
+        if self.ring.remove(number, bytes) && *state == State::Recorded {
             *state = State::GivenUp;
             self.run.given_up += 1;
         }
@@ -374,6 +391,7 @@ impl<'a> Replay<'a> {
         let (outcomes, workload) = (self.outcomes, self.workload);
         let (arrival, outcome) = (&workload.arrivals()[number as usize], &outcomes.outcomes[number as usize]);
         let (now, duration) = (Nanos::new(at_ns), Nanos::new(outcome.duration_ns));
+        let taken = taken_of(arrival, &outcomes.tail);
         let (key, state) = (self.sampler.key(workload.key(arrival)), self.states[number as usize]);
         let is_error = outcome.failed_after_ns.is_some();
         let is_recorded = matches!(state, State::ByHead | State::Recorded);
@@ -388,7 +406,7 @@ impl<'a> Replay<'a> {
                     duration,
                     severity: if is_error { Severity::Error } else { Severity::Fine },
                     shape: outcome.shape,
-                    bytes: arrival.otlp_bytes,
+                    bytes: taken,
                     view: &Attributes { outcomes, sets: outcomes.sets_of(number as usize) },
                 };
                 matches!(self.sampler.decide(&trace), Decided::Kept(_))
@@ -409,7 +427,7 @@ impl<'a> Replay<'a> {
         }
         if is_kept {
             self.run.kept.push(number);
-            self.run.tail_bytes += arrival.bytes;
+            self.run.tail_bytes += part_of(arrival.bytes, taken, arrival.otlp_bytes);
             self.release(number);
         } else {
             self.ring.end(number, at_ns);

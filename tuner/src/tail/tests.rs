@@ -126,36 +126,56 @@ fn budgets_and_arming_bound_what_is_kept() {
     assert_eq!(not_recorded(tail("error")), None);
 }
 
-/// A ring with room for two traces: the oldest ordinary one goes first, and one that failed stays.
+/// A ring with room for four traces: the oldest ordinary one goes first, and one that failed stays.
 #[test]
 fn a_full_ring_gives_up_the_oldest_ordinary_trace() {
     let traces = [(0, 1_000, true, "500"), (10, 2_000, false, "200"), (1_500, 1_000, true, "500")];
     let workload = Workload::new(&recording(&traces), &Grouping::default());
     let [bytes, of_second] = [0, 1].map(|arrival| workload.arrivals()[arrival].otlp_bytes as usize);
     assert!(of_second <= bytes);
-    let with = |ring_bytes: usize, hold: Nanos| {
-        let tail = tail("slow:500ms(traces=0.001,burst=1)").with_ring_bytes(ring_bytes).with_hold(hold);
-        replayed(&traces, "never", &tail)
+    let with = |traces: &[Given]| {
+        let tail = tail("slow:500ms(traces=0.001,burst=1)").with_ring_bytes(4 * bytes);
+        replayed(traces, "never", &tail.with_hold(Nanos::ZERO))
     };
     // The first is kept at its end and leaves; the second makes room for none.
-    let summary = with(2 * bytes, Nanos::ZERO);
+    let summary = with(&traces);
     assert_eq!((summary.given_up.mean, summary.ring_peak_bytes.mean), (0.0, (bytes + of_second) as f64));
     assert_eq!((kept(&summary), summary.errors_refused.mean), (vec![(1.0, 2.0)], 1.0));
-    // With room for one, the second makes the first give way before it has failed.
-    let summary = with(bytes, Nanos::ZERO);
-    assert_eq!((summary.given_up.mean, summary.errors_given_up.mean), (2.0, 1.0));
-    assert_eq!((kept(&summary), summary.errors_kept.mean), (vec![(1.0, 0.0)], 1.0));
-    // A trace that is larger than the ring has no place in it.
-    assert_eq!(with(bytes - 1, Nanos::ZERO).given_up.mean, 3.0);
+    // The fifth makes the first give way before it has failed.
+    let five = [0, 1, 2, 3, 4].map(|at| (at, 1_000, at == 0, "500"));
+    let summary = with(&five);
+    assert_eq!((summary.given_up.mean, summary.errors_given_up.mean), (1.0, 1.0));
+    assert_eq!((kept(&summary), summary.errors_kept.mean), (vec![(1.0, 3.0)], 0.0));
     // Ended ones make way before those that are open, though these are older: a slow trace waits for its end.
-    let slow =
-        [(0, 1_000, false, "200"), (10, 1, false, "200"), (20, 1, false, "200"), (30, 1, false, "200")];
-    let summary = replayed(&slow, "never", &tail("slow:500ms").with_ring_bytes(2 * bytes));
+    let slow = [0, 10, 20, 30, 40, 50].map(|at| (at, if at == 0 { 1_000 } else { 1 }, false, "200"));
+    let summary = replayed(&slow, "never", &tail("slow:500ms").with_ring_bytes(4 * bytes));
     assert_eq!((kept(&summary), summary.given_up.mean), (vec![(1.0, 0.0)], 0.0));
     // Ended ones that nobody kept stay for a while, and are not given up when they go.
     let three = [(0, 1, false, "200"), (10, 1, false, "200"), (20, 1, false, "200")];
     let held = |hold: Nanos| replayed(&three, "never", &tail("error").with_hold(hold)).ring_peak_bytes.mean;
     assert_eq!((held(Nanos::ZERO), held(Nanos::from_secs(1))), (of_second as f64, 3.0 * of_second as f64));
+}
+
+/// As in a service: a trace takes a quarter of the ring, whatever its size, and is kept with as much. No others leave for it.
+#[test]
+fn a_trace_that_is_larger_than_the_ring_is_cut() {
+    let traces = [(0, 1_000, true, "500"), (10, 1_000, true, "500")];
+    let workload = Workload::new(&recording(&traces), &Grouping::default());
+    let bytes = workload.arrivals()[0].otlp_bytes as usize;
+    for (ring, size) in [(40, 10), (bytes, bytes / 4), (4 * bytes, bytes), (40 * bytes, bytes)] {
+        let summary = replayed(&traces, "never", &tail("error").with_ring_bytes(ring));
+        assert_eq!((kept(&summary), summary.given_up.mean), (vec![(2.0, 0.0)], 0.0), "{ring}");
+        assert_eq!(summary.policies[0].kept_otlp_bytes.mean, 2.0 * size as f64);
+        assert_eq!(summary.ring_peak_bytes.mean, 2.0 * size as f64);
+        assert!((summary.tail.mean - size as f64 / bytes as f64).abs() < 0.01, "{}", summary.tail.mean);
+    }
+    // Of 20,001 spans half are too many.
+    let large = recording_of(&traces, &[20_000, 1]);
+    let workload = Workload::new(&large, &Grouping::default());
+    let all: Vec<_> = workload.arrivals().iter().map(|arrival| arrival.otlp_bytes as f64).collect();
+    let summary = replayed_of(&large, "never", &tail("error()"));
+    let kept = summary.policies[0].kept_otlp_bytes.mean - all[1];
+    assert!((0.49..0.51).contains(&(kept / all[0])), "{kept} of {all:?}");
 }
 
 /// As in a service: the length of a loop is no shape, and no call of it is one.
