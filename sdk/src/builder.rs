@@ -61,7 +61,7 @@ impl Astracer {
 
     /// A base subscriber, which takes the place of a registry with the layer on it.
     pub fn subscriber(&self) -> AstracerSubscriber {
-        AstracerSubscriber::new(self.layer.clone())
+        AstracerSubscriber::new(&self.layer)
     }
 
     /// The propagator, for `opentelemetry::global::set_text_map_propagator` and for middleware. It propagates even if

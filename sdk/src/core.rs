@@ -44,7 +44,6 @@ use crate::settings::Settings;
 use crate::stack;
 use crate::stats::{Counters, Stats, TailStats};
 use crate::steering::Steering;
-use crate::sync::{AtomicBool, Ordering};
 use crate::table::{Entry, Table};
 use crate::tail::{Keeper, OpenRing, RootEnd};
 use crate::traces::Traces;
@@ -75,8 +74,6 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     /// The spans of one subscriber, by their ids there.
     table: Table,
-    /// Whether it is on a subscriber.
-    placed: AtomicBool,
 }
 
 impl Shared {
@@ -193,29 +190,24 @@ impl Drop for Shared {
 
 impl Core {
     pub(crate) fn new(shared: Arc<Shared>) -> Arc<Self> {
-        Self::with_table(Table::new(shared.budget.clone()), shared, false)
+        Self::with_table(Table::new(shared.budget.clone()), shared)
+    }
+
+    /// The layer's state on another registry. Registries number their spans alike.
+    pub(crate) fn beside(&self) -> Arc<Self> {
+        Self::new(self.shared.clone())
     }
 
     /// The state of a subscriber that makes the spans' ids itself.
     pub(crate) fn with_own_ids(&self) -> Arc<Self> {
         let shared = self.shared.clone();
-        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared, true)
+        Self::with_table(Table::with_own_ids(shared.budget.clone()), shared)
     }
 
-    fn with_table(table: Table, shared: Arc<Shared>, placed: bool) -> Arc<Self> {
-        let core =
-            Arc::new(Core { number: stack::next_owner(), table, shared, placed: AtomicBool::new(placed) });
+    fn with_table(table: Table, shared: Arc<Shared>) -> Arc<Self> {
+        let core = Arc::new(Core { number: stack::next_owner(), table, shared });
         known::add(&core);
         core
-    }
-
-    /// The layer's state on a subscriber: this, or a new one if this is on another subscriber already. Subscribers number
-    /// their spans alike.
-    pub(crate) fn place(self: &Arc<Self>) -> Arc<Self> {
-        if !self.placed.swap(true, Ordering::Relaxed) {
-            return self.clone();
-        }
-        Self::with_table(Table::new(self.shared.budget.clone()), self.shared.clone(), true)
     }
 
     /// Whether ids of spans are ours, and not a registry's.

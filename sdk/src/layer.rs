@@ -23,7 +23,7 @@ use crate::stack;
 ///
 /// Built by [`Builder`](crate::Builder). It may be cloned, and the clones put on several subscribers: they share the
 /// sampler, the exporter, the bounds and the counts, and each knows the spans of its own subscriber.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct AstracerLayer {
     /// `None`: switched off.
     core: Option<Arc<Core>>,
@@ -33,6 +33,14 @@ pub struct AstracerLayer {
     refusing: u64,
     #[cfg(feature = "bridge")]
     bridge: Option<Arc<Bridge>>,
+}
+
+/// For another subscriber. A clone that comes to one by `reload` is not told of it, so it has a state of its own from the beginning.
+impl Clone for AstracerLayer {
+    fn clone(&self) -> Self {
+        let core = self.core.as_ref().map(|core| core.beside());
+        AstracerLayer::new(core).with_max_level(self.max_level)
+    }
 }
 
 impl AstracerLayer {
@@ -75,12 +83,6 @@ impl<S> Layer<S> for AstracerLayer
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    fn on_layer(&mut self, _: &mut S) {
-        if let Some(core) = &self.core {
-            *self = AstracerLayer::new(Some(core.place())).with_max_level(self.max_level);
-        }
-    }
-
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
             Some(_) if !self.is_level_enabled(metadata) => Interest::never(),

@@ -50,23 +50,20 @@ use crate::table::{Entry, LetGo};
 pub struct AstracerSubscriber {
     /// Its core makes the ids. The extension traits find it by its type.
     layer: AstracerLayer,
-    /// Goes on a registry if other layers come.
-    for_registry: AstracerLayer,
     /// This subscriber, with the filters on it.
     dispatch: OnceLock<WeakDispatch>,
 }
 
 impl AstracerSubscriber {
-    pub(crate) fn new(for_registry: AstracerLayer) -> Self {
-        let layer = AstracerLayer::new(for_registry.core().map(Core::with_own_ids));
-        AstracerSubscriber { layer, for_registry, dispatch: OnceLock::new() }
+    pub(crate) fn new(layer: &AstracerLayer) -> Self {
+        let layer = AstracerLayer::new(layer.core().map(Core::with_own_ids));
+        AstracerSubscriber { layer, dispatch: OnceLock::new() }
     }
 
     /// Disables spans and events above this level; all are enabled by default.
     #[must_use]
     pub fn with_max_level(mut self, level: LevelFilter) -> Self {
         self.layer = self.layer.with_max_level(level);
-        self.for_registry = self.for_registry.with_max_level(level);
         self
     }
 
@@ -83,7 +80,7 @@ impl AstracerSubscriber {
     where
         L: Layer<Layered<AstracerLayer, Registry>>,
     {
-        Registry::default().with(self.for_registry).with(layer)
+        Registry::default().with(self.layer.clone()).with(layer)
     }
 
     #[inline]

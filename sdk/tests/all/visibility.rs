@@ -205,3 +205,48 @@ fn a_layer_may_come_by_reload() {
     });
     assert_eq!(draw(&world.exported()), "after\n");
 }
+
+/// Registries give the same ids. A layer that comes by reload is not told on which it is.
+#[test]
+fn layers_that_come_by_reload_tell_their_spans_apart() {
+    let world = world(|builder| builder);
+    let with_slot = || {
+        let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);
+        let dispatch = Dispatch::new(Registry::default().with(slot));
+        handle.reload(Some(world.astracer.layer.clone())).unwrap();
+        dispatch
+    };
+    let (here, there) = (with_slot(), with_slot());
+    let root = |dispatch, name: &str| {
+        tracing::dispatcher::with_default(dispatch, || info_span!("span", otel.name = name))
+    };
+    let (a, b) = (root(&here, "a"), root(&there, "b"));
+    assert_eq!(a.id(), b.id());
+    for (dispatch, span) in [(&here, &a), (&there, &b)] {
+        tracing::dispatcher::with_default(dispatch, || {
+            span.in_scope(|| info_span!("child").in_scope(|| ()));
+        });
+    }
+    drop((a, b));
+    assert_eq!(draw(&world.exported()), "a\n  child\nb\n  child\n");
+}
+
+/// Spans end while the layer is away, and it does not hear of it. Others have their places when it is back.
+#[test]
+fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
+    const SPANS: usize = 100;
+    let world = world(|builder| builder);
+    let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);
+    let dispatch = Dispatch::new(Registry::default().with(slot));
+    tracing::dispatcher::with_default(&dispatch, || {
+        handle.reload(Some(world.astracer.layer.clone())).unwrap();
+        let open: Vec<_> = (0..SPANS).map(|_| info_span!("open")).collect();
+        handle.reload(None).unwrap();
+        drop(open);
+        handle.reload(Some(world.astracer.layer.clone())).unwrap();
+        let _later: Vec<_> = (0..SPANS).map(|_| info_span!("later").entered()).collect();
+    });
+    let spans = world.exported();
+    assert_eq!(spans.iter().filter(|span| span.name == "later").count(), SPANS);
+    assert_eq!(world.handle.stats().spans_lost.total(), 0);
+}
