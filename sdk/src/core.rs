@@ -207,6 +207,7 @@ impl Core {
     fn with_table(table: Table, shared: Arc<Shared>) -> Arc<Self> {
         let core = Arc::new(Core { number: stack::next_owner(), table, shared });
         known::add(&core);
+        stack::give_back_to(known::let_go_on);
         core
     }
 

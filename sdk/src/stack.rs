@@ -9,10 +9,11 @@
 //! A span with an id of ours is held by its children. A child nearly always begins and ends while its thread is inside of
 //! the parent. So the parent's item has a stock of handles: the first child takes [`STOCK`] of them with one atomic step,
 //! and children that begin and end there take one and put it back by plain moves. The rest is let go of when the thread
-//! leaves the parent. A thread that never does, because a guard was leaked, keeps the span open, as on a registry.
+//! leaves the parent, or ends. A thread that does neither, because a guard was leaked, keeps the span open, as on a registry.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
+use std::sync::OnceLock;
 
 use opentelemetry::{Context, ContextGuard, SpanId};
 
@@ -80,12 +81,30 @@ impl Stack {
 }
 
 impl Drop for Stack {
+    /// The guards of these spans may be in thread-local values that are dropped later: the spans are then left without the stack, and
+    /// end with their own handles.
     fn drop(&mut self) {
-        here(|here| {
+        let innermost = here(|here| {
+            let innermost = here.take();
             here.put(Entered::NONE);
             here.has_contexts.set(false);
+            Some(innermost)
         });
+        let Some(give_back) = GIVE_BACK.get() else { return };
+        for entered in self.0.get_mut().drain(..).chain(innermost).filter(|entered| entered.stock != 0) {
+            give_back(entered.owner, entered.inside.entry, entered.stock);
+        }
     }
+}
+
+/// Takes handles of a span back from a thread that ends: those of this owner, for this entry, and their number.
+pub(crate) type GiveBack = fn(u64, u64, u32);
+
+static GIVE_BACK: OnceLock<GiveBack> = OnceLock::new();
+
+/// The function to which threads that end give the handles that they have for children.
+pub(crate) fn give_back_to(give_back: GiveBack) {
+    let _ = GIVE_BACK.set(give_back);
 }
 
 /// The innermost item, field by field: most steps of a span need no other item, and few fields of it. It has no destructor, so

@@ -29,6 +29,16 @@ pub(super) fn find(number: u64) -> Option<Arc<Core>> {
     known.get(at)?.1.upgrade()
 }
 
+/// A thread that ends lets go of handles that it had for children. If there are no others, one stays: a guard of the span was
+/// leaked, and the span stays open.
+pub(super) fn let_go_on(number: u64, id: u64, handles: u32) {
+    if let Some(core) = find(number)
+        && let Some(entry) = core.find_id(id)
+    {
+        entry.handles().let_go_unless_last(id, handles);
+    }
+}
+
 impl Drop for Core {
     fn drop(&mut self) {
         let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);

@@ -88,3 +88,30 @@ fn trace_by(dispatch: &Dispatch, earlier: &tracing::Span) {
     dispatch.exit(&last);
     dispatch.try_close(last);
 }
+
+/// A worker that is inside of a span until it ends: a thread-local value holds the guard, and is dropped after the thread's
+/// stack of spans. The handles that the thread has for children are not lost with it.
+#[test]
+fn a_thread_may_be_inside_of_a_span_until_it_ends() {
+    thread_local!(static WORKER: RefCell<Vec<tracing::span::EnteredSpan>> = const { RefCell::new(Vec::new()) });
+    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
+        for depth in 1..=3 {
+            let world = world(|builder| builder.with_context_mode(mode));
+            let dispatch = world.dispatch.clone();
+            thread::spawn(move || {
+                WORKER.with(|_| ());
+                with_default(&dispatch, || {
+                    for _ in 0..depth {
+                        let worker = info_span!("worker").entered();
+                        WORKER.with(|entered| entered.borrow_mut().push(worker));
+                        info_span!("job").in_scope(|| ());
+                    }
+                });
+            })
+            .join()
+            .unwrap();
+            assert_eq!(world.exported().len(), 2 * depth, "{mode:?}, {depth}");
+            assert_eq!(world.handle.stats().spans_open, 0, "{mode:?}, {depth}");
+        }
+    }
+}

@@ -163,25 +163,33 @@ fn children_that_end_on_another_thread_hold_their_parent() {
     }
 }
 
-/// As on a registry, a guard that is leaked keeps the span open; it is counted, and the spans below leave when the trace is old.
+/// As on a registry, a guard that is leaked keeps the span open. A thread that ends lets go of what it has for children; if there
+/// is no other handle by then, the span stays open, is counted, and the spans below leave when the trace is old.
 #[test]
 fn a_leaked_guard_keeps_a_span_open() {
-    let world = world(|builder| builder);
-    let spans = world.run(|| {
-        let root = info_span!("root");
-        std::thread::scope(|scope| {
-            let inside = || {
-                tracing::dispatcher::with_default(&world.dispatch, || {
-                    std::mem::forget(root.enter());
-                    drop(info_span!("child"));
-                });
-            };
-            scope.spawn(inside).join().unwrap();
+    for is_dropped_inside in [false, true] {
+        let world = world(|builder| builder);
+        let spans = world.run(|| {
+            let mut root = Some(info_span!("root"));
+            std::thread::scope(|scope| {
+                let inside = || {
+                    tracing::dispatcher::with_default(&world.dispatch, || {
+                        std::mem::forget(root.as_ref().unwrap().enter());
+                        drop(info_span!("child"));
+                        if is_dropped_inside {
+                            root = None;
+                        }
+                        assert_eq!(world.handle.stats().spans_open, 1);
+                    });
+                };
+                scope.spawn(inside).join().unwrap();
+            });
+            drop(root);
         });
-        drop(root);
-    });
-    assert_eq!(spans.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["child"]);
-    assert_eq!(world.handle.stats().spans_open, 1);
+        let expected: &[&str] = if is_dropped_inside { &["child"] } else { &["child", "root"] };
+        assert_eq!(spans.iter().map(|span| &*span.name).collect::<Vec<_>>(), expected);
+        assert_eq!(world.handle.stats().spans_open, u64::from(is_dropped_inside));
+    }
 }
 
 /// The service's own formatting panics while a child begins: the child never was, and holds nothing.
