@@ -29,7 +29,8 @@ impl Core {
             return Some(kept);
         }
         let context = self.new_context(entry)?;
-        if is_often {
+        // Code that enters the span where telemetry is suppressed does not suppress it for all that comes later.
+        if is_often && !context.is_telemetry_suppressed() {
             // Dropped when the lock is not held: its values are the user's.
             let old = entry.extra().context.replace(context.clone());
             drop(old);
@@ -45,7 +46,11 @@ impl Core {
         if let Some(kept) = self.kept_context(entry) {
             return Some(kept);
         }
-        let context = self.new_context(entry)?;
+        let mut context = self.new_context(entry)?;
+        if context.is_telemetry_suppressed() {
+            // The code that asks suppresses its own telemetry, not the span's.
+            context = self.context_from(&Context::new(), entry)?;
+        }
         let old = entry.extra().context.replace(context.clone());
         drop(old);
         Some(context)

@@ -118,3 +118,26 @@ fn a_kept_trace_tells_its_weight_and_a_dropped_one_none() {
     });
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
+
+/// Code that sends telemetry suppresses its own. A span that it enters, or asks for its context, is the service's.
+#[test]
+fn suppression_around_a_span_does_not_stay_with_it() {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    let suppressed = |work: &dyn Fn()| {
+        let _suppressed = Context::enter_telemetry_suppressed_scope();
+        work();
+    };
+    for mode in [ContextMode::Ids, ContextMode::Recording] {
+        let world = world(|builder| builder.with_context_mode(mode));
+        let spans = world.run(|| {
+            let root = info_span!("root");
+            suppressed(&|| assert!(root.context().span().span_context().is_valid()));
+            root.in_scope(|| {
+                let child = info_span!("child");
+                (0..4).for_each(|_| suppressed(&|| child.in_scope(|| ())));
+                child.in_scope(|| info_span!("leaf").in_scope(|| ()));
+            });
+        });
+        assert_eq!(crate::support::draw(&spans), "root\n  child\n    leaf\n", "{mode:?}");
+    }
+}
