@@ -5,6 +5,7 @@
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
 use tracing_core::dispatcher::WeakDispatch;
@@ -96,14 +97,13 @@ impl AstracerSubscriber {
 
     /// A span begins below the span of a kept trace that this thread is inside of.
     #[inline]
-    fn begin_here(core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
-        let above = parent.id();
-        let entry = core.begin_child(attributes, NewId::Own, parent, base);
-        Self::hold_above(core, entry, Some((parent, above)))
+    fn begin_here(&self, core: &Core, attributes: &Attributes<'_>, parent: &Entry, base: u8) -> Id {
+        let above = self.hold(core, Some(parent));
+        above.held_by(core.begin_child(attributes, NewId::Own, parent, base))
     }
 
     /// A span begins that has no parent, or whose parent is not simply the one that this thread is inside of.
-    fn begin_elsewhere(core: &Core, attributes: &Attributes<'_>) -> Id {
+    fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
         let placement = place_elsewhere(core, attributes, EntrylessId::above_lost);
         if matches!(placement, Placement::Nowhere) {
             return EntrylessId::NOWHERE.id();
@@ -118,28 +118,25 @@ impl AstracerSubscriber {
             }
             _ => attributes.parent().and_then(|parent| core.find_id(entry_of(parent))),
         };
-        let above = above.map(|above| (above, above.id()));
+        let above = self.hold(core, above);
         let entry = core.begin(attributes, NewId::Own, placement);
-        let above = above.filter(|_| entry.is_some() || is_answered_for);
-        Self::hold_above(core, entry, above)
+        if entry.is_none() && !is_answered_for {
+            return EntrylessId::below(0).id();
+        }
+        above.held_by(entry)
     }
 
-    /// A span that has begun holds the one above it, which had this id. Returns its own id.
+    /// A handle of the span above one that begins.
     ///
-    /// It holds it no earlier: the service's code, which formats fields, may panic while the span begins.
+    /// It is taken before that one begins: the service's code, which formats fields, may leave and drop the span above.
     #[inline]
-    fn hold_above(core: &Core, entry: Option<&Entry>, above: Option<(&Entry, u64)>) -> Id {
-        let hold = |above: &Entry, id: u64| {
-            stack::take_handle(core.number(), id, |handles| above.handles().hold(id, handles))
-        };
-        let above = above.filter(|(above, id)| hold(above, *id)).map_or(0, |(_, id)| id);
-        match entry {
-            Some(entry) => {
-                entry.set_above(above);
-                Id::from_u64(entry.id())
-            }
-            None => EntrylessId::below(above).id(),
-        }
+    fn hold<'a>(&'a self, core: &'a Core, above: Option<&Entry>) -> Above<'a> {
+        let id = above.map_or(0, |above| {
+            let id = above.id();
+            let is_held = stack::take_handle(core.number(), id, |handles| above.handles().hold(id, handles));
+            if is_held { id } else { 0 }
+        });
+        Above { subscriber: self, core, id }
     }
 
     /// Gives up what a span held. The subscriber is told of an end that this brings about as of any other, with the filters
@@ -164,16 +161,44 @@ impl AstracerSubscriber {
         if Closing::leave_to_outer(owner, id) {
             return;
         }
-        let dispatch = self.dispatch.get().and_then(WeakDispatch::upgrade);
+        let dispatch = self.with_filters();
         let closing = Closing::begin(owner);
         let mut next = Some(id);
+        let mut panic = None;
         while let Some(id) = next {
-            match &dispatch {
+            let close = || match &dispatch {
                 Some(dispatch) => dispatch.try_close(Id::from_u64(id)),
                 None => self.try_close(Id::from_u64(id)),
             };
+            // A filter is the service's code. The spans above end all the same.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(close)) {
+                // Of two the second is not dropped: it may panic then.
+                match panic {
+                    None => panic = Some(payload),
+                    Some(_) => std::mem::forget(payload),
+                }
+            }
             next = closing.next();
         }
+        drop(closing);
+        if let Some(payload) = panic {
+            resume_unwind(payload);
+        }
+    }
+
+    /// This subscriber with the filters on it. One in a box is not told which it is a part of; then it is the one that it was first
+    /// seen to be.
+    fn with_filters(&self) -> Option<Dispatch> {
+        if let Some(known) = self.dispatch.get() {
+            return known.upgrade();
+        }
+        let is_own = |dispatch: &Dispatch| {
+            dispatch.downcast_ref::<Self>().is_some_and(|subscriber| std::ptr::eq(subscriber, self))
+        };
+        let current = tracing_core::dispatcher::get_default(Clone::clone);
+        let current = Some(current).filter(is_own)?;
+        let _ = self.dispatch.set(current.downgrade());
+        Some(current)
     }
 
     /// A handle of a span is dropped. Returns whether the span has ended by that.
@@ -184,11 +209,9 @@ impl AstracerSubscriber {
         if entry.handles().let_go(number) != LetGo::Last {
             return false;
         }
-        let above = entry.above();
+        // Given up after the end, also if that panics: values of contexts are the user's, and dropped there.
+        let _above = Above { subscriber: self, core, id: entry.above() };
         core.end_entry(entry);
-        if above != 0 {
-            self.release(core, above);
-        }
         true
     }
 
@@ -199,6 +222,38 @@ impl AstracerSubscriber {
         let Some(entryless) = EntrylessId::of(id) else { return false };
         self.release(core, entryless.above());
         true
+    }
+}
+
+/// A handle of the span above one that begins or ends, given up when this is dropped, unless the one that begins holds it.
+struct Above<'a> {
+    subscriber: &'a AstracerSubscriber,
+    core: &'a Core,
+    /// 0: there is none.
+    id: u64,
+}
+
+impl Above<'_> {
+    /// A span that has begun holds the one above it; it may have no entry. Returns its id.
+    #[inline]
+    fn held_by(mut self, entry: Option<&Entry>) -> Id {
+        let above = std::mem::take(&mut self.id);
+        match entry {
+            Some(entry) => {
+                entry.set_above(above);
+                Id::from_u64(entry.id())
+            }
+            None => EntrylessId::below(above).id(),
+        }
+    }
+}
+
+impl Drop for Above<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.id != 0 {
+            self.subscriber.release(self.core, self.id);
+        }
     }
 }
 
@@ -283,8 +338,8 @@ impl Subscriber for AstracerSubscriber {
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
         let Some(core) = self.core() else { return EntrylessId::NOWHERE.id() };
         match parent_here(core, attributes) {
-            Some((parent, base)) => Self::begin_here(core, attributes, parent, base),
-            None => Self::begin_elsewhere(core, attributes),
+            Some((parent, base)) => self.begin_here(core, attributes, parent, base),
+            None => self.begin_elsewhere(core, attributes),
         }
     }
 

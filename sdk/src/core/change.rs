@@ -61,7 +61,7 @@ impl Core {
         self.with_fields(
             |visitor| values.record(visitor),
             |fields| {
-                self.with_body(entry, |body, limits| {
+                self.with_body(id, entry, |body, limits| {
                     body.absorb(fields, limits);
                     self.mark_if_failed(entry, body);
                 });
@@ -89,7 +89,7 @@ impl Core {
             let settings = self.settings();
             event.record(&mut fields.of_event(settings.conventions, settings.limits.text_length));
             let metadata: &'static Metadata<'static> = event.metadata();
-            self.with_body(entry, |body, limits| {
+            self.with_body(&id, entry, |body, limits| {
                 body.absorb_event(fields, metadata, now, limits);
                 self.mark_if_event_failed(entry, body);
             });
@@ -107,7 +107,7 @@ impl Core {
     /// Changes a span that is recorded, or may come to be. It is not decided for this.
     pub(crate) fn change(&self, id: &Id, f: impl FnOnce(&mut Body, &SpanLimits)) {
         if let Some(entry) = self.recordable(id) {
-            self.with_body(entry, |body, limits| {
+            self.with_body(id, entry, |body, limits| {
                 if !body.is_ended_by_hand() {
                     f(body, limits);
                     self.mark_if_failed(entry, body);
@@ -122,9 +122,11 @@ impl Core {
         self.find(id).filter(|entry| !matches!(entry.phase(), Phase::Dropped | Phase::Free))
     }
 
-    fn with_body(&self, entry: &Entry, f: impl FnOnce(&mut Body, &SpanLimits)) {
+    /// The body of the span `id`, whose entry this was. Fields were formatted since by the service's code, which may have ended the
+    /// span, and begun another one in its place.
+    fn with_body(&self, id: &Id, entry: &Entry, f: impl FnOnce(&mut Body, &SpanLimits)) {
         let mut extra = entry.extra();
-        if extra.is_recordable() {
+        if extra.is_recordable() && entry.id() == id.into_u64() {
             f(extra.body.get_or_insert_with(|| self.new_body()), &self.settings().limits);
         }
     }

@@ -97,6 +97,9 @@ impl Core {
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
         let Some(left) = stack::pop(self.number, id.into_u64()) else { return };
+        // The guard goes last: the values in its context may be the user's, and trace or panic when they are dropped. It goes too if
+        // a filter panics that is told of an end.
+        let _guard = ManuallyDrop::into_inner(left.guard);
         if left.is_dropped {
             self.shared.counters.refused(stack::take_refused());
             if self.counts_outcomes() {
@@ -116,8 +119,6 @@ impl Core {
         if left.stock != 0 {
             let_go(left.entry, left.stock);
         }
-        // The guard goes last: the values in its context may be the user's, and trace or panic when they are dropped.
-        drop(ManuallyDrop::into_inner(left.guard));
     }
 }
 

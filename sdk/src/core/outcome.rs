@@ -233,11 +233,14 @@ impl Core {
     /// Fields that are recorded on a dropped span, or on one below a dropped root.
     #[cold]
     pub(super) fn note_dropped_fields(&self, id: &Id, record: impl FnOnce(&mut dyn Visit)) {
-        let (Some(entry), true) = (self.find(id), self.shared.tail.is_some()) else { return };
+        if self.shared.tail.is_none() || self.find(id).is_none() {
+            return;
+        }
         let mut seen = ErrorField(false);
         record(&mut seen);
+        // Only now: the service's code, which formats fields, may have ended the span.
+        let Some(entry) = self.find(id).filter(|_| seen.0) else { return };
         match entry {
-            _ if !seen.0 => {}
             root if is_counted_root(root) => root.set_failed(),
             below => self.fail_dropped_root(below.trace_id()),
         }

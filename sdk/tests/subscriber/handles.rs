@@ -229,8 +229,22 @@ impl Layer<AstracerSubscriber> for Seen {
 fn a_filter_is_told_of_each_end_once() {
     let world = world(|builder| builder);
     let seen = Seen::default();
+    is_told_of_each_end_once(&seen, world.astracer.subscriber().with_filter(seen.clone()).into());
+}
+
+/// As a service does that chooses its subscriber when it starts. One in a box is not told which it is a part of.
+#[test]
+fn a_filter_in_a_box_is_told_of_each_end_once() {
+    let world = world(|builder| builder);
+    let seen = Seen::default();
+    let boxed: Box<dyn tracing::Subscriber + Send + Sync> =
+        Box::new(world.astracer.subscriber().with_filter(seen.clone()));
+    is_told_of_each_end_once(&seen, boxed.into());
+}
+
+fn is_told_of_each_end_once(seen: &Seen, dispatch: Dispatch) {
     let mut ids = Vec::new();
-    with_default(world.astracer.subscriber().with_filter(seen.clone()), || {
+    tracing::dispatcher::with_default(&dispatch, || {
         let root = info_span!("root");
         let child = info_span!(parent: &root, "child");
         let leaf = info_span!(parent: &child, "leaf");
@@ -245,6 +259,57 @@ fn a_filter_is_told_of_each_end_once() {
     seen.sort();
     let expected = [(false, root), (false, child), (false, leaf), (true, root), (true, child), (true, leaf)];
     assert_eq!(seen, expected);
+}
+
+/// Panics when it is told of the end of this span.
+struct PanicsAt(Arc<Mutex<Option<Id>>>);
+
+impl Layer<AstracerSubscriber> for PanicsAt {
+    fn on_close(&self, id: Id, _: LayerContext<'_, AstracerSubscriber>) {
+        let is_it = self.0.lock().unwrap().as_ref() == Some(&id);
+        assert!(!is_it, "a filter of the service's");
+    }
+}
+
+/// The panic is the service's; the spans above end all the same, also those of the thread that goes on.
+#[test]
+fn a_filter_that_panics_at_an_end_keeps_no_span_open() {
+    let world = world(|builder| builder);
+    let at = Arc::new(Mutex::new(None));
+    with_default(world.astracer.subscriber().with_filter(PanicsAt(at.clone())), || {
+        let chain = || {
+            let root = info_span!("root");
+            let middle = info_span!(parent: &root, "middle");
+            let leaf = info_span!(parent: &middle, "leaf");
+            (middle.id(), leaf)
+        };
+        let (middle, leaf) = chain();
+        *at.lock().unwrap() = middle;
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(leaf))).is_err());
+        assert_eq!(world.handle.stats().spans_open, 0);
+        drop(chain());
+    });
+    assert_eq!(world.exported().len(), 6);
+    assert_eq!(world.handle.stats().spans_open, 0);
+}
+
+/// The last handle of the span is the thread's own, which it lets go of when it leaves.
+#[test]
+fn a_filter_that_panics_when_a_span_is_left_leaves_no_context() {
+    let world = world(|builder| builder);
+    let at = Arc::new(Mutex::new(None));
+    let dispatch = Dispatch::new(world.astracer.subscriber().with_filter(PanicsAt(at.clone())));
+    tracing::dispatcher::with_default(&dispatch, || {
+        let root = info_span!("root");
+        let id = root.id().unwrap();
+        dispatch.enter(&id);
+        drop(info_span!("child"));
+        drop(root);
+        *at.lock().unwrap() = Some(id.clone());
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| dispatch.exit(&id))).is_err());
+        assert!(!Context::current().span().span_context().is_valid());
+    });
+    assert_eq!(draw(&world.exported()), "root\n  child\n");
 }
 
 /// A span that begins inside of another on one subscriber does not hold spans of another subscriber.

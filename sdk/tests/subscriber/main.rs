@@ -16,6 +16,8 @@ mod bounds;
 #[path = "../all/bridge.rs"]
 mod bridge;
 mod bridges;
+#[path = "../all/closing_itself.rs"]
+mod closing_itself;
 mod console;
 #[path = "../all/contexts.rs"]
 mod contexts;

@@ -1,0 +1,105 @@
+//! Code of the service that ends spans while they are worked on: fields whose formatting leaves and drops the span around them,
+//! filters that panic when they hear of an end, values of contexts that panic when they are dropped.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use opentelemetry::baggage::BaggageExt as _;
+use opentelemetry::{Context, KeyValue};
+use tracing::span::Attributes;
+use tracing::{Callsite, Dispatch, Metadata, info, info_span};
+
+use crate::support::{draw, one, world};
+
+/// Runs when it is formatted, once.
+struct Runs<F>(RefCell<Option<F>>);
+
+fn runs<F: FnOnce()>(f: F) -> Runs<F> {
+    Runs(RefCell::new(Some(f)))
+}
+
+impl<F: FnOnce()> fmt::Debug for Runs<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(run) = self.0.borrow_mut().take() {
+            run();
+        }
+        f.write_str("ran")
+    }
+}
+
+/// A root of this subscriber, by its own functions: macros do nothing while `tracing` formats a value.
+fn root(dispatch: &Dispatch) -> tracing::span::Id {
+    let callsite = tracing::callsite! { name: "next", kind: tracing::metadata::Kind::SPAN, fields: };
+    let metadata: &'static Metadata<'static> = callsite.metadata();
+    let no_fields: [(&tracing::field::Field, Option<&dyn tracing::field::Value>); 0] = [];
+    let id = dispatch.new_span(&Attributes::new_root(metadata, &metadata.fields().value_set(&no_fields)));
+    dispatch.enter(&id);
+    dispatch.exit(&id);
+    id
+}
+
+/// The next span may have the place of the one that ended.
+#[test]
+fn an_event_that_ends_its_span_is_not_the_next_one_s() {
+    let world = world(|builder| builder);
+    let dispatch = world.dispatch.clone();
+    let spans = world.run(|| {
+        let around = info_span!("around").entered();
+        let next = RefCell::new(None);
+        let field = runs(|| {
+            drop(around);
+            *next.borrow_mut() = Some(root(&dispatch));
+        });
+        info!(?field, "ends its span");
+        dispatch.try_close(next.take().unwrap());
+    });
+    assert_eq!(one(&spans, "next").events.events.len(), 0, "{}", draw(&spans));
+    assert_eq!(spans.len(), 2);
+}
+
+#[test]
+fn a_span_that_ends_its_parent_while_it_begins_is_not_below_the_next_one() {
+    let world = world(|builder| builder);
+    let dispatch = world.dispatch.clone();
+    let spans = world.run(|| {
+        let around = info_span!("around").entered();
+        let next = RefCell::new(None);
+        let field = runs(|| {
+            drop(around);
+            *next.borrow_mut() = Some(root(&dispatch));
+        });
+        info_span!("child", ?field).in_scope(|| ());
+        dispatch.try_close(next.take().unwrap());
+    });
+    assert_eq!(spans.len(), 3);
+    let (around, child) = (one(&spans, "around"), one(&spans, "child"));
+    assert_eq!(child.parent_span_id, around.span_context.span_id(), "{}", draw(&spans));
+    assert_eq!(child.span_context.trace_id(), around.span_context.trace_id());
+    assert_eq!(world.handle.stats().spans_open, 0);
+}
+
+/// A value of a context, whose last holder is a span that ends.
+struct PanicsInDrop;
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a value of the service's");
+    }
+}
+
+#[test]
+fn a_span_whose_context_panics_when_it_is_dropped_holds_no_parent() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let root = info_span!("root").entered();
+        let baggage = Context::current_with_value(PanicsInDrop).with_baggage([KeyValue::new("a", "b")]);
+        let attached = baggage.attach();
+        let child = info_span!("child");
+        drop(attached);
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(child))).is_err());
+        drop(root);
+    });
+    assert_eq!(draw(&spans), "root\n  child\n");
+    assert_eq!(world.handle.stats().spans_open, 0);
+}
