@@ -11,6 +11,7 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use crate::core::Core;
+use crate::sync::statics::{AtomicU64, Ordering};
 
 /// In the extensions of a span without room.
 struct Lost {
@@ -37,9 +38,21 @@ pub(crate) struct EntrylessId(u64);
 /// Ids of spans with an entry are below: see `table/own.rs`.
 const MARK: u64 = 1 << 63;
 
+/// The ids of entries are no less: they have a generation, from 1.
+const ENTRY_MIN: u64 = 1 << 24;
+
 impl EntrylessId {
-    /// The id of spans that have no place in traces: telemetry was suppressed, or the SDK is shut down.
-    pub(crate) const NOWHERE: EntrylessId = EntrylessId(u64::MAX);
+    /// The id of a span that has no place in traces: telemetry was suppressed, or the SDK is shut down. Filters know spans by their
+    /// ids, so each has another one, until millions have begun.
+    pub(crate) fn nowhere() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) % (ENTRY_MIN - 1) + 1;
+        EntrylessId(MARK | number)
+    }
+
+    fn is_nowhere(self) -> bool {
+        (1..ENTRY_MIN).contains(&(self.0 & !MARK))
+    }
 
     /// A span for which there was no room. `above` is the id of the entry that answers for it; 0: none.
     pub(crate) fn below(above: u64) -> Self {
@@ -55,12 +68,12 @@ impl EntrylessId {
 
     /// The id of the entry that answers for it; 0: none.
     pub(crate) fn above(self) -> u64 {
-        if self == Self::NOWHERE { 0 } else { self.0 & !MARK }
+        if self.is_nowhere() { 0 } else { self.0 & !MARK }
     }
 
     /// As [`above_lost`].
     pub(crate) fn above_lost(id: &Id) -> Option<u64> {
-        Self::of(id).filter(|id| *id != Self::NOWHERE).map(Self::above)
+        Self::of(id).filter(|id| !id.is_nowhere()).map(Self::above)
     }
 
     pub(crate) fn id(self) -> Id {

@@ -62,6 +62,13 @@ impl Entered {
 
 impl Inside {
     const NONE: Inside = Inside { entry: 0, is_dropped: false, is_lost: false, context: SpanId::INVALID };
+
+    /// A span that has no place in traces: events there are nobody's, and spans begin as if it was not there.
+    pub(crate) const NOWHERE: Inside = Inside { is_lost: true, ..Inside::NONE };
+
+    fn is_nowhere(&self) -> bool {
+        self.entry == 0 && !self.is_dropped
+    }
 }
 
 /// The spans that a thread is inside of, but the innermost, which is in [`HERE`]. It ends before OpenTelemetry's current context
@@ -236,6 +243,17 @@ pub(crate) fn innermost(owner: u64) -> Option<Inside> {
         innermost if innermost == owner => Some(here.inside()),
         _ => find(owner),
     })
+}
+
+/// The owner's innermost item on this thread that has a place in traces.
+#[inline]
+pub(crate) fn innermost_place(owner: u64) -> Option<Inside> {
+    match innermost(owner) {
+        Some(inside) if inside.is_nowhere() => {
+            find_entry(owner, |inside| (!inside.is_nowhere()).then_some(inside))
+        }
+        innermost => innermost,
+    }
 }
 
 /// The innermost item of all on this thread, if it is this owner's.

@@ -106,7 +106,7 @@ impl AstracerSubscriber {
     fn begin_elsewhere(&self, core: &Core, attributes: &Attributes<'_>) -> Id {
         let placement = place_elsewhere(core, attributes, EntrylessId::above_lost);
         if matches!(placement, Placement::Nowhere) {
-            return EntrylessId::NOWHERE.id();
+            return EntrylessId::nowhere().id();
         }
         // Without room, nothing answers for a local root.
         let is_answered_for = placement.above().is_some_and(|above| above != 0);
@@ -114,7 +114,7 @@ impl AstracerSubscriber {
             Placement::Child { parent, .. } => Some(*parent),
             Placement::BelowDropped { above } => Some(*above),
             _ if attributes.is_contextual() => {
-                stack::innermost(core.number()).and_then(|inside| core.find_id(inside.entry))
+                stack::innermost_place(core.number()).and_then(|inside| core.find_id(inside.entry))
             }
             _ => attributes.parent().and_then(|parent| core.find_id(entry_of(parent))),
         };
@@ -336,7 +336,7 @@ impl Subscriber for AstracerSubscriber {
 
     #[inline]
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
-        let Some(core) = self.core() else { return EntrylessId::NOWHERE.id() };
+        let Some(core) = self.core() else { return EntrylessId::nowhere().id() };
         match parent_here(core, attributes) {
             Some((parent, base)) => self.begin_here(core, attributes, parent, base),
             None => self.begin_elsewhere(core, attributes),
@@ -363,9 +363,7 @@ impl Subscriber for AstracerSubscriber {
 
     #[inline]
     fn enter(&self, id: &Id) {
-        if let Some(core) = self.core()
-            && *id != EntrylessId::NOWHERE.id()
-        {
+        if let Some(core) = self.core() {
             core.enter(id, || EntrylessId::above_lost(id));
         }
     }

@@ -58,16 +58,16 @@ impl Core {
         self.push(id, Inside::dropped(entry.id(), context), guard);
     }
 
-    /// A span for which there was no room. Others without an entry have no place in traces, and change nothing.
+    /// A span for which there was no room. Others without an entry have no place in traces: they began where telemetry was
+    /// suppressed.
     #[cold]
     fn enter_without_entry(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
-        if self.is_closed() || !self.has_refused() || !stack::has_contexts() {
+        if self.is_closed() || !stack::has_contexts() {
             return;
         }
-        if Context::is_current_telemetry_suppressed() {
-            return;
-        }
-        let Some(above) = above_lost() else { return };
+        let may_be_lost = self.has_refused() && !Context::is_current_telemetry_suppressed();
+        let above = if may_be_lost { above_lost() } else { None };
+        let Some(above) = above else { return self.push(id, Inside::NOWHERE, None) };
         let off = self.settings().context == ContextMode::Off;
         let Some(above) = self.find_id(above) else {
             let cx = self.context_of_lost_root();

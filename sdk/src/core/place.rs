@@ -150,7 +150,7 @@ pub(crate) fn place_elsewhere<'a>(
     if !attributes.is_contextual() {
         return explicit(core, attributes, above_lost);
     }
-    let inside = stack::innermost(core.number());
+    let inside = stack::innermost_place(core.number());
     let is_off = core.settings().context == ContextMode::Off;
     let Some(inside) = inside else {
         let here = Here::now();

@@ -141,3 +141,50 @@ fn suppression_around_a_span_does_not_stay_with_it() {
         assert_eq!(crate::support::draw(&spans), "root\n  child\n    leaf\n", "{mode:?}");
     }
 }
+
+/// A program that traces inside of a span while telemetry is suppressed, as a client does that sends it.
+fn suppressed_inside() {
+    let root = info_span!("root", status = tracing::field::Empty).entered();
+    let suppressed = Context::enter_telemetry_suppressed_scope();
+    let sending = info_span!("sending", status = tracing::field::Empty).entered();
+    tracing::info!("of the sending");
+    sending.record("status", "sent");
+    Span::current().record("status", "sent");
+    drop(suppressed);
+    info_span!("below").in_scope(|| tracing::info!("of the one below"));
+    drop(sending);
+    tracing::info!("of the root");
+    drop(root);
+}
+
+/// Events and fields of a suppressed span are not the span's around it. The stock layer takes what begins below for a new trace, though.
+#[test]
+fn events_of_suppressed_spans_are_nobody_s() {
+    for mode in [ContextMode::Off, ContextMode::Ids, ContextMode::Recording] {
+        let world = world(|builder| builder.with_context_mode(mode));
+        let spans = world.run(suppressed_inside);
+        let drawn = crate::support::draw(&spans);
+        if mode == ContextMode::Off {
+            assert!(drawn.contains("sending"), "contexts say nothing there: {drawn}");
+            continue;
+        }
+        let names = |name: &str| {
+            one(&spans, name).events.events.iter().map(|event| event.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("root"), ["of the root"], "{mode:?}");
+        assert_eq!(names("below"), ["of the one below"], "{mode:?}");
+        assert_eq!(one(&spans, "below").parent_span_id, one(&spans, "root").span_context.span_id());
+        assert!(one(&spans, "root").attributes.is_empty(), "{drawn}");
+        assert_eq!(spans.len(), 2);
+    }
+    let collector = crate::support::Collector::default();
+    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder()
+        .with_simple_exporter(collector.clone())
+        .build();
+    let stock = tracing_opentelemetry::layer()
+        .with_tracer(opentelemetry::trace::TracerProvider::tracer(&provider, "stock"));
+    let registry = tracing_subscriber::layer::SubscriberExt::with(tracing_subscriber::registry(), stock);
+    tracing::subscriber::with_default(registry, suppressed_inside);
+    let root = one(&collector.spans(), "root").clone();
+    assert_eq!(root.events.events.iter().map(|event| &*event.name).collect::<Vec<_>>(), ["of the root"]);
+}

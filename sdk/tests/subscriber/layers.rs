@@ -155,6 +155,22 @@ fn an_env_filter_holds_on_the_subscriber_alone() {
     assert_eq!(world.handle.stats().spans_open, 0);
 }
 
+/// Spans that have no place in traces have ids of their own too, by which a filter knows them.
+#[test]
+fn an_env_filter_forgets_spans_of_suppressed_telemetry_one_by_one() {
+    let world = world(|builder| builder);
+    let filter = EnvFilter::new("info,[sending]=trace");
+    with_default(world.astracer.subscriber().with_filter(filter), || {
+        let suppressed = opentelemetry::Context::enter_telemetry_suppressed_scope();
+        let outer = info_span!("sending").entered();
+        assert!(tracing::enabled!(tracing::Level::TRACE));
+        drop(info_span!("sending"));
+        drop(outer);
+        drop(suppressed);
+        assert!(!tracing::enabled!(tracing::Level::TRACE));
+    });
+}
+
 #[test]
 fn a_level_holds_alone_and_with_layers() {
     let page = Page::default();
