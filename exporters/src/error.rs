@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use astracer_model::text::escaped;
 use opentelemetry_sdk::error::OTelSdkError;
 
 macro_rules! error_kinds {
@@ -124,7 +125,8 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// The reason why spans could not be delivered: kind, place and remedy.
+/// The reason why spans could not be delivered: kind, place and remedy. Displays as one line in which nothing of a server's
+/// answer acts on a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportError {
     kind: ErrorKind,
@@ -194,9 +196,9 @@ impl ExportError {
 
 impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.target, self.kind.describe())?;
+        write!(f, "{}: {}", escaped(&self.target), self.kind.describe())?;
         if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
+            write!(f, " ({})", escaped(&self.detail))?;
         }
         write!(f, "; {}", self.remedy)
     }
@@ -210,5 +212,20 @@ impl From<ExportError> for OTelSdkError {
             ErrorKind::ShutDown => OTelSdkError::AlreadyShutdown,
             _ => OTelSdkError::InternalFailure(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gRPC server's message is any text, and errors are logged.
+    #[test]
+    fn what_a_server_answers_stays_within_its_line() {
+        let error = ExportError::new(ErrorKind::BadRequest, "a\u{202e}b", "no\nfaked line\u{1b}[2J");
+        let text = error.to_string();
+        assert!(text.starts_with("a\\u{202e}b: the server could not"), "{text}");
+        assert!(text.contains(" (no\\nfaked line\\u{1b}[2J); look"), "{text}");
+        assert_eq!(error.detail(), "no\nfaked line\u{1b}[2J");
     }
 }

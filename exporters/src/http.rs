@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use astracer_model::text::escaped;
 use ureq::Agent;
 use ureq::http::{HeaderName, HeaderValue, Response, Uri};
 
@@ -225,8 +226,8 @@ fn printable(body: &[u8], json: bool) -> String {
     const CHARS_MAX: usize = 200;
     let Ok(text) = str::from_utf8(body) else { return String::new() };
     let line = if json { text } else { text.lines().next().unwrap_or_default() };
-    let shown = line.chars().map(|char| if char.is_control() { ' ' } else { char });
-    shown.take(CHARS_MAX).collect::<String>().trim().to_owned()
+    let shown = line.chars().map(|char| if char.is_whitespace() { ' ' } else { char });
+    escaped(shown.take(CHARS_MAX).collect::<String>().trim()).into_owned()
 }
 
 #[cfg(test)]
@@ -263,6 +264,8 @@ mod tests {
         assert_eq!(printable(b"no such\ttenant\r\nmore", false), "no such tenant");
         assert_eq!(printable(b"{\n\"a\": 1}", true), "{ \"a\": 1}");
         assert_eq!(printable(&[0xff, 0xfe], false), "");
+        assert_eq!(printable("no\u{1b}[2J\u{202e}such".as_bytes(), false), "no\\u{1b}[2J\\u{202e}such");
+        assert_eq!(printable("a\u{2028}b\u{85}c".as_bytes(), false), "a b c");
         assert_eq!(printable("\u{e9}".repeat(300).as_bytes(), false).chars().count(), 200);
     }
 }

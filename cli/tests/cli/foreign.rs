@@ -1,5 +1,9 @@
 //! Nothing of a recording, a path or an argument acts on the terminal.
 
+use astracer_model::text::is_shown;
+use astracer_samplers::parameters::Parameters;
+use astracer_samplers::{Bump, Config, Nanos, PerKey, Probability};
+
 use crate::outputs::Folder;
 use crate::{Scratch, run, success};
 
@@ -124,4 +128,20 @@ fn a_long_name_that_ids_were_folded_to_is_cut() {
         let longest = text.lines().map(str::len).max();
         assert!(longest < Some(1_000), "{longest:?}");
     }
+}
+
+/// A parameters file names keys that come from recordings. `samplers` depends on no other crate of ours, so that it has its own
+/// list of these characters.
+#[test]
+fn a_parameters_file_shows_nothing_that_acts_on_a_terminal() {
+    let bump = Bump::new(1.0, Probability::ONE, Nanos::from_millis(1_000)).expect("parameters in range");
+    let key: String = ('\0'..=char::MAX).filter(|&char| !is_shown(char)).collect();
+    let own = bump.clone().with_minimum(Probability::ZERO);
+    let config = Config::Bump(PerKey::new(bump).with_override(&key, own));
+    let parameters = Parameters { comments: vec![key], ..Parameters::new(config) };
+    let text = parameters.to_string();
+    let acting: Vec<_> = text.chars().filter(|&char| char != '\n' && !is_shown(char)).collect();
+    assert_eq!(acting, []);
+    let read: Parameters = text.parse().expect("what was printed");
+    assert_eq!(read.config, parameters.config);
 }

@@ -1,13 +1,17 @@
 //! Text that fits, and durations that are read at a glance.
 
-/// Text in at most `columns` characters, `…` for what is cut off. Control characters, which could tell a terminal to do
-/// things, are replaced.
+use astracer_model::text::escaped;
+
+/// Text in at most `columns` characters, `…` for what is cut off. Characters that could tell a terminal to do things are
+/// written as escapes.
 pub(super) fn clip(text: &str, columns: usize) -> String {
-    let shown = |char: char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char };
+    // An escape has more characters than what it stands for, so that no more of the text is shown than these.
+    let end = text.char_indices().nth(columns + 1).map_or(text.len(), |(end, _)| end);
+    let text = escaped(&text[..end]);
     if text.chars().count() <= columns {
-        return text.chars().map(shown).collect();
+        return text.into_owned();
     }
-    let mut clipped: String = text.chars().take(columns.saturating_sub(1)).map(shown).collect();
+    let mut clipped: String = text.chars().take(columns.saturating_sub(1)).collect();
     if columns > 0 {
         clipped.push('\u{2026}');
     }
@@ -60,7 +64,11 @@ mod tests {
         assert_eq!(clip("abc", 3), "abc");
         assert_eq!(clip("abcd", 3), "ab\u{2026}");
         assert_eq!(clip("\u{e9}\u{e9}\u{e9}\u{e9}", 2), "\u{e9}\u{2026}");
-        assert_eq!(clip("a\u{1b}[31mb\n", 20), "a\u{fffd}[31mb\u{fffd}");
+        assert_eq!(clip("a\u{1b}[31mb\n", 20), "a\\u{1b}[31mb\\n");
+        // An override of direction, which would turn the rest of the line around.
+        assert_eq!(clip("user\u{202e}nimda", 20), "user\\u{202e}nimda");
+        assert_eq!(clip("\u{202e}abc", 6), "\\u{20\u{2026}");
+        assert_eq!(clip("\u{200b}", 8), "\\u{200b}");
         assert_eq!(clip("abc", 0), "");
     }
 }

@@ -388,6 +388,7 @@ fn hostile_names_in_an_archive_are_only_labels() {
         file("../../climbed.json", line("a").as_bytes()),
         file("/absolute.json", line("b").as_bytes()),
         file("line\nbreak\u{1b}[2J", line("c").as_bytes()),
+        file("nosj\u{202e}.json", line("e").as_bytes()),
         member(b"\xff\xfe.json", tar::EntryType::Regular, line("d").as_bytes()),
         member(b"link", tar::EntryType::Symlink, b""),
         member(b"device", tar::EntryType::Block, b""),
@@ -397,7 +398,8 @@ fn hostile_names_in_an_archive_are_only_labels() {
     let expected = [
         "a.tar/../../climbed.json",
         "a.tar//absolute.json",
-        "a.tar/line\u{fffd}break\u{fffd}[2J",
+        "a.tar/line\\nbreak\\u{1b}[2J",
+        "a.tar/nosj\\u{202e}.json",
         "a.tar/\u{fffd}\u{fffd}.json",
     ];
     assert_eq!(files, expected);
