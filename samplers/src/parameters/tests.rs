@@ -114,6 +114,19 @@ fn each_sampler_survives_printing() {
     }
 }
 
+/// TOML asks for integers up to 2^63 - 1 only.
+#[test]
+fn the_largest_numbers_survive_printing() {
+    for number in [i64::MAX.unsigned_abs(), 1 << 63, u64::MAX] {
+        let parameters = Parameters {
+            tail: Tail::default().with_ring_bytes(usize::try_from(number).unwrap_or(usize::MAX)),
+            ..Parameters::new(Config::EveryNth(NonZeroU64::new(number).unwrap()))
+        };
+        let text = parameters.to_string();
+        assert_eq!(text.parse::<Parameters>().as_ref(), Ok(&parameters), "{text}");
+    }
+}
+
 #[test]
 fn constant_probabilities_take_a_line_each() {
     let text = "version = 2\n[bump]\nlambda = 3.0\ntau = \"2s\"\n\
