@@ -21,4 +21,4 @@ pub(crate) use self::buffer::{Buffer, End, Header, KeptBy};
 pub(crate) use self::event::{Event, EventName, EventTime};
 pub(crate) use self::fields::Fields;
 pub(crate) use self::memory::MemoryView;
-pub(crate) use self::span::{Detail, Ending, Record, Status};
+pub(crate) use self::span::{Detail, Ending, Record, STATUS_CODE, STATUS_DESCRIPTION, Status};

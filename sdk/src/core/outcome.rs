@@ -14,7 +14,7 @@ use super::Core;
 use crate::clock::Ticks;
 use crate::decider::Outcome;
 use crate::export::Patience;
-use crate::record::{Body, ERROR, Header, Record, is_error};
+use crate::record::{Body, ERROR, Header, Record, STATUS_CODE, STATUS_DESCRIPTION, Status, is_error};
 use crate::stack;
 use crate::table::{BODY, Entry, Phase, ROOT};
 use crate::tail::{Keeper, OpenRing, RootEnd};
@@ -282,8 +282,8 @@ impl ErrorField {
     fn note(&mut self, field: &Field, text: &str) {
         self.0 |= match field.name() {
             ERROR => is_error(text),
-            "otel.status_code" => text.eq_ignore_ascii_case("error"),
-            "otel.status_description" => true,
+            STATUS_CODE => matches!(Status::named(text), Status::Error(_)),
+            STATUS_DESCRIPTION => true,
             _ => false,
         };
     }
@@ -309,7 +309,7 @@ impl Visit for ErrorField {
     /// Of all other values too.
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         // The value may be the service's, and dear to format.
-        if matches!(field.name(), ERROR | "otel.status_code" | "otel.status_description") {
+        if matches!(field.name(), ERROR | STATUS_CODE | STATUS_DESCRIPTION) {
             self.note(field, &format!("{value:?}"));
         }
     }

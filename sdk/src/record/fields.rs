@@ -12,7 +12,7 @@ use tracing_core::field::{Field, Visit};
 
 use super::attribute::{Attribute, Value};
 use super::memory::{Memory, Text, Texts};
-use super::span::Status;
+use super::span::{STATUS_CODE, STATUS_DESCRIPTION, Status};
 use crate::settings::Conventions;
 
 /// The fields that one call records: a span's creation, a later `record`, or an event.
@@ -192,18 +192,11 @@ impl Visitor<'_> {
         match name {
             "otel.name" => self.fields.name = Some(text),
             "otel.kind" => self.fields.kind = kind(self.fields.memory.text(text)),
-            "otel.status_code" => {
-                let code = self.fields.memory.text(text);
-                let status = if code.eq_ignore_ascii_case("ok") {
-                    Status::Ok
-                } else if code.eq_ignore_ascii_case("error") {
-                    Status::Error(Text::EMPTY)
-                } else {
-                    Status::Unset
-                };
+            STATUS_CODE => {
+                let status = Status::named(self.fields.memory.text(text));
                 self.fields.status.raise(status);
             }
-            "otel.status_description" => {
+            STATUS_DESCRIPTION => {
                 self.fields.status.raise(Status::Error(text));
             }
             _ => self.push(name, Value::Text(text)),

@@ -10,6 +10,11 @@ use super::memory::{Lengths, Memory, Text};
 use crate::clock::Ticks;
 use crate::stats::Counted;
 
+/// The field that names a span's status.
+pub(crate) const STATUS_CODE: &str = "otel.status_code";
+/// The field that describes an error, and so is one.
+pub(crate) const STATUS_DESCRIPTION: &str = "otel.status_description";
+
 /// A span's status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -21,6 +26,18 @@ pub(crate) enum Status {
 }
 
 impl Status {
+    /// The status that [`STATUS_CODE`] names, in any case.
+    #[inline]
+    pub(crate) fn named(code: &str) -> Self {
+        if code.eq_ignore_ascii_case("ok") {
+            Status::Ok
+        } else if code.eq_ignore_ascii_case("error") {
+            Status::Error(Text::EMPTY)
+        } else {
+            Status::Unset
+        }
+    }
+
     /// Sets the status in the order of OpenTelemetry's specification ("Set Status"): Ok is final, and Unset changes
     /// nothing. An error without a description keeps the description that is there.
     ///
