@@ -39,6 +39,13 @@ pub fn percent(share: f64) -> String {
     if percent >= 10.0 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
 }
 
+/// A share that somebody wrote, as the percents that were meant: 0.07 as "7", not as "7.000000000000001".
+pub fn written_percent(share: f64) -> String {
+    let percent = share * 100.0;
+    // Multiplying and dividing by a hundred changes digits far behind this one.
+    format!("{percent:.11e}").parse().unwrap_or(percent).to_string()
+}
+
 /// With one digit behind the point unless it is whole.
 pub fn one(number: f64) -> String {
     if number.fract() == 0.0 { whole(number) } else { format!("{number:.1}") }
@@ -115,6 +122,11 @@ mod tests {
             [0.0, 0.0123, 0.0999, 0.1, 1.0].map(percent),
             ["0.00 %", "1.23 %", "9.99 %", "10.0 %", "100.0 %"]
         );
+        let written = ["7", "10", "12.5", "0.1", "0.0000000001", "100", "14.285714285"];
+        for percent in written {
+            assert_eq!(written_percent(percent.parse::<f64>().expect("a number") / 100.0), percent);
+        }
+        assert_eq!([0.07, 0.14, 0.28, 0.57, 1.0].map(written_percent), ["7", "14", "28", "57", "100"]);
         assert_eq!([3.0, 3.25, 1234.0].map(one), ["3", "3.2", "1,234"]);
         assert_eq!([Some(0.5), None].map(optional), ["0.500", "-"]);
         assert_eq!([1.0, 0.0, -2000.0].map(signed), ["+1.000", "0", "-2,000"]);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::{Keep, Recording};
+use astracer_report::numbers::written_percent;
 use astracer_samplers::parameters::Parameters;
 use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, RandomSource, Template};
@@ -457,8 +458,8 @@ fn refuse_contradictions(args: &Tune) -> Result<(), Failure> {
     if let Some(size_min) = args.size_min.filter(|&size_min| size_min > args.size_max) {
         return Err(Failure::Usage(format!(
             "--size-min {}% is above --size-max {}%: no sampler keeps both",
-            size_min * 100.0,
-            args.size_max * 100.0
+            written_percent(size_min),
+            written_percent(args.size_max)
         )));
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use astracer_report::numbers::written_percent;
 use astracer_samplers::{Cap, RandomSource};
 use serde::Serialize;
 
@@ -129,8 +130,8 @@ impl Options {
         if size_min.is_nan() || size_max.is_nan() || size_min > size_max {
             return wrong(format!(
                 "the least size, {} %, is above the greatest, {} %",
-                size_min * 1e2,
-                size_max * 1e2
+                written_percent(size_min),
+                written_percent(size_max)
             ));
         }
         if self.risk.is_some_and(|risk| !(0.5..1.0).contains(&risk)) {
