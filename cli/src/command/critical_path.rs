@@ -85,7 +85,7 @@ pub(crate) struct CriticalPath {
     #[arg(long, value_name = "ID", value_parser = trace_id, conflicts_with = "compare")]
     pub(crate) trace: Option<TraceId>,
 
-    /// Show only the first N rows of each table; 0 shows all [default: 30].
+    /// Show only the first N rows of each table; 0 shows all [default: 30, with --json all].
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<usize>,
 
@@ -210,7 +210,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     let mut found =
         analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
-    let comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
+    let mut comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
     let mut written: Vec<&Output> = segments.iter().filter(|_| found.late.is_none()).collect();
     // The table is worth more than a file: it is shown before an error ends the command.
     let mut late = found.late.take();
@@ -239,6 +239,10 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     let written: String =
         written.into_iter().map(|file| format!("wrote {}\n", output::shown(file.path()))).collect();
     if args.json {
+        if let Some(top) = args.top.filter(|&top| top > 0) {
+            found.profile.rows.truncate(top);
+            comparison.iter_mut().for_each(|comparison| comparison.differences.truncate(top));
+        }
         let printed = output::print_json(&Report {
             input: &loaded.input,
             rule: args.rule.name(),

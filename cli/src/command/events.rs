@@ -38,9 +38,9 @@ pub(crate) struct Events {
     #[arg(long, value_name = "RULE", default_value = "last", value_parser = rule)]
     pub(crate) rule: Rule,
 
-    /// Show the N longest paths, and up to N functions on the longest with the effect of their time; at most 100.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=TOP_MAX))]
-    pub(crate) top: u8,
+    /// Show the N longest paths, and up to N functions on the longest with the effect of their time; at most 100 [default: 5].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=TOP_MAX))]
+    pub(crate) top: Option<u8>,
 
     /// Print one JSON object.
     #[arg(long, conflicts_with = "dot")]
@@ -58,6 +58,7 @@ pub(crate) struct Events {
 /// Names that tell a path from the longest, of which the page has more.
 const APART_SHOWN: usize = 3;
 
+const TOP_DEFAULT: u8 = 5;
 /// The longest paths are held for each event at once.
 const TOP_MAX: i64 = 100;
 
@@ -67,6 +68,12 @@ fn rule(text: &str) -> Result<Rule, String> {
 }
 
 pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
+    if args.top.is_some() && args.dot && args.html.is_none() {
+        return Err(Failure::Usage(
+            "--top: with --dot all of the graph is drawn instead of its longest paths; leave one of them out"
+                .to_owned(),
+        ));
+    }
     let mut outputs = Outputs::new(&args.source.paths);
     let html = args.html.as_ref().map(|path| outputs.file("--html", path)).transpose()?;
     let labels = ["host.name", "hostname", "xtrace.process", "thread.id"].map(str::to_owned).to_vec();
@@ -77,7 +84,7 @@ pub(crate) fn run(args: &Events, stop: Stop<'_>) -> Result<(), Failure> {
         Failure::Job(format!("no trace has the id {id}; critical-path --segments writes all ids"))
     })?;
     interrupt::answer_at_once(stop)?;
-    let drawing = Drawing::new(&recording, trace, args.rule, usize::from(args.top));
+    let drawing = Drawing::new(&recording, trace, args.rule, args.top.unwrap_or(TOP_DEFAULT).into());
     // The result is shown before an error of the file ends the command.
     let late = html.as_ref().map_or(Ok(()), |file| file.write(&drawing.page()));
     if args.json {

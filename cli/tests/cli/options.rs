@@ -323,6 +323,10 @@ fn an_option_without_effect_is_refused() {
         (&["critical-path", "x", "--trace", "1", "--compare", "y"], "cannot be used with"),
         (&["critical-path", "x", "--trace", "1", "--by", "path"], "--by: with --trace one trace is drawn"),
         (&["critical-path", "x", "--trace", "1", "--top", "3"], "--top: with --trace one trace is drawn"),
+        (
+            &["events", "x", "--trace", "1", "--dot", "--top", "3"],
+            "--top: with --dot all of the graph is drawn",
+        ),
         (&["critical-path", "x", "--skew", "clip", "--rule", "crisp"], "--skew: the rule crisp"),
         (&["critical-path", "x", "--speedup", "a=1", "--speedup", "a=2"], "'a' is given twice"),
         (&["tune", "-", "--validate", "-"], "the standard input can be read only once"),

@@ -28,6 +28,10 @@ fn critical_time_is_that_of_a_computation_by_hand() {
     };
     assert_eq!(row(0), ("read(*)".to_owned(), 14.0.into(), 2.0.into()));
     assert_eq!(row(1), ("send".to_owned(), 4.0.into(), 1.0.into()));
+    for (top, rows) in [("0", 2), ("1", 1), ("3", 2)] {
+        let found = json(&["critical-path", &recording, "--json", "--top", top]);
+        assert_eq!(found["rows"].as_array().map(Vec::len), Some(rows), "--top {top}");
+    }
     assert_eq!(found["speedup"]["before"]["mean_ms"], 9.0);
     assert_eq!(found["speedup"]["after"]["mean_ms"], 7.0);
     let text = success(&run(&["critical-path", &recording]));
@@ -119,6 +123,9 @@ fn a_comparison_separates_the_mix_of_roots() {
     let comparison = &found["comparison"];
     assert_eq!((&comparison["before_ms"], &comparison["after_ms"]), (&4.0.into(), &8.0.into()));
     assert_eq!((&comparison["same_roots_ms"], &comparison["mix_ms"]), (&0.0.into(), &4.0.into()));
+    let first = json(&["critical-path", &here, "--compare", &there, "--json", "--top", "1"]);
+    let differences = |found: &Value| found["comparison"]["differences"].as_array().map(Vec::len);
+    assert_eq!((differences(&found), differences(&first)), (Some(2), Some(1)));
     let text = success(&run(&["critical-path", &here, "--compare", &there]));
     assert!(text.contains("8.000 ms here: 0 with the same roots, +4.000 by their mix"), "{text}");
 }
