@@ -108,9 +108,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
 /// Through a pipe each row keeps its lines whole: columns stand two blanks apart, one if that makes a row wider than 80
 /// columns, and a row that is wider yet is so because of its name.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let terminal = io::stdout().is_terminal().then(console::Term::stdout);
-    let width =
-        terminal.map(|terminal| terminal.size_checked().map_or(WIDTH_DEFAULT, |(_, columns)| columns));
+    let width = terminal_width();
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_header(header.to_vec());
     if let Some(width) = width {
@@ -126,6 +124,43 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
         align(&mut table, 1, 1);
     }
     lines(&table).map(|line| line + "\n").collect::<String>() + "\n"
+}
+
+/// Columns of the terminal that standard output is, if it is one.
+fn terminal_width() -> Option<u16> {
+    let terminal = io::stdout().is_terminal().then(console::Term::stdout)?;
+    Some(terminal.size_checked().map_or(WIDTH_DEFAULT, |(_, columns)| columns))
+}
+
+/// Sentences: on a terminal they are broken between words. Through a pipe each stays a line.
+pub(crate) fn prose(text: &str) -> Cow<'_, str> {
+    terminal_width().map_or(text.into(), |width| broken(text, width.into()).into())
+}
+
+/// Lines of at most `width` columns, as far as words allow it. What continues a line stands two columns further in.
+fn broken(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let words = line.trim_start_matches(' ');
+        let indent = line.len() - words.len();
+        out.push_str(&line[..indent]);
+        let mut column = indent;
+        for (number, word) in words.split(' ').enumerate() {
+            let columns = console::measure_text_width(word);
+            if number > 0 && column + 1 + columns > width {
+                column = indent + 2;
+                out.push('\n');
+                out.push_str(&" ".repeat(column));
+            } else if number > 0 {
+                column += 1;
+                out.push(' ');
+            }
+            column += columns;
+            out.push_str(word);
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// A name in a line of its own or within a sentence: cut as in a table, for those of samplers with parameters for many keys.
@@ -213,6 +248,16 @@ mod tests {
         let rows = [vec!["a\nb".to_owned(), "1".to_owned()]];
         assert_eq!(table(&["name", "count"], rows), "name  count\na\\nb      1\n\n");
         assert_eq!(sections(&["n"], &[("a\r".to_owned(), vec!["1".to_owned()])]), " n\na\\r\n 1\n\n");
+    }
+
+    #[test]
+    fn sentences_are_broken_between_words_where_they_are_too_wide() {
+        let text = "one two three\n\n  four five six seven\na-word-that-is-wider b\n\u{540d}\u{524d} a  b\n";
+        let expected = "one two\n  three\n\n  four five\n    six\n    seven\na-word-that-is-wider\n  b\n\u{540d}\u{524d} a  b\n";
+        assert_eq!(broken(text, 11), expected);
+        assert_eq!(broken(text, 80), text);
+        // Tests have no terminal.
+        assert_eq!(prose(text), text);
     }
 
     #[test]

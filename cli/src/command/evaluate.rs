@@ -249,7 +249,8 @@ pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
         .collect();
     let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
     let missed = missed(&met) + &warnings;
-    let text = input.heading() + &render(&evaluation, &names) + &policies + &missed + &input.footing();
+    let prose = sentences(&evaluation, &names) + &policies + &missed;
+    let text = input.heading() + &table(&evaluation, &names) + &output::prose(&prose) + &input.footing();
     Failure::after(output::print(&text), late)
 }
 
@@ -454,7 +455,7 @@ fn named<'n>(names: &'n BTreeMap<String, String>, sampler: &'n str) -> &'n str {
 }
 
 /// `names` are those of samplers for people, by their texts.
-fn render(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
+fn table(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
     let workload = &evaluation.workload;
     let mut text = String::new();
     let _ = writeln!(
@@ -476,7 +477,12 @@ fn render(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
         .iter()
         .map(|summary| (named(names, &summary.sampler).to_owned(), numbers(summary, workload)))
         .collect();
-    text.push_str(&output::sections(&header, &rows));
+    text + &output::sections(&header, &rows)
+}
+
+/// The sentences below the table.
+fn sentences(evaluation: &Evaluation, names: &BTreeMap<String, String>) -> String {
+    let (workload, mut text) = (&evaluation.workload, String::new());
     for summary in &evaluation.summary {
         let Summary { mean, sd, .. } = summary;
         let _ = writeln!(

@@ -34,6 +34,19 @@ pub(super) fn render(report: &Report<'_>) -> String {
         &["traces", "bytes", "functions", "trees", "SS ms", "IEn", "dist/ent"],
         &[(found, cells(&tuning.score)), (baseline, cells(&tuning.baseline))],
     ));
+    text.push_str(&output::prose(&sentences(report)));
+    if let Some(out) = report.out {
+        let _ = writeln!(text, "wrote {}", output::shown(out));
+    }
+    if let Some(page) = report.report {
+        let _ = writeln!(text, "wrote {}: open it in a browser", output::shown(page));
+    }
+    text + &report.input.footing()
+}
+
+/// The sentences below the table.
+fn sentences(report: &Report<'_>) -> String {
+    let (tuning, mut text) = (report.tuning, String::new());
     let _ = writeln!(
         text,
         "other measures: {}; of the equal share {}",
@@ -65,13 +78,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
     for warning in &tuning.warnings {
         let _ = writeln!(text, "warning: {}", output::escaped(warning));
     }
-    if let Some(out) = report.out {
-        let _ = writeln!(text, "wrote {}", output::shown(out));
-    }
-    if let Some(page) = report.report {
-        let _ = writeln!(text, "wrote {}: open it in a browser", output::shown(page));
-    }
-    text + &report.input.footing()
+    text
 }
 
 fn cells(score: &Expected) -> Vec<String> {
