@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::io;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
             let is_second = stop.swap(true, Ordering::SeqCst) && [SIGINT, SIGTERM].contains(&signal);
             if is_second || AT_ONCE.load(Ordering::SeqCst) {
                 partial::remove_all();
-                tell();
+                tell_soon();
                 process::exit(if is_second { 128 + signal } else { Failure::Interrupted.exit_code().into() });
             }
         }
@@ -84,12 +84,25 @@ fn listen(stop: Arc<AtomicBool>) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(take).map(drop)
 }
 
-/// Says why the process ends. The thread that works may hold standard error while it waits for somebody to read it, so this does
-/// not wait for long.
-fn tell() {
+/// Says that the work was interrupted, if nobody has: the thread that works and the one that takes signals both end it.
+pub(crate) fn tell() -> bool {
+    static TOLD: Mutex<bool> = Mutex::new(false);
+    // Held while it is printed: whoever comes second ends the process.
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if *told {
+        return false;
+    }
+    output::note(&format!("astracer: {}", Failure::Interrupted.text().unwrap_or_default()));
+    *told = true;
+    true
+}
+
+/// The same, but the thread that works may hold standard error while it waits for somebody to read it, so this does not wait for
+/// long.
+fn tell_soon() {
     let (told, heard) = mpsc::channel();
     let tell = move || {
-        output::note(&format!("astracer: {}", Failure::Interrupted.text().unwrap_or_default()));
+        tell();
         let _ = told.send(());
     };
     if thread::Builder::new().spawn(tell).is_ok() {
@@ -116,6 +129,13 @@ fn hang_up() -> Option<c_int> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Both threads said it where a signal came between the work's last question and its end.
+    #[test]
+    fn an_interruption_is_told_once() {
+        assert!(tell());
+        assert!(!tell());
+    }
 
     /// Such a signal was lost: the work went on to its end, and the exit code was 0.
     #[test]

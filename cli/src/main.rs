@@ -67,7 +67,9 @@ fn refused(error: &clap::Error) -> ExitCode {
 
 /// Says why a command failed.
 fn ended(failure: &failure::Failure) -> ExitCode {
-    if let Some(text) = failure.text() {
+    if matches!(failure, failure::Failure::Interrupted) {
+        interrupt::tell();
+    } else if let Some(text) = failure.text() {
         output::note(&format!("astracer: {text}"));
     }
     ExitCode::from(failure.exit_code())
