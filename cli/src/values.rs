@@ -45,7 +45,7 @@ pub(crate) fn cap(text: &str) -> Result<Cap, String> {
 
 /// Reads "10", "0.5", "500ms", "2s", "5m", "1h": a number of seconds, or a number with a unit.
 fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 8] = [
+    const UNITS: [(&str, f64); 10] = [
         ("ms", 1e-3),
         ("us", 1e-6),
         ("ns", 1e-9),
@@ -54,6 +54,9 @@ fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Str
         ("m", 60.0),
         ("h", 3600.0),
         ("d", 86_400.0),
+        // As messages write the longest ones.
+        ("day", 86_400.0),
+        ("year", 31_557_600.0),
     ];
     let wrong = || format!("'{text}' is not a duration: write seconds, or a number with ms, s, m or h");
     let unit = UNITS.iter().find_map(|&(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
@@ -94,7 +97,7 @@ pub(crate) fn part(text: &str) -> Result<f64, String> {
     share(text).ok().filter(|&share| share < 1.0).ok_or_else(|| format!("'{text}' leaves no rest"))
 }
 
-/// Reads "64GB", "10 MB", "4096": decimal units, at least one byte.
+/// Reads "64GB", "10 MB", "32 MiB", "4096": decimal or binary units, at least one byte.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("'{text}' is not a size: write whole bytes, or a whole number with KB, MB, GB or TB");
@@ -105,6 +108,10 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         "M" | "MB" => 1_000_000,
         "G" | "GB" => 1_000_000_000,
         "T" | "TB" => 1_000_000_000_000,
+        "KIB" => 1 << 10,
+        "MIB" => 1 << 20,
+        "GIB" => 1 << 30,
+        "TIB" => 1 << 40,
         _ => return Err(wrong()),
     };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -176,6 +183,8 @@ mod tests {
         for wrong in ["-0.1", "1us", "0x", "", "ms", "two"] {
             assert!(hold(wrong).is_err(), "{wrong}");
         }
+        // As the message writes them.
+        assert_eq!((window("1day"), time_limit("1year"), window("2day").is_ok()), (Ok(DAY), Ok(YEAR), false));
         assert!(time_limit("25h").is_ok() && time_limit("1e19").is_err() && time_limit("0").is_err());
     }
 
@@ -199,10 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_decimal_units() {
+    fn sizes_have_decimal_or_binary_units() {
         assert_eq!(size("4096"), Ok(4096));
         assert_eq!(size("10 mb"), Ok(10_000_000));
         assert_eq!(size("64GB"), Ok(64_000_000_000));
+        // As the help writes the ring's default.
+        assert_eq!(size("32 MiB"), Ok(32 << 20));
+        assert_eq!(["1KiB", "1GiB", "1TiB"].map(size), [Ok(1 << 10), Ok(1 << 30), Ok(1 << 40)]);
         for wrong in ["", "GB", "1.5GB", "10 XB", "-1", "+1", "0", "0GB", "99999999999TB", "1e300", "nan"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
