@@ -6,7 +6,7 @@ use astracer_report::page::{Page, sortable, table};
 use maud::{Markup, html};
 
 use crate::compare::Comparison;
-use crate::lanes::Lanes;
+use crate::lanes::{Lane, Lanes};
 use crate::profile::{Profile, Row};
 use crate::speedup::Speedup;
 
@@ -16,6 +16,9 @@ const CSS: &str = include_str!("page/page.css");
 
 /// Rows of a table that are shown; a line says how many there are beyond.
 const ROWS_SHOWN: usize = 500;
+
+/// The least width of a mark in a drawing of a trace, in percents.
+const MARK_PERCENT: f64 = 0.15;
 
 /// The contents of the page.
 #[derive(Clone, Copy, Debug)]
@@ -167,8 +170,12 @@ fn trace(lanes: &Lanes) -> Markup {
     let at = |ns: u64| {
         ns.clamp(lanes.start_ns, lanes.end_ns).saturating_sub(lanes.start_ns) as f64 / length * 100.0
     };
-    let place =
-        |from: u64, to: u64| format!("left:{:.3}%;width:{:.3}%", at(from), (at(to) - at(from)).max(0.15));
+    let place = |(left, right): (f64, f64)| format!("left:{left:.3}%;width:{:.3}%", right - left);
+    let drawn = |from: u64, to: u64| (at(from), at(to).max(at(from) + MARK_PERCENT));
+    let critical = |lane: &Lane| {
+        let parts = lane.critical.iter().filter(|(from, to)| from < to);
+        joined(parts.map(|&(from, to)| drawn(from, to)).collect())
+    };
     html! {
         h2 { "Trace " (lanes.trace_id) }
         p.note { "One row for each span; the dark parts are the critical path. " (measure(length / 1e6)) " ms from left to right." }
@@ -179,14 +186,25 @@ fn trace(lanes: &Lanes) -> Markup {
                         (line(&lane.name)) " " span.note { (line(&lane.service)) }
                     }
                     div.time {
-                        span.span style=(place(lane.start_ns, lane.end_ns)) {}
-                        @for &(from, to) in &lane.critical { @if from < to { span.critical style=(place(from, to)) {} } }
+                        span.span style=(place(drawn(lane.start_ns, lane.end_ns))) {}
+                        @for part in critical(lane) { span.critical style=(place(part)) {} }
                     }
                 }
             }
         }
         @if lanes.left_out > 0 { p.note { "... and " (whole(lanes.left_out as f64)) " spans that are not drawn." } }
     }
+}
+
+/// Parts of a lane from left to right, those that touch each other as one: a span may be left for each of a million children.
+fn joined(mut parts: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    parts.sort_by(|one, other| one.0.total_cmp(&other.0));
+    parts.dedup_by(|next, before| {
+        let touches = next.0 <= before.1;
+        before.1 = if touches { before.1.max(next.1) } else { before.1 };
+        touches
+    });
+    parts
 }
 
 /// A line that tells how many rows of a sortable table are not shown, where a row would be sorted.

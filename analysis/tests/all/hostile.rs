@@ -173,18 +173,43 @@ fn names_cannot_act_in_a_page_a_stack_or_a_line() {
         assert!(frames.split(';').count() <= 2, "{stack}");
         assert!(!stack.chars().any(char::is_control), "{stack:?}");
     }
-    let page = page(&Report {
+    let page = drawn(&profile, &lanes);
+    assert!(!page.contains("<script>alert") && !page.contains("\"'&"), "{page}");
+}
+
+fn drawn(profile: &Profile, lanes: &Lanes) -> String {
+    page(&Report {
         title: NASTY,
         rule: "last",
         percentiles: &[50.0],
-        profile: &profile,
-        by_path: &profile,
-        lanes: Some(&lanes),
+        profile,
+        by_path: profile,
+        lanes: Some(lanes),
         speedup: None,
         compared: Some(NASTY),
         comparison: None,
+    })
+}
+
+/// The page once had a mark for each of them: 16 MB for 250,000 children.
+#[test]
+fn a_page_has_no_more_marks_than_can_be_told_apart() {
+    const CHILDREN: u64 = 20_000;
+    let rows = (1..=CHILDREN + 1).map(|id| {
+        let times = if id == 1 { (0, 10 * CHILDREN + 20) } else { (id * 10, id * 10 + 5) };
+        Row(id, if id == 1 { &[] } else { &[1] }, Some(times.0), Some(times.1), "wide")
     });
-    assert!(!page.contains("<script>alert") && !page.contains("\"'&"), "{page}");
+    let found = recording(rows);
+    let mut analyser = Analyser::new(Method::default());
+    let mut profiler = Profiler::new(&found, By::Path);
+    let traced = analyser.trace(&found, found.traces().next().expect("a trace"));
+    profiler.add(&traced, Some(1.0));
+    let lanes = Lanes::new(&found, &traced, 10);
+    assert_eq!(lanes.lanes[0].critical.len() as u64, CHILDREN + 1);
+    let page = drawn(&profiler.finish(&[50.0]), &lanes);
+    // The parts of the root touch each other as they are drawn; those of nine children are drawn one each.
+    assert_eq!(page.matches("class=\"critical\"").count(), 10);
+    assert!(page.len() < 20_000, "{}", page.len());
 }
 
 /// Analyses `rows` by each rule within a time that a quadratic algorithm would exceed by far.
