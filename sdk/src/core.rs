@@ -140,6 +140,10 @@ impl Shared {
     /// Hands over the spans of open traces that have ended, and takes nothing more. Spans that are still open are lost
     /// when they end.
     pub(crate) fn close(&self, patience: Patience) {
+        if let Some(keeper) = &self.tail {
+            // Nobody makes room any more for a trace that no policy keeps.
+            keeper.hold_no_more();
+        }
         if !self.queue.is_closed() {
             self.flush_traces(patience);
             // In which something was seen so far may be worth more than what comes.
@@ -151,7 +155,7 @@ impl Shared {
         // A queue that is closed makes nobody wait.
         self.end_old(Ticks::MAX, patience, || true);
         if let Some(keeper) = &self.tail {
-            keeper.close();
+            keeper.give_up_all();
         }
     }
 

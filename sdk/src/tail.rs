@@ -440,9 +440,13 @@ impl Keeper {
         }
     }
 
-    /// From now on nothing is held: what is left is given up.
-    pub(crate) fn close(&self) {
+    /// From now on no trace is held.
+    pub(crate) fn hold_no_more(&self) {
         self.ring.close();
+    }
+
+    /// Gives up all that is held, once nothing is held any more.
+    pub(crate) fn give_up_all(&self) {
         self.ring.take_all(Arrivals::ALL, |all| {
             for held in all {
                 self.let_go(held, GivenUp::ShutDown);

@@ -196,3 +196,24 @@ fn a_trace_that_goes_at_once_takes_nobody_s_room() {
     });
     check_sums(&world.handle);
 }
+
+/// What the shutdown puts to the policies is not held, and takes no room from what it has not put to them yet.
+#[test]
+fn nobody_makes_room_at_the_shutdown() {
+    let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10);
+    let world = dropping(tail);
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        request(true);
+        let failing: Vec<_> = (0..10).map(|_| root()).collect();
+        failing.iter().for_each(|root| root.in_scope(|| info_span!("fails").in_scope(|| error!("failed"))));
+        let ordinary: Vec<_> = (0..1_000).map(|_| root()).collect();
+        ordinary.iter().for_each(step);
+        let before = world.handle.stats().tail;
+        assert!(before.spans_given_up.ring_full > 0, "the ring is full: {before:?}");
+        world.handle.shutdown(TIMEOUT).unwrap();
+        let after = world.handle.stats().tail;
+        assert_eq!(after.spans_given_up.ring_full, before.spans_given_up.ring_full, "{after:?}");
+        drop((failing, ordinary));
+    });
+    check_sums(&world.handle);
+}
