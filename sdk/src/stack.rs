@@ -249,11 +249,15 @@ pub(crate) fn innermost(owner: u64) -> Option<Inside> {
 #[inline]
 pub(crate) fn innermost_place(owner: u64) -> Option<Inside> {
     match innermost(owner) {
-        Some(inside) if inside.is_nowhere() => {
-            find_entry(owner, |inside| (!inside.is_nowhere()).then_some(inside))
-        }
+        Some(inside) if inside.is_nowhere() => find_place(owner),
         innermost => innermost,
     }
+}
+
+#[cold]
+#[inline(never)]
+fn find_place(owner: u64) -> Option<Inside> {
+    find_entry(owner, |inside| (!inside.is_nowhere()).then_some(inside))
 }
 
 /// The innermost item of all on this thread, if it is this owner's.

@@ -114,7 +114,7 @@ impl AstracerSubscriber {
             Placement::Child { parent, .. } => Some(*parent),
             Placement::BelowDropped { above } => Some(*above),
             _ if attributes.is_contextual() => {
-                stack::innermost_place(core.number()).and_then(|inside| core.find_id(inside.entry))
+                stack::innermost(core.number()).and_then(|inside| core.find_id(inside.entry))
             }
             _ => attributes.parent().and_then(|parent| core.find_id(entry_of(parent))),
         };
