@@ -197,7 +197,7 @@ fn a_trace_that_goes_at_once_takes_nobody_s_room() {
     check_sums(&world.handle);
 }
 
-/// What the shutdown puts to the policies is not held, and takes no room from what it has not put to them yet.
+/// Traces that the shutdown puts to the policies are not held, and take no room from those whose turn comes.
 #[test]
 fn nobody_makes_room_at_the_shutdown() {
     let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10);
