@@ -125,7 +125,8 @@ pub struct PolicyCounts {
     pub kept: u64,
     /// Their bytes.
     pub kept_bytes: u64,
-    /// Traces that it wanted, when its budget was used up.
+    /// Times that it wanted a trace when its budget was used up. A held trace is put to it again after a late child in which
+    /// something worse was seen.
     pub refused: u64,
 }
 
