@@ -141,7 +141,7 @@ fn a_parameters_file_shows_nothing_that_acts_on_a_terminal() {
     let parameters = Parameters { comments: vec![key], ..Parameters::new(config) };
     let text = parameters.to_string();
     let acting: Vec<_> = text.chars().filter(|&char| char != '\n' && !is_shown(char)).collect();
-    assert_eq!(acting, []);
+    assert!(acting.is_empty(), "{acting:?}");
     let read: Parameters = text.parse().expect("what was printed");
     assert_eq!(read.config, parameters.config);
 }
