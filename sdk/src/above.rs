@@ -31,7 +31,7 @@ pub(crate) fn above_lost<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Option
 }
 
 /// The id of a span without an entry, on a subscriber that makes the ids itself: a mark, and the id of the entry that
-/// answers for it.
+/// answers for it, or a number below all of these for a span that has no place in traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntrylessId(u64);
 

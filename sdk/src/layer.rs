@@ -35,7 +35,8 @@ pub struct AstracerLayer {
     bridge: Option<Arc<Bridge>>,
 }
 
-/// For another subscriber. A clone that comes to one by `reload` is not told of it, so it has a state of its own from the beginning.
+/// For another subscriber. A clone that comes to one by `reload` is not told of it, so it has a state of its own from the beginning: it
+/// does not know the spans that a layer before it had, which are lost, and counted, when that layer goes.
 impl Clone for AstracerLayer {
     fn clone(&self) -> Self {
         let core = self.core.as_ref().map(|core| core.beside());

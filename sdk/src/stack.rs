@@ -48,7 +48,8 @@ pub(crate) struct Inside {
     pub(crate) entry: u64,
     /// The spans that begin here are dropped.
     pub(crate) is_dropped: bool,
-    /// The span has no entry because there was no room: nothing is recorded on it, nor on the one that answers for it.
+    /// The span has no entry, because there was no room or because it has no place in traces: nothing is recorded on it, nor on the
+    /// one that answers for it.
     pub(crate) is_lost: bool,
     /// The id of the span in the context that is current here; not valid if there is none, or contexts are off.
     pub(crate) context: SpanId,
@@ -385,6 +386,24 @@ pub(crate) fn pop(owner: u64, id: u64) -> Option<Left> {
 #[must_use]
 pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
     pop_by(owner, id, |stack, at| stack.remove(at))
+}
+
+/// Takes the innermost item out if its owner is gone: a layer that went by `reload` is not told that its spans are left.
+/// Only an item that has a context attached is looked at, since that is what lives on; those of a gate have none.
+#[inline]
+pub(crate) fn pop_gone(is_there: impl Fn(u64) -> bool) -> Option<Left> {
+    if here(|here| here.owner.get()) == 0 { None } else { pop_if_gone(is_there) }
+}
+
+#[cold]
+fn pop_if_gone(is_there: impl Fn(u64) -> bool) -> Option<Left> {
+    let (owner, id) = here(|here| {
+        let guard = here.guard.replace(ManuallyDrop::new(None));
+        let has_guard = guard.is_some();
+        here.guard.set(guard);
+        has_guard.then(|| (here.owner.get(), here.id.get()))
+    })?;
+    if is_there(owner) { None } else { pop(owner, id) }
 }
 
 /// Takes an item off the stack, at this place.

@@ -46,7 +46,7 @@ use crate::table::{Entry, LetGo};
 /// - With [`DroppedSpans::Disabled`], events below a dropped root are disabled as well, since nobody else is there to see
 ///   them. `tracing` does not say whose events they are when it asks, so an event with an explicit parent in a kept trace
 ///   is disabled there too.
-/// - An id is never used again. A handle or id that is used after its span has ended does nothing; a registry panics.
+/// - An id is never used again, but those of spans that begin where telemetry is suppressed, after 16 million. A handle or id that is used after its span has ended does nothing; a registry panics.
 #[derive(Debug)]
 pub struct AstracerSubscriber {
     /// Its core makes the ids. The extension traits find it by its type.
@@ -181,16 +181,19 @@ impl AstracerSubscriber {
             next = closing.next();
         }
         drop(closing);
-        if let Some(payload) = panic {
-            resume_unwind(payload);
+        match panic {
+            // A second panic that leaves a destructor ends the process.
+            Some(payload) if std::thread::panicking() => std::mem::forget(payload),
+            Some(payload) => resume_unwind(payload),
+            None => {}
         }
     }
 
-    /// This subscriber with the filters on it. One in a box is not told which it is a part of; then it is the one that it was first
-    /// seen to be.
+    /// This subscriber with the filters on it. One in a box is not told which it is a part of; then it is the one that it is seen to be
+    /// on a thread whose default it is.
     fn with_filters(&self) -> Option<Dispatch> {
-        if let Some(known) = self.dispatch.get() {
-            return known.upgrade();
+        if let Some(known) = self.dispatch.get().and_then(WeakDispatch::upgrade) {
+            return Some(known);
         }
         let is_own = |dispatch: &Dispatch| {
             dispatch.downcast_ref::<Self>().is_some_and(|subscriber| std::ptr::eq(subscriber, self))
@@ -220,7 +223,9 @@ impl AstracerSubscriber {
     #[cold]
     fn close_without_entry(&self, core: &Core, id: &Id) -> bool {
         let Some(entryless) = EntrylessId::of(id) else { return false };
-        self.release(core, entryless.above());
+        if entryless.above() != 0 {
+            self.release(core, entryless.above());
+        }
         true
     }
 }

@@ -141,6 +141,15 @@ impl Table {
         }
     }
 
+    /// Lends the entries of all open spans.
+    pub(crate) fn each_open(&self, f: impl Fn(&Entry)) {
+        let is_open = |entry: &&Entry| entry.id() != 0;
+        match &self.entries {
+            Entries::Own(own) => own.pages().flatten().filter(is_open).for_each(f),
+            Entries::BySlab(shards) => pages(&**shards).flatten().filter(is_open).for_each(f),
+        }
+    }
+
     pub(crate) fn makes_ids(&self) -> bool {
         matches!(self.entries, Entries::Own(_))
     }
@@ -178,14 +187,17 @@ impl Table {
     }
 }
 
+/// The pages that were made.
+fn pages(shards: &[OnceLock<Box<Shard>>]) -> impl Iterator<Item = &[Entry]> {
+    let pages = shards.iter().filter_map(OnceLock::get).flat_map(|shard| &shard.pages);
+    pages.filter_map(OnceLock::get).map(|page| &**page)
+}
+
 impl Drop for Table {
     fn drop(&mut self) {
         let entries: usize = match &self.entries {
-            Entries::BySlab(shards) => {
-                let pages = shards.iter().filter_map(|shard| shard.get()).flat_map(|shard| &shard.pages);
-                pages.filter_map(OnceLock::get).map(|page| page.len()).sum()
-            }
-            Entries::Own(own) => own.entries(),
+            Entries::BySlab(shards) => pages(&**shards).map(<[Entry]>::len).sum(),
+            Entries::Own(own) => own.pages().map(<[Entry]>::len).sum(),
         };
         self.budget.give_back(entries * size_of::<Entry>());
     }

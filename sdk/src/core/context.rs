@@ -46,10 +46,11 @@ impl Core {
         if let Some(kept) = self.kept_context(entry) {
             return Some(kept);
         }
-        let mut context = self.new_context(entry)?;
+        let context = self.new_context(entry)?;
         if context.is_telemetry_suppressed() {
-            // The code that asks suppresses its own telemetry, not the span's.
-            context = self.context_from(&Context::new(), entry)?;
+            // The code that asks suppresses its own telemetry, not the span's. Not kept: there may be values around the span where it
+            // is entered.
+            return self.context_from(&Context::new(), entry);
         }
         let old = entry.extra().context.replace(context.clone());
         drop(old);

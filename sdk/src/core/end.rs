@@ -4,7 +4,9 @@ use tracing_core::Metadata;
 use tracing_core::span::Id;
 
 use super::Core;
+use crate::panics::caught;
 use crate::record::{Body, Ending, Header, KeptBy, Record};
+use crate::stats::{Counted, GivenUp, Loss};
 use crate::table::{Entry, HELD, Phase, REMOTE_PARENT, ROOT};
 use crate::trace_state::State;
 
@@ -48,8 +50,13 @@ impl Core {
         if let Some(body) = extra.body.take() {
             body.recycle();
         }
-        // Values of contexts are the user's, and so is the code that runs when they are dropped.
-        drop(extra);
+        // Values of contexts are the user's, and so is the code that runs when they are dropped. A panic there is the service's, but a
+        // second one that leaves a destructor ends the process.
+        if std::thread::panicking() {
+            caught(|| drop(extra), |_| ());
+        } else {
+            drop(extra);
+        }
     }
 
     #[inline]
@@ -71,6 +78,25 @@ impl Core {
         }
         let bounds = (&*shared.queue, &shared.settings.bounds);
         shared.traces.end_span(entry.trace(), header, self.record_of(entry, metadata), body, bounds);
+    }
+
+    /// Counts the open spans of kept and of recorded traces as lost: nobody tells of their ends any more. So it is if a layer goes by
+    /// `reload`; a subscriber stays for as long as it has open spans.
+    pub(super) fn lose_open_spans(&self) {
+        self.table.each_open(|entry| {
+            if !matches!(entry.phase(), Phase::Waiting | Phase::Kept) {
+                return;
+            }
+            let is_root = entry.flags() & ROOT != 0;
+            let calls = if is_root { entry.extra().state.calls() } else { 0.0 };
+            let counters = &self.shared.counters;
+            counters.ended();
+            if entry.trace_flags().is_sampled() {
+                counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: is_root.into(), calls });
+            } else {
+                counters.give_up(GivenUp::Late, Counted { spans: 1, roots: is_root.into(), calls: 0.0 });
+            }
+        });
     }
 
     #[inline(always)]

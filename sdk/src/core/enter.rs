@@ -8,6 +8,7 @@ use tracing_core::span::Id;
 
 use super::Core;
 use super::context::of_lost;
+use super::place::forget_gone;
 use crate::settings::ContextMode;
 use crate::stack::{self, Entered, Inside};
 use crate::table::{Entry, Phase};
@@ -59,7 +60,7 @@ impl Core {
     }
 
     /// A span for which there was no room. Others without an entry have no place in traces: they began where telemetry was
-    /// suppressed.
+    /// suppressed, or before the layer came.
     #[cold]
     fn enter_without_entry(&self, id: &Id, above_lost: impl FnOnce() -> Option<u64>) {
         if self.is_closed() || !stack::has_contexts() {
@@ -67,7 +68,13 @@ impl Core {
         }
         let may_be_lost = self.has_refused() && !Context::is_current_telemetry_suppressed();
         let above = if may_be_lost { above_lost() } else { None };
-        let Some(above) = above else { return self.push(id, Inside::NOWHERE, None) };
+        let Some(above) = above else {
+            // Below a dropped root nothing is recorded in any case, and all that begins stays refused.
+            if !stack::is_dropped(self.number) {
+                self.push(id, Inside::NOWHERE, None);
+            }
+            return;
+        };
         let off = self.settings().context == ContextMode::Off;
         let Some(above) = self.find_id(above) else {
             let cx = self.context_of_lost_root();
@@ -83,7 +90,13 @@ impl Core {
 
     #[inline]
     fn attach(&self, entry: &Entry) -> Option<ContextGuard> {
-        if stack::has_contexts() { self.context_to_enter(entry).map(Context::attach) } else { None }
+        if !stack::has_contexts() {
+            return None;
+        }
+        let context = self.context_to_enter(entry)?;
+        // One that is kept, or made from none, would end the suppression of whoever enters the span.
+        let ends = !context.is_telemetry_suppressed() && Context::is_current_telemetry_suppressed();
+        Some(if ends { context.with_telemetry_suppressed() } else { context }.attach())
     }
 
     #[inline(always)]
@@ -96,7 +109,7 @@ impl Core {
     /// [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
-        let Some(left) = stack::pop(self.number, id.into_u64()) else { return };
+        let Some(left) = stack::pop(self.number, id.into_u64()) else { return forget_gone() };
         // The guard goes last: the values in its context may be the user's, and trace or panic when they are dropped. It goes too if
         // a filter panics that is told of an end.
         let _guard = ManuallyDrop::into_inner(left.guard);

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use super::Core;
 
-/// By their numbers, in order. Few processes have more than two.
+/// By their numbers, in order: one for each subscriber, and for each clone of a layer.
 static KNOWN: RwLock<Vec<(u64, Weak<Core>)>> = RwLock::new(Vec::new());
 
 fn position(known: &[(u64, Weak<Core>)], number: u64) -> Result<usize, usize> {
@@ -29,6 +29,10 @@ pub(super) fn find(number: u64) -> Option<Arc<Core>> {
     known.get(at)?.1.upgrade()
 }
 
+pub(super) fn is_there(number: u64) -> bool {
+    position(&KNOWN.read().unwrap_or_else(PoisonError::into_inner), number).is_ok()
+}
+
 /// A thread that ends lets go of handles that it had for children. If there are no others, one stays: a guard of the span was
 /// leaked, and the span stays open.
 pub(super) fn let_go_on(number: u64, id: u64, handles: u32) {
@@ -45,5 +49,7 @@ impl Drop for Core {
         if let Ok(at) = position(&known, self.number) {
             known.remove(at);
         }
+        drop(known);
+        self.lose_open_spans();
     }
 }

@@ -4,12 +4,14 @@
 //! OpenTelemetry's current context, in which code may have attached a parent from elsewhere. [`place`] is the only
 //! function that weighs them; its common case, [`parent_here`], is also asked alone.
 
+use std::mem::ManuallyDrop;
+
 use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::{Attributes, Id};
 
-use super::Core;
+use super::{Core, known};
 use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
 use crate::table::{BASE_CURRENT, Entry, Phase};
@@ -153,6 +155,7 @@ pub(crate) fn place_elsewhere<'a>(
     let inside = stack::innermost_place(core.number());
     let is_off = core.settings().context == ContextMode::Off;
     let Some(inside) = inside else {
+        forget_gone();
         let here = Here::now();
         return if here.is_suppressed { Placement::Nowhere } else { here.local_root() };
     };
@@ -180,6 +183,14 @@ pub(crate) fn place_elsewhere<'a>(
         return Placement::LocalRoot { base: Base::Captured(Context::current()), below_dropped: true };
     }
     Placement::BelowDropped { above }
+}
+
+/// Leaves spans of layers that are gone, whose contexts would else be current here for good.
+#[inline]
+pub(super) fn forget_gone() {
+    while let Some(left) = stack::pop_gone(known::is_there) {
+        drop(ManuallyDrop::into_inner(left.guard));
+    }
 }
 
 /// A span with an explicit parent, or with explicitly none.

@@ -142,9 +142,9 @@ impl Own {
         }
     }
 
-    /// The number of entries.
-    pub(super) fn entries(&self) -> usize {
-        self.pages.iter().filter_map(OnceLock::get).map(|page| page.len()).sum()
+    /// The pages that were made.
+    pub(super) fn pages(&self) -> impl Iterator<Item = &[Entry]> {
+        self.pages.iter().filter_map(OnceLock::get).map(|page| &**page)
     }
 }
 

@@ -103,3 +103,35 @@ fn a_span_whose_context_panics_when_it_is_dropped_holds_no_parent() {
     assert_eq!(draw(&spans), "root\n  child\n");
     assert_eq!(world.handle.stats().spans_open, 0);
 }
+
+struct Panics;
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("a value of the service's");
+    }
+}
+
+/// The second one is dropped while the first panic is on its way.
+#[test]
+fn two_contexts_that_panic_when_they_are_dropped_do_not_end_the_process() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let root = info_span!("root").entered();
+        let below = |name: &'static str| {
+            let attached =
+                Context::current_with_value(Panics).with_baggage([KeyValue::new("a", "b")]).attach();
+            let span = info_span!("below", otel.name = name);
+            // One of the context's two owners.
+            drop(attached);
+            span
+        };
+        let middle = below("middle").entered();
+        let leaf = below("leaf");
+        // Leaves the span, and drops its handle; the leaf holds it now.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(middle)));
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(leaf))).is_err());
+        drop(root);
+    });
+    assert_eq!(spans.len(), 3, "{}", draw(&spans));
+}

@@ -188,3 +188,50 @@ fn events_of_suppressed_spans_are_nobody_s() {
     let root = one(&collector.spans(), "root").clone();
     assert_eq!(root.events.events.iter().map(|event| &*event.name).collect::<Vec<_>>(), ["of the root"]);
 }
+
+/// However often it was entered before: the context that is kept then is no other than the one that is made.
+#[test]
+fn a_span_that_is_entered_where_telemetry_is_suppressed_leaves_it_so() {
+    for entries in 0..5 {
+        let spans = world(|builder| builder).run(|| {
+            let root = info_span!("root");
+            (0..entries).for_each(|_| root.in_scope(|| ()));
+            let _suppressed = Context::enter_telemetry_suppressed_scope();
+            root.in_scope(|| info_span!("own").in_scope(|| ()));
+        });
+        assert_eq!(crate::support::draw(&spans), "root\n", "{entries}");
+    }
+}
+
+#[test]
+fn a_context_that_is_asked_for_where_telemetry_is_suppressed_loses_no_values() {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    struct Mine(u8);
+    world(|builder| builder).run(|| {
+        let _around = Context::current_with_value(Mine(1)).attach();
+        let root = info_span!("root");
+        {
+            let _suppressed = Context::enter_telemetry_suppressed_scope();
+            assert!(root.context().span().span_context().is_valid());
+        }
+        root.in_scope(|| assert_eq!(Context::current().get::<Mine>().map(|mine| mine.0), Some(1)));
+    });
+}
+
+/// Nothing that begins below a dropped root exists, for anyone; nor does it below a suppressed span there.
+#[test]
+fn below_a_dropped_root_a_suppressed_span_enables_nothing() {
+    let world = world(|builder| {
+        builder
+            .with_sampler("never".parse().unwrap())
+            .with_dropped_spans(astracer_sdk::DroppedSpans::Disabled)
+    });
+    world.run(|| {
+        let _root = info_span!("root").entered();
+        let suppressed = Context::enter_telemetry_suppressed_scope();
+        let _client = info_span!("client", otel.kind = "client").entered();
+        assert!(info_span!("plain").is_disabled());
+        drop(suppressed);
+        assert!(info_span!("plain").is_disabled());
+    });
+}

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use astracer_sdk::DroppedSpans;
+use opentelemetry::trace::TraceContextExt as _;
 use tracing::span::{Attributes, Id};
 use tracing::{Dispatch, Event, Span, Subscriber, info, info_span};
 use tracing_subscriber::filter::LevelFilter;
@@ -241,6 +242,8 @@ fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
     tracing::dispatcher::with_default(&dispatch, || {
         handle.reload(Some(world.astracer.layer.clone())).unwrap();
         let open: Vec<_> = (0..SPANS).map(|_| info_span!("open")).collect();
+        // Decided.
+        open.iter().for_each(|span| span.in_scope(|| ()));
         handle.reload(None).unwrap();
         drop(open);
         handle.reload(Some(world.astracer.layer.clone())).unwrap();
@@ -248,5 +251,31 @@ fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
     });
     let spans = world.exported();
     assert_eq!(spans.iter().filter(|span| span.name == "later").count(), SPANS);
-    assert_eq!(world.handle.stats().spans_lost.total(), 0);
+    // Nobody told of the ends of those that were open.
+    let stats = world.handle.stats();
+    assert_eq!((stats.spans_lost.open_spans, stats.spans_lost.total()), (SPANS as u64, SPANS as u64));
+    assert_eq!((stats.spans_open, stats.traces_open), (0, 0));
+}
+
+/// The thread leaves the span when the layer that entered it is gone, and another one is there, or none.
+#[test]
+fn a_layer_that_is_replaced_inside_of_a_span_leaves_nothing_behind() {
+    for is_away in [false, true] {
+        let world = world(|builder| builder);
+        let layer = || Some(world.astracer.layer.clone());
+        let (slot, handle) = reload::Layer::new(layer());
+        tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(slot)), || {
+            let around = info_span!("around").entered();
+            let old = info_span!("old").entered();
+            handle.reload(if is_away { None } else { layer() }).unwrap();
+            drop(old);
+            drop(around);
+            handle.reload(layer()).unwrap();
+            info_span!("new").in_scope(|| info_span!("child").in_scope(|| ()));
+            assert!(!opentelemetry::Context::current().span().span_context().is_valid());
+        });
+        assert_eq!(draw(&world.exported()), "new\n  child\n");
+        let stats = world.handle.stats();
+        assert_eq!((stats.spans_open, stats.spans_lost.total(), stats.traces_lost.total()), (0, 2, 1));
+    }
 }

@@ -242,6 +242,18 @@ fn a_filter_in_a_box_is_told_of_each_end_once() {
     is_told_of_each_end_once(&seen, boxed.into());
 }
 
+/// One that is shared serves under one dispatcher, and then under another.
+#[test]
+fn a_filter_that_is_shared_is_told_of_each_end_once_by_each_dispatcher() {
+    let world = world(|builder| builder);
+    let seen = Seen::default();
+    let shared: Arc<dyn tracing::Subscriber + Send + Sync> =
+        Arc::new(world.astracer.subscriber().with_filter(seen.clone()));
+    is_told_of_each_end_once(&seen, Dispatch::new(shared.clone()));
+    seen.0.lock().unwrap().clear();
+    is_told_of_each_end_once(&seen, Dispatch::new(shared));
+}
+
 fn is_told_of_each_end_once(seen: &Seen, dispatch: Dispatch) {
     let mut ids = Vec::new();
     tracing::dispatcher::with_default(&dispatch, || {
