@@ -1,6 +1,7 @@
 //! `astracer tune`: a sampler's parameters for a recording.
 
 mod room;
+mod rounds;
 mod table;
 
 use std::borrow::Cow;
@@ -11,23 +12,21 @@ use astracer_baselines::{self as baselines, BaselineSpec};
 use astracer_recording::recording::{Keep, Recording};
 use astracer_report::numbers::written_percent;
 use astracer_samplers::parameters::Parameters;
-use astracer_samplers::tail::Tail;
 use astracer_samplers::{Cap, RandomSource, Template};
 use astracer_tuner::curves::{Curves, curves};
 use astracer_tuner::held_out::HeldOut;
 use astracer_tuner::key::START_ATTRIBUTES;
 use astracer_tuner::key_choice::{KeyChoice, choose_key};
 use astracer_tuner::report::Report as Page;
-use astracer_tuner::tail::{Outcomes, TailSummary, attributes};
-use astracer_tuner::tune::{
-    KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, Sums, check, search_with, validate,
-};
+use astracer_tuner::tail::{Outcomes, attributes};
+use astracer_tuner::tune::{KEYS_TRIED_MAX, Options, PerKeyUse, Progress, Stage, Sums, check, validate};
 use astracer_tuner::{Grouping, Limits, Objective, Stop, Tunable, Tuning, Workload};
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use self::room::{After, Room, SEARCHES};
+use self::room::Room;
+use self::rounds::Late;
 use crate::failure::Failure;
 use crate::load::{self, Input};
 use crate::output;
@@ -224,19 +223,6 @@ fn lossy<S: serde::Serializer>(path: &Option<&Path>, serializer: S) -> Result<S:
     path.map(Path::to_string_lossy).serialize(serializer)
 }
 
-/// Policies, and what they keep behind the sampler that was found.
-#[derive(Serialize)]
-struct Late {
-    #[serde(skip)]
-    tail: Tail,
-    /// None if there was no time for it.
-    #[serde(flatten)]
-    summary: Option<TailSummary>,
-}
-
-/// The warning if there was no time to replay the policies.
-const NOT_REPLAYED: &str = "the policies of --tail were not replayed behind the sampler for want of time: together they may keep more than the limits";
-
 /// The end of work that was asked to stop before there was a result: by the user, or since the time was over.
 fn stopped(stop: Stop<'_>) -> Failure {
     if stop.is_asked() {
@@ -280,41 +266,16 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
     let too_many = workload.keys().len() > KEYS_TRIED_MAX;
     let keys = (!args.one_key && !too_many)
         .then(|| try_keys(args, &recording, &workload, &options, stop.within(left().map(for_keys)), &bar));
-    let (keys, mut sums) = keys.unzip();
+    let (keys, sums) = keys.unzip();
     let absent = load::absent(&args.key, &recording, outcomes.as_ref());
     // The workload holds all that tuning needs.
     drop(recording);
 
-    let mut rounds = 0;
-    let (mut tuning, tail) = loop {
-        options.time_max = left();
-        let sums = sums.take().flatten();
-        let mut tuning = search_with(sums, &workload, &options, stop, &|progress| show(&bar, "", progress));
-        rounds += 1;
-        match room.as_ref().filter(|_| tuning.feasible) {
-            None => break (tuning, None),
-            Some(room) => {
-                let tail = args.tail.tail().unwrap_or_default();
-                match room.after(&tuning, stop.within(left())) {
-                    Ok(After { again: Some(limits), .. })
-                        if rounds < SEARCHES.get() && !tuning.interrupted =>
-                    {
-                        options.limits = limits;
-                    }
-                    Ok(After { summary, over, .. }) => {
-                        tuning.warnings.extend(over);
-                        break (tuning, Some(Late { tail, summary: Some(summary) }));
-                    }
-                    // The parameters found stand.
-                    Err(Failure::Interrupted) => {
-                        tuning.warnings.push(NOT_REPLAYED.to_owned());
-                        break (tuning, Some(Late { tail, summary: None }));
-                    }
-                    Err(other) => return Err(other),
-                }
-            }
-        }
-    };
+    let policies = args.tail.tail().unwrap_or_default();
+    let room = room.as_ref().map(|room| (room, &policies));
+    let shown = |progress| show(&bar, "", progress);
+    let (mut tuning, tail) =
+        rounds::search(room, sums.flatten(), &workload, &mut options, stop, (&left, &shown))?;
     tuning.warnings.extend(absent);
     if too_many && !args.one_key {
         tuning.warnings.push(format!(
@@ -336,7 +297,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         }
         Ok::<_, Failure>(())
     };
-    if tuning.feasible {
+    // A pipe is not replaced: it gets the last text only.
+    let is_replaced = files.out.target().is_some();
+    if tuning.feasible && is_replaced {
         late = write(&tuning, &mut file).err();
     }
     let mut validated = Vec::new();
@@ -358,7 +321,7 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
             validations => validations.err(),
         });
         // With the warnings.
-        if file.is_some() {
+        if file.is_some() || !is_replaced {
             late = late.or(write(&tuning, &mut file).err());
         }
     }

@@ -1,7 +1,5 @@
 //! One limit for the sampler and the policies behind it: the search has what the policies leave.
 
-use std::num::NonZeroUsize;
-
 use astracer_samplers::{Cap, Config, Probability, Ratio};
 use astracer_tuner::limits::Kept;
 use astracer_tuner::tail::{Outcomes, TailSummary};
@@ -14,9 +12,6 @@ use crate::failure::Failure;
 const REPLAYS: usize = 12;
 /// More than the limits by this factor is another search's business.
 const TOLERANCE: f64 = 1.02;
-/// Searches: the first has room by an estimate, the second by what the first one's sampler leaves.
-pub(super) const SEARCHES: NonZeroUsize = NonZeroUsize::new(2).expect("not 0");
-
 /// The policies' part of the limits.
 pub(super) struct Room<'a> {
     workload: &'a Workload,

@@ -1,0 +1,76 @@
+//! Searches within what policies leave: a first one by an estimate, and a second one by what the first one's sampler leaves.
+
+use std::time::Duration;
+
+use astracer_samplers::tail::Tail;
+use astracer_tuner::tail::TailSummary;
+use astracer_tuner::tune::{Options, Progress, Sums, search_with};
+use astracer_tuner::{Limits, Stop, Tuning, Workload};
+use serde::Serialize;
+
+use super::room::{After, Room};
+use crate::failure::Failure;
+
+/// Policies, and what they keep behind the sampler that was found.
+#[derive(Serialize)]
+pub(super) struct Late {
+    #[serde(skip)]
+    pub(super) tail: Tail,
+    /// None if there was no time for it.
+    #[serde(flatten)]
+    pub(super) summary: Option<TailSummary>,
+}
+
+/// The warning if there was no time to replay the policies.
+const NOT_REPLAYED: &str = "the policies of --tail were not replayed behind the sampler for want of time: together they may keep more than the limits";
+
+/// The result of the first of two searches.
+struct First {
+    limits: Limits,
+    tuning: Tuning,
+    late: Late,
+}
+
+/// Searches with `options`, whose limits are those of the search whose result this is in the end. `left` is the time that is left.
+pub(super) fn search<'w>(
+    room: Option<(&Room<'_>, &Tail)>,
+    mut sums: Option<Sums<'w>>,
+    workload: &'w Workload,
+    options: &mut Options,
+    stop: Stop<'_>,
+    (left, progress): (&dyn Fn() -> Option<Duration>, &(dyn Fn(Progress) + Sync)),
+) -> Result<(Tuning, Option<Late>), Failure> {
+    let mut first: Option<First> = None;
+    loop {
+        options.time_max = left();
+        let mut tuning = search_with(sums.take(), workload, options, stop, progress);
+        let Some((room, tail)) = room.filter(|_| tuning.feasible) else {
+            let is_ended = tuning.interrupted || tuning.found_nothing_in_time();
+            // Minutes of work stand, though the limits of both together may not hold with it.
+            if let Some(First { limits, tuning: mut found, late }) = first.filter(|_| is_ended) {
+                options.limits = limits;
+                found.interrupted |= tuning.interrupted;
+                return Ok((found, Some(late)));
+            }
+            return Ok((tuning, None));
+        };
+        let late = |summary| Late { tail: tail.clone(), summary };
+        match room.after(&tuning, stop.within(left())) {
+            Ok(After { again: Some(limits), summary, over }) if first.is_none() && !tuning.interrupted => {
+                tuning.warnings.extend(over);
+                let before = std::mem::replace(&mut options.limits, limits);
+                first = Some(First { limits: before, tuning, late: late(Some(summary)) });
+            }
+            Ok(After { summary, over, .. }) => {
+                tuning.warnings.extend(over);
+                return Ok((tuning, Some(late(Some(summary)))));
+            }
+            // The parameters found stand.
+            Err(Failure::Interrupted) => {
+                tuning.warnings.push(NOT_REPLAYED.to_owned());
+                return Ok((tuning, Some(late(None))));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+}
