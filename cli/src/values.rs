@@ -58,7 +58,7 @@ fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, Str
         ("day", 86_400.0),
         ("year", 31_557_600.0),
     ];
-    let wrong = || format!("'{text}' is not a duration: write seconds, or a number with ms, s, m or h");
+    let wrong = || format!("'{text}' is not a duration: write seconds, or a number with ms, s, m, h or day");
     let unit = UNITS.iter().find_map(|&(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
     let (number, seconds) = unit.unwrap_or((text, 1.0));
     let number: f64 = decimal(number).ok_or_else(wrong)?;
@@ -99,8 +99,11 @@ pub(crate) fn part(text: &str) -> Result<f64, String> {
 
 /// Reads "64GB", "10 MB", "32 MiB", "4096": decimal or binary units, at least one byte.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("'{text}' is not a size: write whole bytes, or a whole number with KB, MB, GB or TB");
+    let wrong = || {
+        format!(
+            "'{text}' is not a size: write whole bytes, or a whole number with KB, MB, GB, TB, or KiB to TiB"
+        )
+    };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
     let unit = match text[digits.len()..].trim().to_ascii_uppercase().as_str() {
         "" | "B" => 1,

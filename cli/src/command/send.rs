@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
         shift_ns: shift,
         skip: behind,
         rate: args.rate,
-        began: std::time::Instant::now(),
+        due: std::cell::Cell::new(Some(std::time::Instant::now())),
         stop,
         resume,
         sent: Rc::clone(&sent),

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use astracer_exporters::spool::{Disk as _, Folder, Report, SegmentReport, verify};
+use astracer_exporters::spool::{Disk as _, Folder, Report, SegmentReport, Settings, verify};
 use astracer_exporters::{Destination as _, Spooled};
 use astracer_tuner::Stop;
 use clap::{Args as ClapArgs, Subcommand};
@@ -209,7 +209,9 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     open(&args.folder).map_err(|error| failed(&args.folder, &error))?;
     let destination = args.to.connect()?;
     let counter = destination.counter();
-    let spooled = Spooled::builder(&args.folder).open(destination);
+    // All that waits is sent, however old it is, and no dead letter makes room for another: the limits are the service's.
+    let settings = Settings::default().with_max_age(Duration::MAX).with_dead_letter_bytes(u64::MAX);
+    let spooled = Spooled::builder(&args.folder).with_settings(settings).open(destination);
     let spooled = spooled.map_err(|error| Failure::Job(output::escaped(&error.to_string()).into_owned()))?;
     let (mut pending, mut last_progress) = (spooled.pending(), Instant::now());
     let gave_up = loop {
@@ -219,8 +221,7 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
         }
         if left < pending {
             (pending, last_progress) = (left, Instant::now());
-        }
-        if last_progress.elapsed() >= Duration::from_secs(args.wait.into()) {
+        } else if last_progress.elapsed() >= Duration::from_secs(args.wait.into()) {
             break Some(counter.read().waiting.map(|error| spooled.diagnose(error).to_string()));
         }
     };

@@ -105,7 +105,7 @@ fn ctrl_c_ends_a_send_to_a_server_that_hangs() {
     failure(&output, 130, &["0 spans accepted so far", "interrupted"]);
 }
 
-/// A spool of three records with two spans each, which is open.
+/// A spool of three records with two spans each, which is open. They came in 1970: what waits is sent, however old it is.
 fn spool(path: &Path) -> Spool {
     let folder = Folder::create(path).expect("a folder");
     let (mut spool, _) = Spool::open(folder, Settings::default()).expect("a spool");
@@ -118,7 +118,7 @@ fn spool(path: &Path) -> Spool {
         };
         let mut body = Vec::new();
         astracer_formats::otlp_proto::write_request(&mut body, &[span(1), span(2)]);
-        spool.append(0, u64::MAX, 2, &body).expect("room");
+        spool.append(0, 0, 2, &body).expect("room");
     }
     spool
 }
@@ -154,6 +154,9 @@ fn a_spool_is_looked_at_checked_and_drained() {
         1,
         &["6 spans wait"],
     );
+    let found: Value =
+        serde_json::from_str(&success(&run(&["spool", "inspect", dir, "--json"]))).expect("JSON");
+    assert_eq!(found["pending_spans"], 6);
     damage(folder.path());
     failure(&run(&["spool", "verify", dir]), 1, &["1 damaged place"]);
     let (address, heads) = server("{}");
@@ -200,4 +203,43 @@ fn a_note_that_does_not_fit_is_refused() {
     assert_eq!(std::fs::read_to_string(file.path()).expect("it stays"), note(9));
     std::fs::write(file.path(), note(1)).expect("written");
     assert!(success(&run(&args)).contains("left out, sent before: 1 span"));
+}
+
+/// The note counts spans from the beginning, so it counts none of a request in which one was lost.
+#[test]
+fn a_span_that_is_too_large_is_lost_each_time() {
+    let long = "x".repeat(5_000_000);
+    let span = |id: u32, name: &str| {
+        format!(
+            r#"{{"traceId":"{id:032x}","spanId":"{id:016x}","name":"{name}","startTimeUnixNano":"1","endTimeUnixNano":"2"}}"#
+        )
+    };
+    let spans = [span(1, "a"), span(2, &long), span(3, "c")].join(",");
+    let input = Scratch::new(
+        "large.json",
+        &format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{spans}]}}]}}]}}"#),
+    );
+    let note = Scratch::new("large-note.json", "");
+    std::fs::remove_file(note.path()).expect("it is there");
+    let (address, _heads) = server("{}");
+    let url = format!("otlp+http://{address}");
+    for _ in 0..2 {
+        let output = run(&["send", input.path(), "--to", &url, "--resume", note.path()]);
+        failure(&output, 1, &["larger than the limit", "does not count the last 2 spans"]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_note_behind_a_link_is_removed_at_the_end() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let input = Scratch::new("linked.json", TWO_TRACES);
+    let (address, _heads) = server("{}");
+    let (note, link) = (folder.path().join("note.json"), folder.path().join("link.json"));
+    let url = format!("otlp+http://{address}");
+    let text = format!(r#"{{"to":"{url}","paths":["{}"],"spans":1,"shift_ns":0}}"#, input.path());
+    std::fs::write(&note, text).expect("written");
+    std::os::unix::fs::symlink(&note, &link).expect("a link");
+    success(&run(&["send", input.path(), "--to", &url, "--resume", link.to_str().expect("UTF-8")]));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 0);
 }

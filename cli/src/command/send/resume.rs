@@ -141,10 +141,14 @@ impl Resume {
 
     /// Removes the note: everything is sent.
     pub(super) fn remove(&mut self) -> io::Result<()> {
-        match fs::remove_file(self.file.path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        // The file behind symbolic links, and then what was named: a link to nothing would be in the next one's way.
+        for path in self.file.target().into_iter().chain([self.file.path()]) {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
 }
 

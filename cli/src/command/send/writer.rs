@@ -37,7 +37,8 @@ pub(super) struct Writer<'w> {
     /// Spans that a former call sent.
     pub(super) skip: u64,
     pub(super) rate: Option<f64>,
-    pub(super) began: Instant,
+    /// The time before which no further spans are sent; `None` if there is none.
+    pub(super) due: Cell<Option<Instant>>,
     pub(super) stop: Stop<'w>,
     pub(super) resume: Option<Resume>,
     pub(super) sent: Rc<Cell<Sent>>,
@@ -55,22 +56,26 @@ impl TraceWriter for Writer<'_> {
         }
         let owned = |span: &Span<'_>| shifted(span, self.shift_ns).into_owned();
         let spans: Arc<[Span<'static>]> = spans.iter().map(owned).collect();
+        // Time in which nothing was sent is not caught up: the rate is a limit.
+        self.due.set(self.due.get().map(|due| due.max(Instant::now())));
         let mut begin = 0;
         let mut last_progress = Instant::now();
         while begin < spans.len() {
             let Some(attempt) = self.try_send(&spans, begin)? else { return Ok(()) };
-            let Attempt { outcome: Outcome { delivery, error, .. }, settled, retry_in } = attempt;
+            let Attempt { outcome: Outcome { delivery, lost, error }, settled, retry_in } = attempt;
+            let is_lost = lost.total() > 0;
             if settled > 0 {
                 begin += settled;
                 last_progress = Instant::now();
             }
-            self.answered(delivery)?;
+            // The note counts from the beginning: behind a span that was lost it would name others.
+            self.answered(delivery, !is_lost)?;
             let Some(error) = error else { break };
             let patience = self.patience.saturating_sub(last_progress.elapsed());
             let sent = self.sent.get();
             // A server that never answered is not there, or is another.
             let never = sent.accepted + sent.rejected == 0 && error.retry_after().is_none();
-            if begin >= spans.len() || !error.may_retry() || never || retry_in >= patience {
+            if is_lost || begin >= spans.len() || !error.may_retry() || never || retry_in >= patience {
                 return Err(io::Error::other(self.destination.diagnose(error)));
             }
             if !self.wait_until(Instant::now() + retry_in.max(WAIT_STEP)) {
@@ -115,17 +120,20 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts spans that the server has answered for, and notes them.
-    fn answered(&mut self, delivery: Delivery) -> io::Result<()> {
+    /// Counts spans that the server has answered for, and notes them if the note can tell which they are.
+    fn answered(&mut self, delivery: Delivery, is_noted: bool) -> io::Result<()> {
         let answered = delivery.accepted + delivery.rejected;
         let mut sent = self.sent.get();
         sent.accepted += delivery.accepted;
         sent.rejected += delivery.rejected;
         self.sent.set(sent);
+        if let Some(rate) = self.rate {
+            self.due.set(self.due.get().and_then(|due| behind(due, answered, rate)));
+        }
         if !delivery.message.is_empty() {
             *self.message.borrow_mut() = delivery.message;
         }
-        if let Some(resume) = self.resume.as_mut().filter(|_| answered > 0) {
+        if let Some(resume) = self.resume.as_mut().filter(|_| answered > 0 && is_noted) {
             resume.note(answered)?;
             sent.noted = sent.accepted + sent.rejected;
             self.sent.set(sent);
@@ -149,18 +157,17 @@ impl Writer<'_> {
 
     /// Waits until the next spans are due; false if the user wants no more.
     fn wait(&self) -> bool {
-        let sent = self.sent.get();
-        let due = self.rate.map_or(Duration::ZERO, |rate| {
-            let seconds = (sent.accepted + sent.rejected) as f64 / rate;
-            // So slow a rate that no duration holds it waits for Ctrl-C.
-            Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-        });
-        match self.began.checked_add(due) {
+        match self.due.get() {
             Some(due) => self.wait_until(due),
-            // Later than the clock can tell: the first wait of a rate near 0 lasts until Ctrl-C.
+            // Later than the clock can tell: a rate near 0 waits until Ctrl-C.
             None => self.wait_until(Instant::now() + Duration::from_secs(u64::from(u32::MAX))),
         }
     }
+}
+
+/// The time that so many spans take at a rate a second behind `due`; `None` if the clock can't tell it.
+fn behind(due: Instant, spans: u64, rate: f64) -> Option<Instant> {
+    due.checked_add(Duration::try_from_secs_f64(spans as f64 / rate).ok()?)
 }
 
 /// A span with all its times moved.
@@ -180,6 +187,13 @@ mod tests {
     use astracer_model::span::Event;
 
     use super::*;
+
+    #[test]
+    fn spans_are_due_by_the_rate() {
+        let now = Instant::now();
+        assert_eq!(behind(now, 10, 5.0), Some(now + Duration::from_secs(2)));
+        assert_eq!(behind(now, 1, 1e-300), None, "later than the clock can tell");
+    }
 
     #[test]
     fn all_times_of_a_span_move_alike() {
