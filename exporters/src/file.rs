@@ -417,6 +417,10 @@ impl State {
         if fits(self) {
             return Ok(());
         }
+        self.folder.look_again();
+        if fits(self) {
+            return Ok(());
+        }
         if settings.when_full == WhenFull::Refuse || bytes > settings.total_bytes_max {
             return Err(full(self));
         }

@@ -29,7 +29,7 @@ use crate::json_text::json_escaped;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
-use crate::source::Source;
+use crate::source::{Source, check_inputs};
 use crate::tail::{self, TailArgs, is_own};
 use crate::values::{cap, key, random, share, time_limit};
 
@@ -156,6 +156,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Evaluate, stop: Stop<'_>) -> Result<(), Failure> {
+    check_inputs(args.source.paths.iter().chain(&args.parameters))?;
     let mut outputs = Outputs::new(args.source.paths.iter().chain(&args.parameters));
     let mut file =
         |option, path: &Option<PathBuf>| path.as_ref().map(|path| outputs.file(option, path)).transpose();

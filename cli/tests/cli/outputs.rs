@@ -147,6 +147,16 @@ fn an_output_may_be_a_pipe() {
     }
 }
 
+/// The parameters are written as soon as they are found, and again with all warnings: into a pipe once.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_gets_one_parameters_file() {
+    let folder = Folder::new("one-text");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    let text = success(&run(&["tune", &recording, "--size-max", "100%", "--out", "/dev/stdout"]));
+    assert_eq!(text.matches("\nversion = ").count(), 1, "{text}");
+}
+
 /// A reader of both would find them mixed, and a pipe with a name ends with the first of them.
 #[cfg(target_os = "linux")]
 #[test]
@@ -388,6 +398,23 @@ fn a_conversion_to_the_file_that_it_reads_does_not_grow_without_end() {
         .expect("the binary starts");
     failure(&output, 2, &["the standard output is the file that is read"]);
     assert_eq!(fs::read_to_string(&recording).expect("it is there"), TWO_TRACES);
+}
+
+#[test]
+fn an_evaluation_is_not_printed_into_the_parameters_that_it_reads() {
+    let folder = Folder::new("prints");
+    let recording = folder.file("w.jsonl", TWO_TRACES);
+    let parameters = folder.join("p.toml");
+    success(&run(&["tune", &recording, "--size-max", "100%", "--out", &parameters]));
+    let before = fs::read_to_string(&parameters).expect("written");
+    let end = fs::OpenOptions::new().append(true).open(&parameters).expect("it is there");
+    let output = Command::new(env!("CARGO_BIN_EXE_astracer"))
+        .args(["evaluate", &recording, "--parameters", &parameters])
+        .stdout(end)
+        .output()
+        .expect("the binary starts");
+    failure(&output, 2, &["the standard output is a file that is read as", "would be damaged"]);
+    assert_eq!(fs::read_to_string(&parameters).expect("it is there"), before);
 }
 
 /// Starts a command that waits, and ends it by one signal once `is_waiting`.

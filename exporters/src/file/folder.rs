@@ -120,6 +120,12 @@ impl Folder {
         self.complete.push_back(Complete { path: std::mem::take(&mut self.current), bytes });
     }
 
+    /// Forgets complete files that somebody has removed.
+    pub(super) fn look_again(&mut self) {
+        self.complete.retain(|file| file.path.exists());
+        self.complete_bytes = self.complete.iter().map(|file| file.bytes).sum();
+    }
+
     /// Deletes the oldest complete file; false if there is none.
     pub(super) fn delete_oldest(&mut self) -> Result<bool, ExportError> {
         let Some(oldest) = self.complete.front() else { return Ok(false) };

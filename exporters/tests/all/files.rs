@@ -211,6 +211,10 @@ fn what_is_there_is_kept_if_so_asked() {
     let files = builder().open().unwrap();
     assert_eq!(send(&files, 3..4), Err(ErrorKind::Full));
     assert_eq!(numbers(folder.path()), [0, 1]);
+    // The remedy that the error names.
+    fs::remove_file(folder.path().join("traces-00000001.jsonl")).unwrap();
+    assert_eq!(send(&files, 4..5), Ok(()));
+    assert_eq!(send(&files, 5..6), Err(ErrorKind::Full));
 }
 
 #[test]
