@@ -6,7 +6,8 @@
 //!
 //! - A trace is taken as one process's: its root is the local root, and all of its spans are seen at the root's end.
 //! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is fuller than a service's. One
-//!   that is cut, at a quarter of the ring or at 10,000 spans, has those bytes; policies see all of its spans.
+//!   that is cut, at a quarter of the ring or at 10,000 spans, has those bytes, and its root's at least; policies see all of its
+//!   spans. If the ring is smaller than the root, a trace is put to policies, with its root alone, only if it fails.
 //! - An error is a span's status. Events of level ERROR are no part of what is read of a recording.
 //! - Attributes are those of any span of the trace, as text; those of resources are no span's, as in a service. A policy by
 //!   an own function wants nothing.
@@ -199,8 +200,8 @@ const RING_PART: usize = 4;
 /// The bytes of a trace that are recorded.
 fn taken_of(arrival: &Arrival, tail: &Tail) -> u64 {
     let within = SPANS_MAX.min(arrival.spans.into());
-    let bytes = part_of(arrival.otlp_bytes, within, arrival.spans.into());
-    bytes.min((tail.ring_bytes / RING_PART) as u64)
+    let [bytes, root] = [within, 1].map(|part| part_of(arrival.otlp_bytes, part, arrival.spans.into()));
+    bytes.min((tail.ring_bytes / RING_PART) as u64).max(root)
 }
 
 /// `whole` times `part` of `all`.
@@ -355,7 +356,16 @@ impl<'a> Replay<'a> {
             let failed_ns = at_ns.saturating_add(after_ns).min(ended_ns);
             self.pending.push(Reverse((failed_ns, Happening::Failed, number)));
         }
-        self.ring.add(at_ns, number, taken_of(arrival, &self.outcomes.tail));
+        let taken = taken_of(arrival, &self.outcomes.tail);
+        if taken > self.outcomes.tail.ring_bytes as u64 {
+            // Others that leave make no room for this root. A service has it all the same if something failed before its end.
+            if outcome.failed_after_ns.is_none() {
+                self.states[number as usize] = State::GivenUp;
+                self.run.given_up += 1;
+            }
+            return;
+        }
+        self.ring.add(at_ns, number, taken);
         while self.ring.bytes > self.outcomes.tail.ring_bytes as u64 {
             let Some(oldest) = self.ring.next_to_give_up() else { break };
             self.release(oldest);

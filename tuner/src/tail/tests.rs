@@ -156,13 +156,16 @@ fn a_full_ring_gives_up_the_oldest_ordinary_trace() {
     assert_eq!((held(Nanos::ZERO), held(Nanos::from_secs(1))), (of_second as f64, 3.0 * of_second as f64));
 }
 
-/// As in a service: a trace takes a quarter of the ring, whatever its size, and is kept with as much. No others leave for it.
+/// As in a service: a trace takes a quarter of the ring, whatever its size, but its root (here half of it) at least, and is kept
+/// with as much. No others leave for it.
 #[test]
 fn a_trace_that_is_larger_than_the_ring_is_cut() {
     let traces = [(0, 1_000, true, "500"), (10, 1_000, true, "500")];
     let workload = Workload::new(&recording(&traces), &Grouping::default());
     let bytes = workload.arrivals()[0].otlp_bytes as usize;
-    for (ring, size) in [(40, 10), (bytes, bytes / 4), (4 * bytes, bytes), (40 * bytes, bytes)] {
+    for (ring, size) in
+        [(bytes, bytes / 2), (3 * bytes, 3 * bytes / 4), (4 * bytes, bytes), (40 * bytes, bytes)]
+    {
         let summary = replayed(&traces, "never", &tail("error").with_ring_bytes(ring));
         assert_eq!((kept(&summary), summary.given_up.mean), (vec![(2.0, 0.0)], 0.0), "{ring}");
         assert_eq!(summary.policies[0].kept_otlp_bytes.mean, 2.0 * size as f64);
@@ -176,6 +179,22 @@ fn a_trace_that_is_larger_than_the_ring_is_cut() {
     let summary = replayed_of(&large, "never", &tail("error()"));
     let kept = summary.policies[0].kept_otlp_bytes.mean - all[1];
     assert!((0.49..0.51).contains(&(kept / all[0])), "{kept} of {all:?}");
+}
+
+/// As in a service: an ordinary trace is given up then, and of one that failed the root stays until its end.
+#[test]
+fn a_ring_without_room_for_a_root_holds_none() {
+    let traces = [(0, 1_000, true, "500"), (10, 1_000, false, "200")];
+    let workload = Workload::new(&recording(&traces), &Grouping::default());
+    let root = (workload.arrivals()[0].otlp_bytes / 2) as f64;
+    for ring in [0, 3, 4 * workload.arrivals()[0].otlp_bytes as usize] {
+        let summary = replayed(&traces, "never", &tail("error,slow:500ms").with_ring_bytes(ring));
+        let (ordinary, size) = if ring <= 3 { (0.0, root) } else { (1.0, 2.0 * root) };
+        assert_eq!(kept(&summary), [(1.0, 0.0), (ordinary, 0.0)], "{ring}");
+        assert_eq!((summary.given_up.mean, summary.errors_given_up.mean), (1.0 - ordinary, 0.0), "{ring}");
+        assert!((summary.policies[0].kept_otlp_bytes.mean - size).abs() <= 1.0, "{ring}: {summary:?}");
+        assert_eq!(summary.ring_peak_bytes.mean > 0.0, ring > 3);
+    }
 }
 
 /// As in a service: the length of a loop is no shape, and no call of it is one.
