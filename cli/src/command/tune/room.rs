@@ -81,10 +81,10 @@ impl<'a> Room<'a> {
         self.outcomes.replay(self.workload, sampler, &self.draws, stop).ok_or(Failure::Interrupted)
     }
 
-    /// The recording's length in seconds, and its bytes.
+    /// The recording's length in seconds, at least one as in the search, and its bytes.
     fn whole(&self) -> (f64, f64) {
         let arrivals = self.workload.arrivals();
-        let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1e-9);
+        let seconds = arrivals.last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0);
         (seconds, arrivals.iter().map(|arrival| arrival.bytes).sum::<u64>() as f64)
     }
 
