@@ -26,12 +26,16 @@ fn weights_are_summed_and_compared() {
     let path = folder.path().join("kept.json");
     fs::write(&path, KEPT).unwrap();
     let path = path.to_str().unwrap();
-    let text = success(&run(&["inspect", path, "--weights"]));
-    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    // 12 of 16; the deviation is the root of 3 * 4 * 3.
-    assert!(rows.contains(&vec!["GET", "/a", "3", "0", "12", "6", "16", "-25.0%"]), "{text}");
-    assert!(rows.contains(&vec!["GET", "/b", "1", "1", "1", "0"]), "{text}");
-    assert!(rows.contains(&vec!["GET", "/c", "0", "0", "0", "0", "7", "-100.0%"]), "{text}");
+    // A span that is written twice counts once.
+    for paths in [&[path][..], &[path, path]] {
+        let text = success(&run(&[&["inspect", "--weights"], paths].concat()));
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        // 12 of 16; the deviation is the root of 3 * 4 * 3.
+        assert!(rows.contains(&vec!["GET", "/a", "3", "0", "12", "6", "16", "-25.0%"]), "{text}");
+        assert!(rows.contains(&vec!["GET", "/b", "1", "1", "1", "0"]), "{text}");
+        assert!(rows.contains(&vec!["GET", "/c", "0", "0", "0", "0", "7", "-100.0%"]), "{text}");
+        assert!(text.contains("exact counts are from 2 spans of heartbeats"), "{text}");
+    }
     let json = success(&run(&["inspect", path, "--weights", "--json", "--top", "1"]));
     assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");
 }

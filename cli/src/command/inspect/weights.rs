@@ -1,12 +1,12 @@
 //! `astracer inspect --weights`: what the kept roots stand for, beside the exact counts of heartbeats.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use astracer_model::sink::Record;
 use astracer_model::value::Attribute;
-use astracer_model::{Problem, Sink, Span, Value};
+use astracer_model::{Problem, Sink, Span, TraceId, Value};
 use astracer_recording::source;
 use astracer_samplers::Template;
 use astracer_samplers::tracestate::OtMember;
@@ -54,6 +54,8 @@ struct Sums<'s> {
     stop: Stop<'s>,
     template: Template,
     folded: String,
+    /// The ids of the roots and heartbeats so far, each trace's in two halves: a number of 128 bits would take more room.
+    known: HashSet<[u64; 3]>,
     keys: HashMap<String, Row>,
     /// By process and key: the number of the heartbeat, and its count.
     beats: HashMap<(String, String), (i64, u64)>,
@@ -77,6 +79,12 @@ fn int(value: Option<&Value<'_>>) -> Option<i64> {
 }
 
 impl Sums<'_> {
+    /// False of a span that was written before.
+    fn is_new(&mut self, span: &Span<'_>) -> bool {
+        let TraceId(trace) = span.trace_id;
+        self.known.insert([(trace >> 64) as u64, trace as u64, span.span_id.0])
+    }
+
     fn heartbeat(&mut self, span: &Span<'_>) {
         self.heartbeats += 1;
         let process = find(&span.attributes, "astracer.process").and_then(Value::as_str).unwrap_or_default();
@@ -138,10 +146,9 @@ impl Sums<'_> {
 
 impl Sink for Sums<'_> {
     fn span(&mut self, span: Span<'_>, _record: Record<'_>) {
-        if span.name == HEARTBEAT {
-            self.heartbeat(&span);
-        } else if span.parents.is_empty() {
-            self.root(&span);
+        let is_heartbeat = span.name == HEARTBEAT;
+        if (is_heartbeat || span.parents.is_empty()) && self.is_new(&span) {
+            if is_heartbeat { self.heartbeat(&span) } else { self.root(&span) }
         }
     }
 
@@ -163,6 +170,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
         stop,
         template: args.template(),
         folded: String::new(),
+        known: HashSet::new(),
         keys: HashMap::new(),
         beats: HashMap::new(),
         heartbeats: 0,
