@@ -425,9 +425,10 @@ fn refuse_contradictions(args: &CriticalPath) -> Result<(), Failure> {
             args.rule.name()
         )));
     }
-    let is_drawn_alone = args.trace.is_some() && !args.json && args.html.is_none() && args.speedup.is_empty();
-    let passed_over = [("--by", args.by.is_some()), ("--top", args.top.is_some())];
-    match passed_over.into_iter().find(|&(_, given)| given && is_drawn_alone) {
+    // Only the page has tables beside the drawing, and all of their rows.
+    let is_drawn = args.trace.is_some() && !args.json;
+    let passed_over = [("--by", args.by.is_some() && args.html.is_none()), ("--top", args.top.is_some())];
+    match passed_over.into_iter().find(|&(_, given)| given && is_drawn) {
         Some((option, _)) => Err(Failure::Usage(format!(
             "{option}: with --trace one trace is drawn instead of the table; leave one of them out, or add --json"
         ))),

@@ -324,6 +324,18 @@ fn an_option_without_effect_is_refused() {
         (&["critical-path", "x", "--trace", "1", "--by", "path"], "--by: with --trace one trace is drawn"),
         (&["critical-path", "x", "--trace", "1", "--top", "3"], "--top: with --trace one trace is drawn"),
         (
+            &["critical-path", "x", "--trace", "1", "--html", "y", "--by", "path", "--top", "3"],
+            "--top: with --trace one trace is drawn",
+        ),
+        (
+            &["critical-path", "x", "--trace", "1", "--speedup", "a=0.5", "--by", "path"],
+            "--by: with --trace one trace is drawn",
+        ),
+        (
+            &["critical-path", "x", "--trace", "1", "--speedup", "a=0.5", "--top", "3"],
+            "--top: with --trace one trace is drawn",
+        ),
+        (
             &["events", "x", "--trace", "1", "--dot", "--top", "3"],
             "--top: with --dot all of the graph is drawn",
         ),
