@@ -35,6 +35,8 @@ const TRIAL_REPLAYS: usize = 24;
 /// does not hang on windows or on the order of calls, and counts by weights err much less.
 const TRIAL_TOLERANCE: f64 = 1.1;
 const TRIAL_STARTS: u32 = 1;
+const ONE_KEY: &str = "single keys: not used, there is only one key, which has the common parameters; leave --per-key and \
+                       --min-kept out, or use a key that takes more values";
 
 impl Run<'_> {
     /// Searches for a probability for each key, beside common parameters for keys that come later.
@@ -71,6 +73,11 @@ impl Run<'_> {
 
     /// Uses probabilities of single keys where they are better on blocks of time that they were not tuned on.
     pub(super) fn use_single_keys(&self, train: &Workload, target: &Target, tuning: &mut Tuning) {
+        if train.traces_by_key().into_iter().filter(|&traces| traces > 0).count() < 2 {
+            let is_asked = self.options.per_key == PerKeyUse::Always || self.options.min_kept.is_some();
+            tuning.warnings.extend(is_asked.then(|| ONE_KEY.to_owned()));
+            return;
+        }
         let loop_share = per_key::loop_share(train);
         // Where common parameters can't meet the limits there is nothing to compare with.
         let decides = self.options.per_key == PerKeyUse::Auto && tuning.feasible;
@@ -89,7 +96,7 @@ impl Run<'_> {
                 if tuning.per_key_trial.is_none() {
                     tuning
                         .warnings
-                        .extend(self.too_many_kept(train, "on half of the time, on which they are tried, "));
+                        .extend(self.too_many_kept("on half of the time, on which they are tried, "));
                 }
                 if !tuning.per_key_trial.is_some_and(|trial| trial.better) {
                     return;
@@ -98,7 +105,7 @@ impl Run<'_> {
         }
         let starts = (STARTS_PER_KEY, loop_share.is_some());
         let Some(found) = self.single_keys(train, &tuning.parameters, target, starts) else {
-            tuning.warnings.extend(self.too_many_kept(train, ""));
+            tuning.warnings.extend(self.too_many_kept(""));
             return;
         };
         let roots: Vec<_> = named(train, &found).collect();
@@ -129,15 +136,12 @@ impl Run<'_> {
     }
 
     /// The reason for nothing found, where it is the least number of traces kept that was asked for.
-    fn too_many_kept(&self, train: &Workload, on: &str) -> Option<String> {
+    fn too_many_kept(&self, on: &str) -> Option<String> {
         let min_kept = self.options.min_kept.filter(|_| !self.stop.is_asked())?;
-        let keys = train.traces_by_key().into_iter().filter(|&traces| traces > 0).count();
-        (keys > 1).then(|| {
-            format!(
-                "single keys: not used, {on}{min_kept} traces kept of each key are more than the limits allow; choose a \
-                 smaller --min-kept"
-            )
-        })
+        Some(format!(
+            "single keys: not used, {on}{min_kept} traces kept of each key are more than the limits allow; choose a \
+             smaller --min-kept"
+        ))
     }
 
     /// Both tuned on every other block and replayed on the blocks between, and the other way round.

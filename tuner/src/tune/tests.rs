@@ -100,6 +100,21 @@ fn a_least_number_kept_that_does_not_fit_is_told() {
     }
 }
 
+/// Probabilities of single keys that are asked for, and cannot be had.
+#[test]
+fn one_key_is_no_single_key() {
+    let workload = many_names(1, 100, 2);
+    let told = |per_key: PerKeyUse, min_kept: Option<f64>| {
+        let tuning = run(&workload, &Options { per_key, min_kept, ..quick(Tunable::Bump) });
+        assert!(tuning.per_root.is_empty());
+        tuning.warnings.iter().filter(|warning| warning.contains("there is only one key")).count()
+    };
+    assert_eq!(told(PerKeyUse::Always, None), 1);
+    assert_eq!(told(PerKeyUse::Always, Some(5.0)), 1);
+    assert_eq!(told(PerKeyUse::Auto, Some(5.0)), 1);
+    assert_eq!(told(PerKeyUse::Auto, None), 0);
+}
+
 #[test]
 fn a_goal_tells_its_risk() {
     let goal = |risk: Option<f64>| run(&synthetic(200, 1), &Options { risk, ..quick(Tunable::Bump) }).goal();
