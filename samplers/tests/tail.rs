@@ -64,6 +64,8 @@ fn texts_that_are_no_policies_are_refused_with_advice() {
         ("slow", "slow:p99"),
         ("slow:99", "slow:p99"),
         ("slow:p49", "p50 to p99.99"),
+        // 0.14 times 100 is not 14.
+        ("slow:p14", "`p14` is out of range"),
         ("slow:p100", "p50 to p99.99"),
         ("slow:pNaN", "p50 to p99.99"),
         ("attr:x", "name, sign and value"),

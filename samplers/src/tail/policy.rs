@@ -39,7 +39,7 @@ impl Quantile {
             return Ok(Quantile(quantile));
         }
         Err(ConfigError::out_of_range(
-            format!("p{}", quantile * 100.0),
+            format!("p{}", percent(quantile)),
             "a quantile is from p50 to p99.99; write for example slow:p99",
         ))
     }
@@ -54,6 +54,11 @@ impl Quantile {
         // A quantile is at most 0.9999: the result is at most 10,000.
         ((1.0 / (1.0 - self.0)).round() as u64).max(100)
     }
+}
+
+/// Rounded to as many digits as are read, since 0.14 times 100 is not 14.
+pub(super) fn percent(quantile: f64) -> f64 {
+    (quantile * 1e8).round() / 1e6
 }
 
 /// A comparison of an attribute's value with a constant.

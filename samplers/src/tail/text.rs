@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Tail;
-use super::policy::{Comparison, Condition, Policy, Quantile, Rule, Severity, Slow};
+use super::policy::{Comparison, Condition, Policy, Quantile, Rule, Severity, Slow, percent};
 use crate::cap::Cap;
 use crate::config_error::ConfigError;
 use crate::nanos::Nanos;
@@ -19,10 +19,7 @@ impl fmt::Display for Policy {
             Policy::Error(Severity::Warning) => f.write_str("error:warn"),
             Policy::Error(Severity::Fine) => f.write_str("error:any"),
             Policy::Slow(Slow::Than(duration)) => write!(f, "slow:{duration}"),
-            // Rounded, since 0.999 times 100 is not 99.9.
-            Policy::Slow(Slow::Quantile(quantile)) => {
-                write!(f, "slow:p{}", (quantile.get() * 1e8).round() / 1e6)
-            }
+            Policy::Slow(Slow::Quantile(quantile)) => write!(f, "slow:p{}", percent(quantile.get())),
             Policy::Odd => f.write_str("odd"),
             Policy::Attribute(condition) => {
                 write!(f, "attr:{}{}", condition.name(), condition.comparison().sign())?;
