@@ -144,8 +144,9 @@ fn quantile_of(sorted: &[f64], q: f64) -> f64 {
     let rank = q.clamp(0.0, 1.0) * last as f64;
     let below = rank.floor() as usize;
     let (low, high) = (sorted[below], sorted[(below + 1).min(last)]);
-    // Equal infinite neighbours have no difference.
-    if low == high { low } else { low + (high - low) * (rank - below as f64) }
+    let part = rank - below as f64;
+    // Equal infinite neighbours have no difference, and no part of infinity is none.
+    if low == high || part == 0.0 { low } else { low + (high - low) * part }
 }
 
 /// The quantile of sorted values by linear interpolation between the two nearest ranks (Hyndman and Fan's type 7,
@@ -167,6 +168,12 @@ mod tests {
         let of = Twentieths::of((0..=40).rev().map(f64::from).collect());
         assert_eq!([0, 1, 10, 20, 99].map(|twentieth| of.at(twentieth)), [0.0, 2.0, 20.0, 40.0, 40.0]);
         assert_eq!(Twentieths::of(Vec::new()), Twentieths::default());
+        // Infinity has no part in the ranks before it.
+        let of = Twentieths::of(vec![1.0, f64::INFINITY, f64::INFINITY]);
+        assert_eq!(
+            [0, 1, 10, 20].map(|twentieth| of.at(twentieth)),
+            [1.0, f64::INFINITY, f64::INFINITY, f64::INFINITY]
+        );
     }
 
     #[test]
