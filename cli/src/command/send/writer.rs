@@ -165,7 +165,7 @@ impl Writer<'_> {
     }
 }
 
-/// The time that so many spans take at a rate a second behind `due`; `None` if the clock can't tell it.
+/// The time that this number of spans takes at a rate a second, behind `due`; `None` if the clock can't tell it.
 fn behind(due: Instant, spans: u64, rate: f64) -> Option<Instant> {
     due.checked_add(Duration::try_from_secs_f64(spans as f64 / rate).ok()?)
 }
