@@ -291,7 +291,9 @@ impl Traces {
         whole
     }
 
-    /// Takes out the provisional traces that began before `before`, as long as `goes_on` says so. Their later spans are late.
+    /// Takes out the provisional traces that began before `before`, as long as `goes_on` says so. Their later spans are late. One in
+    /// which nothing has ended, that policies could look at, waits for that while half of the slots are for others; unless
+    /// `before` is [`Ticks::MAX`]: then nothing comes.
     pub(crate) fn take_old(
         &self,
         before: Ticks,
@@ -306,6 +308,10 @@ impl Traces {
             }
             let mut gathered = lock(&slot.gathered);
             if !is_old(slot) || !slot.is_provisional() {
+                continue;
+            }
+            let is_empty = gathered.header.is_none();
+            if is_empty && before < Ticks::MAX && self.provisional() <= self.slots_max / 2 {
                 continue;
             }
             let old = self.take_out((number, slot), &mut gathered, ring);

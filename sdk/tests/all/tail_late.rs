@@ -11,7 +11,7 @@ use tracing::{Span, error, info_span, warn};
 
 use crate::support::{TIMEOUT, one};
 use crate::tail::{check_sums, dropping, names, request, tail};
-use crate::tail_ring::all_leave;
+use crate::tail_ring::{all_leave, all_leave_but};
 
 /// The number of spans that are missing of its trace, as the root says.
 fn cut_by(root: &SpanData) -> i64 {
@@ -58,6 +58,50 @@ fn an_error_of_a_root_whose_trace_was_given_up_for_its_age_is_missed() {
     let outcomes = world.handle.outcomes();
     let events = outcomes.iter().find(|of| of.key.as_deref() == Some("GET /events")).unwrap();
     assert_eq!((events.calls, events.errors, events.missed_errors), (1, 1, 1));
+    check_sums(&world.handle);
+}
+
+/// A request that hangs on one call for longer than a trace may be old: nothing of it has ended that policies could look at, so it
+/// waits for that.
+#[test]
+fn a_trace_in_which_nothing_has_ended_is_not_given_up_for_its_age() {
+    for fails in [false, true] {
+        let world = dropping(tail(if fails { "error()" } else { "slow:1s()" }));
+        let spans = world.run(|| {
+            let root = root();
+            let call = root.in_scope(|| info_span!("call"));
+            call.in_scope(|| {
+                if fails {
+                    error!("failed");
+                }
+            });
+            // It has a slot behind the root's, so the root was looked at once it has left.
+            let other = info_span!("other");
+            step(&other);
+            all_leave_but(&world, 1);
+            root.in_scope(|| drop(call));
+        });
+        let events: Vec<_> =
+            spans.iter().filter(|span| matches!(&*span.name, "GET /events" | "call")).cloned().collect();
+        assert_eq!(names(&events), ["GET /events", "call"], "{fails}");
+        check_sums(&world.handle);
+    }
+}
+
+/// Half of the slots are for others: beyond that, such traces leave as others do, and their roots are late.
+#[test]
+fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
+    let world = crate::support::world(|builder| {
+        builder.with_sampler("never".parse().unwrap()).with_tail(tail("error()")).with_open_traces_max(16)
+    });
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        let roots: Vec<_> = (0..11).map(|_| root()).collect();
+        roots.iter().for_each(|root| root.in_scope(|| ()));
+        assert_eq!(world.handle.stats().tail.traces_open, 11);
+        all_leave_but(&world, 8);
+        drop(roots);
+        assert_eq!(world.handle.stats().tail.traces_given_up.late, 3);
+    });
     check_sums(&world.handle);
 }
 
