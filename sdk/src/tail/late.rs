@@ -1,0 +1,85 @@
+//! Spans that end when their trace has left its slot: they join it in the ring, or follow it where it was kept.
+
+use astracer_samplers::Nanos;
+use astracer_samplers::tail::{Decided, Severity};
+
+use super::Keeper;
+use super::ring::{Held, LateSpan};
+use crate::export::{Patience, Queue};
+use crate::record::{Body, Header, KeptBy, Record};
+use crate::stats::GivenUp;
+use crate::traces::{TraceRef, Traces};
+
+impl Keeper {
+    /// A span ends whose trace has left before it. A trace that waits in the ring is put to the policies again if
+    /// something worse is seen in the span; of several local roots with the trace's id, the span is with its own. Returns
+    /// whether the trace is there, or was kept.
+    pub(crate) fn end_late(
+        &self,
+        (late, part): ((Header, Record), TraceRef),
+        (severity, now): (Severity, Nanos),
+        mut body: Option<&mut Body>,
+        (queue, traces): (&Queue, &Traces),
+    ) -> bool {
+        let counted = late.1.counted();
+        if queue.is_closed() {
+            self.counters.give_up(GivenUp::ShutDown, counted);
+            return false;
+        }
+        let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
+        let may_follow = |by: KeptBy, key| match by.policy_place() {
+            Some(policy) => self.sampler.may_follow(policy, key, bytes as u64, now),
+            None => true,
+        };
+        let limits = (self.limits(), &may_follow as _);
+        match self.ring.end_late((late, part), severity, body.as_deref_mut(), limits) {
+            LateSpan::Held => self.counters.held(counted),
+            LateSpan::Out(out) => {
+                let (mut held, record) = *out;
+                let is_worse = severity > held.severity;
+                held.severity = held.severity.max(severity);
+                self.join(&mut held, record, body, traces);
+                if is_worse { self.decide_again(held, now, queue) } else { self.put_back(held, queue) }
+            }
+            LateSpan::Cut => self.counters.give_up(GivenUp::Cut, counted),
+            LateSpan::Refused => self.counters.give_up(GivenUp::Refused, counted),
+            LateSpan::Gone => {
+                self.counters.give_up(GivenUp::Late, counted);
+                return false;
+            }
+            LateSpan::Kept(kept) => {
+                let (header, record) = *kept;
+                queue.wait_for_space();
+                queue.push_span(header, record, body);
+            }
+        }
+        true
+    }
+
+    /// A late span joins its trace, which was taken out of the ring, at the expense of traces of lower value; or is cut.
+    fn join(&self, held: &mut Held, record: Record, body: Option<&mut Body>, traces: &Traces) {
+        let (counted, bytes, severity) = (record.counted(), held.bytes_with(body.as_deref()), held.severity);
+        if held.is_full(self.limits(), &record) || !self.grow(&mut held.room, bytes, severity, traces) {
+            held.cut();
+            return self.counters.give_up(GivenUp::Cut, counted);
+        }
+        held.add(record, body);
+        self.counters.held(counted);
+    }
+
+    /// A trace that was taken out of the ring goes to the policies, and back if none keeps it.
+    fn decide_again(&self, mut held: Held, now: Nanos, queue: &Queue) {
+        match self.decide(&held, now, true) {
+            Decided::Kept(place) => {
+                self.counters.not_held(held.counted);
+                self.export(held, KeptBy::policy(place), (queue, Patience::Full));
+            }
+            decided => {
+                if let Decided::Refused(place) = decided {
+                    held.refused_by = Some(KeptBy::policy(place));
+                }
+                self.put_back(held, queue);
+            }
+        }
+    }
+}
