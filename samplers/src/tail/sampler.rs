@@ -126,7 +126,7 @@ pub struct PolicyCounts {
     /// Their bytes.
     pub kept_bytes: u64,
     /// Times that it wanted a trace when its budget was used up. A held trace is put to it again after a late child in which
-    /// something worse was seen.
+    /// something worse was seen, and when its root ends late.
     pub refused: u64,
 }
 

@@ -146,8 +146,8 @@ impl Core {
                 keeper.end_trace(whole, root, &shared.traces, (&*shared.queue, Patience::Full));
             }
             EndedSpan::Late(late) => {
-                let seen = (severity, shared.decider.now());
-                count(keeper.end_late((*late, trace), seen, body, (&shared.queue, &shared.traces)));
+                let seen = (severity, shared.decider.now(), nanos());
+                keeper.end_late((*late, trace), seen, body, (&shared.queue, &shared.traces), count);
             }
             // One that was given up while it was open is not there for any policy.
             EndedSpan::GivenUp(counted, reason) => {

@@ -11,20 +11,21 @@ use crate::stats::GivenUp;
 use crate::traces::{TraceRef, Traces};
 
 impl Keeper {
-    /// A span ends whose trace has left before it. A trace that waits in the ring is put to the policies again if
-    /// something worse is seen in the span; of several local roots with the trace's id, the span is with its own. Returns
-    /// whether the trace is there, or was kept.
+    /// A span of this duration ends whose trace has left before it. A trace that waits in the ring is put to the policies again if
+    /// something worse is seen in the span, or if it is the root; of several local roots with the trace's id, the span is with its
+    /// own. `count` is told, before that, whether the trace is there or was kept.
     pub(crate) fn end_late(
         &self,
         (late, part): ((Header, Record), TraceRef),
-        (severity, now): (Severity, Nanos),
+        (severity, now, nanos): (Severity, Nanos, u64),
         mut body: Option<&mut Body>,
         (queue, traces): (&Queue, &Traces),
-    ) -> bool {
+        count: impl FnOnce(bool),
+    ) {
         let counted = late.1.counted();
         if queue.is_closed() {
-            self.counters.give_up(GivenUp::ShutDown, counted);
-            return false;
+            count(false);
+            return self.counters.give_up(GivenUp::ShutDown, counted);
         }
         let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
         let may_follow = |by: KeptBy, key| match by.policy_place() {
@@ -32,28 +33,33 @@ impl Keeper {
             None => true,
         };
         let limits = (self.limits(), &may_follow as _);
-        match self.ring.end_late((late, part), severity, body.as_deref_mut(), limits) {
+        let late = self.ring.end_late((late, part), severity, body.as_deref_mut(), limits);
+        count(!matches!(late, LateSpan::Gone));
+        match late {
             LateSpan::Held => self.counters.held(counted),
             LateSpan::Out(out) => {
                 let (mut held, record) = *out;
-                let is_worse = severity > held.severity;
+                let (is_worse, is_root) = (severity > held.severity, record.is_local_root());
                 held.severity = held.severity.max(severity);
+                if is_root {
+                    held.duration = nanos;
+                }
                 self.join(&mut held, record, body, traces);
-                if is_worse { self.decide_again(held, now, queue) } else { self.put_back(held, queue) }
+                if is_worse || is_root {
+                    self.decide_again(held, now, queue);
+                } else {
+                    self.put_back(held, queue);
+                }
             }
             LateSpan::Cut => self.counters.give_up(GivenUp::Cut, counted),
             LateSpan::Refused => self.counters.give_up(GivenUp::Refused, counted),
-            LateSpan::Gone => {
-                self.counters.give_up(GivenUp::Late, counted);
-                return false;
-            }
+            LateSpan::Gone => self.counters.give_up(GivenUp::Late, counted),
             LateSpan::Kept(kept) => {
                 let (header, record) = *kept;
                 queue.wait_for_space();
                 queue.push_span(header, record, body);
             }
         }
-        true
     }
 
     /// A late span joins its trace, which was taken out of the ring, at the expense of traces of lower value; or is cut.

@@ -178,8 +178,8 @@ pub(crate) enum Holding {
 pub(crate) enum LateSpan {
     /// It is with its trace in the ring.
     Held,
-    /// Its trace is taken out, and it is not in it yet: something worse was seen in it than in the trace, or others are to make
-    /// room for it.
+    /// Its trace is taken out, and it is not in it yet: it is the root, or something worse was seen in it than in the trace, or
+    /// others are to make room for it.
     Out(Box<(Held, Record)>),
     /// Its trace has as many spans or bytes as it may have.
     Cut,
@@ -435,7 +435,7 @@ impl Ring {
         }
         let Some(row) = row else { return LateSpan::Gone };
         let Some(held) = row.get_part(trace_id, part) else { return LateSpan::Gone };
-        if severity <= held.severity {
+        if severity <= held.severity && !record.is_local_root() {
             if held.is_full(limits, &record) {
                 held.cut();
                 return LateSpan::Cut;

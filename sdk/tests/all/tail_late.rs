@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::OpenTelemetrySpanExt as _;
+use astracer_sdk::{OpenTelemetrySpanExt as _, TailSpan, TailTrace};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::SpanData;
+use tracing::field::Empty;
 use tracing::{Span, error, info_span, warn};
 
 use crate::support::{TIMEOUT, one};
@@ -103,6 +104,37 @@ fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
         assert_eq!(world.handle.stats().tail.traces_given_up.late, 3);
     });
     check_sums(&world.handle);
+}
+
+/// A root that ends while its aged trace is held makes it whole: policies look at what the root has and how long it took.
+#[test]
+fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
+    for policy in ["attr:status>=500()", "slow:90s()", "own:whole()"] {
+        let world = crate::support::world(|builder| {
+            let tail = tail(policy).with_hold(Nanos::from_secs(120));
+            let whole = |trace: &TailTrace<'_>| {
+                let is_whole =
+                    |span: &TailSpan<'_>| span.name() == "GET /events" && span.duration() == trace.duration();
+                trace.spans().any(|span| is_whole(&span))
+            };
+            builder.with_sampler("never".parse().unwrap()).with_tail(tail).with_own_policy("whole", whole)
+        });
+        let spans = world.run(|| {
+            let root = info_span!("GET /events", status = Empty);
+            step(&root);
+            all_leave(&world);
+            world.clock.advance(Duration::from_secs(69));
+            root.in_scope(|| root.record("status", 500));
+        });
+        let events = one(&spans, "GET /events").span_context.trace_id();
+        let kept: Vec<_> =
+            spans.iter().filter(|span| span.span_context.trace_id() == events).cloned().collect();
+        assert_eq!(names(&kept), ["GET /events", "step"], "{policy}");
+        let outcomes = world.handle.outcomes();
+        let events = outcomes.iter().find(|of| of.key.as_deref() == Some("GET /events")).unwrap();
+        assert_eq!(events.exemplars[0].duration, Nanos::from_secs(100), "{policy}");
+        check_sums(&world.handle);
+    }
 }
 
 /// The spans that follow a trace that was kept are a part of it: they have the rest of its policy's budget.

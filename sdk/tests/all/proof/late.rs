@@ -276,17 +276,20 @@ impl Late {
             self.give_up_spans(Counts::LATE, 1, u64::from(is_root));
             return Vec::new();
         };
-        if !is_error || self.parts[held].failed {
+        if !is_root && (!is_error || self.parts[held].failed) {
             self.parts[held].gathered.push((record, is_root));
             self.counts.held.0 += 1;
             self.counts.held.1 += u64::from(is_root);
             return Vec::new();
         }
-        // Something worse was seen than before: the policies are asked again.
+        // Something worse was seen than before, or it is the root: the policies are asked again.
         self.unhold(held);
         let part = &mut self.parts[held];
+        if is_root {
+            part.duration = record.duration(part.began);
+        }
         part.gathered.push((record, is_root));
-        part.failed = true;
+        part.failed |= is_error;
         if let Some(reason) = self.decide(held) {
             return self.keep_part(held, reason);
         }
