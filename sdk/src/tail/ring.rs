@@ -420,9 +420,13 @@ impl Ring {
         let mut shard = self.shard(trace_id);
         let Shard { rows, kept, .. } = &mut *shard;
         let row = rows.iter_mut().find(|row| row.find_part(trace_id, part).is_some());
-        // Of a part that is gone, what ends follows those that were kept.
-        let is_own = |kept: &Kept| kept.trace_id == trace_id && (kept.part == part || row.is_none());
-        if let Some(kept) = kept.iter_mut().rev().find(|kept| is_own(kept)) {
+        let latest_of = |test: &dyn Fn(&Kept) -> bool| {
+            kept.iter().rposition(|kept| kept.trace_id == trace_id && test(kept))
+        };
+        // Of a part that is gone, what ends follows the latest that was kept.
+        let at = latest_of(&|kept| kept.part == part)
+            .or_else(|| if row.is_none() { latest_of(&|_| true) } else { None });
+        if let Some(kept) = at.and_then(|at| kept.get_mut(at)) {
             let (is_root, is_full) = (record.is_local_root(), kept.spans >= limits.0);
             // The root says what is missing, so it follows in any case.
             if (is_full || !may_follow(kept.by, kept.key)) && !is_root {

@@ -11,7 +11,7 @@ use tracing::field::Empty;
 use tracing::{Span, error, info_span, warn};
 
 use crate::support::{TIMEOUT, one};
-use crate::tail::{check_sums, dropping, names, request, tail};
+use crate::tail::{check_sums, dropping, names, reason, request, tail};
 use crate::tail_ring::{all_leave, all_leave_but};
 
 /// The number of spans that are missing of its trace, as the root says.
@@ -205,6 +205,34 @@ fn a_late_child_that_fails_brings_its_own_part_of_a_trace_that_was_kept() {
         spans.iter().filter(|span| span.span_context.trace_id() == TraceId::from(7)).cloned().collect();
     kept.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(names(&kept), ["early of first", "early of second", "fails", "fails", "first", "second"]);
+    check_sums(&world.handle);
+}
+
+/// Both parts were kept, by policies of different budgets: a late child follows its own, for its reason and of its budget.
+#[test]
+fn a_late_child_follows_the_part_that_it_is_of() {
+    let world = dropping(tail("error(bytes=1000,bytes_burst=10000),slow:1s()"));
+    let spans = world.run(|| {
+        let [first, second] = two_parts(7);
+        first.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
+        all_leave(&world);
+        (0..500).for_each(|_| step(&first));
+        second.in_scope(|| info_span!("late of second").in_scope(|| ()));
+        drop(first);
+        drop(second);
+    });
+    let reasons = |name: &str| -> Vec<_> {
+        spans.iter().filter(|span| span.name == name).map(|span| reason(span).unwrap()).collect()
+    };
+    let steps = reasons("step");
+    assert!((50..200).contains(&steps.len()), "{} of 10 kB", steps.len());
+    assert!(steps.iter().all(|reason| reason == "error"), "{steps:?}");
+    assert_eq!(
+        [reasons("first"), reasons("late of second"), reasons("second")].concat(),
+        ["error", "slow", "slow"]
+    );
+    assert_eq!(cut_by(one(&spans, "first")), 500 - steps.len() as i64);
+    assert_eq!(cut_by(one(&spans, "second")), 0);
     check_sums(&world.handle);
 }
 

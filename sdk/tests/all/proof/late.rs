@@ -43,7 +43,8 @@ pub(crate) struct Late {
     parts: Vec<Part>,
     /// Parts in the ring: those in which nothing was seen, and those in which something was; in the order of their ends.
     held: [Vec<usize>; 2],
-    kept: Vec<(TraceId, &'static str)>,
+    /// Parts that were kept, and why.
+    kept: Vec<(usize, &'static str)>,
     /// Traces that were asked for, and how often in vain: all their parts that come are kept.
     wanted: Vec<(TraceId, u64)>,
     keys: BTreeMap<String, Key>,
@@ -249,51 +250,58 @@ impl Late {
     }
 
     fn keep_part(&mut self, at: usize, reason: &'static str) -> Vec<Record> {
-        let part = &mut self.parts[at];
-        self.kept.push((part.trace, reason));
-        let gathered = std::mem::take(&mut part.gathered);
+        self.kept.push((at, reason));
+        let gathered = std::mem::take(&mut self.parts[at].gathered);
         gathered.into_iter().map(|(record, _)| record.kept_late(reason)).collect()
     }
 
     /// Whether a part's trace was kept, or may still be: otherwise what its root tells is missed.
     fn is_there(&self, at: usize) -> bool {
-        let trace = self.parts[at].trace;
-        let is_kept = self.kept.iter().any(|(kept, _)| *kept == trace);
-        !self.is_closed && (is_kept || self.find(trace, [0, 1]).is_some())
+        !self.is_closed && (self.is_held(at) || self.is_kept(self.parts[at].trace))
+    }
+
+    fn is_held(&self, at: usize) -> bool {
+        self.held.iter().any(|row| row.contains(&at))
+    }
+
+    fn is_kept(&self, trace: TraceId) -> bool {
+        self.kept.iter().any(|(kept, _)| self.parts[*kept].trace == trace)
     }
 
     /// A span ends when its trace's spans no longer gather: it goes where they are.
     fn end_late(&mut self, at: usize, record: Record, is_error: bool, is_root: bool) -> Vec<Record> {
-        let trace = self.parts[at].trace;
         if self.is_closed {
             self.give_up_spans(Counts::SHUT_DOWN, 1, u64::from(is_root));
             return Vec::new();
         }
-        if let Some((_, reason)) = self.kept.iter().rev().find(|(kept, _)| *kept == trace) {
+        // Its own part, wherever that is. Of one that was given up, what ends follows the last that was kept.
+        let is_own = |(kept, _): &&(usize, &str)| *kept == at;
+        let is_of_trace = |(kept, _): &&(usize, &str)| self.parts[*kept].trace == self.parts[at].trace;
+        let latest = || self.kept.iter().rev().find(is_of_trace).filter(|_| !self.is_held(at));
+        if let Some((_, reason)) = self.kept.iter().find(is_own).or_else(latest) {
             return vec![record.kept_late(reason)];
         }
-        let Some(held) = self.find(trace, [0, 1]) else {
+        if !self.is_held(at) {
             self.give_up_spans(Counts::LATE, 1, u64::from(is_root));
             return Vec::new();
-        };
-        if !is_root && (!is_error || self.parts[held].failed) {
-            self.parts[held].gathered.push((record, is_root));
+        }
+        if !is_root && (!is_error || self.parts[at].failed) {
+            self.parts[at].gathered.push((record, is_root));
             self.counts.held.0 += 1;
-            self.counts.held.1 += u64::from(is_root);
             return Vec::new();
         }
         // Something worse was seen than before, or it is the root: the policies are asked again.
-        self.unhold(held);
-        let part = &mut self.parts[held];
+        self.unhold(at);
+        let part = &mut self.parts[at];
         if is_root {
             part.duration = record.duration(part.began);
         }
         part.gathered.push((record, is_root));
         part.failed |= is_error;
-        if let Some(reason) = self.decide(held) {
-            return self.keep_part(held, reason);
+        if let Some(reason) = self.decide(at) {
+            return self.keep_part(at, reason);
         }
-        self.hold(held);
+        self.hold(at);
         Vec::new()
     }
 
@@ -312,7 +320,7 @@ impl Late {
             exported.extend(self.keep_part(at, "hand"));
         }
         let is_there = !exported.is_empty();
-        let in_vain = u64::from(!self.kept.iter().any(|(kept, _)| *kept == trace));
+        let in_vain = u64::from(!self.is_kept(trace));
         self.counts.not_there += in_vain;
         match self.wanted.iter_mut().find(|(wanted, _)| *wanted == trace) {
             Some((_, asks)) => *asks += in_vain,
