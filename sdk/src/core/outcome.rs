@@ -118,8 +118,8 @@ impl Core {
         let worst = if is_root { severity.max(shared.traces.severity(trace)) } else { severity };
         let by_hand = body.as_deref().and_then(Body::ended_by_hand);
         let nanos = || shared.decider.clock().duration(entry.began(), at, by_hand);
+        let root = is_root.then(|| (entry.trace_id(), record.span_id));
         if entry.trace_flags().is_sampled() {
-            let root = is_root.then(|| (entry.trace_id(), record.span_id));
             let bounds = (&*shared.queue, &shared.settings.bounds);
             let is_taken = shared.traces.end_span(trace, header, record, body, bounds);
             if let (Some(root), Some(key)) = (root, entry.root_key()) {
@@ -147,7 +147,11 @@ impl Core {
             }
             EndedSpan::Late(late) => {
                 let seen = (severity, shared.decider.now(), nanos());
-                keeper.end_late((*late, trace), seen, body, (&shared.queue, &shared.traces), count);
+                let way = (&*shared.queue, &shared.traces);
+                let follows = keeper.end_late((*late, trace), seen, body, way, count);
+                if let (true, Some(root), Some(key)) = (follows, root, entry.root_key()) {
+                    keeper.note_kept(key, root, (entry.began(), nanos()));
+                }
             }
             // One that was given up while it was open is not there for any policy.
             EndedSpan::GivenUp(counted, reason) => {

@@ -13,7 +13,8 @@ use crate::traces::{TraceRef, Traces};
 impl Keeper {
     /// A span of this duration ends whose trace has left before it. A trace that waits in the ring is put to the policies again if
     /// something worse is seen in the span, or if it is the root; of several local roots with the trace's id, the span is with its
-    /// own. `count` is told, before that, whether the trace is there or was kept.
+    /// own. `count` is told, before that, whether the trace is there or was kept. Returns whether the span follows a trace that was
+    /// kept, and the queue took it.
     pub(crate) fn end_late(
         &self,
         (late, part): ((Header, Record), TraceRef),
@@ -21,11 +22,12 @@ impl Keeper {
         mut body: Option<&mut Body>,
         (queue, traces): (&Queue, &Traces),
         count: impl FnOnce(bool),
-    ) {
+    ) -> bool {
         let counted = late.1.counted();
         if queue.is_closed() {
             count(false);
-            return self.counters.give_up(GivenUp::ShutDown, counted);
+            self.counters.give_up(GivenUp::ShutDown, counted);
+            return false;
         }
         let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
         let may_follow = |by: KeptBy, key| match by.policy_place() {
@@ -57,9 +59,10 @@ impl Keeper {
             LateSpan::Kept(kept) => {
                 let (header, record) = *kept;
                 queue.wait_for_space();
-                queue.push_span(header, record, body);
+                return queue.push_span(header, record, body);
             }
         }
+        false
     }
 
     /// A late span joins its trace, which was taken out of the ring, at the expense of traces of lower value; or is cut.

@@ -8,8 +8,9 @@ use opentelemetry::trace::TraceContextExt as _;
 use tracing::field::Empty;
 use tracing::{Span, error, info, info_span, warn};
 
-use crate::support::{TIMEOUT, World, start, world};
+use crate::support::{TIMEOUT, World, one, start, world};
 use crate::tail::{check_sums, dropping, names, request, requests, tail};
+use crate::tail_ring::all_leave;
 
 /// A dropped root ends when it is last left, whether it is recorded or not, as a kept one does.
 #[test]
@@ -68,6 +69,27 @@ fn a_root_that_is_ended_by_hand_takes_until_then() {
             assert!(faults.iter().all(|own| own.panics == 0), "{faults:?}");
         }
     }
+}
+
+/// A trace that was kept for its age becomes an exemplar when its root follows it: until then it has no duration.
+#[test]
+fn a_trace_that_was_kept_for_its_age_is_an_exemplar() {
+    let world = dropping(tail("error()"));
+    let spans = world.run(|| {
+        let root = info_span!("GET /events");
+        root.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
+        all_leave(&world);
+        world.clock.advance(Duration::from_secs(9));
+        root.in_scope(|| ());
+    });
+    let outcomes = world.handle.outcomes();
+    let events = outcomes.iter().find(|of| of.key.as_deref() == Some("GET /events")).unwrap();
+    let root = &one(&spans, "GET /events").span_context;
+    let expected =
+        (u128::from_be_bytes(root.trace_id().to_bytes()), u64::from_be_bytes(root.span_id().to_bytes()));
+    let found: Vec<_> =
+        events.exemplars.iter().map(|of| (of.trace_id, of.span_id, of.duration.get())).collect();
+    assert_eq!(found, [(expected.0, expected.1, 40_000_000_000)]);
 }
 
 /// An exemplar is there to be looked up: a trace that the queue sheds is none, and neither is one that comes after the shutdown.
