@@ -211,6 +211,10 @@ impl Keeper {
             refused_by: None,
             came: 0,
         };
+        // Of a root that has ended, the count has armed the key.
+        if severity == Severity::Error && held.root().is_none() {
+            self.sampler.note_error(held.key, root.now);
+        }
         let decided = self.decide(&held, root.now, !way.1.is_over());
         let wanted = self.ring.take_wanted(trace_id, root.at);
         self.came_later.fetch_add(wanted.map_or(0, |wanted| wanted.asks), Ordering::Relaxed);

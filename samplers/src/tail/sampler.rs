@@ -246,6 +246,11 @@ impl TailSampler {
         record.count(shard, ended, is_slow, self.keys.shape(), now);
     }
 
+    /// Arms a key in which an error was seen while the root is open, or after its end.
+    pub fn note_error(&self, key: KeyNumber, now: Nanos) {
+        self.keys.record(key).arm(now.saturating_add(ARMED));
+    }
+
     /// Notes a trace that is kept, by whomever, as an exemplar of its key's durations.
     pub fn note_kept(&self, key: KeyNumber, shard: usize, exemplar: Exemplar) {
         self.keys.record(key).note_kept(shard, exemplar);

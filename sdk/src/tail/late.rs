@@ -36,9 +36,12 @@ impl Keeper {
         };
         let limits = (self.limits(), &may_follow as _);
         let late = self.ring.end_late((late, part), severity, body.as_deref_mut(), limits);
-        count(!matches!(late, LateSpan::Gone));
+        count(late.key().is_some());
+        if let (Severity::Error, Some(key)) = (severity, late.key()) {
+            self.sampler.note_error(key, now);
+        }
         match late {
-            LateSpan::Held => self.counters.held(counted),
+            LateSpan::Held(_) => self.counters.held(counted),
             LateSpan::Out(out) => {
                 let (mut held, record) = *out;
                 let (is_worse, is_root) = (severity > held.severity, record.is_local_root());
@@ -53,10 +56,10 @@ impl Keeper {
                     self.put_back(held, queue);
                 }
             }
-            LateSpan::Cut => self.counters.give_up(GivenUp::Cut, counted),
-            LateSpan::Refused => self.counters.give_up(GivenUp::Refused, counted),
+            LateSpan::Cut(_) => self.counters.give_up(GivenUp::Cut, counted),
+            LateSpan::Refused(_) => self.counters.give_up(GivenUp::Refused, counted),
             LateSpan::Gone => self.counters.give_up(GivenUp::Late, counted),
-            LateSpan::Kept(kept) => {
+            LateSpan::Kept(_, kept) => {
                 let (header, record) = *kept;
                 queue.wait_for_space();
                 return queue.push_span(header, record, body);

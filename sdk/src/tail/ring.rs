@@ -173,22 +173,35 @@ pub(crate) enum Holding {
     Refused(Box<Held>, GivenUp),
 }
 
-/// The fate of a span whose trace has left before it.
+/// The fate of a span whose trace has left before it, with the trace's key.
 #[derive(Debug)]
 pub(crate) enum LateSpan {
     /// It is with its trace in the ring.
-    Held,
+    Held(KeyNumber),
     /// Its trace is taken out, and it is not in it yet: it is the root, or something worse was seen in it than in the trace, or
     /// others are to make room for it.
     Out(Box<(Held, Record)>),
     /// Its trace has as many spans or bytes as it may have.
-    Cut,
+    Cut(KeyNumber),
     /// Its trace was kept.
-    Kept(Box<(Header, Record)>),
+    Kept(KeyNumber, Box<(Header, Record)>),
     /// Its trace was kept, and its policy has no budget left for the span.
-    Refused,
+    Refused(KeyNumber),
     /// Its trace was given up.
     Gone,
+}
+
+impl LateSpan {
+    /// The trace's key, unless the trace is gone.
+    pub(crate) fn key(&self) -> Option<KeyNumber> {
+        match self {
+            LateSpan::Held(key) | LateSpan::Cut(key) | LateSpan::Refused(key) | LateSpan::Kept(key, _) => {
+                Some(*key)
+            }
+            LateSpan::Out(out) => Some(out.0.key),
+            LateSpan::Gone => None,
+        }
+    }
 }
 
 impl Ring {
@@ -431,18 +444,18 @@ impl Ring {
             // The root says what is missing, so it follows in any case.
             if (is_full || !may_follow(kept.by, kept.key)) && !is_root {
                 kept.cut = kept.cut.saturating_add(1);
-                return if is_full { LateSpan::Cut } else { LateSpan::Refused };
+                return if is_full { LateSpan::Cut(kept.key) } else { LateSpan::Refused(kept.key) };
             }
             kept.spans += 1;
             let cut = if is_root { kept.cut } else { 0 };
-            return LateSpan::Kept(Box::new((Header { kept_by: kept.by, cut, ..header }, record)));
+            return LateSpan::Kept(kept.key, Box::new((Header { kept_by: kept.by, cut, ..header }, record)));
         }
         let Some(row) = row else { return LateSpan::Gone };
         let Some(held) = row.get_part(trace_id, part) else { return LateSpan::Gone };
         if severity <= held.severity && !record.is_local_root() {
             if held.is_full(limits, &record) {
                 held.cut();
-                return LateSpan::Cut;
+                return LateSpan::Cut(held.key);
             }
             let bytes = held.bytes_with(body.as_deref());
             if bytes <= held.room.bytes()
@@ -450,7 +463,7 @@ impl Ring {
                 || held.room.grow_to(bytes, Use::Entries)
             {
                 held.add(record, body);
-                return LateSpan::Held;
+                return LateSpan::Held(held.key);
             }
         }
         row.take_part(trace_id, part).map_or(LateSpan::Gone, |held| LateSpan::Out(Box::new((held, record))))
@@ -540,7 +553,7 @@ mod tests {
             let limits = (1_000, 1 << 20);
             let late = ((header(), record), TraceRef::NONE);
             let late = ring.end_late(late, Severity::Fine, None, (limits, &|_, _| true));
-            assert!(matches!(late, LateSpan::Held));
+            assert!(matches!(late, LateSpan::Held(_)));
             let mut shard = ring.shard(TraceId::from(1_u128));
             let held = shard.rows[0].get(TraceId::from(1_u128)).unwrap();
             assert!(HELD_BYTES + held.buffer.bytes_held() <= held.room.bytes(), "{number}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use astracer_samplers::Nanos;
-use astracer_sdk::{OpenTelemetrySpanExt as _, TailSpan, TailTrace};
+use astracer_sdk::{OpenTelemetrySpanExt as _, Provisional, TailSpan, TailTrace};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceState};
 use opentelemetry::{Context, SpanId, TraceFlags, TraceId};
 use opentelemetry_sdk::trace::SpanData;
@@ -133,6 +133,34 @@ fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
         let outcomes = world.handle.outcomes();
         let events = outcomes.iter().find(|of| of.key.as_deref() == Some("GET /events")).unwrap();
         assert_eq!(events.exemplars[0].duration, Nanos::from_secs(100), "{policy}");
+        check_sums(&world.handle);
+    }
+}
+
+/// An error arms its key, also while its root is open: in a trace that leaves for its age, and in a span that ends after that.
+#[test]
+fn an_error_in_a_trace_whose_root_is_open_arms_its_key() {
+    for is_late in [false, true] {
+        let tail = tail("error()").with_provisional(Provisional::Armed);
+        let world = dropping(tail.with_provisional_of("GET /cart", Provisional::Always));
+        let spans = world.run(|| {
+            let long = root();
+            let fails = || long.in_scope(|| info_span!("fails").in_scope(|| error!("failed")));
+            if is_late {
+                step(&long);
+            } else {
+                fails();
+            }
+            all_leave(&world);
+            // The first sixteen of a key are recorded in any case.
+            (0..15).for_each(|_| root().in_scope(|| ()));
+            if is_late {
+                fails();
+            }
+            root().in_scope(|| error!("failed"));
+        });
+        let roots = spans.iter().filter(|span| span.name == "GET /events").count();
+        assert_eq!(roots, 2, "{is_late}");
         check_sums(&world.handle);
     }
 }

@@ -96,9 +96,9 @@ fn loom_a_late_span_is_with_its_trace_or_knows_its_fate() {
         let late = thread::spawn(move || {
             let (limits, late) = ((usize::MAX, usize::MAX), ((header(), record(2)), TraceRef::NONE));
             match other.end_late(late, Severity::Fine, None, (limits, &|_, _| true)) {
-                LateSpan::Held => 1,
-                LateSpan::Kept(_) | LateSpan::Gone => 0,
-                LateSpan::Cut | LateSpan::Refused | LateSpan::Out(_) => {
+                LateSpan::Held(_) => 1,
+                LateSpan::Kept(..) | LateSpan::Gone => 0,
+                LateSpan::Cut(_) | LateSpan::Refused(_) | LateSpan::Out(_) => {
                     panic!("there is room, and nothing was seen")
                 }
             }

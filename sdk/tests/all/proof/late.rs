@@ -163,6 +163,11 @@ impl Late {
         }
     }
 
+    fn arm_if(&mut self, is_error: bool, at: usize) {
+        let key = self.keys.entry(self.parts[at].key.clone()).or_default();
+        key.is_armed |= is_error;
+    }
+
     /// The root has ended, or will not be waited for.
     fn end_part(&mut self, at: usize) -> Vec<Record> {
         let part = &mut self.parts[at];
@@ -278,13 +283,15 @@ impl Late {
         let is_own = |(kept, _): &&(usize, &str)| *kept == at;
         let is_of_trace = |(kept, _): &&(usize, &str)| self.parts[*kept].trace == self.parts[at].trace;
         let latest = || self.kept.iter().rev().find(is_of_trace).filter(|_| !self.is_held(at));
-        if let Some((_, reason)) = self.kept.iter().find(is_own).or_else(latest) {
+        if let Some((kept, reason)) = self.kept.iter().find(is_own).or_else(latest).copied() {
+            self.arm_if(is_error, kept);
             return vec![record.kept_late(reason)];
         }
         if !self.is_held(at) {
             self.give_up_spans(Counts::LATE, 1, u64::from(is_root));
             return Vec::new();
         }
+        self.arm_if(is_error, at);
         if !is_root && (!is_error || self.parts[at].failed) {
             self.parts[at].gathered.push((record, is_root));
             self.counts.held.0 += 1;
