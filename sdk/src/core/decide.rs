@@ -124,6 +124,10 @@ impl Core {
         // The body goes, and with it an error that was recorded before anybody knew that the root is dropped.
         if self.counts_outcomes() && body.as_ref().is_some_and(|body| body.severity() == Severity::Error) {
             entry.set_failed();
+            // A span that faces outward below a dropped root has no outcome of its own.
+            if entry.root_key().is_none() {
+                self.fail_dropped_root(trace_id);
+            }
         }
         claim.drop_trace(trace_id, drawn.span_id, flags);
         // Values of contexts are the user's, and so is the code that runs when they are dropped.

@@ -133,6 +133,26 @@ fn an_error_counts_for_the_root_that_it_is_below() {
     assert_eq!(seen, [("around", 0), ("other", 1)]);
 }
 
+/// The decision about a span that faces outward waits as a root's does, and what is recorded meanwhile is the error of the root above.
+#[test]
+fn an_error_of_an_unused_span_below_a_dropped_root_is_missed() {
+    let calls: [fn() -> Span; 2] =
+        [|| info_span!("call", error = Empty), || info_span!("call", otel.kind = "client", error = Empty)];
+    for call in calls {
+        let world = dropping(tail("error").with_provisional(Provisional::Never));
+        world.run(|| {
+            info_span!("root").in_scope(|| {
+                let call = call();
+                call.record("error", "refused");
+                drop(call);
+            });
+        });
+        let outcomes = world.handle.outcomes();
+        let seen: Vec<_> = outcomes.iter().map(|of| (of.key.as_deref().unwrap(), of.errors)).collect();
+        assert_eq!(seen, [("root", 1)]);
+    }
+}
+
 /// The decision waits for a parent that the root may get. An error that is recorded meanwhile goes with the root's fields if it is
 /// dropped, and is counted all the same.
 #[test]

@@ -211,7 +211,7 @@ impl Reference {
         let trace = if parent.is_valid() { parent.trace_id() } else { TraceId::from(u128::from(book.id())) };
         // A span that is bound to a dropped root has its context.
         let is_bound = book.entries[at].bound;
-        let is_recorded = !is_late && book.place_in_part(at, trace, keep);
+        let is_recorded = !is_late && book.place_in_part((self.subscriber, at), trace, keep);
         let span = if is_bound { parent.span_id() } else { SpanId::from(book.id()) };
         let flags = if keep { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         let state = if is_late && !is_bound { TraceState::NONE } else { parent.trace_state().clone() };
@@ -331,7 +331,7 @@ impl Book {
     }
 
     /// Where traces are kept late: a span that starts gets its place in a part. Returns whether it is recorded.
-    fn place_in_part(&mut self, at: usize, trace: TraceId, keep: bool) -> bool {
+    fn place_in_part(&mut self, (subscriber, at): (usize, usize), trace: TraceId, keep: bool) -> bool {
         let Some(late) = &mut self.late else { return false };
         let entry = &self.entries[at];
         let part = match entry.below {
@@ -349,16 +349,17 @@ impl Book {
         if self.entries[at].record.failed() {
             match part {
                 Some((part, _)) => late.mark(part),
-                None => self.entries[at].failed = true,
+                None if self.entries[at].key.is_some() => self.entries[at].failed = true,
+                None if self.entries[at].bound => {}
+                None => self.fail_dropped_root(subscriber, trace),
             }
         }
         self.entries[at].part = part;
         part.is_some_and(|(_, is_recorded)| is_recorded)
     }
 
-    /// An error event below a dropped root: it is seen if the thread is inside of that root.
-    fn fail_dropped_root(&mut self, subscriber: usize, innermost: usize) {
-        let trace = self.entries[innermost].record.ids.trace;
+    /// An error below the dropped root of this trace: it is seen if the thread is inside of that root.
+    fn fail_dropped_root(&mut self, subscriber: usize, trace: TraceId) {
         let inside = self.inside.get(&std::thread::current().id()).into_iter().flatten().rev();
         let is_root = |entry: &Entry| entry.key.is_some() && matches!(entry.place, Place::Dropped(_));
         let root = inside
@@ -538,7 +539,9 @@ impl<S: tracing::Subscriber> Layer<S> for Reference {
         let Some(at) = at else { return };
         let is_error = *event.metadata().level() == tracing::Level::ERROR;
         if is_error && event.is_contextual() && matches!(self.lock().entries[at].place, Place::Dropped(_)) {
-            return self.lock().fail_dropped_root(self.subscriber, at);
+            let mut book = self.lock();
+            let trace = book.entries[at].record.ids.trace;
+            return book.fail_dropped_root(self.subscriber, trace);
         }
         let mut fields = Record::new("", 0);
         event.record(&mut Fields { record: &mut fields });
