@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Barrier;
 
-use astracer_samplers::Nanos;
 use astracer_samplers::tail::{
     Condition, Decided, Ended, KeyNumber, Limits, Policy, Severity, TailSampler, Trace, Value,
 };
+use astracer_samplers::{Nanos, Randomness};
 
 fn condition(text: &str) -> Condition {
     match text.parse::<Policy>() {
@@ -148,4 +148,27 @@ fn a_quantile_is_known_soon_after_the_calls_that_it_needs() {
     };
     let calls = (1..1_000).find(known).unwrap();
     assert!((100..=112).contains(&calls), "{calls}");
+}
+
+/// Whether the key is armed at this time. Its first roots are recorded in any case.
+fn armed(sampler: &TailSampler, millis: u64) -> bool {
+    let key = sampler.key("GET /");
+    (0..17).map(|_| sampler.is_recorded(key, Randomness::from_trace_id(1), Nanos::from_millis(millis))).last()
+        == Some(true)
+}
+
+#[test]
+fn a_key_is_armed_by_hand_for_the_time_that_is_given() {
+    let sampler = TailSampler::new(&"error".parse().unwrap(), Limits::default());
+    assert!(!armed(&sampler, 0));
+    let arm = |now, lasting| {
+        assert!(sampler.arm(Some("GET /"), Nanos::from_millis(now), Nanos::from_millis(lasting)));
+    };
+    arm(0, 100);
+    assert!(armed(&sampler, 99) && !armed(&sampler, 100));
+    arm(1_000, 60_000);
+    arm(1_000, 10);
+    assert!(armed(&sampler, 60_999) && !armed(&sampler, 61_000), "the later time holds");
+    arm(60_950, 100);
+    assert!(armed(&sampler, 61_049) && !armed(&sampler, 61_050));
 }

@@ -133,6 +133,11 @@ pub(super) struct Record {
 
 const MODES: [Provisional; 3] = [Provisional::Never, Provisional::Armed, Provisional::Always];
 
+/// Whether a time until which a key is armed lies so far ahead of this one that it is from before the clock was set back.
+fn is_from_before(known: u64, until: Nanos) -> bool {
+    known > until.get().saturating_add(ARMED_MAX)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in here panics; if it did, counts would be off by one.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -176,15 +181,20 @@ impl Record {
         now.get() < until && until - now.get() <= ARMED_MAX
     }
 
-    /// Arms the key until then, if it is not for longer.
+    /// Arms the key until then for what went wrong, if it is not for longer.
     pub(super) fn arm(&self, until: Nanos) {
         let known = self.armed_until.load(Ordering::Relaxed);
         // A store for each error would have threads meet: the time moves on by quarters of a second.
         let is_later = known.saturating_add(250_000_000) < until.get();
-        // A time that lies far ahead is from before the clock was set back.
-        if is_later || known > until.get().saturating_add(ARMED_MAX) {
+        if is_later || is_from_before(known, until) {
             self.armed_until.store(until.get(), Ordering::Relaxed);
         }
+    }
+
+    /// Arms the key until then for whoever asks for that, to the moment; if it is not for longer.
+    pub(super) fn arm_by_hand(&self, until: Nanos) {
+        let later = |known| (known < until.get() || is_from_before(known, until)).then_some(until.get());
+        let _ = self.armed_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
     /// Whether it is one of the first roots.

@@ -314,9 +314,9 @@ impl TailSampler {
     pub fn arm(&self, key: Option<&str>, now: Nanos, lasting: Nanos) -> bool {
         let until = now.saturating_add(lasting.min(Nanos::new(ARMED_MAX)));
         match key {
-            Some(key) => self.keys.find(key).map(|record| record.arm(until)).is_some(),
+            Some(key) => self.keys.find(key).map(|record| record.arm_by_hand(until)).is_some(),
             None => {
-                self.keys.each(|record| record.arm(until));
+                self.keys.each(|record| record.arm_by_hand(until));
                 true
             }
         }
