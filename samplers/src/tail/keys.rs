@@ -326,7 +326,8 @@ impl Keys {
         mode: Provisional,
         by_key: &[(String, Provisional)],
     ) -> Self {
-        let keys_max = keys_max.min(1 << 20);
+        // Those that are named have a record however many others there are.
+        let keys_max = keys_max.saturating_add(by_key.len()).min(1 << 20);
         let keys = Keys {
             others: Record::new(None, mode, &shape),
             shape,

@@ -23,7 +23,7 @@ const SHARE: u64 = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Keys with a record of their own; each takes up to 6 kB for each shard that counts it.
+    /// Keys with a record of their own, beside those that the settings name; each takes up to 6 kB for each shard that counts it.
     pub keys: usize,
     /// Parts into which counts are split, so that threads do not meet; rounded up to a power of two.
     pub shards: usize,
