@@ -188,3 +188,20 @@ fn each_key_that_the_settings_name_has_a_record() {
     assert_eq!(with_record, 2);
     assert!((0..100).all(|number| sampler.provisional(sampler.key(&name(number))) == Provisional::Always));
 }
+
+/// A root is slow by the durations of the last minutes: after a rest there are none.
+#[test]
+fn a_root_after_a_long_rest_is_not_slow_by_what_was_before() {
+    for (second, is_slow) in [(299, true), (599, true), (7_200, false)] {
+        let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), Limits::single_threaded());
+        assert!(!armed(&sampler, 0));
+        let key = sampler.key("GET /");
+        let count = |now: Nanos, millis| {
+            sampler.count(key, 0, &Ended { now, duration: Nanos::from_millis(millis), ..Ended::default() });
+        };
+        (0..255).for_each(|_| count(Nanos::ZERO, 10));
+        count(Nanos::from_secs(second), 50);
+        assert_eq!(sampler.outcomes()[0].missed_slow, u64::from(is_slow), "{second}");
+        assert_eq!(armed(&sampler, second * 1_000 + 1), is_slow, "{second}");
+    }
+}

@@ -218,6 +218,13 @@ impl Record {
         self.tally(shard).exemplars.note(exemplar);
     }
 
+    /// Computes the durations from which roots are slow anew, if they may be those of hours ago.
+    pub(super) fn renew(&self, shard: usize, shape: &Shape, now: Nanos) {
+        if !shape.quantiles.is_empty() && self.tally(shard).age(now) >= GENERATION {
+            self.refresh(&shape.quantiles, now);
+        }
+    }
+
     /// Counts a root. The time is asked for once in a while.
     #[inline]
     pub(super) fn count(
@@ -237,12 +244,11 @@ impl Record {
         tally.missed_slow += u64::from(is_slow && !ended.is_recorded);
         let calls = tally.current.count();
         let is_looked_at = calls.is_multiple_of(LOOK) || calls < LOOK && calls.is_power_of_two();
-        // By durations of hours ago, perhaps.
-        if !is_looked_at && !is_slow {
+        if !is_looked_at {
             return;
         }
         let now = now();
-        let is_due = is_looked_at && (calls < REFRESH || calls.is_multiple_of(REFRESH));
+        let is_due = calls < REFRESH || calls.is_multiple_of(REFRESH);
         if !is_due && tally.age(now) < GENERATION {
             return;
         }

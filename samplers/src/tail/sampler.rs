@@ -236,14 +236,23 @@ impl TailSampler {
     #[inline]
     pub fn count_when(&self, key: KeyNumber, shard: usize, ended: &Ended, now: impl Fn() -> Nanos) {
         let record = self.keys.record(key);
-        let is_slow = ended.duration > self.slow_than
-            || (0..self.keys.shape().quantiles.len()).any(|at| ended.duration > record.slow_from(at));
-        let known = (ended.is_error || is_slow).then(&now);
-        if let Some(now) = known {
+        let shape = self.keys.shape();
+        let is_slow = || {
+            ended.duration > self.slow_than
+                || (0..shape.quantiles.len()).any(|at| ended.duration > record.slow_from(at))
+        };
+        let mut seems_slow = is_slow();
+        let known = (ended.is_error || seems_slow).then(&now);
+        if let Some(now) = known.filter(|_| seems_slow) {
+            // By durations of hours ago, perhaps.
+            record.renew(shard, shape, now);
+            seems_slow = is_slow();
+        }
+        if let Some(now) = known.filter(|_| ended.is_error || seems_slow) {
             record.arm(now.saturating_add(ARMED));
         }
         let now = || known.unwrap_or_else(&now);
-        record.count(shard, ended, is_slow, self.keys.shape(), now);
+        record.count(shard, ended, seems_slow, shape, now);
     }
 
     /// Arms a key in which an error was seen while the root is open, or after its end.
