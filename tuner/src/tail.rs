@@ -366,9 +366,13 @@ impl<'a> Replay<'a> {
             return;
         }
         self.ring.add(at_ns, number, taken);
+        // As in a service: ended traces in which nothing was seen make room, and no open one does for a trace of which nothing is known.
         while self.ring.bytes > self.outcomes.tail.ring_bytes as u64 {
-            let Some(oldest) = self.ring.next_to_give_up() else { break };
-            self.release(oldest);
+            let lowest = self.ring.ended_ordinary().unwrap_or(number);
+            self.release(lowest);
+            if lowest == number {
+                break;
+            }
         }
         self.run.ring_peak_bytes = self.run.ring_peak_bytes.max(self.ring.bytes);
     }
@@ -515,9 +519,9 @@ impl Ring {
         true
     }
 
-    /// The first by value and age.
-    fn next_to_give_up(&self) -> Option<u32> {
-        self.traces.iter().find_map(|traces| traces.first()).map(|&(_, number)| number)
+    /// The first that ended, of those in which nothing was seen.
+    fn ended_ordinary(&self) -> Option<u32> {
+        self.traces[0].first().map(|&(_, number)| number)
     }
 }
 

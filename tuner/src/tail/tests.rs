@@ -128,7 +128,7 @@ fn budgets_and_arming_bound_what_is_kept() {
 
 /// A ring with room for four traces: the oldest ordinary one goes first, and one that failed stays.
 #[test]
-fn a_full_ring_gives_up_the_oldest_ordinary_trace() {
+fn a_full_ring_gives_up_ended_ordinary_traces_and_newcomers() {
     let traces = [(0, 1_000, true, "500"), (10, 2_000, false, "200"), (1_500, 1_000, true, "500")];
     let workload = Workload::new(&recording(&traces), &Grouping::default());
     let [bytes, of_second] = [0, 1].map(|arrival| workload.arrivals()[arrival].otlp_bytes as usize);
@@ -141,11 +141,15 @@ fn a_full_ring_gives_up_the_oldest_ordinary_trace() {
     let summary = with(&traces);
     assert_eq!((summary.given_up.mean, summary.ring_peak_bytes.mean), (0.0, (bytes + of_second) as f64));
     assert_eq!((kept(&summary), summary.errors_refused.mean), (vec![(1.0, 2.0)], 1.0));
-    // The fifth makes the first give way before it has failed.
+    // The fifth finds no room: those before it are open.
     let five = [0, 1, 2, 3, 4].map(|at| (at, 1_000, at == 0, "500"));
     let summary = with(&five);
-    assert_eq!((summary.given_up.mean, summary.errors_given_up.mean), (1.0, 1.0));
-    assert_eq!((kept(&summary), summary.errors_kept.mean), (vec![(1.0, 3.0)], 0.0));
+    assert_eq!((summary.given_up.mean, summary.errors_given_up.mean), (1.0, 0.0));
+    assert_eq!((kept(&summary), summary.errors_kept.mean), (vec![(1.0, 3.0)], 1.0));
+    // A steady load of twice what the ring has room for: half of it finishes.
+    let steady: Vec<Given> = (0..64).map(|at| (at * 125, 1_000, false, "500")).collect();
+    let summary = replayed(&steady, "never", &tail("slow:500ms()").with_ring_bytes(4 * of_second));
+    assert_eq!((kept(&summary), summary.given_up.mean), (vec![(32.0, 0.0)], 32.0));
     // Ended ones make way before those that are open, though these are older: a slow trace waits for its end.
     let slow = [0, 10, 20, 30, 40, 50].map(|at| (at, if at == 0 { 1_000 } else { 1 }, false, "200"));
     let summary = replayed(&slow, "never", &tail("slow:500ms").with_ring_bytes(4 * bytes));
