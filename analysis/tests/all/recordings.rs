@@ -172,7 +172,8 @@ fn weights_come_from_the_tracestate() {
             &mut intake,
         );
         let recording = intake.finish();
-        let weights: Vec<_> = recording.traces().map(weight::adjusted_count).collect();
+        let weights: Vec<_> =
+            recording.traces().map(|trace| weight::adjusted_count(&recording, trace)).collect();
         assert_eq!(weights, [expected, None], "{state}");
     }
 }
@@ -196,7 +197,8 @@ fn the_roots_weight_is_the_traces() {
         let limits = Limits::default();
         astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
         let recording = intake.finish();
-        let weights: Vec<_> = recording.traces().map(weight::adjusted_count).collect();
+        let weights: Vec<_> =
+            recording.traces().map(|trace| weight::adjusted_count(&recording, trace)).collect();
         assert_eq!(weights, [expected], "{root} {child}");
     }
 }

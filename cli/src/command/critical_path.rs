@@ -209,6 +209,12 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     let loaded = load::load_keeping(&args.source, keep(args), stop)?;
     let mut found =
         analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
+    if args.weights && found.profile.traces > 0 && found.profile.weight == 0.0 {
+        return Err(Failure::Job(
+            "all of these traces were kept late, by policies, and stand for none; leave --weights out"
+                .to_owned(),
+        ));
+    }
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
     let mut comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
     let mut written: Vec<&Output> = segments.iter().filter(|_| found.late.is_none()).collect();
@@ -282,7 +288,13 @@ fn keep(args: &CriticalPath) -> Keep {
         Rule::Crisp => vec!["hostname".to_owned(), "host.name".to_owned()],
         _ => Vec::new(),
     };
-    Keep { labels, trace_states: args.weights, ..Keep::default() }
+    // CRISP takes spans with the same labels for those of one host.
+    let own_labels = match args.rule {
+        Rule::Crisp => Vec::new(),
+        _ if args.weights => vec![weight::ADJUSTED_COUNT.to_owned()],
+        _ => Vec::new(),
+    };
+    Keep { labels, own_labels, trace_states: args.weights, ..Keep::default() }
 }
 
 fn method(args: &CriticalPath) -> Method {
@@ -352,7 +364,7 @@ fn analyse(
         (None, open.as_ref().map(|open| open.writer().map(BufWriter::new)).transpose()?);
     let mut pulse = stop.pulse();
     for trace in traces {
-        let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
+        let weight = if args.weights { weight::adjusted_count(recording, trace) } else { Some(1.0) };
         let traced = analyser.trace_unless_stopped(recording, trace, &mut pulse);
         let traced = traced.ok_or(Failure::Interrupted)?;
         profiler.add(&traced, weight);
@@ -446,7 +458,7 @@ fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input,
     for trace in
         recording.traces().filter(|trace| root.is_none_or(|root| root == Some(trace.root().name_symbol())))
     {
-        let weight = if args.weights { weight::adjusted_count(trace) } else { Some(1.0) };
+        let weight = if args.weights { weight::adjusted_count(&recording, trace) } else { Some(1.0) };
         let traced = analyser.trace_unless_stopped(&recording, trace, &mut pulse);
         profiler.add(&traced.ok_or(Failure::Interrupted)?, weight);
     }

@@ -39,3 +39,29 @@ fn weights_are_summed_and_compared() {
     let json = success(&run(&["inspect", path, "--weights", "--json", "--top", "1"]));
     assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");
 }
+
+/// A trace that a policy kept late: its call is in the sum already, by the head's weights.
+#[test]
+fn traces_that_were_kept_late_stand_for_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let late = r#"{"traceId":"00000000000000000000000000000007","spanId":"0000000000000007","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"9","attributes":[{"key":"sampling.reason","value":{"stringValue":"error"}},{"key":"sampler.adjusted_count","value":{"doubleValue":0}}]}"#;
+    let (all, alone) = (folder.path().join("all.json"), folder.path().join("late.json"));
+    let begin = r#"{"resourceSpans":[{"scopeSpans":[{"spans":["#;
+    fs::write(&all, KEPT.replacen(begin, &format!("{begin}{late},"), 1)).unwrap();
+    fs::write(&alone, format!("{begin}{late}]}}]}}]}}")).unwrap();
+    let (all, alone) = (all.to_str().unwrap(), alone.to_str().unwrap());
+    let text = success(&run(&["inspect", "--weights", all]));
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(rows.contains(&vec!["GET", "/a", "4", "0", "12", "6", "16", "-25.0%"]), "{text}");
+    assert!(text.contains("1 root kept late, by a policy: each stands for none"), "{text}");
+    let path = ["critical-path", "--weights", "--root", "GET /a", "--json"];
+    let found: serde_json::Value =
+        serde_json::from_str(&success(&run(&[&path[..], &[all]].concat()))).unwrap();
+    assert_eq!(
+        (&found["traces"], &found["weight"], &found["unweighted"]),
+        (&4.into(), &12.0.into(), &0.into())
+    );
+    let none = run(&[&path[..], &[alone]].concat());
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("kept late, by policies, and stand for none"));
+}

@@ -40,6 +40,8 @@ struct Row {
     roots: u64,
     /// Those among them that have no weight: each is taken for itself alone.
     unweighed: u64,
+    /// Those among them that were kept late, by a policy: the sum has their calls without them.
+    late: u64,
     /// The sum of adjusted counts.
     estimate: f64,
     /// The estimate's standard deviation, from the weights themselves: the root of the sum of w (w - 1).
@@ -75,6 +77,14 @@ fn int(value: Option<&Value<'_>>) -> Option<i64> {
         // Zipkin's tags are texts.
         Some(Value::String(text)) => text.parse().ok(),
         _ => None,
+    }
+}
+
+/// Whether a span without a threshold says that it stands for no call, as those of traces that were kept late do.
+fn is_late(span: &Span<'_>) -> bool {
+    match find(&span.attributes, "sampler.adjusted_count") {
+        Some(Value::Double(count)) => *count == 0.0,
+        count => int(count) == Some(0),
     }
 }
 
@@ -117,6 +127,7 @@ impl Sums<'_> {
                 row.estimate += weight;
                 row.deviation += weight * (weight - 1.0);
             }
+            None if is_late(span) => row.late += 1,
             None => {
                 row.unweighed += 1;
                 row.estimate += 1.0;
@@ -237,6 +248,11 @@ fn render(weights: &Weights) -> String {
         text,
         "estimate: the sum of adjusted counts (ot=th); sd: its standard deviation; {heartbeats}"
     );
+    let late = weights.keys.iter().map(|row| row.late).sum::<u64>();
+    if late > 0 {
+        let _ =
+            writeln!(text, "{} kept late, by a policy: each stands for none", output::plural(late, "root"));
+    }
     if weights.problems > 0 {
         let _ = writeln!(
             text,
