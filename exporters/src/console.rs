@@ -16,6 +16,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use astracer_model::value::Value;
 use astracer_model::{Span, Status, TraceId};
 
 use crate::counts::{Counter, Delivery};
@@ -156,9 +157,15 @@ fn draw(out: &mut String, spans: &[&Span<'_>], paint: Paint) {
     out.push('\n');
 }
 
-/// The reason for which a trace was kept that the head sampler had dropped.
+/// The reason for which a trace was kept that the head sampler had dropped. Its spans stand for none; others may have an attribute of
+/// that name from the service.
 fn kept_late<'s>(spans: &'s [&Span<'_>]) -> Option<&'s str> {
-    let attributes = spans.iter().flat_map(|span| &span.attributes);
+    let stands_for_none = |span: &Span<'_>| {
+        let mut counts = span.attributes.iter().filter(|attribute| attribute.key == "sampler.adjusted_count");
+        counts.any(|count| count.value == Value::Double(0.0))
+    };
+    let late = spans.iter().filter(|span| stands_for_none(span));
+    let attributes = late.flat_map(|span| &span.attributes);
     attributes.rev().find(|attribute| attribute.key == "sampling.reason")?.value.as_str()
 }
 

@@ -77,14 +77,22 @@ GET /orders/{id}                               12.0 ms  ████████
     assert_eq!(drawn(&spans), expected);
 }
 
+/// A service may have an attribute of that name itself: a span that was kept late also stands for none.
 #[test]
 fn a_trace_that_was_kept_late_says_why() {
-    let mut span = span(1, 0, "GET /", (0, 1_000));
-    span.attributes.push(astracer_model::value::Attribute::new("sampling.reason", "error"));
-    assert!(
-        drawn(&[span])
-            .starts_with("trace 00000000000000000000000000000abc  shop  1 span, kept late: error\n")
-    );
+    use astracer_model::value::Attribute;
+
+    for (count, heading) in
+        [(Some(0.0), "1 span, kept late: error\n"), (Some(100.0), "1 span\n"), (None, "1 span\n")]
+    {
+        let mut span = span(1, 0, "GET /", (0, 1_000));
+        span.attributes.push(Attribute::new("sampling.reason", "error"));
+        if let Some(count) = count {
+            span.attributes.push(Attribute::new("sampler.adjusted_count", Value::Double(count)));
+        }
+        let expected = format!("trace 00000000000000000000000000000abc  shop  {heading}");
+        assert!(drawn(&[span]).starts_with(&expected), "{count:?}");
+    }
 }
 
 #[test]
