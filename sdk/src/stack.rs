@@ -218,6 +218,12 @@ fn make_stack() -> bool {
     STACK.try_with(|_| here(|here| here.has_contexts.get())).unwrap_or_default()
 }
 
+/// Whether this thread is inside of any span, of any owner.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    here(|here| here.owner.get()) != 0
+}
+
 /// Whether the innermost item is this owner's, and spans that begin there are dropped.
 #[inline]
 pub(crate) fn is_dropped(owner: u64) -> bool {
@@ -390,13 +396,7 @@ pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
 
 /// Takes the innermost item out if its owner is gone: a layer that went by `reload` is not told that its spans are left.
 /// Only an item that has a context attached is looked at, since that is what lives on; those of a gate have none.
-#[inline]
 pub(crate) fn pop_gone(is_there: impl Fn(u64) -> bool) -> Option<Left> {
-    if here(|here| here.owner.get()) == 0 { None } else { pop_if_gone(is_there) }
-}
-
-#[cold]
-fn pop_if_gone(is_there: impl Fn(u64) -> bool) -> Option<Left> {
     let (owner, id) = here(|here| {
         let guard = here.guard.replace(ManuallyDrop::new(None));
         let has_guard = guard.is_some();

@@ -155,7 +155,9 @@ pub(crate) fn place_elsewhere<'a>(
     let inside = stack::innermost_place(core.number());
     let is_off = core.settings().context == ContextMode::Off;
     let Some(inside) = inside else {
-        forget_gone();
+        if stack::is_inside() {
+            forget_gone();
+        }
         let here = Here::now();
         return if here.is_suppressed { Placement::Nowhere } else { here.local_root() };
     };
@@ -186,7 +188,8 @@ pub(crate) fn place_elsewhere<'a>(
 }
 
 /// Leaves spans of layers that are gone, whose contexts would else be current here for good.
-#[inline]
+#[cold]
+#[inline(never)]
 pub(super) fn forget_gone() {
     while let Some(left) = stack::pop_gone(known::is_there) {
         drop(ManuallyDrop::into_inner(left.guard));
