@@ -39,20 +39,25 @@ fn root(dispatch: &Dispatch) -> tracing::span::Id {
     id
 }
 
+/// Uses a field inside of a span, which it ends when it is formatted; another span begins then, and ends last.
+fn with_field_that_ends_its_span(dispatch: &Dispatch, uses: impl FnOnce(&dyn fmt::Debug)) {
+    let around = info_span!("around").entered();
+    let next = RefCell::new(None);
+    let field = runs(|| {
+        drop(around);
+        *next.borrow_mut() = Some(root(dispatch));
+    });
+    uses(&field);
+    dispatch.try_close(next.take().unwrap());
+}
+
 /// The next span may have the place of the one that ended.
 #[test]
 fn an_event_that_ends_its_span_is_not_the_next_one_s() {
     let world = world(|builder| builder);
     let dispatch = world.dispatch.clone();
     let spans = world.run(|| {
-        let around = info_span!("around").entered();
-        let next = RefCell::new(None);
-        let field = runs(|| {
-            drop(around);
-            *next.borrow_mut() = Some(root(&dispatch));
-        });
-        info!(?field, "ends its span");
-        dispatch.try_close(next.take().unwrap());
+        with_field_that_ends_its_span(&dispatch, |field| info!(?field, "ends its span"));
     });
     assert_eq!(one(&spans, "next").events.events.len(), 0, "{}", draw(&spans));
     assert_eq!(spans.len(), 2);
@@ -63,14 +68,7 @@ fn a_span_that_ends_its_parent_while_it_begins_is_not_below_the_next_one() {
     let world = world(|builder| builder);
     let dispatch = world.dispatch.clone();
     let spans = world.run(|| {
-        let around = info_span!("around").entered();
-        let next = RefCell::new(None);
-        let field = runs(|| {
-            drop(around);
-            *next.borrow_mut() = Some(root(&dispatch));
-        });
-        info_span!("child", ?field).in_scope(|| ());
-        dispatch.try_close(next.take().unwrap());
+        with_field_that_ends_its_span(&dispatch, |field| info_span!("child", ?field).in_scope(|| ()));
     });
     assert_eq!(spans.len(), 3);
     let (around, child) = (one(&spans, "around"), one(&spans, "child"));

@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace::SpanData;
 use tracing::field::Empty;
 use tracing::{Span, error, info_span, warn};
 
-use crate::support::{TIMEOUT, one};
+use crate::support::{TIMEOUT, World, one};
 use crate::tail::{check_sums, dropping, names, reason, request, tail};
 use crate::tail_ring::{all_leave, all_leave_but};
 
@@ -307,19 +307,27 @@ fn warnings_that_no_policy_wants_are_worth_no_room() {
     }
 }
 
+/// Fills a small ring with the traces of ten roots that failed, for whom the policy has no budget left, and of as many ordinary ones as
+/// it takes. All are open.
+fn fill_the_ring(world: &World) -> [Vec<Span>; 2] {
+    request(true);
+    let failing: Vec<_> = (0..10).map(|_| root()).collect();
+    failing.iter().for_each(|root| root.in_scope(|| info_span!("fails").in_scope(|| error!("failed"))));
+    let ordinary: Vec<_> = (0..1_000).map(|_| root()).collect();
+    ordinary.iter().for_each(step);
+    let stats = world.handle.stats().tail;
+    assert!(stats.spans_given_up.ring_full > 0, "the ring is full: {stats:?}");
+    [failing, ordinary]
+}
+
 /// A trace that is not held takes no room at its end, which others would have to make.
 #[test]
 fn a_trace_that_goes_at_once_takes_nobody_s_room() {
     let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10).with_hold(Nanos::ZERO);
     let world = dropping(tail);
     tracing::dispatcher::with_default(&world.dispatch, || {
-        request(true);
-        let failing: Vec<_> = (0..10).map(|_| root()).collect();
-        failing.iter().for_each(|root| root.in_scope(|| info_span!("fails").in_scope(|| error!("failed"))));
-        let ordinary: Vec<_> = (0..1_000).map(|_| root()).collect();
-        ordinary.iter().for_each(step);
+        let [failing, ordinary] = fill_the_ring(&world);
         let before = world.handle.stats().tail;
-        assert!(before.spans_given_up.ring_full > 0, "the ring is full: {before:?}");
         drop(failing);
         let after = world.handle.stats().tail;
         assert_eq!(after.spans_given_up.ring_full, before.spans_given_up.ring_full);
@@ -335,17 +343,12 @@ fn nobody_makes_room_at_the_shutdown() {
     let tail = tail("error(traces=0.001,burst=1)").with_ring_bytes(64 << 10);
     let world = dropping(tail);
     tracing::dispatcher::with_default(&world.dispatch, || {
-        request(true);
-        let failing: Vec<_> = (0..10).map(|_| root()).collect();
-        failing.iter().for_each(|root| root.in_scope(|| info_span!("fails").in_scope(|| error!("failed"))));
-        let ordinary: Vec<_> = (0..1_000).map(|_| root()).collect();
-        ordinary.iter().for_each(step);
+        let open = fill_the_ring(&world);
         let before = world.handle.stats().tail;
-        assert!(before.spans_given_up.ring_full > 0, "the ring is full: {before:?}");
         world.handle.shutdown(TIMEOUT).unwrap();
         let after = world.handle.stats().tail;
         assert_eq!(after.spans_given_up.ring_full, before.spans_given_up.ring_full, "{after:?}");
-        drop((failing, ordinary));
+        drop(open);
     });
     check_sums(&world.handle);
 }
