@@ -88,14 +88,14 @@ impl Core {
                 return;
             }
             let is_root = entry.flags() & ROOT != 0;
-            let calls = if is_root { entry.extra().state.calls() } else { 0.0 };
+            let counted = Counted { spans: 1, roots: is_root.into(), calls: 0.0 };
             let counters = &self.shared.counters;
             counters.ended();
-            if entry.trace_flags().is_sampled() {
-                counters.lose(Loss::OpenSpans, Counted { spans: 1, roots: is_root.into(), calls });
-            } else {
-                counters.give_up(GivenUp::Late, Counted { spans: 1, roots: is_root.into(), calls: 0.0 });
+            if !entry.trace_flags().is_sampled() {
+                return counters.give_up(GivenUp::Late, counted);
             }
+            let calls = if is_root { entry.extra().state.calls() } else { 0.0 };
+            counters.lose(Loss::OpenSpans, Counted { calls, ..counted });
         });
     }
 
