@@ -73,6 +73,10 @@ impl Default for Tail {
 impl Tail {
     /// Policies, at most: the reason of a trace that was kept is a byte.
     pub const RULES_MAX: usize = 64;
+    /// Spans that are recorded of a trace, at most.
+    pub const TRACE_SPANS_MAX: usize = 10_000;
+    /// A trace takes one part of this number of the ring's bytes, at most.
+    pub const TRACE_PART: usize = 4;
 
     /// These policies, in this order; at most [`Tail::RULES_MAX`] of them.
     pub fn new(rules: impl Into<Vec<Rule>>) -> Self {

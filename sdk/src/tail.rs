@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use astracer_samplers::tail::{
-    Decided, Exemplar, KeyNumber, KeyOutcomes, Policy, Severity, TailSampler, Trace,
+    Decided, Exemplar, KeyNumber, KeyOutcomes, Policy, Severity, Tail, TailSampler, Trace,
 };
 use astracer_samplers::{Allowance, Meter, Nanos};
 use opentelemetry::{SpanId, TraceId};
@@ -170,7 +170,7 @@ impl Keeper {
 
     /// The same, and their bytes: one that takes a quarter of the ring leaves room for others.
     fn limits(&self) -> (usize, usize) {
-        (self.spans_max, self.ring.bytes_max() / 4)
+        (self.spans_max, self.ring.bytes_max() / Tail::TRACE_PART)
     }
 
     /// The severity, as far as it makes a trace worth more than others: a service may warn in each, and no policy ask for it.

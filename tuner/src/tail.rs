@@ -193,15 +193,11 @@ pub fn attributes(tail: &Tail) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Spans of a recorded trace, and its part of the ring, at most: a service cuts those beyond.
-const SPANS_MAX: u64 = 10_000;
-const RING_PART: usize = 4;
-
-/// The bytes of a trace that are recorded.
+/// The bytes of a trace that are recorded: a service cuts it at its limits of spans and of bytes.
 fn taken_of(arrival: &Arrival, tail: &Tail) -> u64 {
-    let within = SPANS_MAX.min(arrival.spans.into());
+    let within = (Tail::TRACE_SPANS_MAX as u64).min(arrival.spans.into());
     let [bytes, root] = [within, 1].map(|part| part_of(arrival.otlp_bytes, part, arrival.spans.into()));
-    bytes.min((tail.ring_bytes / RING_PART) as u64).max(root)
+    bytes.min((tail.ring_bytes / Tail::TRACE_PART) as u64).max(root)
 }
 
 /// `whole` times `part` of `all`.

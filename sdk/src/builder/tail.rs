@@ -10,9 +10,6 @@ use crate::clock::Clock;
 use crate::fault::{Fault, Origin};
 use crate::tail::{Own, Parts, TailTrace};
 
-/// Spans of a trace that is recorded though it is dropped.
-const RECORDED_SPANS_MAX: usize = 10_000;
-
 /// The parameters of the keeper.
 pub(super) fn parts(
     tail: &Tail,
@@ -27,7 +24,7 @@ pub(super) fn parts(
         ring_bytes: tail.ring_bytes,
         hold: clock.ticks_of(Duration::from_nanos(tail.hold.get())),
         wanted_for: clock.ticks_of(wanted_for),
-        spans_max: RECORDED_SPANS_MAX,
+        spans_max: Tail::TRACE_SPANS_MAX,
         explains,
     }
 }
