@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use astracer_exporters::Destination;
 use astracer_recording::convert::{Converted, Converter};
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
         shift_ns: shift,
         skip: behind,
         rate: args.rate,
-        due: std::cell::Cell::new(Some(std::time::Instant::now())),
+        due: Cell::new(Some(Instant::now())),
         stop,
         resume,
         sent: Rc::clone(&sent),

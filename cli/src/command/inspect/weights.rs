@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use astracer_analysis::weight::ADJUSTED_COUNT;
 use astracer_model::sink::Record;
 use astracer_model::value::Attribute;
 use astracer_model::{Problem, Sink, Span, TraceId, Value};
@@ -82,7 +83,7 @@ fn int(value: Option<&Value<'_>>) -> Option<i64> {
 
 /// Whether a span without a threshold says that it stands for no call, as those of traces that were kept late do.
 fn is_late(span: &Span<'_>) -> bool {
-    match find(&span.attributes, "sampler.adjusted_count") {
+    match find(&span.attributes, ADJUSTED_COUNT) {
         Some(Value::Double(count)) => *count == 0.0,
         count => int(count) == Some(0),
     }
