@@ -15,7 +15,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 /// Returns the context that a request's headers carry, read by OpenTelemetry's global propagator; `None` if they have none of
-/// the propagator's headers.
+/// the propagator's headers. B3 is read in either of its forms.
 ///
 /// See [`RemoteParentFuture::new`] for a future that runs with it.
 pub fn remote_parent(headers: &HeaderMap) -> Option<Context> {
@@ -24,7 +24,7 @@ pub fn remote_parent(headers: &HeaderMap) -> Option<Context> {
 
 fn extract(propagator: &dyn TextMapPropagator, headers: &HeaderMap) -> Option<Context> {
     let headers = Headers(headers);
-    let is_there = propagator.fields().any(|name| headers.first(name).is_some());
+    let is_there = propagator.fields().any(|name| headers.has_any_form(name));
     is_there.then(|| propagator.extract(&headers))
 }
 
@@ -40,6 +40,9 @@ static NAMES: [HeaderName; 8] = [
     HeaderName::from_static("x-b3-flags"),
 ];
 
+/// Those of them in which B3 travels.
+const B3: std::ops::Range<usize> = 3..8;
+
 fn parsed(name: &str) -> Option<&'static HeaderName> {
     NAMES.iter().find(|known| known.as_str() == name)
 }
@@ -51,6 +54,16 @@ impl Headers<'_> {
         match parsed(name) {
             Some(name) => self.0.get(name),
             None => self.0.get(name),
+        }
+    }
+
+    /// Whether a header is there that a propagator may read which writes this one. The fields of a propagator are those that it writes,
+    /// and those of B3 read both forms and write one.
+    fn has_any_form(&self, name: &str) -> bool {
+        match NAMES.iter().position(|known| known.as_str() == name) {
+            Some(place) if B3.contains(&place) => NAMES[B3].iter().any(|form| self.0.contains_key(form)),
+            Some(place) => self.0.contains_key(&NAMES[place]),
+            None => self.0.contains_key(name),
         }
     }
 }
@@ -192,6 +205,8 @@ impl<F: Future> Future for RemoteParentFuture<F> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::Propagator;
 
@@ -201,5 +216,8 @@ mod tests {
         let propagator = Propagator::composite(&[TraceContext, Baggage, B3, B3Multi]);
         let unknown: Vec<&str> = propagator.fields().filter(|name| parsed(name).is_none()).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
+        let both = Propagator::composite(&[B3, B3Multi]);
+        let forms: BTreeSet<&str> = NAMES[super::B3].iter().map(HeaderName::as_str).collect();
+        assert_eq!(both.fields().collect::<BTreeSet<_>>(), forms);
     }
 }

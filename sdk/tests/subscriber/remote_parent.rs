@@ -5,7 +5,7 @@ use std::future::{Ready, ready};
 use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use astracer_sdk::{RemoteParentLayer, Start};
+use astracer_sdk::{KeepLayer, Propagator, RemoteParentLayer, Start};
 use http::Request;
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
@@ -76,4 +76,38 @@ fn a_request_without_a_caller_begins_a_trace() {
     }
     assert_eq!(world.exported().len(), 4);
     assert_eq!(world.handle.stats().roots_kept, 4);
+}
+
+fn request(headers: &[(&str, &str)]) -> Request<()> {
+    let request = Request::builder();
+    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).body(()).unwrap()
+}
+
+/// B3, of OpenTelemetry's propagators API: either form is read, whichever is written.
+#[test]
+fn a_caller_that_writes_the_other_form_of_b3_is_heard() {
+    let several: &[(&str, &str)] = &[
+        ("x-b3-traceid", "0000000000000000000000000000002a"),
+        ("x-b3-spanid", "000000000000002b"),
+        ("x-b3-sampled", "1"),
+    ];
+    let one_header: &[(&str, &str)] = &[("b3", "0000000000000000000000000000002a-000000000000002b-1")];
+    for propagator in [Propagator::B3, Propagator::B3Multi] {
+        for headers in [several, one_header] {
+            let world = world(|builder| {
+                builder
+                    .with_propagators([propagator])
+                    .with_sampler("never".parse().unwrap())
+                    .with_start(Start::AtOnce)
+            });
+            let layer = RemoteParentLayer::new(world.astracer.propagator());
+            let spans = world.run(|| serve(request(headers), &layer));
+            for name in ["called", "polled"] {
+                assert_eq!(one(&spans, name).parent_span_id, 0x2b.into(), "{propagator:?}, {headers:?}");
+            }
+            assert_eq!(world.handle.stats().parents_kept, 2);
+            let heard = KeepLayer::new(world.handle.clone(), layer).hear(request(headers).headers());
+            assert_eq!(heard, Some(0x2a.into()), "{propagator:?}, {headers:?}");
+        }
+    }
 }
