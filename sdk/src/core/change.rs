@@ -108,10 +108,8 @@ impl Core {
     pub(crate) fn change(&self, id: &Id, f: impl FnOnce(&mut Body, &SpanLimits)) {
         if let Some(entry) = self.recordable(id) {
             self.with_body(id, entry, |body, limits| {
-                if !body.is_ended_by_hand() {
-                    f(body, limits);
-                    self.mark_if_failed(entry, body);
-                }
+                f(body, limits);
+                self.mark_if_failed(entry, body);
             });
         }
     }
@@ -123,11 +121,15 @@ impl Core {
     }
 
     /// The body of the span `id`, whose entry this was. Fields were formatted since by the service's code, which may have ended the
-    /// span, and begun another one in its place.
+    /// span, and begun another one in its place. A span that code on the OpenTelemetry API has ended changes no more (OpenTelemetry
+    /// specification, "End").
     fn with_body(&self, id: &Id, entry: &Entry, f: impl FnOnce(&mut Body, &SpanLimits)) {
         let mut extra = entry.extra();
         if extra.is_recordable() && entry.id() == id.into_u64() {
-            f(extra.body.get_or_insert_with(|| self.new_body()), &self.settings().limits);
+            let body = extra.body.get_or_insert_with(|| self.new_body());
+            if !body.is_ended_by_hand() {
+                f(body, &self.settings().limits);
+            }
         }
     }
 

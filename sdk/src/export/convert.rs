@@ -146,7 +146,8 @@ impl Converter {
             }
         }
         let mut dropped_attributes_count = record.attributes.cut;
-        self.add_extras(record, &mut attributes, &mut dropped_attributes_count);
+        let ended_by_hand = detail.and_then(|detail| detail.ended_by_hand);
+        self.add_extras(record, ended_by_hand.is_some(), &mut attributes, &mut dropped_attributes_count);
         if let Some(place) = trace.header.kept_by.place() {
             self.add_reason(place, trace.header.cut, record, &mut attributes);
         }
@@ -161,9 +162,7 @@ impl Converter {
             span_kind: detail.and_then(|detail| detail.kind.clone()).unwrap_or(SpanKind::Internal),
             name,
             start_time: anchor.date(clock, record.start),
-            end_time: detail
-                .and_then(|detail| detail.ended_by_hand)
-                .unwrap_or_else(|| anchor.date(clock, record.end)),
+            end_time: ended_by_hand.unwrap_or_else(|| anchor.date(clock, record.end)),
             attributes,
             dropped_attributes_count,
             events,
@@ -186,7 +185,13 @@ impl Converter {
     }
 
     /// Our attributes come after those that the user gave, so a limit cuts ours first.
-    fn add_extras(&mut self, record: &Record, attributes: &mut Vec<KeyValue>, cut: &mut u32) {
+    fn add_extras(
+        &mut self,
+        record: &Record,
+        is_ended_by_hand: bool,
+        attributes: &mut Vec<KeyValue>,
+        cut: &mut u32,
+    ) {
         let attributes_max = self.attributes_max;
         let mut add = |attribute: KeyValue| {
             if attributes.len() < attributes_max {
@@ -217,7 +222,8 @@ impl Converter {
         if self.extras.target {
             add(KeyValue::new("target", metadata.target()));
         }
-        if self.extras.inactivity {
+        // They go on after an end by hand, and would not add up to the span's duration.
+        if self.extras.inactivity && !is_ended_by_hand {
             let clock = self.anchors.clock();
             let nanos = |ticks| i64::try_from(clock.nanos_between(0, ticks)).unwrap_or(i64::MAX);
             let (busy, idle) = record.busy_and_idle();

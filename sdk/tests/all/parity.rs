@@ -277,6 +277,21 @@ pub(crate) const ROWS: &[Row] = &[
         span.set_status(opentelemetry::trace::Status::error("by hand"));
         span.add_link(opentelemetry::trace::SpanContext::NONE, vec![KeyValue::new("n", 1)]);
     }),
+    ("current context: what comes after its `end`", || {
+        let root = info_span!("root", before = 1, after = Empty, otel.name = Empty).entered();
+        info!("before");
+        let span = Context::current();
+        span.span().end();
+        root.record("before", 2);
+        root.record("after", 1);
+        root.record("otel.name", "renamed");
+        info!("after");
+        error!("after");
+        span.span().set_attribute(KeyValue::new("after", 1));
+        let other = info_span!("child").entered();
+        root.follows_from(other.id());
+        info!(parent: &root, "after");
+    }),
     ("remote parents", || {
         use opentelemetry::trace::{SpanContext, TraceState};
         let flags = opentelemetry::TraceFlags::SAMPLED;

@@ -71,6 +71,24 @@ fn a_root_that_is_ended_by_hand_takes_until_then() {
     }
 }
 
+/// OpenTelemetry, "End": what is recorded on a span after its end is ignored, and makes no error of it.
+#[test]
+fn an_error_after_an_end_by_hand_is_none() {
+    for (sampler, exported) in [("always", 1), ("never", 0)] {
+        let world = world(|builder| {
+            let tail = tail("error").with_provisional(Provisional::Always);
+            builder.with_sampler(sampler.parse().unwrap()).with_tail(tail)
+        });
+        let spans = world.run(|| {
+            let root = info_span!("root", error = Empty).entered();
+            root.context().span().end();
+            root.record("error", true);
+            error!("after its end");
+        });
+        assert_eq!((spans.len(), world.handle.outcomes()[0].errors), (exported, 0), "{sampler}");
+    }
+}
+
 /// A trace that was kept for its age becomes an exemplar when its root follows it: until then it has no duration.
 #[test]
 fn a_trace_that_was_kept_for_its_age_is_an_exemplar() {
