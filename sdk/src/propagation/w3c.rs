@@ -1,9 +1,10 @@
 //! W3C Trace Context, with the random flag.
 //!
-//! The propagator of `opentelemetry_sdk` does all but two things. It clears every flag except `sampled`: Trace Context
+//! The propagator of `opentelemetry_sdk` does all but three things. It clears every flag except `sampled`: Trace Context
 //! level 2 ("Random Trace ID Flag") says that a service passes the flag `random` on as it was received, since callees
-//! may draw their sampling decisions from the trace id only if it is set. And it reads one `tracestate` header only:
-//! "Combined Header Value" says that several are one list.
+//! may draw their sampling decisions from the trace id only if it is set. It reads one `tracestate` header only:
+//! "Combined Header Value" says that several are one list. And it takes ids of any length, with a sign too, where "traceparent
+//! Header Field Values" says that such a header is ignored: the short ids of two callers could be the same.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -15,6 +16,9 @@ use crate::ids::RANDOM;
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
+
+/// The length of a `traceparent` of version 00.
+const LENGTH: usize = 55;
 
 /// `traceparent` and `tracestate`.
 #[derive(Debug, Default)]
@@ -30,6 +34,9 @@ impl TextMapPropagator for TraceContext {
     }
 
     fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
+        let Some(received) = extractor.get(TRACEPARENT).and_then(received_flags) else {
+            return context.clone();
+        };
         // Read with an empty context, whose span is valid only if the headers are.
         let states = extractor.get_all(TRACESTATE).filter(|states| states.len() > 1);
         let combined = Combined { extractor, state: states.map(|states| states.join(",")) };
@@ -38,7 +45,7 @@ impl TextMapPropagator for TraceContext {
         if !parent.is_valid() {
             return context.clone();
         }
-        let flags = parent.trace_flags() | (received_flags(extractor) & RANDOM);
+        let flags = parent.trace_flags() | (received & RANDOM);
         let state = parent.trace_state().clone();
         let parent = SpanContext::new(parent.trace_id(), parent.span_id(), flags, true, state);
         context.with_remote_span_context(parent)
@@ -66,10 +73,21 @@ impl Extractor for Combined<'_> {
     }
 }
 
-/// The flags of a header that the stock propagator has found to be valid: its fourth part.
-fn received_flags(extractor: &dyn Extractor) -> TraceFlags {
-    let digits = extractor.get(TRACEPARENT).and_then(|header| header.trim().split('-').nth(3));
-    TraceFlags::new(digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or(0))
+/// The flags of a well-formed header: `{version}-{trace id}-{span id}-{flags}` in lower-case hexadecimal digits, which version 00 ends
+/// with. A later one may have more, after another `-`; `ff` is none. Whether an id is all zeros, the stock propagator sees.
+fn received_flags(header: &str) -> Option<TraceFlags> {
+    let (known, more) = header.trim().as_bytes().split_at_checked(LENGTH)?;
+    let is_well_formed = known.iter().enumerate().all(|(place, byte)| match place {
+        2 | 35 | 52 => *byte == b'-',
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    });
+    let version = &known[..2];
+    let ends_well = more.is_empty() || more[0] == b'-' && version != b"00";
+    if !is_well_formed || !ends_well || version == b"ff" {
+        return None;
+    }
+    let flags = std::str::from_utf8(&known[53..]).ok()?;
+    Some(TraceFlags::new(u8::from_str_radix(flags, 16).ok()?))
 }
 
 /// Passes headers on, and adds the flag to `traceparent`.
@@ -121,7 +139,13 @@ mod tests {
             assert_eq!(state.as_deref(), Some("congo=t61rcWkgMzE,rojo=00f067aa0ba902b7"));
         }
         // A later version may have more parts.
-        assert_eq!(pass_on(&format!("01-{IDS}-03-more"), "").0, Some(format!("00-{IDS}-03")));
+        for later in ["01", "cc", "fe"] {
+            for more in ["", "-", "-more", "-more-Of-it+"] {
+                let parent = pass_on(&format!("{later}-{IDS}-03{more}"), "").0;
+                assert_eq!(parent, Some(format!("00-{IDS}-03")), "{later}, {more}");
+            }
+        }
+        assert_eq!(pass_on(&format!(" 00-{IDS}-01\t"), "").0, Some(format!("00-{IDS}-01")));
     }
 
     #[test]
@@ -134,6 +158,25 @@ mod tests {
             format!("00-{IDS}-01-more"),
             format!("00-{zeros}-00f067aa0ba902b7-01"),
             format!("00-{IDS}-xx"),
+            // "traceparent Header Field Values": 2, 32, 16 and 2 lower-case hexadecimal digits, in version 00 and nothing else.
+            "00-1-2-01".to_owned(),
+            "00-+a-+b-1".to_owned(),
+            format!("0-{IDS}-01"),
+            format!("00-{IDS}-1"),
+            format!("00-{IDS}-+1"),
+            format!("00-{IDS}-01-"),
+            format!("00-{IDS}-01more"),
+            format!("+0-{IDS}-01"),
+            format!("00-+{}-01", &IDS[1..]),
+            format!("00-{}-01", IDS.to_uppercase()),
+            format!("0A-{IDS}-01"),
+            format!("00-{}-01", IDS.replace('-', "_")),
+            format!("00-ö{}-01", &IDS[2..]),
+            // A later version that has more after the flags says so with a `-`.
+            format!("01-{IDS}-01more"),
+            format!("01-{IDS}"),
+            format!("fe-{IDS}-1-more"),
+            format!("ff-{IDS}-01-more"),
         ];
         let around = SpanContext::new(1u128.into(), 2u64.into(), RANDOM, true, Default::default());
         for header in broken {
