@@ -22,7 +22,12 @@ pub(super) fn with_undecided(context: &Context, parent: SpanContext) -> Context 
     context.with_remote_span_context(parent).with_value(mark)
 }
 
-/// Whether the context's span is a remote parent that left the decision to its callees.
+/// Whether the context's span is a remote parent that left the decision to its callees. One that is sampled did not: the same caller
+/// said so in another format, which was read later. That it is not sampled is what other formats say of such a parent.
 pub(crate) fn is_undecided(context: &Context) -> bool {
-    context.get::<Undecided>().is_some_and(|mark| *mark == Undecided::of(context.span().span_context()))
+    context.get::<Undecided>().is_some_and(|mark| {
+        let span = context.span();
+        let parent = span.span_context();
+        *mark == Undecided::of(parent) && !parent.is_sampled()
+    })
 }

@@ -1,19 +1,21 @@
 //! The caller's context around requests, for spans that start when they begin.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 
-use astracer_sdk::{KeepLayer, Propagator, RemoteParentLayer, Start};
+use astracer_sdk::{Builder, KeepLayer, OpenTelemetrySpanExt as _, Propagator, RemoteParentLayer, Start};
 use http::Request;
 use opentelemetry::Context;
+use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::TraceContextExt as _;
 use tower_layer::Layer as _;
 use tower_service::Service;
 use tracing::{Instrument as _, info_span};
 
-use crate::support::{one, world};
+use crate::support::{TIMEOUT, World, one, world};
 
 const PARENT: &str = "00-0000000000000000000000000000002a-000000000000002b-01";
 
@@ -109,5 +111,40 @@ fn a_caller_that_writes_the_other_form_of_b3_is_heard() {
             let heard = KeepLayer::new(world.handle.clone(), layer).hear(request(headers).headers());
             assert_eq!(heard, Some(0x2a.into()), "{propagator:?}, {headers:?}");
         }
+    }
+}
+
+/// One caller that writes several formats: what the later ones say counts. W3C Trace Context cannot say that a decision is left to the
+/// callee, and says "not sampled" then.
+#[test]
+fn a_decision_in_another_format_counts_where_b3_leaves_it_open() {
+    const IDS: &str = "0000000000000000000000000000002a-000000000000002b";
+    for (flags, sampler, followed, is_kept) in [
+        ("01", "never", 1, true),
+        ("01", "always", 1, true),
+        ("00", "never", 0, false),
+        ("00", "always", 0, true),
+    ] {
+        let change = |builder: Builder| {
+            let propagators = [Propagator::B3, Propagator::TraceContext];
+            builder.with_propagators(propagators).with_sampler(sampler.parse().unwrap())
+        };
+        let World { dispatch, handle, astracer, collector, .. } = world(change);
+        let headers = [("b3", IDS.to_owned()), ("traceparent", format!("00-{IDS}-{flags}"))];
+        let headers: HashMap<String, String> =
+            headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let parent = astracer.propagator().extract(&headers);
+        tracing::dispatcher::with_default(&dispatch, || {
+            let server = info_span!("server");
+            server.set_parent(parent.clone()).unwrap();
+            server.in_scope(|| ());
+        });
+        handle.flush(TIMEOUT).unwrap();
+        assert_eq!(collector.spans().len(), usize::from(is_kept), "{flags}, {sampler}");
+        assert_eq!(handle.stats().parents_kept, followed, "{flags}, {sampler}");
+        let mut sent = HashMap::new();
+        astracer.propagator().inject_context(&parent, &mut sent);
+        let expected = if flags == "01" { format!("{IDS}-1") } else { IDS.to_owned() };
+        assert_eq!(sent["b3"], expected, "passed on without a span");
     }
 }
