@@ -184,7 +184,8 @@ impl Converter {
         }
     }
 
-    /// Our attributes come after those that the user gave, so a limit cuts ours first.
+    /// Our attributes come after those that the user gave, so a limit cuts ours first. One of a name that the user gave is the
+    /// user's.
     fn add_extras(
         &mut self,
         record: &Record,
@@ -192,8 +193,11 @@ impl Converter {
         attributes: &mut Vec<KeyValue>,
         cut: &mut u32,
     ) {
-        let attributes_max = self.attributes_max;
+        let (attributes_max, given) = (self.attributes_max, attributes.len());
         let mut add = |attribute: KeyValue| {
+            if has(&attributes[..given], &attribute) {
+                return;
+            }
             if attributes.len() < attributes_max {
                 attributes.push(attribute);
             } else {
@@ -252,14 +256,22 @@ impl Converter {
             set(&mut attributes, attribute.export(memory));
         }
         if let Some(metadata) = event.metadata.filter(|_| self.extras.location) {
+            let given = attributes.len();
+            let mut add = |attribute: KeyValue| {
+                if !has(&attributes[..given], &attribute) {
+                    attributes.push(attribute);
+                }
+            };
             if log.target.is_some() {
                 let texts = [("code.file.path", log.file), ("code.module.name", log.module)];
                 let texts =
                     texts.into_iter().filter_map(|(name, text)| Some((name, memory.text(text?).to_owned())));
-                attributes.extend(texts.map(|(name, text)| KeyValue::new(name, text)));
-                attributes.extend(log.line.map(|line| KeyValue::new("code.line.number", line)));
+                texts.for_each(|(name, text)| add(KeyValue::new(name, text)));
+                if let Some(line) = log.line {
+                    add(KeyValue::new("code.line.number", line));
+                }
             } else {
-                add_location(metadata, |attribute| attributes.push(attribute));
+                add_location(metadata, add);
             }
         }
         let name = match &event.name {
@@ -326,6 +338,12 @@ fn add_location(metadata: &'static Metadata<'static>, mut add: impl FnMut(KeyVal
     if let Some(line) = metadata.line() {
         add(KeyValue::new("code.line.number", i64::from(line)));
     }
+}
+
+/// Whether one of the user's attributes, which few spans have many of, has this name.
+#[inline]
+fn has(given: &[KeyValue], attribute: &KeyValue) -> bool {
+    given.iter().any(|known| known.key == attribute.key)
 }
 
 /// Sets an attribute: the last value of a name counts (OpenTelemetry specification, "Set Attributes").

@@ -34,6 +34,47 @@ fn an_attribute_that_is_set_again_is_exported_once() {
     assert_eq!(draw(&spans), "root n=2\n");
 }
 
+/// Attributes that the layer adds to spans and events give way to the user's own of these names.
+#[test]
+fn an_attribute_of_the_layer_s_does_not_double_the_user_s() {
+    let names =
+        ["code.file.path", "code.line.number", "thread.id", "thread.name", "level", "target", "busy_ns"];
+    let change = |builder: astracer_sdk::Builder| {
+        let builder = builder.with_location(true).with_threads(true).with_level(true).with_target(true);
+        builder.with_tracked_inactivity(true)
+    };
+    let spans = world(change).run(|| {
+        let root = info_span!(
+            "root",
+            code.file.path = "own",
+            code.line.number = "own",
+            thread.id = "own",
+            thread.name = "own",
+            level = "own",
+            target = "own",
+            busy_ns = Empty
+        );
+        root.in_scope(|| {
+            root.record("busy_ns", "own");
+            tracing::info!(code.file.path = "own", code.line.number = "own", level = "own", "event");
+        });
+    });
+    let root = one(&spans, "root");
+    let values = |attributes: &[opentelemetry::KeyValue], name: &str| {
+        let found = attributes.iter().filter(|attribute| attribute.key.as_str() == name);
+        found.map(|attribute| attribute.value.to_string()).collect::<Vec<_>>()
+    };
+    for name in names {
+        assert_eq!(values(&root.attributes, name), ["own"], "{name}");
+    }
+    assert_eq!((values(&root.attributes, "idle_ns").len(), root.dropped_attributes_count), (1, 0));
+    let event = &root.events.events[0].attributes;
+    for name in ["code.file.path", "code.line.number", "level"] {
+        assert_eq!(values(event, name), ["own"], "{name} of an event");
+    }
+    assert_eq!(values(event, "code.module.name"), [module_path!()]);
+}
+
 #[test]
 fn a_name_and_a_kind_that_come_late_are_taken() {
     let spans = world(|builder| builder).run(|| {
@@ -268,6 +309,12 @@ pub(crate) const ROWS: &[DocumentRow] = &[
         "exported once, with the last value",
         "exported twice",
         an_attribute_that_is_set_again_is_exported_once,
+    ),
+    (
+        "an attribute that the layer adds, of a name that the user gave",
+        "exported once, with the user's value",
+        "exported twice",
+        an_attribute_of_the_layer_s_does_not_double_the_user_s,
     ),
     (
         "`otel.name`, `otel.kind` recorded after the span was entered",
