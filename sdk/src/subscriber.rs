@@ -8,10 +8,12 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 
+use tracing_core::callsite::DefaultCallsite;
 use tracing_core::dispatcher::WeakDispatch;
+use tracing_core::metadata::Kind;
 use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::subscriber::Interest;
-use tracing_core::{Dispatch, Event, LevelFilter, Metadata, Subscriber};
+use tracing_core::{Dispatch, Event, Level, LevelFilter, Metadata, Subscriber};
 use tracing_subscriber::layer::{Layered, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
@@ -302,6 +304,18 @@ impl Drop for Closing {
     }
 }
 
+/// Of spans without an entry, whose own metadata nobody keeps: `tracing` asks for some with the current span's id.
+static UNRECORDED: Metadata<'static> = tracing_core::metadata! {
+    name: "astracer.unrecorded",
+    target: module_path!(),
+    level: Level::TRACE,
+    fields: &[],
+    callsite: &CALLSITE,
+    kind: Kind::SPAN
+};
+
+static CALLSITE: DefaultCallsite = DefaultCallsite::new(&UNRECORDED);
+
 /// The id of the span whose handles are counted for this one: itself, or the one above if it has no entry.
 #[inline]
 fn entry_of(id: &Id) -> u64 {
@@ -396,8 +410,9 @@ impl Subscriber for AstracerSubscriber {
     fn current_span(&self) -> Current {
         let current = self.core().and_then(|core| {
             let id = Id::from_u64(stack::innermost_id(core.number())?);
-            let metadata = core.find_id(entry_of(&id))?.metadata()?;
-            Some(Current::new(id, metadata))
+            let known = core.find_id(entry_of(&id)).and_then(Entry::metadata);
+            let entryless = EntrylessId::of(&id).map(|_| &UNRECORDED);
+            Some(Current::new(id, known.or(entryless)?))
         });
         current.unwrap_or_else(Current::none)
     }

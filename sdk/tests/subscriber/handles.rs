@@ -9,8 +9,8 @@ use opentelemetry::trace::TraceContextExt as _;
 use tracing::span::{Attributes, Id};
 use tracing::subscriber::with_default;
 use tracing::{Dispatch, Span, info, info_span};
-use tracing_subscriber::Layer;
-use tracing_subscriber::layer::Context as LayerContext;
+use tracing_subscriber::layer::{Context as LayerContext, SubscriberExt as _};
+use tracing_subscriber::{Layer, Registry};
 
 use crate::support::{draw, one, world};
 
@@ -349,11 +349,54 @@ fn a_span_is_current_where_it_was_entered_last() {
         assert!(Span::current().is_none());
         // Without an entry, and without one above.
         let lost = info_span!("lost").entered();
-        assert!(Span::current().is_none());
+        let current = Span::current();
+        assert_eq!(current.id(), lost.id());
         assert!(!Context::current().span().span_context().is_sampled());
         drop(lost);
+        assert!(Span::current().is_none());
+        drop(current);
     });
     assert_eq!(world.handle.stats().spans_lost.open_spans, 1);
+}
+
+/// As on a registry: what a task does that was spawned inside of a local root without room is in that root's trace, which is dropped.
+#[test]
+fn a_task_stays_in_the_dropped_trace_of_a_root_without_room() {
+    for base in [false, true] {
+        let world = world(|builder| builder.with_open_bytes_max(0));
+        let registry = Dispatch::new(Registry::default().with(world.astracer.layer.clone()));
+        let dispatch = if base { &world.dispatch } else { &registry };
+        tracing::dispatcher::with_default(dispatch, || {
+            let task = info_span!("root").in_scope(Span::current);
+            let work = || {
+                let is_sampled = || Context::current().span().span_context().is_sampled();
+                task.in_scope(|| info_span!("below").in_scope(|| assert!(!is_sampled())));
+            };
+            let thread = || tracing::dispatcher::with_default(dispatch, work);
+            std::thread::scope(|scope| scope.spawn(thread).join().unwrap());
+            // There is no place for what it records.
+            task.record("late", 1);
+            task.in_scope(|| info!("inside"));
+        });
+        let stats = world.handle.stats();
+        assert_eq!(stats.roots_kept + stats.roots_dropped, 1, "the subscriber: {base}");
+        assert_eq!((stats.spans_open, stats.spans_exported), (0, 0));
+    }
+}
+
+/// As on a registry, too: a span that begins where telemetry is suppressed is the current one inside.
+#[test]
+fn a_suppressed_span_is_current_inside() {
+    let world = world(|builder| builder);
+    let spans = world.run(|| {
+        let _root = info_span!("root").entered();
+        let suppressed = Context::enter_telemetry_suppressed_scope();
+        let inner = info_span!("inner").entered();
+        assert_eq!(Span::current().id(), inner.id());
+        drop((inner, suppressed));
+        assert_eq!(Span::current().metadata().unwrap().name(), "root");
+    });
+    assert_eq!(spans.len(), 1);
 }
 
 /// Below a dropped root neither spans nor events exist; a client's span does, since it tells others of the decision.
