@@ -1,9 +1,10 @@
 //! Propagators, by the names of `OTEL_PROPAGATORS`.
 
 use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
-use opentelemetry_sdk::propagation::BaggagePropagator;
 
 mod b3;
+mod baggage;
+mod combined;
 mod undecided;
 mod w3c;
 
@@ -57,7 +58,7 @@ impl Propagator {
         let make = |propagator: &Propagator| -> Box<dyn TextMapPropagator + Send + Sync> {
             match propagator {
                 Propagator::TraceContext => Box::new(TraceContext::default()),
-                Propagator::Baggage => Box::new(BaggagePropagator::new()),
+                Propagator::Baggage => Box::new(baggage::Baggage::default()),
                 Propagator::B3 => Box::new(B3::new(Encoding::Single)),
                 Propagator::B3Multi => Box::new(B3::new(Encoding::Multi)),
             }

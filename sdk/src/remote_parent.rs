@@ -78,7 +78,11 @@ impl Extractor for Headers<'_> {
     }
 
     fn get_all(&self, key: &str) -> Option<Vec<&str>> {
-        let values: Vec<&str> = self.0.get_all(key).iter().filter_map(|value| value.to_str().ok()).collect();
+        let values = match parsed(key) {
+            Some(name) => self.0.get_all(name),
+            None => self.0.get_all(key),
+        };
+        let values: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
         (!values.is_empty()).then_some(values)
     }
 }

@@ -12,6 +12,7 @@ use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceFlags};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 
+use super::combined::Combined;
 use crate::ids::RANDOM;
 
 const TRACEPARENT: &str = "traceparent";
@@ -38,8 +39,7 @@ impl TextMapPropagator for TraceContext {
             return context.clone();
         };
         // Read with an empty context, whose span is valid only if the headers are.
-        let states = extractor.get_all(TRACESTATE).filter(|states| states.len() > 1);
-        let combined = Combined { extractor, state: states.map(|states| states.join(",")) };
+        let combined = Combined::new(extractor, TRACESTATE, |states| states.join(","));
         let parent =
             self.stock.extract_with_context(&Context::new(), &combined).span().span_context().clone();
         if !parent.is_valid() {
@@ -53,23 +53,6 @@ impl TextMapPropagator for TraceContext {
 
     fn fields(&self) -> FieldIter<'_> {
         self.stock.fields()
-    }
-}
-
-/// Headers of which several `tracestate`s are one.
-struct Combined<'a> {
-    extractor: &'a dyn Extractor,
-    state: Option<String>,
-}
-
-impl Extractor for Combined<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        let state = self.state.as_deref().filter(|_| key == TRACESTATE);
-        state.or_else(|| self.extractor.get(key))
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.extractor.keys()
     }
 }
 

@@ -9,6 +9,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use astracer_sdk::{Builder, KeepLayer, OpenTelemetrySpanExt as _, Propagator, RemoteParentLayer, Start};
 use http::Request;
 use opentelemetry::Context;
+use opentelemetry::baggage::BaggageExt as _;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::TraceContextExt as _;
 use tower_layer::Layer as _;
@@ -146,5 +147,52 @@ fn a_decision_in_another_format_counts_where_b3_leaves_it_open() {
         astracer.propagator().inject_context(&parent, &mut sent);
         let expected = if flags == "01" { format!("{IDS}-1") } else { IDS.to_owned() };
         assert_eq!(sent["b3"], expected, "passed on without a span");
+    }
+}
+
+/// W3C Baggage, "Header Content": several headers are one list.
+#[test]
+fn several_baggage_headers_are_one_list() {
+    let world = world(|builder| builder);
+    let layer = RemoteParentLayer::new(world.astracer.propagator());
+    let seen = |headers: &[(&str, &str)]| {
+        let list = || {
+            let cx = Context::current();
+            let mut list: Vec<String> =
+                cx.baggage().iter().map(|(name, (value, _))| format!("{name}={value}")).collect();
+            list.sort();
+            list.join(",")
+        };
+        let mut service = layer.layer(Look(list));
+        let mut task = TaskContext::from_waker(Waker::noop());
+        match pin!(service.call(request(headers))).poll(&mut task) {
+            Poll::Ready(Ok(list)) => list,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(seen(&[("baggage", "a=1"), ("baggage", "b=2, c=3")]), "a=1,b=2,c=3");
+    assert_eq!(seen(&[("baggage", "a=1"), ("baggage", "a=2")]), "a=2");
+    assert_eq!(seen(&[("baggage", "a=1")]), "a=1");
+    // A list that would be longer than the specification's limit for all is not read, and takes no other away.
+    let long = format!("long={}", "x".repeat(8_192));
+    assert_eq!(seen(&[("baggage", "a=1"), ("baggage", &long), ("baggage", "b=2")]), "a=1,b=2");
+    let _around = Context::new().with_baggage([opentelemetry::KeyValue::new("around", 1)]).attach();
+    assert_eq!(seen(&[("baggage", &long), ("baggage", &long)]), "around=1");
+}
+
+/// Answers with what it sees.
+struct Look<F>(F);
+
+impl<F: Fn() -> String> Service<Request<()>> for Look<F> {
+    type Response = String;
+    type Error = Infallible;
+    type Future = Ready<Result<String, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        ready(Ok((self.0)()))
     }
 }
