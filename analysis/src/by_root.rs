@@ -19,15 +19,22 @@ struct Sums {
 }
 
 impl RootSums {
-    /// Adds one trace's time in a row. The trace itself is added by [`Self::trace`].
+    /// Adds one trace's time in a row. The trace itself is added by [`Self::trace`]; one of weight 0 is none.
     pub(crate) fn row(&mut self, root: Symbol, row: u32, ns: u64, weight: f64) {
+        if weight == 0.0 {
+            return;
+        }
         let (sum, squares) = self.roots.entry(root).or_default().rows.entry(row).or_default();
         *sum += ns as f64 * weight;
         *squares += (ns as f64).powi(2) * weight;
     }
 
-    /// Adds one trace that stands for `weight` traces.
+    /// Adds one trace that stands for `weight` traces. One that stands for none makes no root, and says nothing of its
+    /// spread.
     pub(crate) fn trace(&mut self, root: Symbol, weight: f64) {
+        if weight == 0.0 {
+            return;
+        }
         let sums = self.roots.entry(root).or_default();
         sums.traces += 1;
         sums.weight += weight;

@@ -161,7 +161,8 @@ impl<'r> Profiler<'r> {
         self
     }
 
-    /// Adds one trace that stands for `weight` traces, for one if it has no weight.
+    /// Adds one trace that stands for `weight` traces, for one if it has no weight. One that stands for none is in
+    /// [`Profile::traces`] and in the counts of [`Fitting`], and in no other figure.
     pub fn add(&mut self, traced: &Traced<'_>, weight: Option<f64>) {
         self.traces += 1;
         self.unweighted += u64::from(weight.is_none());

@@ -26,7 +26,11 @@ pub struct Summary {
 const NS_PER_MS: f64 = 1e6;
 
 impl Times {
+    /// Adds the length of a trace that stands for `weight` traces; of one that stands for none it is no percentile either.
     pub(crate) fn push(&mut self, ns: u64, weight: f64) {
+        if weight == 0.0 {
+            return;
+        }
         if weight != 1.0 && self.weights.is_empty() {
             self.weights.resize(self.ns.len(), 1.0);
         }

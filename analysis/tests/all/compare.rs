@@ -165,6 +165,23 @@ fn another_mix_of_the_same_traces_is_no_change() {
 
 /// Traces of one span, which is their root: name and length in ms.
 fn roots(traces: &[(&str, u64)]) -> Profile {
+    profile(&recording_of_roots(traces), |_| 1.0)
+}
+
+/// The same, each with its weight.
+fn weighted_roots(traces: &[(&str, u64, f64)]) -> Profile {
+    let roots: Vec<_> = traces.iter().map(|&(name, ms, _)| (name, ms)).collect();
+    let recording = recording_of_roots(&roots);
+    let mut profiler = Profiler::new(&recording, By::Function).with_roots();
+    let mut analyser = Analyser::new(Method::default());
+    for (trace, &(name, _, weight)) in recording.traces().zip(traces) {
+        assert_eq!(trace.root().name(), name);
+        profiler.add(&analyser.trace(&recording, trace), Some(weight));
+    }
+    profiler.finish(&[])
+}
+
+fn recording_of_roots(traces: &[(&str, u64)]) -> Recording {
     let span = |(id, &(name, ms)): (usize, &(&str, u64))| {
         let start = id as u64 * 1_000_000_000;
         let end = start + ms * 1_000_000;
@@ -177,7 +194,7 @@ fn roots(traces: &[(&str, u64)]) -> Profile {
     let mut intake = Intake::new(Keep::default());
     let (file, limits) = ("request".into(), astracer_formats::Limits::default());
     astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
-    profile(&intake.finish(), |_| 1.0)
+    intake.finish()
 }
 
 /// By hand. Of six traces here three are of `read`, which took 10 ms there and takes 11, 12 and 13: 1 more for each of
@@ -199,4 +216,36 @@ fn a_change_is_at_the_mix_here_and_what_is_certain_comes_first() {
     // Three of six instead of three of five: 6 ms of `read` for each trace here and there.
     near(read.difference_ms, 0.0);
     near(read.mix_ms, -1.0);
+}
+
+/// By hand: `late` has no trace there that stands for any, so its half of the time here is a root that is not there.
+/// Of four traces of `kept` there one says what it takes, and of its mean as little is known as without the three.
+#[test]
+fn traces_that_stand_for_none_are_no_root_and_tell_nothing_of_a_spread() {
+    let there = weighted_roots(&[
+        ("late", 90, 0.0),
+        ("kept", 2, 4.0),
+        ("kept", 9, 0.0),
+        ("kept", 8, 0.0),
+        ("kept", 7, 0.0),
+    ]);
+    let alone = weighted_roots(&[("kept", 2, 4.0)]);
+    let here = weighted_roots(&[("late", 50, 1.0), ("kept", 3, 1.0), ("gone", 7, 0.0)]);
+    for (there, here) in [(&there, &here), (&alone, &here)] {
+        let comparison = compare(there, here);
+        assert_eq!(comparison.new_roots, 0.5);
+        assert_eq!((comparison.same_roots_ms, comparison.mix_ms), (0.5, 24.0), "{comparison:?}");
+        let row = |name: &str| {
+            let row = comparison.differences.iter().find(|row| row.name == [name]).expect("it is there");
+            (row.same_roots_ms, row.mix_ms, row.error_ms)
+        };
+        assert_eq!(row("late"), (0.0, 25.0, 0.0));
+        // Half of the traces here, and the root of 2^2 + 3^2.
+        assert_eq!(row("kept"), (0.5, -1.0, 0.5 * 13f64.sqrt()));
+    }
+    let back = compare(&here, &there);
+    assert_eq!(
+        back.differences.iter().find(|row| row.name == ["late"]).map(|row| row.same_roots_ms),
+        Some(0.0)
+    );
 }

@@ -1,11 +1,12 @@
 //! Real recordings: whatever the rule, segments tile every root, shares add up, and a sample speaks for the whole.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use astracer_analysis::drawing::Drawing;
 use astracer_analysis::events::EventGraph;
 use astracer_analysis::{
-    Analyser, By, Method, PathKinds, Profiler, Rule, Segment, Shape, Skew, compare, weight,
+    Analyser, By, Method, PathKinds, Profiler, Retiming, Rule, Segment, Shape, Skew, compare, weight,
 };
 use astracer_formats::Limits;
 use astracer_model::Format;
@@ -246,6 +247,55 @@ fn every_figure_of_a_profile_is_by_weight() {
     assert_eq!((unweighted.weight, unweighted.unweighted, unweighted.total_ms), (2.0, 2, 12.0));
     let half = profile([Some(1.0), Some(3.0)]);
     assert_eq!(half.length.percentiles_ms, [2.0, 2.0, 10.0]);
+}
+
+/// A function that is on the path only where a trace stands for none has the figures of one that is never on it, and no
+/// such trace is a percentile.
+#[test]
+fn a_trace_that_stands_for_none_is_in_no_figure() {
+    let span = |trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)| {
+        let (start, end) = (start * 1_000_000, end * 1_000_000);
+        format!(
+            r#"{{"traceId":"0000000000000000000000000000000{trace}","spanId":"{id:016x}","parentSpanId":"{parent}","name":"{name}","startTimeUnixNano":"{start}","endTimeUnixNano":"{end}"}}"#
+        )
+    };
+    let parent = "0000000000000001";
+    let kept = [
+        span(1, 1, "", "root", (1, 11)),
+        span(1, 2, parent, "call", (2, 6)),
+        span(1, 3, parent, "beside", (2, 5)),
+    ];
+    let late = [
+        span(2, 1, "", "root", (21, 22)),
+        span(2, 2, parent, "beside", (21, 22)),
+        span(3, 1, "", "root", (31, 60)),
+        span(3, 2, parent, "beside", (31, 59)),
+    ];
+    let figures = |spans: &[String]| {
+        let request =
+            format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
+        let mut intake = Intake::new(Keep::default());
+        let (file, limits) = ("request".into(), Limits::default());
+        astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
+        let recording = intake.finish();
+        [By::Function, By::Path].map(|by| {
+            let mut profiler = Profiler::new(&recording, by);
+            let mut retiming = Retiming::new(HashMap::new());
+            let mut analyser = Analyser::new(Method::default());
+            for trace in recording.traces() {
+                let weight = Some(if trace.id().0 == 1 { 4.0 } else { 0.0 });
+                profiler.add(&analyser.trace(&recording, trace), weight);
+                retiming.add(&mut analyser, weight);
+            }
+            let profile = profiler.finish(&[0.0, 50.0, 100.0]);
+            let all = (profile.weight, profile.total_ms, profile.length, profile.rows);
+            format!("{all:?} {:?}", retiming.finish(&[0.0, 100.0]))
+        })
+    };
+    let all = [&kept[..], &late].concat();
+    assert_eq!(figures(&all), figures(&kept));
+    let [by_function, _] = figures(&all);
+    assert!(by_function.contains("beside") && !by_function.contains("NaN"), "{by_function}");
 }
 
 /// A function is of a trace's kind from 5 % of its critical time on: 5 of 100.
