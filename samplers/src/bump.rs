@@ -117,6 +117,11 @@ impl Bump {
         Bump { minimum, ..self }
     }
 
+    /// Whether a key's count means the same with the other parameters: all but the least probability are equal.
+    fn counts_as(&self, other: &Self) -> bool {
+        self.clone().with_minimum(other.minimum) == *other
+    }
+
     /// Shifts each key's windows by a hash of the key, or does not; without effect on a decaying count.
     #[must_use]
     pub fn shifted(self, shifted: bool) -> Self {

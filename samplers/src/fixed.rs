@@ -52,7 +52,7 @@ impl Policy for Fixed {
         word
     }
 
-    fn carried(&self, word: u64, _now: Nanos, _offset: Nanos) -> u64 {
+    fn carried(&self, _old: &Self, word: u64, _now: Nanos, _offset: Nanos) -> u64 {
         word
     }
 

@@ -57,11 +57,8 @@ pub(crate) trait Policy {
     /// The word after a batch of calls that [`Write::Batch`] asked for, made at `now`.
     fn batch(&self, word: u64, calls: u64, now: Nanos, offset: Nanos) -> u64;
 
-    /// The word that a record goes on with when its key is given these parameters instead of others of the same kind. Counts
-    /// of a window do not fit another one: they begin anew.
-    fn carried(&self, _word: u64, now: Nanos, offset: Nanos) -> u64 {
-        self.fresh(now, offset)
-    }
+    /// The word that a record goes on with when its key is given these parameters instead of `old` ones.
+    fn carried(&self, old: &Self, word: u64, now: Nanos, offset: Nanos) -> u64;
 
     /// The tokens in a record's bucket, if it is one.
     fn tokens(&self, _word: u64, _now: Nanos) -> Option<f64> {

@@ -192,8 +192,8 @@ impl Sampler {
     }
 
     /// A sampler with other parameters that goes on where this one is: the counts of calls, the keys and the cap's credit stay.
-    /// A key whose own parameters have changed counts anew in its window. Both may be used at once; what one counts the
-    /// other sees.
+    /// A key counts anew in its window if other parameters than its least probability have changed. Both may be used at once;
+    /// what one counts the other sees.
     ///
     /// `None` if the new sampler is of another kind (bump with windows, bump with decay, token bucket, fixed share), so that
     /// its state would mean something else; then [`Sampler::replaced`] makes one.

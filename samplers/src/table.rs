@@ -120,8 +120,8 @@ impl<L: Policy> Table<L> {
         table.with_cap(capped)
     }
 
-    /// The same state with other parameters: keys whose own have changed count anew in their window, all others go on. Counts
-    /// of calls stay. `None` if more keys have had parameters of their own than a table remembers.
+    /// The same state with other parameters: keys to which their count means something else now count anew, all others go on.
+    /// Counts of calls stay. `None` if more keys have had parameters of their own than a table remembers.
     pub(crate) fn reconfigured<P: fmt::Display>(
         &self,
         per_key: &PerKey<P>,
@@ -149,11 +149,11 @@ impl<L: Policy> Table<L> {
             if !is_taken || self.policies.same(record.policy(), &policies, slot) {
                 continue;
             }
-            let policy = policies.of(slot);
+            let (old, policy) = (self.policies.of(record.policy()), policies.of(slot));
             // The overflow record is of no key.
             let offset =
                 if id as u32 == self.overflow() { Nanos::ZERO } else { policy.offset(record.hash()) };
-            record.reconfigure(slot, offset, policy.carried(record.word(), now, offset));
+            record.reconfigure(slot, offset, |word| policy.carried(old, word, now, offset));
         }
         drop(locked);
         Some(Table { state, policies: Arc::new(policies), capped: None }.with_cap(capped))

@@ -106,7 +106,7 @@ impl Policy for TokenBucket {
     }
 
     /// A bucket that was used stays used, and owes no more than it can hold.
-    fn carried(&self, word: u64, now: Nanos, _offset: Nanos) -> u64 {
+    fn carried(&self, _old: &Self, word: u64, now: Nanos, _offset: Nanos) -> u64 {
         word.min(now.get().saturating_add(self.fill))
     }
 

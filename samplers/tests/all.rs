@@ -5,6 +5,7 @@
 mod allocation;
 mod bump;
 mod cap;
+mod changes;
 mod common;
 mod image;
 mod names;

@@ -180,7 +180,7 @@ fn a_change_of_parameters_keeps_counts_and_credit() {
     assert_eq!(next.snapshot(), sampler.snapshot(), "one table");
     // The key whose parameters did not change goes on: x is 10, at the minimum.
     assert_eq!(unlucky(&next, "a", 5).reason, Reason::BumpMinimum);
-    // The one whose did counts anew: the first is kept, the next is not; by the old sampler as by the new one.
+    // The one whose lambda did counts anew: the first is kept, the next is not; by the old sampler as by the new one.
     assert!(unlucky(&next, "b", 5).keep && !unlucky(&next, "b", 5).keep);
     assert!(unlucky(&next, "c", 5).keep && !unlucky(&next, "c", 5).keep);
     let _ = call(&sampler, "a", 5);

@@ -21,6 +21,7 @@ const COUNT_MAX: i64 = 44 * LOG_ONE;
 /// then right to one in 1024.
 #[derive(Debug)]
 pub(crate) struct Decaying {
+    bump: Bump,
     curve: Curve,
     half_life: Nanos,
     /// 2^(32 + shift) / half-life, in 64 bits.
@@ -41,6 +42,7 @@ impl Decaying {
         let bits = u64::BITS - (nanos - 1).leading_zeros();
         let multiplier = ((1u128 << (63 + bits)) / u128::from(nanos)) as u64;
         let mut decaying = Decaying {
+            bump: bump.clone(),
             curve: curves.of(bump),
             half_life,
             multiplier,
@@ -106,6 +108,10 @@ impl Policy for Decaying {
             // The count was forgotten since the call's step. The call itself is all that is known to be of now.
             None => time,
         }
+    }
+
+    fn carried(&self, old: &Self, word: u64, now: Nanos, offset: Nanos) -> u64 {
+        if self.bump.counts_as(&old.bump) { word } else { self.fresh(now, offset) }
     }
 
     fn idle(&self, word: u64, now: Nanos, _offset: Nanos) -> Nanos {

@@ -80,6 +80,19 @@ impl Policy for BumpPolicy {
         }
     }
 
+    fn carried(&self, old: &Self, word: u64, now: Nanos, offset: Nanos) -> u64 {
+        match (self, old) {
+            (BumpPolicy::Tumbling(tumbling), BumpPolicy::Tumbling(old)) => {
+                tumbling.carried(old, word, now, offset)
+            }
+            (BumpPolicy::Decaying(decaying), BumpPolicy::Decaying(old)) => {
+                decaying.carried(old, word, now, offset)
+            }
+            // The word of another count means something else.
+            _ => self.fresh(now, offset),
+        }
+    }
+
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.idle(word, now, offset),

@@ -97,6 +97,11 @@ impl Policy for Tumbling {
         }
     }
 
+    /// A count that went no further goes on from there: f of it is no more than the old minimum.
+    fn carried(&self, old: &Self, word: u64, now: Nanos, offset: Nanos) -> u64 {
+        if self.bump.counts_as(&old.bump) { word } else { self.fresh(now, offset) }
+    }
+
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos {
         let shifted = now.saturating_add(offset).get();
         let windows = u64::from(self.windows_since(word, self.window_number(now, offset)));

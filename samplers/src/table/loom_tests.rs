@@ -116,6 +116,39 @@ fn loom_a_token_is_given_once() {
     });
 }
 
+/// A budget's factor moves while a key is called: the count goes on, whichever least probability the calls have.
+#[test]
+fn loom_no_call_is_lost_to_another_least_probability() {
+    model(|| {
+        let table = Arc::new(bump_table(2));
+        let _ = table.decide(&at("a", 0));
+        let other = Arc::clone(&table);
+        let handle = thread::spawn(move || other.decide(&at("a", 0)).threshold);
+        let next = bump().with_minimum(Probability::new(1e-9).unwrap());
+        let policy = |bump: &Bump| BumpPolicy::lone(bump, 1);
+        let next = table.reconfigured(&PerKey::new(next), policy, None, Nanos::ZERO).unwrap();
+        assert_ne!(handle.join().unwrap(), Some(Threshold::ALWAYS), "a second call");
+        let third = Threshold::from_probability(bump().probability(2.0));
+        assert_eq!(next.decide(&at("a", 0)).threshold, Some(third));
+    });
+}
+
+/// Parameters change while a token is taken: it is taken with the others too.
+#[test]
+fn loom_no_token_comes_back_with_other_parameters() {
+    model(|| {
+        let limits = Limits::single_threaded().with_keys(2).with_idle(Nanos::from_secs(8));
+        let bucket = |capacity| PerKey::new(TokenBucket::new(capacity, 1.0).unwrap());
+        let table = Arc::new(Table::new(&bucket(2.0), TokenBucket::clone, limits));
+        let _ = table.decide(&at("a", 0));
+        let other = Arc::clone(&table);
+        let handle = thread::spawn(move || other.decide(&at("a", 0)).keep);
+        let next = table.reconfigured(&bucket(3.0), TokenBucket::clone, None, Nanos::ZERO).unwrap();
+        assert!(handle.join().unwrap(), "a second token");
+        assert_eq!([next.decide(&at("a", 0)).keep, next.decide(&at("a", 0)).keep], [true, false]);
+    });
+}
+
 /// Two first calls of a key at once: one record, two counts, both counted.
 #[test]
 fn loom_a_key_gets_one_record() {

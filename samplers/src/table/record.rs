@@ -68,12 +68,22 @@ impl Record {
         self.policy.load(Ordering::Relaxed) as u32
     }
 
-    /// Gives the key other parameters: under the table's lock. Calls that are on their way with the old ones may still count
-    /// in the old window.
-    pub(super) fn reconfigure(&self, policy: u32, offset: Nanos, word: u64) {
+    /// Gives the key other parameters: under the table's lock. No call is lost to a word that goes on; where it does not, calls
+    /// that are on their way with the old parameters may still count in the old window.
+    pub(super) fn reconfigure(&self, policy: u32, offset: Nanos, carried: impl Fn(u64) -> u64) {
         self.policy.store(u64::from(policy), Ordering::Relaxed);
         self.offset.store(offset.get(), Ordering::Relaxed);
-        self.word.store(word, Ordering::Relaxed);
+        let mut word = self.word();
+        loop {
+            let next = carried(word);
+            if next == word {
+                return;
+            }
+            match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(seen) => word = seen,
+            }
+        }
     }
 
     pub(super) fn word(&self) -> u64 {
