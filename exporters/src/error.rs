@@ -163,6 +163,13 @@ impl ExportError {
         self
     }
 
+    /// The same error with other advice than its kind's.
+    #[cfg(feature = "_http")]
+    pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
+        self.remedy = Cow::Borrowed(remedy);
+        self
+    }
+
     /// Returns the kind of the failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind

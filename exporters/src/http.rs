@@ -18,6 +18,10 @@ use crate::sending::Sending;
 /// More of an answer is not read: it says what was rejected, or why.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
+/// For a proxy that lets nothing through.
+const PROXY_REMEDY: &str =
+    "look at the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names, or name the server in NO_PROXY";
+
 /// The form of requests to one endpoint, and the connections to it.
 pub(crate) struct Client {
     agent: Agent,
@@ -175,11 +179,22 @@ impl Client {
                 Some(error) => crate::tls::explain(&self.target(), error),
                 None => lost(),
             },
-            ureq::Error::Io(_) => lost(),
+            ureq::Error::Io(_) | ureq::Error::ConnectionFailed => lost(),
+            // ureq's text alone has the status. Nothing of the request has reached the server.
+            ureq::Error::ConnectProxyFailed(why) => match first_number(why) {
+                Some(408 | 429 | 500..) => of(ErrorKind::Unavailable).retryable(None),
+                Some(_) => of(ErrorKind::UnexpectedAnswer).with_remedy(PROXY_REMEDY),
+                None => lost(),
+            },
             // The port may speak another protocol: `diagnose` tells.
             _ => of(ErrorKind::UnexpectedAnswer),
         }
     }
+}
+
+/// Returns the first number in a text.
+fn first_number(text: &str) -> Option<u16> {
+    text.split(|char: char| !char.is_ascii_digit()).find_map(|digits| digits.parse().ok())
 }
 
 /// True for names and addresses of this machine itself.
@@ -246,6 +261,29 @@ mod tests {
             ("soon", None),
         ] {
             assert_eq!(retry_after(value, now), expected.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    fn explained(error: &ureq::Error) -> ExportError {
+        let client = Client::new("http://collector:4318/".parse().unwrap(), Vec::new(), &Sending::new(1));
+        client.unwrap().explain(error)
+    }
+
+    /// A proxy answers for a server that it cannot reach, which is an outage like any other.
+    #[test]
+    fn a_proxy_without_a_way_to_the_server_is_an_outage() {
+        let refused = |why: &str| explained(&ureq::Error::ConnectProxyFailed(why.to_owned()));
+        for status in [408, 429, 500, 502, 503, 504] {
+            let error = refused(&format!("proxy server responded {status}/{status}"));
+            assert!(error.may_retry() && error.kind() == ErrorKind::Unavailable, "{error:?}");
+        }
+        for error in [refused("proxy server did not respond"), explained(&ureq::Error::ConnectionFailed)] {
+            assert!(error.may_retry() && error.kind() == ErrorKind::ConnectionLost, "{error:?}");
+        }
+        // The proxy does not let us through, whenever we ask.
+        for status in [400, 401, 403, 407] {
+            let error = refused(&format!("proxy server responded {status}/{status}"));
+            assert!(!error.may_retry() && error.to_string().contains("HTTPS_PROXY"), "{error}");
         }
     }
 

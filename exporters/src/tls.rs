@@ -175,7 +175,28 @@ pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
             | Alert::HandshakeFailure
             | Alert::DecryptError,
         ) => ErrorKind::ClientCertificate,
+        // Of a server that starts or ends: nothing was wrong with what we sent.
+        Tls::AlertReceived(Alert::InternalError | Alert::UserCanceled) => ErrorKind::Unavailable,
         _ => ErrorKind::UnexpectedAnswer,
     };
-    ExportError::new(kind, target, format!("TLS: {error}"))
+    let error = ExportError::new(kind, target, format!("TLS: {error}"));
+    if kind == ErrorKind::Unavailable { error.retryable(None) } else { error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_fails_within_the_handshake_may_be_back() {
+        for (alert, may_retry) in [
+            (AlertDescription::InternalError, true),
+            (AlertDescription::UserCanceled, true),
+            (AlertDescription::ProtocolVersion, false),
+            (AlertDescription::BadCertificate, false),
+        ] {
+            let error = explain("t", &rustls::Error::AlertReceived(alert));
+            assert_eq!(error.may_retry(), may_retry, "{error:?}");
+        }
+    }
 }
