@@ -63,9 +63,10 @@ impl Backoff {
         Turn::Send(Permit { generation: self.generation })
     }
 
-    /// The destination answered; the answer may have been a refusal for good.
-    fn answered(&mut self) {
-        if self.cause.is_some() {
+    /// The destination answered; the answer may have been a refusal for good. One to a request that left before the last
+    /// failure says nothing of the time since, and ends no pause that the server asked for.
+    fn answered(&mut self, permit: &Permit) {
+        if self.cause.is_some() && permit.generation == self.generation {
             *self = Backoff { generation: self.generation + 1, ..Backoff::default() };
         }
     }
@@ -267,13 +268,10 @@ impl<T: Time> Availability<T> {
             Err(error) if error.may_retry() => {
                 let (now, chance) = (self.time.now(), self.time.chance());
                 state.backoff.failed(&held.permit, error, now, &self.retry, chance);
-                self.counter.set_waiting(state.backoff.cause.clone());
             }
-            _ => {
-                state.backoff.answered();
-                self.counter.set_waiting(None);
-            }
+            _ => state.backoff.answered(&held.permit),
         }
+        self.counter.set_waiting(state.backoff.cause.clone());
         drop(state);
         drop(held);
         result

@@ -167,12 +167,44 @@ fn one_probe_is_under_way_while_the_server_is_down() {
     // A late failure of an old request only carries the server's wish.
     backoff.failed(&first, &busy(Some(SECOND * 60)), SECOND, &retry, u32::MAX);
     assert_eq!((backoff.failures, backoff.turn(SECOND * 3)), (2, Turn::At(SECOND * 61)));
-    let Turn::Send(_) = backoff.turn(SECOND * 61) else { panic!() };
-    backoff.answered();
+    let Turn::Send(probe) = backoff.turn(SECOND * 61) else { panic!() };
+    backoff.answered(&probe);
     assert!(
         matches!(backoff.turn(SECOND * 61), Turn::Send(_))
             && matches!(backoff.turn(SECOND * 61), Turn::Send(_))
     );
+}
+
+/// Requests that left together: one was asked to wait, another was taken. The wish holds, and the failures go on to count.
+#[test]
+fn a_success_that_left_before_the_failure_ends_no_pause() {
+    let retry = Retry::default();
+    let mut backoff = Backoff::default();
+    let Turn::Send(first) = backoff.turn(Duration::ZERO) else { panic!() };
+    let Turn::Send(second) = backoff.turn(Duration::ZERO) else { panic!() };
+    backoff.failed(&first, &busy(Some(SECOND * 60)), Duration::ZERO, &retry, u32::MAX);
+    backoff.answered(&second);
+    assert_eq!((backoff.failures, backoff.turn(SECOND)), (1, Turn::At(SECOND * 60)));
+    let Turn::Send(probe) = backoff.turn(SECOND * 60) else { panic!() };
+    backoff.answered(&second);
+    assert_eq!(backoff.turn(SECOND * 60), Turn::AfterProbe);
+    backoff.answered(&probe);
+    assert!(matches!(backoff.turn(SECOND * 60), Turn::Send(_)));
+}
+
+/// The same through the requests themselves, with what the counter tells.
+#[test]
+fn a_late_success_leaves_the_reason_of_waiting_visible() {
+    let (availability, _) = availability(Retry::default());
+    let sent = availability.send_once(|| {
+        let failed = availability.send_once(|| Err::<(), _>(busy(Some(SECOND * 60))));
+        assert!(failed.is_err());
+        Ok(())
+    });
+    assert!(sent.is_ok());
+    assert_eq!(availability.retry_in(), SECOND * 60);
+    let waiting = availability.counter.read().waiting;
+    assert_eq!(waiting.map(|error| error.kind()), Some(ErrorKind::Unavailable));
 }
 
 #[test]
