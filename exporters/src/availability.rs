@@ -299,6 +299,11 @@ impl<T: Time> Availability<T> {
                 };
                 return Err(ExportError::new(ErrorKind::ShutDown, target, detail));
             }
+            // A policy without waiting would lose what was never sent, for as long as others fail.
+            if self.retry.max_age().is_zero() {
+                let permit = Permit { generation: state.backoff.generation };
+                return Ok(Held { permit, of: self });
+            }
             let now = self.time.now();
             let is_first = state.calls.first() == Some(&call.number);
             let turn = match state.backoff.cause {

@@ -207,6 +207,32 @@ fn a_late_success_leaves_the_reason_of_waiting_visible() {
     assert_eq!(waiting.map(|error| error.kind()), Some(ErrorKind::Unavailable));
 }
 
+/// Without retries there is no waiting either: not for another's probe, and not for as long as a server asks.
+#[test]
+fn without_retries_each_batch_is_tried_once() {
+    let (availability, time) = availability(Retry::NEVER);
+    let try_one = |answer: Result<(), ExportError>| {
+        let mut attempts = 0;
+        let sent = availability.send(availability.deadline(), || {
+            attempts += 1;
+            answer.clone()
+        });
+        (sent.map_err(|error| error.kind()), attempts)
+    };
+    assert_eq!(try_one(Err(busy(None))), (Err(ErrorKind::Unavailable), 1));
+    let nested = availability.send(availability.deadline(), || {
+        // The one around this one is under way, and came first.
+        assert_eq!(try_one(Err(busy(Some(SECOND * 60)))), (Err(ErrorKind::Unavailable), 1));
+        Ok(())
+    });
+    assert_eq!(nested, Ok(()));
+    assert_eq!(try_one(Err(busy(Some(SECOND * 60)))), (Err(ErrorKind::Unavailable), 1));
+    assert_eq!((try_one(Ok(())), time.now()), ((Ok(()), 1), Duration::ZERO));
+    assert_eq!(availability.retry_in(), Duration::ZERO);
+    availability.close();
+    assert_eq!(try_one(Ok(())), (Err(ErrorKind::ShutDown), 0));
+}
+
 #[test]
 fn the_shutdown_ends_a_wait() {
     let availability = Arc::new(Availability::new(
