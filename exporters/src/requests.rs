@@ -125,7 +125,7 @@ impl Requests {
         }
         // Spans that a shutdown keeps from being sent are the caller's too: a spool keeps them for the next process.
         if call.deadline.is_none() && (error.may_retry() || error.kind() == ErrorKind::ShutDown) {
-            call.outcome.error = Some(error);
+            call.outcome.error.get_or_insert(error);
             return false;
         }
         self.counter.lose(error.kind(), spans.len() as u64);
@@ -149,5 +149,51 @@ impl Requests {
             Some(deadline) => self.availability.send(deadline, post),
             None => self.availability.send_once(post),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A request is its spans' names, and the server takes one.
+    #[derive(Default)]
+    struct TakesOne(Cell<u32>);
+
+    impl Wire for TakesOne {
+        type Packed = Vec<u8>;
+
+        fn target(&self) -> String {
+            "t".to_owned()
+        }
+
+        fn encode(&self, spans: &[Span<'_>], out: &mut Vec<u8>) {
+            spans.iter().for_each(|span| out.extend_from_slice(span.name.as_bytes()));
+        }
+
+        fn pack(&self, body: Vec<u8>) -> Vec<u8> {
+            body
+        }
+
+        fn post(&self, _: &Vec<u8>, spans: usize, _: Duration) -> Result<Delivery, ExportError> {
+            self.0.set(self.0.get() + 1);
+            match self.0.get() {
+                1 => Ok(Delivery::new(spans as u64, 0)),
+                _ => Err(ExportError::new(ErrorKind::Unavailable, "t", "").retryable(None)),
+            }
+        }
+    }
+
+    /// The error that ends an attempt does not hide why a span before it was lost.
+    #[test]
+    fn the_error_of_an_attempt_is_that_of_its_first_loss() {
+        let requests = Requests::new(&Sending::new(4));
+        let named = |name: &'static str| Span { name: name.into(), ..Span::default() };
+        let spans = [named("a"), named("too large"), named("b"), named("c")];
+        let attempt = requests.try_send(&TakesOne::default(), &spans, Duration::MAX);
+        assert_eq!((attempt.settled, attempt.outcome.lost.of(ErrorKind::TooLarge)), (2, 1));
+        assert_eq!(attempt.outcome.error.map(|error| error.kind()), Some(ErrorKind::TooLarge));
     }
 }

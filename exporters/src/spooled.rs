@@ -489,25 +489,25 @@ impl Shared {
         }
         let rest = &spans[record.settled as usize..];
         let attempt = self.destination.try_send(rest, Duration::MAX);
-        let reason = attempt.outcome.error.as_ref().map(ToString::to_string);
-        let settled = record.settled + attempt.settled.min(rest.len()) as u32;
-        let mut state = self.lock();
-        let next = match &reason {
-            _ if settled < record.spans => {
-                state.settle(&record, Outcome::Partly(settled));
-                Next::Wait(if attempt.retry_in.is_zero() { PAUSE } else { attempt.retry_in })
-            }
+        let Attempt { outcome: Delivered { delivery, error, .. }, settled, retry_in } = attempt;
+        let settled = settled.min(rest.len()) as u32;
+        let (done, reason) = (record.settled + settled, error.map(|error| error.to_string()));
+        let outcome = match &reason {
             Some(reason) => {
-                state.settle(&record, Outcome::Rejected(reason));
-                Next::Go
+                // Those that the destination did not answer for: an error that ends the attempt has none.
+                let answered = u32::try_from(delivery.accepted + delivery.rejected).unwrap_or(u32::MAX);
+                let rejected = settled.saturating_sub(answered);
+                Outcome::PartlyRejected { settled: done, rejected, reason }
             }
-            None => {
-                state.settle(&record, Outcome::Delivered);
-                Next::Go
-            }
+            None => Outcome::Partly(done),
         };
+        let mut state = self.lock();
+        state.settle(&record, outcome);
         self.note_losses(&mut state);
-        next
+        match done < record.spans {
+            true => Next::Wait(if retry_in.is_zero() { PAUSE } else { retry_in }),
+            false => Next::Go,
+        }
     }
 }
 

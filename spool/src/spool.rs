@@ -131,10 +131,21 @@ pub struct Record {
 pub enum Outcome<'r> {
     /// The record is done.
     Delivered,
-    /// The record will never be taken: it goes to the dead letters, with this reason.
+    /// The rest of the record will never be taken: it goes to the dead letters, with this reason.
     Rejected(&'r str),
-    /// This many leading spans of the payload are done, earlier attempts included; the record stays at the head.
+    /// This many leading spans of the payload are done, earlier attempts included. The record stays at the head unless
+    /// that is all of them.
     Partly(u32),
+    /// The same, but some of the spans that this attempt has done will never be taken, if `rejected` is not 0: the record
+    /// goes to the dead letters for them.
+    PartlyRejected {
+        /// Leading spans of the payload that are done, earlier attempts included.
+        settled: u32,
+        /// Of those that were not done before, the spans that were rejected.
+        rejected: u32,
+        /// The reason for that.
+        reason: &'r str,
+    },
 }
 
 /// Spans by outcome since the spool was opened.
@@ -407,23 +418,23 @@ impl Spool {
     /// Notes the outcome of the record at the head. Another record's is ignored.
     pub fn settle(&mut self, record: &Record, outcome: Outcome<'_>) {
         let Some(head) = self.head.filter(|head| head.id == record.id) else { return };
-        let left = u64::from(head.spans - head.settled);
-        let done = match outcome {
-            Outcome::Delivered => {
-                self.counts.delivered += left;
-                left
-            }
-            Outcome::Rejected(reason) => {
-                self.counts.rejected += left;
-                self.bury(&head, &record.payload, reason);
-                left
-            }
-            Outcome::Partly(spans) => {
-                let done = u64::from(spans.clamp(head.settled, head.spans) - head.settled);
-                self.counts.delivered += done;
-                done
+        let left = head.spans - head.settled;
+        let up_to = |settled: u32| settled.clamp(head.settled, head.spans) - head.settled;
+        let (done, rejected, reason) = match outcome {
+            Outcome::Delivered => (left, 0, ""),
+            Outcome::Rejected(reason) => (left, left, reason),
+            Outcome::Partly(settled) => (up_to(settled), 0, ""),
+            Outcome::PartlyRejected { settled, rejected, reason } => {
+                let done = up_to(settled);
+                (done, rejected.min(done), reason)
             }
         };
+        if rejected > 0 {
+            self.bury(&head, rejected, &record.payload, reason);
+        }
+        let (left, done, rejected) = (u64::from(left), u64::from(done), u64::from(rejected));
+        self.counts.rejected += rejected;
+        self.counts.delivered += done - rejected;
         self.counts.pending -= done;
         if head.is_orphan {
             self.counts.dropped += left - done;
@@ -531,8 +542,8 @@ impl Spool {
         self.remove_settled_segments();
     }
 
-    /// Stores a rejected record with its reason.
-    fn bury(&mut self, head: &Head, payload: &[u8], reason: &str) {
+    /// Stores a record of which some spans were rejected, with the reason. The payload is whole, with those that were taken.
+    fn bury(&mut self, head: &Head, spans: u32, payload: &[u8], reason: &str) {
         let mut end = reason.len().min(usize::from(u16::MAX));
         while !reason.is_char_boundary(end) {
             end -= 1;
@@ -552,8 +563,6 @@ impl Spool {
                 self.counts.disk_errors += 1;
             }
         }
-        // The payload is whole; those before were taken.
-        let spans = head.spans - head.settled;
         let entry = Entry { kind: head.kind, time_ns: head.time_ns, spans, payload: &letter };
         if is_over(&self.dead) || self.dead.append(&*self.disk, &entry).is_err() {
             self.counts.dead_letters_lost += u64::from(spans);

@@ -45,6 +45,10 @@ enum Mood {
     TakesHalf,
     /// Rejects one span of each call.
     TakesAllButOne,
+    /// Loses the last span of each call: it is too large.
+    LosesOne,
+    /// The same for half of a call, then is busy.
+    LosesOneOfHalf,
     /// Panics, with what panics when it is dropped.
     Panics,
 }
@@ -98,6 +102,8 @@ impl Destination for Scripted {
             Mood::Takes => (spans.len(), 0),
             Mood::TakesHalf => (spans.len() / 2, 0),
             Mood::TakesAllButOne => (spans.len() - 1, 1),
+            Mood::LosesOne => (spans.len() - 1, 0),
+            Mood::LosesOneOfHalf => (spans.len().div_ceil(2) - 1, 0),
             Mood::Panics => std::panic::panic_any(PanicsInDrop),
         };
         self.arrived.lock().unwrap().extend(spans[..taken].iter().map(|span| span.span_id.0));
@@ -106,6 +112,12 @@ impl Destination for Scripted {
         if mood == Mood::TakesHalf {
             let Attempt { outcome, retry_in, .. } = busy(1);
             return Attempt { outcome: Delivered { delivery, ..outcome }, settled: taken, retry_in };
+        }
+        if matches!(mood, Mood::LosesOne | Mood::LosesOneOfHalf) {
+            self.counter.lose(ErrorKind::TooLarge, 1);
+            let outcome = Delivered::lost(ExportError::new(ErrorKind::TooLarge, "t", "one span"), 1);
+            let retry_in = Duration::from_secs(u64::from(mood == Mood::LosesOneOfHalf));
+            return Attempt { outcome: Delivered { delivery, ..outcome }, settled: taken + 1, retry_in };
         }
         let outcome = Delivered::delivered(delivery);
         Attempt { outcome, settled: spans.len(), retry_in: Duration::ZERO }
@@ -250,6 +262,26 @@ fn spans_that_are_refused_for_good_become_dead_letters() {
     assert!(matches!(&report.reasons[..], [(reason, 3)] if reason.contains("no")), "{report:?}");
 }
 
+/// Of a record of which one span is too large, that one is a dead letter and the others are delivered, in one attempt or two.
+#[test]
+fn a_dead_letter_has_the_spans_that_an_attempt_lost() {
+    for mood in [Mood::LosesOne, Mood::LosesOneOfHalf] {
+        let mut world = World::new(|builder| builder.with_mode(SpoolMode::Durable));
+        world.send(8).unwrap();
+        world.destination.set(mood);
+        world.step();
+        world.destination.set(Mood::Takes);
+        world.drain();
+        let counts = world.shared.lock().counts();
+        assert_eq!((counts.delivered, counts.rejected, counts.pending), (7, 1, 0), "{mood:?}");
+        let counted = world.destination.counter.read();
+        assert_eq!((counted.sent, counted.lost.of(ErrorKind::TooLarge)), (7, 1));
+        drop(world.shared);
+        let report = astracer_spool::verify(&world.disk).unwrap();
+        assert!(matches!(&report.reasons[..], [(reason, 1)] if reason.contains("one span")), "{report:?}");
+    }
+}
+
 #[test]
 fn a_spool_that_is_full_or_cannot_be_written_says_so() {
     let mut world = World::new(|builder| {
@@ -288,8 +320,12 @@ fn every_span_made_arrived_waits_or_is_counted() {
                     0..3 => Mood::Takes,
                     3..6 => Mood::Busy(random.below(600)),
                     6 => Mood::TakesHalf,
-                    _ if random.below(4) == 0 => Mood::Refuses,
-                    _ => Mood::TakesAllButOne,
+                    _ => match random.below(6) {
+                        0 => Mood::Refuses,
+                        1 => Mood::LosesOne,
+                        2 => Mood::LosesOneOfHalf,
+                        _ => Mood::TakesAllButOne,
+                    },
                 }),
                 // Hours pass; sometimes the clock is set back.
                 17 => drop(world.clock.0.fetch_add(random.below(1_200), Ordering::Relaxed)),

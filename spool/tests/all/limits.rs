@@ -307,6 +307,27 @@ fn a_dead_letter_counts_the_spans_that_were_rejected() {
     }
 }
 
+/// Some were taken and some refused, in the attempt that ends the record or in one before.
+#[test]
+fn a_record_may_be_rejected_in_part() {
+    let disk = MemoryDisk::default();
+    let mut spool = open(&disk, &Settings::default());
+    spool.append(0, 0, 5, &payload(0, 0)).unwrap();
+    let mut settle = |settled, rejected, reason| {
+        let record = spool.peek(0).unwrap().unwrap();
+        spool.settle(&record, Outcome::PartlyRejected { settled, rejected, reason });
+        let counts = spool.counts();
+        check_law(&counts);
+        (counts.delivered, counts.rejected, counts.pending)
+    };
+    assert_eq!(settle(2, 1, "too large"), (1, 1, 3));
+    assert_eq!(settle(5, 2, "forbidden"), (2, 3, 0));
+    assert!(spool.peek(0).unwrap().is_none());
+    drop(spool);
+    let report = verify(&disk).unwrap();
+    assert_eq!(report.reasons, [("forbidden".to_owned(), 2), ("too large".to_owned(), 1)]);
+}
+
 #[test]
 fn a_record_that_was_taken_in_part_waits_with_the_rest() {
     let disk = MemoryDisk::default();

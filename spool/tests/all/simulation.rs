@@ -73,9 +73,14 @@ fn run(seed: u64, sync: Sync, when_full: WhenFull) {
                 let expected = reference.waiting.front().copied();
                 assert_eq!(record.as_ref().map(|record| number(&record.payload)), expected);
                 if let Some(record) = record {
-                    let outcome = match random.below(4) {
+                    let outcome = match random.below(5) {
                         0 => Outcome::Rejected("no"),
                         1 => Outcome::Partly(0),
+                        2 => Outcome::PartlyRejected {
+                            settled: record.spans,
+                            rejected: random.below(u64::from(record.spans) + 1) as u32,
+                            reason: "some",
+                        },
                         _ => Outcome::Delivered,
                     };
                     spool.settle(&record, outcome);
