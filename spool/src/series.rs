@@ -33,6 +33,8 @@ pub(crate) struct Segment {
     /// Bytes up to which whole frames were written.
     pub(crate) bytes: u64,
     file: Box<dyn DiskFile>,
+    /// Its bytes and its name are durable.
+    is_synced: bool,
 }
 
 /// The segments of a log whose names begin with `prefix`.
@@ -93,7 +95,8 @@ impl Series {
             let mut file = disk.open(&file_name(prefix, number))?;
             let (bytes, header) = (file.bytes()?, read_header(&mut *file, number)?);
             series.next_number = number + 1;
-            series.segments.push_back(Segment { number, header, bytes, file });
+            // Nobody knows what a former process has synced.
+            series.segments.push_back(Segment { number, header, bytes, file, is_synced: false });
         }
         // The spans of the log are those before the last readable segment, and those in it.
         if let Some(index) = series.segments.iter().rposition(|segment| segment.header.is_some()) {
@@ -136,22 +139,27 @@ impl Series {
         {
             // A file that somebody removed would take bytes and lose them.
             if !disk.contains(&file_name(self.prefix, last.number)) {
-                self.is_open = false;
+                (self.is_open, last.is_synced) = (false, true);
             } else if last.bytes > SEGMENT_START && last.bytes + frame_bytes > self.segment_bytes {
                 self.is_open = false;
                 if self.durability.each_segment {
-                    last.file.sync().and_then(|()| disk.sync())?;
+                    self.sync(disk)?;
                 }
             }
         }
         if !self.is_open {
+            if self.durability.each_segment {
+                // A segment that was sealed before it was full has had no sync. A sync that failed above has been told.
+                let _ = self.sync(disk);
+            }
             self.begin_segment(disk)?;
         }
-        let Some(Segment { header: Some(SegmentHeader { salt, .. }), bytes, file, .. }) =
+        let Some(Segment { header: Some(SegmentHeader { salt, .. }), bytes, file, is_synced, .. }) =
             self.segments.back_mut()
         else {
             return Err(io::ErrorKind::NotFound.into());
         };
+        *is_synced &= self.durability.each_append;
         let header = FrameHeader {
             payload_bytes: u32::try_from(entry.payload.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
             time_ns: entry.time_ns,
@@ -198,7 +206,15 @@ impl Series {
             let _ = disk.remove(&name);
             return Err(error);
         }
-        self.segments.push_back(Segment { number, header: Some(header), bytes: SEGMENT_START, file });
+        // With each append, the header is durable as soon as the first frame is.
+        let is_synced = self.durability.each_append;
+        self.segments.push_back(Segment {
+            number,
+            header: Some(header),
+            bytes: SEGMENT_START,
+            file,
+            is_synced,
+        });
         self.is_open = true;
         Ok(())
     }
@@ -265,9 +281,17 @@ impl Series {
         }
     }
 
-    /// Syncs the last segment.
-    pub(crate) fn sync(&mut self) -> io::Result<()> {
-        self.segments.back_mut().map_or(Ok(()), |segment| segment.file.sync())
+    /// Syncs all segments and their names, as far as they were not yet.
+    pub(crate) fn sync(&mut self, disk: &dyn Disk) -> io::Result<()> {
+        if self.segments.iter().all(|segment| segment.is_synced) {
+            return Ok(());
+        }
+        for segment in self.segments.iter_mut().filter(|segment| !segment.is_synced) {
+            segment.file.sync()?;
+        }
+        disk.sync()?;
+        self.segments.iter_mut().for_each(|segment| segment.is_synced = true);
+        Ok(())
     }
 }
 

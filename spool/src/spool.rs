@@ -340,13 +340,13 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes what was appended durable.
+    /// Makes what was appended durable, whatever [`Settings::with_sync`] says.
     ///
     /// # Errors
     ///
     /// If the disk fails.
     pub fn sync(&mut self) -> io::Result<()> {
-        self.live.sync()
+        self.live.sync(&*self.disk).and(self.dead.sync(&*self.disk))
     }
 
     /// Returns the oldest record, or `None` if there is none. It stays at the head until [`settle`](Self::settle) is
@@ -454,7 +454,9 @@ impl Spool {
 
     /// Gives up the rest of the segment at the head, which cannot be read. Its spans count as damaged.
     pub fn skip_segment(&mut self) {
-        self.live.seal();
+        if self.live.is_last(self.position.segment) {
+            self.live.seal();
+        }
         let until = self.live.spans_before_next(self.position.segment);
         self.give_up_until(until, |counts| &mut counts.damaged);
         let bytes =

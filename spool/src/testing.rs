@@ -25,8 +25,10 @@ struct State {
 #[derive(Clone, Debug, Default)]
 struct Content {
     bytes: Vec<u8>,
-    /// Bytes that survive a loss of power.
+    /// Bytes that survive a loss of power, if the name does.
     synced: usize,
+    /// The folder was synced since the file was created.
+    has_name: bool,
 }
 
 impl MemoryDisk {
@@ -66,16 +68,18 @@ impl MemoryDisk {
 
     /// Replaces the content of a file.
     pub fn set(&self, name: &str, bytes: Vec<u8>) {
-        self.state().files.insert(name.to_owned(), Content { synced: bytes.len(), bytes });
+        self.state().files.insert(name.to_owned(), Content { synced: bytes.len(), bytes, has_name: true });
     }
 
     /// Returns a copy of this disk after a loss of power: `kept` returns the bytes that survive of a file, between those
-    /// that were synced and all.
+    /// that were synced and all. Without a synced name none are, and a file of which none survive is gone.
     pub fn after_power_loss(&self, mut kept: impl FnMut(usize, usize) -> usize) -> Self {
         let state = self.state();
-        let files = state.files.iter().map(|(name, content)| {
-            let bytes = kept(content.synced, content.bytes.len()).clamp(content.synced, content.bytes.len());
-            (name.clone(), Content { bytes: content.bytes[..bytes].to_vec(), synced: bytes })
+        let files = state.files.iter().filter_map(|(name, content)| {
+            let synced = if content.has_name { content.synced } else { 0 };
+            let bytes = kept(synced, content.bytes.len()).clamp(synced, content.bytes.len());
+            let left = Content { bytes: content.bytes[..bytes].to_vec(), synced: bytes, has_name: true };
+            (content.has_name || bytes > 0).then(|| (name.clone(), left))
         });
         let files = files.collect();
         MemoryDisk(Arc::new(Mutex::new(State { files, ..State::default() })))
@@ -121,7 +125,12 @@ impl Disk for MemoryDisk {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.state().fails_syncs { Err(io::Error::other("EIO")) } else { Ok(()) }
+        let mut state = self.state();
+        if state.fails_syncs {
+            return Err(io::Error::other("EIO"));
+        }
+        state.files.values_mut().for_each(|content| content.has_name = true);
+        Ok(())
     }
 }
 

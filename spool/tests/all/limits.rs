@@ -328,6 +328,27 @@ fn a_record_may_be_rejected_in_part() {
     assert_eq!(report.reasons, [("forbidden".to_owned(), 2), ("too large".to_owned(), 1)]);
 }
 
+/// `sync` is for everything that was appended, whatever `Sync` says: for full segments, for the names of the files, and for
+/// what a former process left.
+#[test]
+fn a_sync_makes_all_segments_durable() {
+    let disk = MemoryDisk::default();
+    let settings = Settings::default().with_segment_bytes(1).with_sync(Sync::Never);
+    let after = || drain(&mut open(&disk.after_power_loss(|synced, _| synced), &settings));
+    let mut spool = open(&disk, &settings);
+    (0..2).for_each(|number| spool.append(0, 0, 1, &payload(number, 0)).unwrap());
+    drop(spool);
+    let mut spool = open(&disk, &settings);
+    (2..4).for_each(|number| spool.append(0, 0, 1, &payload(number, 0)).unwrap());
+    disk.fail_syncs(true);
+    spool.sync().unwrap_err();
+    assert!(after().is_empty());
+    // A sync that failed is tried again.
+    disk.fail_syncs(false);
+    spool.sync().unwrap();
+    assert_eq!(after(), [0, 1, 2, 3]);
+}
+
 #[test]
 fn a_record_that_was_taken_in_part_waits_with_the_rest() {
     let disk = MemoryDisk::default();
