@@ -459,7 +459,7 @@ impl Builder {
         let reasons = tail.as_deref().map(Keeper::reasons).unwrap_or_default();
         let converter = || Converter::new(clock.clone(), &settings, self.scope.clone(), Arc::clone(&reasons));
         let keeper = tail.map(|sampler| {
-            let asked = (settings.bounds.trace_age, decider.why().is_some());
+            let asked = (&settings.bounds, decider.why().is_some());
             let parts = tail::parts(&self.tail, self.own_policies, sampler, &clock, asked);
             Keeper::new(parts, clock.clone(), counters.clone())
         });

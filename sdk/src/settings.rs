@@ -143,7 +143,8 @@ impl SpanLimits {
     }
 }
 
-/// Reaction to ended traces when the queue to the exporter is full. The lost spans are counted in
+/// Reaction to ended traces when the queue to the exporter is full. Nothing that is queued is shed for a trace that would not
+/// fit all the same. The lost spans are counted in
 /// [`Losses::queue_full`](crate::Losses::queue_full), and the calls that they stood for in
 /// [`Stats::calls_lost`](crate::Stats::calls_lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -202,7 +203,12 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// Bytes that one trace gathers before they leave: small enough that a part fits into the queue.
     pub(crate) fn bytes_per_part(&self) -> usize {
-        (self.queue_bytes / 4).min(1 << 20)
+        self.bytes_per_trace().min(1 << 20)
+    }
+
+    /// Bytes of a trace that leaves as a whole: its lists, which double as they grow, fit into the queue beside others.
+    pub(crate) fn bytes_per_trace(&self) -> usize {
+        self.queue_bytes / 4
     }
 }
 

@@ -63,6 +63,7 @@ pub(crate) struct Keeper {
     /// Whether traces that are given up are remembered, for explanations.
     explains: bool,
     spans_max: usize,
+    bytes_max: usize,
     announced: Announcements,
     callers: Meter,
     callers_rate: Option<Allowance>,
@@ -87,6 +88,8 @@ pub(crate) struct Parts {
     pub(crate) hold: Ticks,
     pub(crate) wanted_for: Ticks,
     pub(crate) spans_max: usize,
+    /// Bytes of a trace that the queue has room for.
+    pub(crate) bytes_max: usize,
     pub(crate) explains: bool,
 }
 
@@ -136,7 +139,7 @@ fn recycle(mut trace: Box<Provisional>) {
 
 impl Keeper {
     pub(crate) fn new(parts: Parts, clock: Clock, counters: Arc<Counters>) -> Self {
-        let Parts { sampler, own, ring_bytes, hold, wanted_for, spans_max, explains } = parts;
+        let Parts { sampler, own, ring_bytes, hold, wanted_for, spans_max, bytes_max, explains } = parts;
         let is_shaped = sampler.rules().any(|rule| rule.policy == Policy::Odd);
         Keeper {
             is_shaped,
@@ -148,6 +151,7 @@ impl Keeper {
             clock,
             counters,
             spans_max,
+            bytes_max: bytes_max.min(ring_bytes / Tail::TRACE_PART),
             announced: Announcements::default(),
             callers: Meter::default(),
             callers_rate: Allowance::new(CALLERS_RATE, CALLERS_RATE).ok(),
@@ -168,9 +172,10 @@ impl Keeper {
         self.spans_max
     }
 
-    /// The same, and their bytes: one that takes a quarter of the ring leaves room for others.
+    /// The same, and their bytes: one that takes a quarter of the ring leaves room for others, and one that the queue cannot take
+    /// would be recorded in vain.
     fn limits(&self) -> (usize, usize) {
-        (self.spans_max, self.ring.bytes_max() / Tail::TRACE_PART)
+        (self.spans_max, self.bytes_max)
     }
 
     /// The severity, as far as it makes a trace worth more than others: a service may warn in each, and no policy ask for it.

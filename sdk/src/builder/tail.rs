@@ -8,6 +8,7 @@ use astracer_samplers::tail::{Policy, Tail, TailSampler};
 use super::Builder;
 use crate::clock::Clock;
 use crate::fault::{Fault, Origin};
+use crate::settings::Bounds;
 use crate::tail::{Own, Parts, TailTrace};
 
 /// The parameters of the keeper.
@@ -16,15 +17,16 @@ pub(super) fn parts(
     own: Vec<Own>,
     sampler: Arc<TailSampler>,
     clock: &Clock,
-    (wanted_for, explains): (Duration, bool),
+    (bounds, explains): (&Bounds, bool),
 ) -> Parts {
     Parts {
         sampler,
         own,
         ring_bytes: tail.ring_bytes,
         hold: clock.ticks_of(Duration::from_nanos(tail.hold.get())),
-        wanted_for: clock.ticks_of(wanted_for),
+        wanted_for: clock.ticks_of(bounds.trace_age),
         spans_max: Tail::TRACE_SPANS_MAX,
+        bytes_max: bounds.bytes_per_trace(),
         explains,
     }
 }

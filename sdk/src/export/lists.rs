@@ -14,7 +14,15 @@ pub(super) const CLASSES: usize = 16;
 pub(super) struct Lists {
     /// One class, unless the lightest are to be shed.
     classes: [VecDeque<Box<Batch>>; CLASSES],
+    /// Bytes and traces of each class.
+    held: [Held; CLASSES],
     spans: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    pub(super) bytes: usize,
+    pub(super) traces: usize,
 }
 
 impl Lists {
@@ -28,14 +36,27 @@ impl Lists {
 
     /// Adds a batch whose number is higher than all others.
     pub(super) fn push(&mut self, batch: Box<Batch>) {
+        let class = usize::from(batch.class) % CLASSES;
         self.spans += batch.spans();
-        self.classes[usize::from(batch.class) % CLASSES].push_back(batch);
+        self.held[class].bytes += batch.bytes;
+        self.held[class].traces += batch.traces();
+        self.classes[class].push_back(batch);
     }
 
     fn pop(&mut self, class: usize) -> Option<Box<Batch>> {
         let batch = self.classes.get_mut(class)?.pop_front()?;
         self.spans -= batch.spans();
+        self.held[class].bytes -= batch.bytes;
+        self.held[class].traces -= batch.traces();
         Some(batch)
+    }
+
+    /// Returns the bytes and traces of the classes below `class`.
+    pub(super) fn held_below(&self, class: usize) -> Held {
+        self.held.iter().take(class).fold(Held::default(), |sum, held| Held {
+            bytes: sum.bytes + held.bytes,
+            traces: sum.traces + held.traces,
+        })
     }
 
     /// Takes the batch with the lowest number.

@@ -26,7 +26,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lists::{CLASSES, Lists};
+use super::lists::{CLASSES, Held, Lists};
 use super::ticket::Ticket;
 use crate::record::{Batch, Body, Buffer, Header, Record, weight_class};
 use crate::settings::{Bounds, WhenFull};
@@ -249,12 +249,15 @@ impl Queue {
             || self.traces.load(Ordering::Relaxed) >= self.bounds.queue_traces
     }
 
-    /// Returns true if a batch fits beside what is there.
-    fn fits(&self, bytes: usize, traces: usize) -> bool {
+    /// Returns true if a batch fits beside what is there, once `shed` has left.
+    fn fits(&self, (bytes, traces): (usize, usize), shed: Held) -> bool {
         // Threads that were let in at the same time may meet a queue that is full again. Their wait is not in vain.
         let factor = if matches!(self.bounds.when_full, WhenFull::Block(_)) { 2 } else { 1 };
-        self.bytes.load(Ordering::Relaxed) + bytes <= self.bounds.queue_bytes.saturating_mul(factor)
-            && self.traces.load(Ordering::Relaxed) + traces <= self.bounds.queue_traces.saturating_mul(factor)
+        let fits = |held: &AtomicUsize, more: usize, less: usize, max: usize| {
+            (held.load(Ordering::Relaxed) + more).saturating_sub(less) <= max.saturating_mul(factor)
+        };
+        fits(&self.bytes, bytes, shed.bytes, self.bounds.queue_bytes)
+            && fits(&self.traces, traces, shed.traces, self.bounds.queue_traces)
     }
 
     /// Takes a trace, or sheds and counts it; leaves an empty buffer. Returns whether it took it: it may still make room for others.
@@ -329,13 +332,17 @@ impl Queue {
     /// Passes a batch on to the workers; or leaves it, and says why.
     fn pass_on(&self, from: &mut Option<Box<Batch>>) -> Result<(), Loss> {
         let Some(batch) = from else { return Ok(()) };
-        let (bytes, traces) = (batch.bytes_held(), batch.traces());
+        let size = (batch.bytes_held(), batch.traces());
         let mut state = lock(&self.state);
         if self.closed.load(Ordering::Relaxed) {
             return Err(Loss::ShutDown);
         }
+        // Nothing is shed for what would not fit all the same.
+        if !self.fits(size, self.may_shed(&state, batch)) {
+            return Err(Loss::QueueFull);
+        }
         let mut shed = Vec::new();
-        while !self.fits(bytes, traces) {
+        while !self.fits(size, Held::default()) {
             let Some(victim) = self.victim(&mut state, batch) else { break };
             self.bytes.fetch_sub(victim.bytes, Ordering::Relaxed);
             self.traces.fetch_sub(victim.traces(), Ordering::Relaxed);
@@ -343,16 +350,13 @@ impl Queue {
             state.last_error = Some("the queue was full".to_owned());
             shed.push(victim);
         }
-        let fits = self.fits(bytes, traces);
-        let wake = fits && {
-            if let Some(batch) = from.take() {
-                self.enqueue(&mut state, batch);
-            }
-            match state.waits {
-                Waits::No => false,
-                Waits::ForAny => true,
-                Waits::ForBatch => self.has_batch(&state),
-            }
+        if let Some(batch) = from.take() {
+            self.enqueue(&mut state, batch);
+        }
+        let wake = match state.waits {
+            Waits::No => false,
+            Waits::ForAny => true,
+            Waits::ForBatch => self.has_batch(&state),
         };
         if wake {
             self.set_waits(&mut state, Waits::No);
@@ -365,10 +369,19 @@ impl Queue {
             self.counters.lose(Loss::QueueFull, victim.counted());
         }
         self.keep_spare(shed);
-        if fits { Ok(()) } else { Err(Loss::QueueFull) }
+        Ok(())
     }
 
-    /// Takes a batch that makes space for another off the lists; `None` if the other one is to be shed.
+    /// The most that makes space for a batch.
+    fn may_shed(&self, state: &State, instead_of: &Batch) -> Held {
+        match self.bounds.when_full {
+            WhenFull::ShedOldest => state.lists.held_below(CLASSES),
+            WhenFull::ShedLowestWeight => state.lists.held_below(usize::from(instead_of.class)),
+            WhenFull::ShedNewest | WhenFull::Block(_) => Held::default(),
+        }
+    }
+
+    /// Takes a batch that makes space for another off the lists.
     fn victim(&self, state: &mut State, instead_of: &Batch) -> Option<Box<Batch>> {
         match self.bounds.when_full {
             WhenFull::ShedOldest => state.lists.pop_first(),

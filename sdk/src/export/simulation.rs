@@ -227,6 +227,33 @@ fn the_lightest_traces_are_shed_first() {
     assert_eq!(exported + calls_lost, all);
 }
 
+/// A trace that the queue cannot hold, whatever it sheds, is lost alone.
+#[test]
+fn what_can_never_fit_pushes_nothing_out() {
+    // A span takes up to twice its record: by how much more differs between platforms.
+    const BYTES: usize = 1 << 20;
+    let spans_of = |bytes: usize| (bytes / size_of::<Record>()) as u64;
+    // The queue is too small; or too little in it is lighter.
+    for (when_full, waits, comes) in [
+        (WhenFull::ShedOldest, (1, 0), (2 << 20, 0)),
+        (WhenFull::ShedLowestWeight, (1, 0), (2 << 20, 5)),
+        (WhenFull::ShedLowestWeight, (1 << 19, 5), (3 << 18, 3)),
+    ] {
+        let mut world = World::new(|bounds| {
+            (bounds.when_full, bounds.queue_bytes, bounds.batch_spans) = (when_full, BYTES, 1);
+        });
+        for _ in 0..10 {
+            world.end_trace(1, 0);
+        }
+        world.end_trace(spans_of(waits.0).max(1), waits.1);
+        world.end_trace(spans_of(comes.0), comes.1);
+        world.drain();
+        world.arrived.sort_unstable();
+        assert_eq!(world.arrived, Vec::from_iter(1..=11), "{when_full:?}");
+        assert_eq!(world.counters.read().traces_lost.queue_full, 1, "{when_full:?}");
+    }
+}
+
 /// After a failed export the others go on; a flush waits for the lowest number.
 #[test]
 fn a_flush_waits_for_every_export_before_it() {
