@@ -138,7 +138,8 @@ impl Handle {
     }
 
     /// Exports the spans that have ended, those of open traces too, shuts the exporter down, and waits for it. From now
-    /// on nothing is recorded. Spans that are still open are lost, and counted when they end.
+    /// on nothing is recorded. Spans that are still open are lost, and counted when they end. What is left of `timeout` when
+    /// all is exported, but for a tenth or half a second of it, is the exporter's: one with a spool drains it meanwhile.
     ///
     /// # Errors
     ///
@@ -149,6 +150,7 @@ impl Handle {
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ExportError> {
         let Some(shared) = self.shared() else { return Ok(()) };
         let began = Instant::now();
+        let deadline = began.checked_add(timeout);
         if let Some(housekeeping) = self.housekeeping() {
             // The last heartbeat needs the exporter, which the queue shuts down. Half of the time is the queue's at least.
             housekeeping.finish(timeout / 2);
@@ -159,7 +161,10 @@ impl Handle {
         }
         let queue = shared.queue();
         let ticket = queue.ticket();
-        shared.close(began.checked_add(timeout).map_or(Patience::Full, Patience::Until));
+        if let Some(deadline) = deadline {
+            queue.end_by(deadline);
+        }
+        shared.close(deadline.map_or(Patience::Full, Patience::Until));
         let ended = queue.wait_for_end(ticket, timeout.saturating_sub(began.elapsed()));
         if let (Err(WaitError { timed_out: true, .. }), Some(exporter)) = (&ended, &self.exporter) {
             queue.abandon();

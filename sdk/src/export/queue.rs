@@ -80,7 +80,9 @@ struct State {
     /// The flushes up to this number are done; no worker is left if it is the highest number.
     flush_done: u64,
     ended: bool,
-    /// The deadline of the shutdown has passed: the rest is lost.
+    /// The deadline of the shutdown, if it has one.
+    deadline: Option<Instant>,
+    /// It has passed: the rest is lost.
     abandoned: bool,
     /// Spans that were lost after the queue had taken them.
     lost: u64,
@@ -179,6 +181,7 @@ impl Queue {
             flush_asked: 0,
             flush_done: 0,
             ended: false,
+            deadline: None,
             abandoned: false,
             lost: 0,
             failures: 0,

@@ -39,8 +39,17 @@ pub(crate) struct Worker {
     pub(crate) converter: Converter,
 }
 
-/// The time that the exporter may take to shut down, once the queue is empty.
+/// The time that the exporter may take to shut down, once the queue is empty, where the shutdown has no deadline.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The part of the time until the deadline, and the longest, that is left to an exporter which has used its time up: to sync a file,
+/// and to answer.
+const ANSWER_PART: u32 = 10;
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+/// The time that the exporter may take to shut down, of that which is left until the deadline.
+fn time_to_shut_down(left: Option<Duration>) -> Duration {
+    left.map_or(SHUTDOWN_TIMEOUT, |left| left - (left / ANSWER_PART).min(ANSWER_MAX))
+}
 
 impl Worker {
     /// Works until the queue is closed and empty.
@@ -61,7 +70,8 @@ impl Worker {
         }
         // The last one shuts the exporter down.
         if workers.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if let Err(error) = workers.exporter.shut_down(SHUTDOWN_TIMEOUT) {
+            let timeout = time_to_shut_down(workers.queue.time_left());
+            if let Err(error) = workers.exporter.shut_down(timeout) {
                 workers.queue.failed(error.to_string());
             }
             workers.queue.ended();

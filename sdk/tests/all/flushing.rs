@@ -128,3 +128,50 @@ fn a_shutdown_during_an_outage_does_not_wait_for_the_last_heartbeat() {
     assert_eq!(world.handle.heartbeat_spans(), (0, 1));
     assert_eq!(world.handle.stats().spans_lost.deadline, 1);
 }
+
+/// Notes the time that it is given to shut down.
+#[derive(Clone, Debug)]
+struct Told(Sender<Duration>);
+
+impl SpanExporter for Told {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        let _ = self.0.send(timeout);
+        Ok(())
+    }
+}
+
+/// The exporter gets the rest of a shutdown's time, but for a little in which it answers.
+#[test]
+fn an_exporter_is_shut_down_within_the_deadline() {
+    for (timeout, exports) in [(TIMEOUT, 1), (TIMEOUT, 3), (Duration::from_secs(2), 3)] {
+        let (tell, told) = channel();
+        let world = world(|builder| {
+            let builder = builder.with_heartbeat(Duration::from_secs(3_600)).with_batch_spans(1);
+            builder.with_exports_in_flight(exports).with_exporter(Told(tell))
+        });
+        tracing::dispatcher::with_default(&world.dispatch, || info_span!("request").in_scope(|| ()));
+        let ended = world.handle.shutdown(timeout);
+        let told = told.recv().unwrap();
+        assert!(told + (told / 10).min(Duration::from_millis(400)) <= timeout, "{told:?} of {timeout:?}");
+        // However slow this machine is: two seconds may be over.
+        if timeout == TIMEOUT {
+            assert!(told > timeout / 2 && ended.is_ok(), "{told:?} of {timeout:?}: {ended:?}");
+        }
+    }
+}
+
+/// Nobody waits for it when the last layer and handle are dropped, nor where the time has no end.
+#[test]
+fn an_exporter_without_a_deadline_gets_five_seconds() {
+    let (tell, told) = channel();
+    drop(world(|builder| builder.with_exporter(Told(tell.clone()))));
+    let world = world(|builder| builder.with_exporter(Told(tell)));
+    world.handle.shutdown(Duration::MAX).unwrap();
+    for _ in 0..2 {
+        assert_eq!(told.recv().unwrap(), Duration::from_secs(5));
+    }
+}

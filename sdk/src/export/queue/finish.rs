@@ -47,6 +47,18 @@ impl Queue {
         ticket
     }
 
+    /// Everything is to end by then, the exporter too. Of several such times the first one holds.
+    pub(crate) fn end_by(&self, deadline: Instant) {
+        let mut state = lock(&self.state);
+        state.deadline = Some(state.deadline.map_or(deadline, |known| known.min(deadline)));
+    }
+
+    /// The time until then; `None` if nobody waits for the end, or without end.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let deadline = lock(&self.state).deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()))
+    }
+
     /// Takes no more traces. Those that are queued are still exported.
     pub(crate) fn close(&self) {
         let state = lock(&self.state);
