@@ -509,8 +509,7 @@ impl Builder {
         if let Some(housekeeping) = housekeeping.clone() {
             let weak = Arc::downgrade(&shared);
             let thread = std::thread::Builder::new().name("astracer-keeper".to_owned());
-            let exporter = exporter.clone();
-            let spawned = thread.spawn(move || housekeeping.run(&weak, exporter.as_deref()));
+            let spawned = thread.spawn(move || housekeeping.run(&weak));
             spawned.map_err(|error| BuildError { kind: Kind::Thread(error) })?;
         }
         let handle = Handle::new(Some(shared.clone()), exporter.clone());

@@ -1,6 +1,6 @@
 //! Heartbeats: spans that say how many calls of each key there were, so that a backend has exact totals beside what is kept.
 //!
-//! A heartbeat goes to the exporter directly. It is no trace of the service: no sampler is asked, nothing is counted in
+//! A heartbeat goes to the exporter past the queue, on one of the exporter's threads. It is no trace of the service: no sampler is asked, nothing is counted in
 //! [`Stats`](crate::Stats), and no layer hears of it.
 //!
 //! | attribute | of | meaning |
@@ -109,4 +109,35 @@ fn event(stats: &KeyStats, now: SystemTime) -> Event {
     attributes.push(KeyValue::new("astracer.seen", number(stats.seen)));
     attributes.push(KeyValue::new("astracer.kept", number(stats.kept)));
     Event::new("astracer.key", now, attributes, 0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::export::Queue;
+    use crate::settings::Settings;
+
+    /// However long the exporter takes for one.
+    #[test]
+    fn one_heartbeat_is_on_its_way_at_most() {
+        let queue = Queue::new(Settings::default().bounds, Arc::default());
+        let mut heart = Heart::default();
+        let mut beat = || heart.beat(Vec::new(), SystemTime::UNIX_EPOCH);
+        assert!(queue.takes_heartbeat() && queue.take_heartbeat().is_none());
+        queue.send_heartbeat(beat());
+        assert!(!queue.takes_heartbeat());
+        assert_eq!(queue.take_heartbeat().map(|spans| spans.len()), Some(1));
+        // It is under way, and no worker sends it again.
+        assert!(!queue.takes_heartbeat() && queue.take_heartbeat().is_none());
+        queue.heartbeat_sent(1, 0);
+        assert!(queue.takes_heartbeat());
+        // At the deadline of a shutdown one that waits is given up, and none comes after it.
+        queue.send_heartbeat(beat());
+        queue.abandon();
+        assert!(!queue.takes_heartbeat() && queue.take_heartbeat().is_none());
+        queue.wait_for_heartbeat();
+        assert_eq!(queue.heartbeats(), (1, 1));
+    }
 }

@@ -18,7 +18,6 @@ use opentelemetry::Context;
 use opentelemetry_sdk::trace::SpanData;
 
 use crate::core::Shared;
-use crate::export::SharedExporter;
 use crate::heartbeat::Heart;
 
 /// The time between two looks at the parameters file.
@@ -43,8 +42,7 @@ impl Chores {
 
 /// The thread, as the handle sees it.
 ///
-/// Neither lock is held while the exporter or a subscriber is called: both may be the user's code, wait for minutes, or
-/// ask the handle.
+/// Neither lock is held while a subscriber is called: it may be the user's code, wait for minutes, or ask the handle.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
     /// Held for a piece of work: reading the parameters file, writing the snapshot.
@@ -66,8 +64,6 @@ struct Work {
 /// The results of the work so far, and its end.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// Spans of heartbeats that the exporter took, and did not.
-    heartbeats: (u64, u64),
     faults: Faults,
     /// The thread is to end.
     is_over: bool,
@@ -102,7 +98,7 @@ impl Housekeeping {
     }
 
     /// Works until it is told to end, or nobody is left who could be interested. Ends with a snapshot and a heartbeat.
-    pub(crate) fn run(&self, shared: &Weak<Shared>, exporter: Option<&SharedExporter>) {
+    pub(crate) fn run(&self, shared: &Weak<Shared>) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let _done = Done(self);
         loop {
@@ -110,7 +106,9 @@ impl Housekeeping {
             let Some(shared) = shared.upgrade() else { return };
             if is_over {
                 self.save(&shared);
-                self.beat(&shared, exporter);
+                shared.queue().wait_for_heartbeat();
+                self.beat(&shared);
+                shared.queue().wait_for_heartbeat();
                 return;
             }
             self.look(&shared);
@@ -119,7 +117,7 @@ impl Housekeeping {
                 self.save(&shared);
             }
             if beats {
-                self.beat(&shared, exporter);
+                self.beat(&shared);
             }
         }
     }
@@ -167,18 +165,14 @@ impl Housekeeping {
         }
     }
 
-    fn beat(&self, shared: &Shared, exporter: Option<&SharedExporter>) {
-        let Some(exporter) = exporter else { return };
-        let Some(spans) = lock(&self.work).beat(shared) else { return };
-        let all = spans.len() as u64;
-        let accepted = exporter.export(spans).accepted;
-        let mut outcome = lock(&self.outcome);
-        outcome.heartbeats.0 += accepted;
-        outcome.heartbeats.1 += all - accepted.min(all);
-    }
-
-    pub(crate) fn heartbeats(&self) -> (u64, u64) {
-        lock(&self.outcome).heartbeats
+    /// Lets the exporter's threads send a heartbeat, unless they have not sent the last one yet: the next one has newer totals.
+    fn beat(&self, shared: &Shared) {
+        let queue = shared.queue();
+        if queue.takes_heartbeat()
+            && let Some(spans) = lock(&self.work).beat(shared)
+        {
+            queue.send_heartbeat(spans);
+        }
     }
 
     pub(crate) fn faults(&self) -> Faults {

@@ -26,6 +26,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::heartbeat::Heartbeats;
 use super::lists::{CLASSES, Held, Lists};
 use super::ticket::Ticket;
 use crate::record::{Batch, Body, Buffer, Header, Record, weight_class};
@@ -35,6 +36,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering,
 use crate::thread;
 
 mod finish;
+mod heartbeat;
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -80,6 +82,7 @@ struct State {
     /// The flushes up to this number are done; no worker is left if it is the highest number.
     flush_done: u64,
     ended: bool,
+    heartbeats: Heartbeats,
     /// The deadline of the shutdown, if it has one.
     deadline: Option<Instant>,
     /// It has passed: the rest is lost.
@@ -181,6 +184,7 @@ impl Queue {
             flush_asked: 0,
             flush_done: 0,
             ended: false,
+            heartbeats: Heartbeats::default(),
             deadline: None,
             abandoned: false,
             lost: 0,
@@ -414,7 +418,9 @@ impl Queue {
 
     /// Returns true if the worker shall not wait for more.
     fn hurries(&self, state: &State) -> bool {
-        self.closed.load(Ordering::Relaxed) || state.flush_is_asked() && state.has_work_for_flush()
+        self.closed.load(Ordering::Relaxed)
+            || state.flush_is_asked() && state.has_work_for_flush()
+            || state.heartbeats.wait()
     }
 
     fn set_waits(&self, state: &mut State, waits: Waits) {

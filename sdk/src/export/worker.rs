@@ -57,6 +57,7 @@ impl Worker {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
         let workers = Arc::clone(&self.workers);
         loop {
+            workers.send_heartbeat();
             let work = workers.queue.next(workers.idle);
             if let Some(upkeep) = workers.upkeep.upgrade() {
                 upkeep.run();
@@ -68,7 +69,9 @@ impl Worker {
                 Work::End => break,
             }
         }
-        // The last one shuts the exporter down.
+        // One that came last.
+        workers.send_heartbeat();
+        // The last thread shuts the exporter down.
         if workers.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             let timeout = time_to_shut_down(workers.queue.time_left());
             if let Err(error) = workers.exporter.shut_down(timeout) {
@@ -104,6 +107,14 @@ impl Worker {
 }
 
 impl Workers {
+    /// Sends the heartbeat that waits, if there is one.
+    fn send_heartbeat(&self) {
+        let Some(spans) = self.queue.take_heartbeat() else { return };
+        let all = spans.len() as u64;
+        let accepted = self.exporter.export(spans).accepted;
+        self.queue.heartbeat_sent(accepted, all.saturating_sub(accepted));
+    }
+
     fn flush(&self, flush: u64) {
         if let Err(error) = self.exporter.force_flush() {
             self.queue.failed(error.to_string());

@@ -93,7 +93,7 @@ impl Handle {
 
     /// The spans of heartbeats that the exporter took, and those that it did not.
     pub fn heartbeat_spans(&self) -> (u64, u64) {
-        self.housekeeping().map(|housekeeping| housekeeping.heartbeats()).unwrap_or_default()
+        self.shared().map(|shared| shared.queue().heartbeats()).unwrap_or_default()
     }
 
     /// The reason why the last snapshot was not written, if it was not.

@@ -119,6 +119,72 @@ fn a_full_queue_keeps_what_its_policy_says() {
     }
 }
 
+const HOUR: Duration = Duration::from_secs(3_600);
+const HEARTBEAT: &str = "astracer.heartbeat";
+
+/// An exporter of which one call at a time is allowed: each waits a while for another one.
+#[derive(Clone, Debug, Default)]
+struct OneByOne(Arc<(Mutex<GateState>, Condvar)>);
+
+impl SpanExporter for OneByOne {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().unwrap();
+        state.waiting += 1;
+        state.waiting_max = state.waiting_max.max(state.waiting);
+        state.names.extend(batch.into_iter().map(|span| span.name.into_owned()));
+        changed.notify_all();
+        let while_alone = |state: &mut GateState| state.waiting_max < 2;
+        let mut state = changed.wait_timeout_while(state, Duration::from_millis(300), while_alone).unwrap().0;
+        state.waiting -= 1;
+        Ok(())
+    }
+}
+
+/// "This function will never be called concurrently for the same exporter instance" (opentelemetry_sdk, `SpanExporter::export`).
+#[test]
+fn a_heartbeat_waits_for_the_export_that_is_under_way() {
+    let exporter = OneByOne::default();
+    let world =
+        world(|builder| builder.with_batch_spans(1).with_heartbeat(HOUR).with_exporter(exporter.clone()));
+    traces(&world, 1);
+    let (state, changed) = &*exporter.0;
+    drop(changed.wait_while(state.lock().unwrap(), |state| state.waiting_max == 0).unwrap());
+    // The last heartbeat is sent.
+    world.handle.shutdown(TIMEOUT).unwrap();
+    let state = state.lock().unwrap();
+    assert_eq!((state.waiting_max, &state.names[..]), (1, &["request".to_owned(), HEARTBEAT.to_owned()][..]));
+    assert_eq!(world.handle.heartbeat_spans(), (1, 0));
+}
+
+/// Where several exports may be under way, a heartbeat waits for none of them.
+#[test]
+fn a_heartbeat_is_one_of_several_exports() {
+    #[derive(Clone, Debug, Default)]
+    struct HoldsTraces(Gate);
+
+    impl SpanExporter for HoldsTraces {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            if batch[0].name == HEARTBEAT {
+                self.0.open();
+            }
+            self.0.pass(batch);
+            Ok(())
+        }
+    }
+
+    let exporter = HoldsTraces::default();
+    let world = world(|builder| {
+        let builder = builder.with_batch_spans(1).with_exports_in_flight(2).with_heartbeat(HOUR);
+        builder.with_exporter(exporter.clone())
+    });
+    traces(&world, 1);
+    exporter.0.wait_for(1);
+    world.handle.shutdown(TIMEOUT).unwrap();
+    assert_eq!(world.handle.heartbeat_spans(), (1, 0));
+    assert_eq!(world.handle.stats().spans_exported, 1);
+}
+
 #[test]
 fn a_service_that_is_told_to_wait_loses_nothing() {
     let gate = Gate::default();

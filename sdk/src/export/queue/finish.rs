@@ -17,7 +17,10 @@ impl Queue {
 
     /// No worker is left, or there never was one.
     pub(crate) fn ended(&self) {
-        lock(&self.state).ended = true;
+        let mut state = lock(&self.state);
+        state.ended = true;
+        state.heartbeats.give_up();
+        drop(state);
         self.done.notify_all();
     }
 
@@ -78,6 +81,7 @@ impl Queue {
         self.collect();
         let mut state = lock(&self.state);
         state.abandoned = true;
+        state.heartbeats.give_up();
         let batches = state.lists.take(usize::MAX);
         state.lost += batches.iter().map(|batch| batch.spans() as u64).sum::<u64>();
         drop(state);
@@ -85,6 +89,7 @@ impl Queue {
             self.counters.lose(Loss::Deadline, batch.counted());
         }
         self.recycle(batches);
+        self.done.notify_all();
     }
 
     /// Returns true after the deadline of the shutdown.
