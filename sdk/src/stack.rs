@@ -394,16 +394,28 @@ pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
     pop_by(owner, id, |stack, at| stack.remove(at))
 }
 
-/// Takes the innermost item out if its owner is gone: a layer that went by `reload` is not told that its spans are left.
-/// Only an item that has a context attached is looked at, since that is what lives on; those of a gate have none.
+/// Takes the innermost item that has a context attached out, if its owner is gone: a layer that went by `reload` is not told that its
+/// spans are left. That context is what lives on. Items without one, such as those of a gate or below a dropped root, say nothing
+/// of it, but one may rely on the context of the item that is taken out: then it has that context from then on.
 pub(crate) fn pop_gone(is_there: impl Fn(u64) -> bool) -> Option<Left> {
-    let (owner, id) = here(|here| {
+    let innermost = here(|here| {
         let guard = here.guard.replace(ManuallyDrop::new(None));
         let has_guard = guard.is_some();
         here.guard.set(guard);
         has_guard.then(|| (here.owner.get(), here.id.get()))
-    })?;
+    });
+    let (owner, id) = innermost.or_else(outer_attached)?;
     if is_there(owner) { None } else { pop(owner, id) }
+}
+
+/// The owner and the id of the innermost item with a context, but for the innermost of all.
+fn outer_attached() -> Option<(u64, u64)> {
+    let find = |stack: &Stack| {
+        let stack = stack.0.borrow();
+        let attached = stack.iter().rev().find(|entered| entered.guard.is_some())?;
+        Some((attached.owner, attached.id))
+    };
+    STACK.try_with(find).ok().flatten()
 }
 
 /// Takes an item off the stack, at this place.

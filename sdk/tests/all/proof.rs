@@ -11,7 +11,7 @@
 mod compare;
 mod driver;
 mod late;
-mod program;
+pub(crate) mod program;
 mod recording;
 mod reference;
 mod rules;

@@ -11,6 +11,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry, reload};
 
+use crate::proof::program::Random;
 use crate::support::{DocumentRow, World, draw, one, world};
 
 /// Another layer, with the spans that it is told of and the span around each event.
@@ -277,5 +278,53 @@ fn a_layer_that_is_replaced_inside_of_a_span_leaves_nothing_behind() {
         assert_eq!(draw(&world.exported()), "new\n  child\n");
         let stats = world.handle.stats();
         assert_eq!((stats.spans_open, stats.spans_lost.total(), stats.traces_lost.total()), (0, 2, 1));
+    }
+}
+
+/// Spans that a thread enters and leaves in any order, in kept and in dropped traces, while the layer is replaced, leave it as it was: no
+/// context is current, and the next trace begins there as the first of all. In a dropped trace, spans rely on the context that the
+/// outermost one has attached.
+#[test]
+fn a_layer_that_is_replaced_at_any_time_leaves_nothing_behind() {
+    for seed in 0..200 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let sampler = ["never", "every:2", "always"][random.below(3)];
+        let world = world(|builder| {
+            builder.with_dropped_spans(DroppedSpans::Visible).with_sampler(sampler.parse().unwrap())
+        });
+        let layer = || Some(world.astracer.layer.clone());
+        let (slot, handle) = reload::Layer::new(layer());
+        tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(slot)), || {
+            let (mut spans, mut entered) = (Vec::new(), Vec::new());
+            for _ in 0..random.below(20) {
+                match random.below(8) {
+                    0 => handle.reload(if random.one_in(3) { None } else { layer() }).unwrap(),
+                    1 if !entered.is_empty() => drop(entered.remove(random.below(entered.len()))),
+                    2 => drop(entered.pop()),
+                    3 | 4 if !spans.is_empty() => {
+                        let again: &tracing::Span = &spans[random.below(spans.len())];
+                        entered.push(again.clone().entered());
+                    }
+                    5 => spans.push(info_span!("root", otel.kind = "client")),
+                    _ => {
+                        spans.push(info_span!("span"));
+                        entered.extend(spans.last().map(|span| span.clone().entered()));
+                    }
+                }
+            }
+            handle.reload(if random.one_in(2) { None } else { layer() }).unwrap();
+            while !entered.is_empty() {
+                drop(entered.remove(random.below(entered.len())));
+            }
+            drop(spans);
+            handle.reload(layer()).unwrap();
+            world.handle.set_sampler(&"always".parse().unwrap());
+            info_span!("new").in_scope(|| info_span!("child").in_scope(|| ()));
+            assert!(!opentelemetry::Context::current().span().span_context().is_valid());
+        });
+        let exported = world.exported();
+        assert!(draw(&exported).contains("new\n  child\n"), "{}", draw(&exported));
+        assert_eq!(world.handle.stats().spans_open, 0);
     }
 }
