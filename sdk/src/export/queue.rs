@@ -23,6 +23,7 @@
 // A batch moves between lists and threads: its address is moved, not its contents.
 #![allow(clippy::vec_box)]
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,8 +78,9 @@ struct State {
     is_led: bool,
     /// Threads of the service that wait for space.
     blocked: usize,
-    /// Every batch below this number is to be exported without waiting for more.
-    flush_asked: u64,
+    /// Flushes that are asked for, and that no worker has taken up, in order: every batch below these numbers is to be exported without
+    /// waiting for more.
+    flushes_asked: VecDeque<u64>,
     /// The flushes up to this number are done; no worker is left if it is the highest number.
     flush_done: u64,
     ended: bool,
@@ -181,7 +183,7 @@ impl Queue {
             waits: Waits::default(),
             is_led: false,
             blocked: 0,
-            flush_asked: 0,
+            flushes_asked: VecDeque::new(),
             flush_done: 0,
             ended: false,
             heartbeats: Heartbeats::default(),
@@ -418,9 +420,7 @@ impl Queue {
 
     /// Returns true if the worker shall not wait for more.
     fn hurries(&self, state: &State) -> bool {
-        self.closed.load(Ordering::Relaxed)
-            || state.flush_is_asked() && state.has_work_for_flush()
-            || state.heartbeats.wait()
+        self.closed.load(Ordering::Relaxed) || state.has_work_for_flush() || state.heartbeats.wait()
     }
 
     fn set_waits(&self, state: &mut State, waits: Waits) {
@@ -472,13 +472,13 @@ impl Queue {
             self.collect();
         }
         let mut state = lock(&self.state);
+        // Before an export, which may last for minutes: it is not waited for.
+        if let Some(flush) = state.reach_flushes() {
+            return Work::Flush(flush);
+        }
         let batches = state.lists.take(self.bounds.batch_spans);
         let Some(first) = batches.first() else {
-            return match () {
-                () if state.flush_is_asked() && state.has_work_for_flush() => Work::Flush(state.flush_asked),
-                () if closed => Work::End,
-                () => Work::Idle,
-            };
+            return if closed { Work::End } else { Work::Idle };
         };
         let number = first.number;
         let counted = batches.iter().map(|batch| batch.counted()).sum();
@@ -526,7 +526,7 @@ impl Queue {
     }
 
     /// Notes that an export is over, and its spans are counted; `lost` of them, for the reason `error`. Returns the flush
-    /// that it completes.
+    /// that the caller is to do, if it completes one.
     pub(crate) fn exported(&self, number: u64, lost: u64, error: Option<String>) -> Option<u64> {
         let mut state = lock(&self.state);
         state.in_flight.retain(|export| export.number != number);
@@ -534,7 +534,7 @@ impl Queue {
         if error.is_some() {
             state.last_error = error;
         }
-        (state.flush_is_asked() && state.outstanding() >= state.flush_asked).then_some(state.flush_asked)
+        state.reach_flushes()
     }
 
     /// Counts what gathers and what waits in the lists.
@@ -553,16 +553,6 @@ impl State {
         let in_flight = self.in_flight.iter().map(|export| export.number).min();
         let waiting = self.lists.first_number();
         in_flight.into_iter().chain(waiting).min().unwrap_or(u64::MAX)
-    }
-
-    fn flush_is_asked(&self) -> bool {
-        self.flush_asked > self.flush_done
-    }
-
-    /// Returns true if the asked flush has work for the worker that waits, not only for those that export.
-    fn has_work_for_flush(&self) -> bool {
-        self.lists.first_number().is_some_and(|number| number < self.flush_asked)
-            || self.outstanding() >= self.flush_asked
     }
 
     fn ticket(&self, number: u64) -> Ticket {

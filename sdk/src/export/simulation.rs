@@ -9,7 +9,7 @@ use astracer_samplers::Threshold;
 use opentelemetry::{SpanId, TraceFlags, TraceId};
 
 use super::queue::{Queue, Taken, Work};
-use super::ticket::WaitError;
+use super::ticket::{Ticket, WaitError};
 use crate::record::{Buffer, Ending, Header, KeptBy, Record};
 use crate::settings::{Bounds, Settings, WhenFull};
 use crate::stats::{Counted, Counters, Loss};
@@ -36,6 +36,15 @@ struct World {
     made: Counted,
     /// Numbers of the traces that arrived, in the order of their arrival.
     arrived: Vec<u128>,
+    flushes: Vec<Asked>,
+}
+
+/// A flush that was asked for.
+struct Asked {
+    ticket: Ticket,
+    /// The number of the last trace that had ended then.
+    last: u128,
+    is_done: bool,
 }
 
 /// `th` for a weight of `2^power`: the share `1 - 2^-power` of the range is dropped.
@@ -50,7 +59,14 @@ impl World {
         change(&mut bounds);
         let counters = Arc::new(Counters::default());
         let queue = Queue::new(bounds, counters.clone());
-        World { queue, counters, in_flight: Vec::new(), made: Counted::default(), arrived: Vec::new() }
+        World {
+            queue,
+            counters,
+            in_flight: Vec::new(),
+            made: Counted::default(),
+            arrived: Vec::new(),
+            flushes: Vec::new(),
+        }
     }
 
     /// Ends a trace of `spans` spans, whose weight is `2^power`.
@@ -93,16 +109,24 @@ impl World {
             Work::Idle | Work::End => {}
         }
         self.check();
+        self.check_flushes();
         goes_on
     }
 
     /// Ends an export: all of its spans arrive, or are lost.
     fn complete(&mut self, at: usize, arrives: bool) {
         let Taken { mut batches, counted, number } = self.in_flight.remove(at);
+        let mut traces = Vec::new();
+        for batch in &mut batches {
+            batch.each(|trace| traces.push(u128::from_be_bytes(trace.header.trace_id.to_bytes())));
+        }
+        let mut done = self.flushes.iter().filter(|flush| flush.is_done);
+        assert!(
+            done.all(|flush| traces.iter().all(|trace| *trace > flush.last)),
+            "a flush did not wait for them"
+        );
         if arrives {
-            for batch in &mut batches {
-                batch.each(|trace| self.arrived.push(u128::from_be_bytes(trace.header.trace_id.to_bytes())));
-            }
+            self.arrived.append(&mut traces);
             self.counters.exported(counted);
         } else {
             self.counters.lose(Loss::Rejected, counted);
@@ -113,6 +137,23 @@ impl World {
             self.queue.flushed(flush);
         }
         self.check();
+        self.check_flushes();
+    }
+
+    fn ask_flush(&mut self) {
+        let ticket = self.queue.ask_flush();
+        self.flushes.push(Asked { ticket, last: u128::from(self.made.roots), is_done: false });
+    }
+
+    /// After a step of a worker, a flush waits for nothing but what had ended when it was asked for.
+    #[track_caller]
+    fn check_flushes(&mut self) {
+        for flush in self.flushes.iter_mut().filter(|flush| !flush.is_done) {
+            match self.queue.wait_for_flush(flush.ticket, Duration::ZERO) {
+                Err(WaitError { timed_out: true, left, .. }) => assert!(left > 0, "it waits for nothing"),
+                Ok(()) | Err(_) => flush.is_done = true,
+            }
+        }
     }
 
     #[track_caller]
@@ -152,7 +193,6 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
             bounds.batch_delay = Duration::ZERO;
         });
         let mut is_up = true;
-        let mut tickets = Vec::new();
         for _ in 0..1_500 {
             match random.below(100) {
                 0..60 => {
@@ -166,7 +206,7 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
                     world.complete(at, is_up);
                 }
                 95..97 => is_up = !is_up,
-                97 => tickets.push(world.queue.ask_flush()),
+                97 => world.ask_flush(),
                 _ => {}
             }
             world.check();
@@ -185,10 +225,7 @@ fn every_span_is_exported_lost_or_waits_after_every_step() {
         // Calls are exported or reported as lost. Sums of powers of two are exact.
         let arrived = world.made.calls - stats.calls_lost as f64;
         assert!(arrived >= stats.traces_exported as f64, "{arrived} {stats:?}");
-        for ticket in tickets {
-            let waited = world.queue.wait_for_flush(ticket, Duration::ZERO);
-            assert!(!matches!(waited, Err(WaitError { timed_out: true, .. })), "{waited:?}");
-        }
+        assert!(world.flushes.iter().all(|flush| flush.is_done));
         let unique: BTreeSet<_> = world.arrived.iter().collect();
         assert_eq!(unique.len(), world.arrived.len());
     }
@@ -272,6 +309,27 @@ fn a_flush_waits_for_every_export_before_it() {
     world.complete(0, false);
     let error = world.queue.wait_for_flush(ticket, Duration::ZERO).unwrap_err();
     assert_eq!((error.timed_out, error.left, error.lost), (false, 0, 1));
+}
+
+/// The list of flushes is bounded: the last of it waits for those beyond.
+#[test]
+fn any_number_of_flushes_may_be_asked_for() {
+    let mut world = World::new(|bounds| bounds.batch_spans = 10_000);
+    let ask = |world: &mut World| {
+        world.end_trace(1, 0);
+        [world.queue.ask_flush(), world.queue.ask_flush()]
+    };
+    let mut tickets: Vec<_> = (0..1_100).flat_map(|_| ask(&mut world)).collect();
+    world.take();
+    tickets.extend(ask(&mut world));
+    let done = |world: &World| {
+        let is_done = |ticket: &&Ticket| world.queue.wait_for_flush(**ticket, Duration::ZERO).is_ok();
+        tickets.iter().filter(is_done).count()
+    };
+    world.complete(0, true);
+    assert_eq!(done(&world), 2 * 1_023);
+    world.drain();
+    assert_eq!(done(&world), 2 * 1_101);
 }
 
 #[test]

@@ -7,6 +7,9 @@ use crate::export::ticket::{Ticket, WaitError};
 use crate::stats::Loss;
 use crate::sync::{MutexGuard, Ordering, lock, wait_for};
 
+/// The number of flushes that are asked for at once. The last of them waits for what those beyond wait for.
+const FLUSHES_ASKED_MAX: usize = 1_024;
+
 impl Queue {
     pub(crate) fn flushed(&self, flush: u64) {
         let mut state = lock(&self.state);
@@ -39,12 +42,16 @@ impl Queue {
     pub(crate) fn ask_flush(&self) -> Ticket {
         self.collect();
         let mut state = lock(&self.state);
-        if !state.ended {
+        if !state.ended && state.flushes_asked.back() != Some(&state.next_number) {
             // A number of its own, so that the exporter is flushed even if nothing waits.
             state.next_number += 1;
-            state.flush_asked = state.next_number;
+            let number = state.next_number;
+            if state.flushes_asked.len() == FLUSHES_ASKED_MAX {
+                state.flushes_asked.pop_back();
+            }
+            state.flushes_asked.push_back(number);
         }
-        let ticket = state.ticket(state.flush_asked);
+        let ticket = state.ticket(state.next_number);
         drop(state);
         self.work.notify_one();
         ticket
@@ -133,5 +140,23 @@ impl Queue {
         }
         let left = if timed_out { state.spans_below(ticket.number) } else { 0 };
         Err(WaitError { timed_out, left, lost, last_error: state.last_error.clone() })
+    }
+}
+
+impl State {
+    /// Takes the flushes up that wait for no batch any more, whatever later ones wait for: others may ask for flushes again and again.
+    /// Returns the last of them, which is all of them.
+    pub(super) fn reach_flushes(&mut self) -> Option<u64> {
+        let outstanding = self.outstanding();
+        let reached = self.flushes_asked.partition_point(|asked| *asked <= outstanding);
+        self.flushes_asked.drain(..reached).next_back()
+    }
+
+    /// Returns true if the asked flushes have work for the worker that waits, not only for those that export.
+    pub(super) fn has_work_for_flush(&self) -> bool {
+        let (Some(first), Some(last)) = (self.flushes_asked.front(), self.flushes_asked.back()) else {
+            return false;
+        };
+        self.lists.first_number().is_some_and(|number| number < *last) || self.outstanding() >= *first
     }
 }
