@@ -19,6 +19,7 @@ use opentelemetry_sdk::trace::SpanData;
 
 use crate::core::Shared;
 use crate::heartbeat::Heart;
+use crate::panics::warn;
 
 /// The time between two looks at the parameters file.
 const TICK: Duration = Duration::from_secs(1);
@@ -161,7 +162,7 @@ impl Housekeeping {
         known.clone_from(&fault);
         drop(outcome);
         if let Some(fault) = fault.filter(|_| is_new) {
-            tracing::warn!("astracer: {fault}");
+            warn(|| tracing::warn!("astracer: {fault}"));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Panics of code that is the user's: keys, generators of ids, policies, exporters. They end where we call it.
+//! Panics of code that is the user's: keys, generators of ids, policies, exporters, subscribers. They end where we call it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,4 +11,9 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T, instead: impl FnOnce(&(dyn Any + 
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
         result
     })
+}
+
+/// Warns the service, from a thread of ours. Its layers may count on what its own threads have, such as a runtime, and panic here.
+pub(crate) fn warn(tell: impl FnOnce()) {
+    caught(tell, |_| ());
 }

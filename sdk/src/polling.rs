@@ -15,6 +15,7 @@ use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use crate::core::Shared;
 use crate::fault::Origin;
+use crate::panics::warn;
 use crate::steering::SteerError;
 
 /// The longest answer that is read: a parameters file is shorter.
@@ -297,7 +298,7 @@ impl Poller {
         let before = std::mem::replace(&mut self.state().fault, fault.clone());
         drop(client);
         if let Some(fault) = fault.filter(|fault| before.as_ref() != Some(fault)) {
-            tracing::warn!("astracer: {fault}");
+            warn(|| tracing::warn!("astracer: {fault}"));
         }
     }
 

@@ -41,6 +41,7 @@ use crate::budget::Room;
 use crate::clock::{Clock, Ticks};
 use crate::decider::Decider;
 use crate::export::{Patience, Queue};
+use crate::panics::warn;
 use crate::record::{Header, KeptBy};
 use crate::stats::{Counters, GivenUp, TailStats};
 use crate::sync::statics::{AtomicU64, Ordering};
@@ -371,10 +372,12 @@ impl Keeper {
         }
         self.own.iter().for_each(Own::warn);
         if self.counters.roots_elsewhere() > 0 && self.told_elsewhere.swap(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(
-                "astracer's sampler decides about spans that another SDK records, behind the gate or alone: \
-                 no policy keeps their traces late"
-            );
+            warn(|| {
+                tracing::warn!(
+                    "astracer's sampler decides about spans that another SDK records, behind the gate or alone: \
+                     no policy keeps their traces late"
+                );
+            });
         }
     }
 

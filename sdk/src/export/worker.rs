@@ -9,12 +9,14 @@ use opentelemetry::Context;
 use super::convert::Converter;
 use super::exporter::{Exported, SharedExporter, guarded};
 use super::queue::{Queue, Taken, Work};
+use crate::panics::caught;
 use crate::stats::{Counted, Counters, Loss};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Work on open traces that is due now and then, which the exporter's threads do between batches.
 pub(crate) trait Upkeep: Send + Sync + Debug {
-    /// Does the work that is due. Ours: it does not block, and calls no code of the service's but functions of policies, which are guarded.
+    /// Does the work that is due. Ours: it does not block, and calls no code of the service's but functions of policies, and its subscriber
+    /// to warn it, which are guarded.
     fn run(&self);
 }
 
@@ -60,7 +62,8 @@ impl Worker {
             workers.send_heartbeat();
             let work = workers.queue.next(workers.idle);
             if let Some(upkeep) = workers.upkeep.upgrade() {
-                upkeep.run();
+                // Were it to panic, the batch that was taken would wait for good, and the thread be gone.
+                caught(|| upkeep.run(), |_| ());
             }
             match work {
                 Work::Idle => {}

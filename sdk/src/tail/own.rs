@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::view::TailTrace;
 use crate::clock::Clock;
 use crate::inside::Inside;
-use crate::panics::caught;
+use crate::panics::{caught, warn};
 use crate::stats::OwnPolicyFaults;
 use crate::sync::statics::{AtomicU64, Ordering};
 
@@ -89,12 +89,14 @@ impl Own {
     pub(crate) fn warn(&self) {
         if self.told.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let OwnPolicyFaults { name, panics, slow, .. } = self.stats();
-            tracing::warn!(
-                policy = name,
-                panics,
-                slow,
-                "astracer has switched a policy off: it panicked, or took more than 10 ms, {FAULTS_MAX} times"
-            );
+            warn(|| {
+                tracing::warn!(
+                    policy = name,
+                    panics,
+                    slow,
+                    "astracer has switched a policy off: it panicked, or took more than 10 ms, {FAULTS_MAX} times"
+                );
+            });
         }
     }
 }

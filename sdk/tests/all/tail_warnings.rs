@@ -5,7 +5,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use astracer_sdk::Astracer;
+use astracer_sdk::{Astracer, Builder};
+use opentelemetry::trace::SpanKind;
+use opentelemetry_sdk::trace::{SamplingDecision, ShouldSample as _};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
@@ -14,10 +16,10 @@ use tracing_subscriber::{Layer, Registry};
 use crate::support::{Collector, TIMEOUT};
 use crate::tail::{requests, tail};
 
-/// Set in the other process.
+/// Set in the other process, to the name of what it does.
 const VARIABLE: &str = "ASTRACER_TEST_WARNINGS";
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
 struct Message<'a>(&'a mut String);
@@ -38,20 +40,76 @@ impl<S: Subscriber> Layer<S> for Warnings {
     }
 }
 
+/// A layer that is right on the service's own threads alone.
+struct AtHome(std::thread::ThreadId);
+
+impl<S: Subscriber> Layer<S> for AtHome {
+    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+        if std::thread::current().id() != self.0 {
+            std::panic::resume_unwind(Box::new("there is no reactor running"));
+        }
+    }
+}
+
 /// The other process. Returns at once in this one.
 #[test]
 fn process() {
-    if std::env::var_os(VARIABLE).is_none() {
-        return;
+    match std::env::var(VARIABLE).as_deref() {
+        Ok("warnings") => warn(),
+        Ok("panics") => panic_at_warnings(),
+        _ => {}
     }
-    let warnings = Warnings::default();
-    let astracer = Astracer::builder()
+}
+
+fn builder() -> Builder {
+    Astracer::builder()
         .with_sampler("never".parse().unwrap())
         .with_tail(tail("own:panics,error"))
         .with_own_policy("panics", |_| std::panic::resume_unwind(Box::new("refused")))
         .with_exporter(Collector::default())
-        .build()
-        .unwrap();
+}
+
+/// A policy is switched off, the ShouldSample is asked by others, and the parameters file is no good.
+fn panic_at_warnings() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    std::fs::write(&path, "version = 3\n[never]\n").unwrap();
+    let astracer = builder().with_watched_parameters_file(&path).build().unwrap();
+    let warnings = Warnings::default();
+    let registry = Registry::default().with(astracer.layer.clone()).with(warnings.clone());
+    tracing::subscriber::set_global_default(registry.with(AtHome(std::thread::current().id()))).unwrap();
+    requests(16, false);
+    let is_kept =
+        astracer.sampler.should_sample(None, 1u128.into(), "elsewhere", &SpanKind::Server, &[], &[]);
+    assert_eq!(is_kept.decision, SamplingDecision::Drop);
+    std::fs::write(&path, "version = 3\n[ratio]\nprobability = 2.0\n").unwrap();
+    for heard in 1.. {
+        // They come from the exporter's thread and from that which watches the file, each some time after the other.
+        requests(1, true);
+        astracer.handle.flush(TIMEOUT).unwrap();
+        if warnings.0.lock().unwrap().len() == 3 {
+            break;
+        }
+        assert!(heard < 10_000, "{warnings:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::write(&path, "version = 3\n[always]\n").unwrap();
+    for _ in 0..10_000 {
+        if astracer.handle.parameters_fault().is_none() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(astracer.handle.sampler_config().unwrap().to_string(), "always");
+    astracer.handle.shutdown(TIMEOUT).unwrap();
+    let stats = astracer.handle.stats();
+    assert_eq!((stats.spans_waiting, stats.spans_lost.total()), (0, 0));
+    println!("HEARD {warnings:?}");
+}
+
+fn warn() {
+    let warnings = Warnings::default();
+    let astracer = builder().build().unwrap();
     let registry = Registry::default().with(astracer.layer.clone()).with(warnings.clone());
     tracing::subscriber::set_global_default(registry).unwrap();
     requests(15, false);
@@ -68,10 +126,10 @@ fn process() {
     println!("HEARD {:?}", look());
 }
 
-fn heard() -> String {
+fn heard(what: &str) -> String {
     let out = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tail_warnings::process", "--nocapture"])
-        .env(VARIABLE, "1")
+        .env(VARIABLE, what)
         .output()
         .unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
@@ -81,7 +139,16 @@ fn heard() -> String {
 
 #[test]
 fn a_service_is_warned_once_that_a_policy_was_switched_off() {
-    let heard = heard();
+    let heard = heard("warnings");
     assert_eq!(heard.matches("has switched a policy off").count(), 1, "{heard}");
     assert!(heard.contains("policy=\\\"panics\\\" panics=16 slow=0"), "{heard}");
+}
+
+/// A subscriber that panics on threads of ours costs the warnings that it did not want, and not the threads.
+#[test]
+fn a_service_that_panics_at_warnings_is_traced_all_the_same() {
+    let heard = heard("panics");
+    for expected in ["has switched a policy off", "another SDK records", "astracer.toml"] {
+        assert_eq!(heard.matches(expected).count(), 1, "{expected}: {heard}");
+    }
 }
