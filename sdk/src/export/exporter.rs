@@ -8,6 +8,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing_core::dispatcher::{self, Dispatch};
+use tracing_core::subscriber::NoSubscriber;
 
 use crate::panics::caught;
 use crate::stats::Losses;
@@ -174,9 +175,10 @@ impl SharedExporter {
         self.exporter.in_flight()
     }
 
-    /// Returns the reason why exports wait.
+    /// Returns the reason why exports wait. For threads of the service's, which may be inside of a call of `tracing`: their subscriber hears
+    /// what the exporter traces, since it must not be replaced there.
     pub(crate) fn waiting(&self) -> Option<String> {
-        guarded(|| Ok(self.exporter.waiting())).unwrap_or_default()
+        caught(|| self.exporter.waiting(), |_| None)
     }
 
     pub(super) fn force_flush(&self) -> OTelSdkResult {
@@ -198,8 +200,12 @@ impl SharedExporter {
 ///
 /// Only for the time of the call: while any thread of a process has a subscriber of its own, `tracing` finds the process's
 /// subscriber on all threads by way of a thread-local, which takes about 40 instructions more for each span and event.
+///
+/// Where no subscriber hears the thread, none is replaced: it may be one that `tracing` is telling its subscriber of something, and that
+/// panics if it replaces it.
 pub(super) fn guarded<R>(f: impl FnOnce() -> Result<R, OTelSdkError>) -> Result<R, OTelSdkError> {
-    let _silent = dispatcher::set_default(&Dispatch::none());
+    let is_heard = !dispatcher::get_default(|dispatch| dispatch.is::<NoSubscriber>());
+    let _silent = is_heard.then(|| dispatcher::set_default(&Dispatch::none()));
     caught(f, |panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

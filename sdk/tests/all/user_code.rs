@@ -3,18 +3,20 @@
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use astracer_sdk::{AstracerSampler, Builder, CountingExporter, Exported, Key, Losses};
+use astracer_sdk::{AstracerSampler, Builder, CountingExporter, Exported, Handle, Key, Losses};
 use opentelemetry::trace::{SpanKind, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{
     IdGenerator, SamplingDecision, SdkTracerProvider, ShouldSample as _, SpanData, SpanExporter,
 };
-use tracing::info_span;
+use tracing::{Dispatch, info_span};
+use tracing_subscriber::layer::{self, SubscriberExt as _};
+use tracing_subscriber::{Layer, Registry};
 
 use crate::support::{TIMEOUT, World, draw, world};
 use crate::tail::{check_sums, dropping, tail};
@@ -167,6 +169,47 @@ fn a_context_outlives_the_layer() {
     use opentelemetry::trace::TraceContextExt as _;
     kept.span().set_attribute(KeyValue::new("late", 1));
     assert!(kept.span().span_context().is_valid() && !kept.span().is_recording());
+}
+
+/// An export that lasts until the test is over.
+#[derive(Debug)]
+struct Hangs(Mutex<Receiver<()>>);
+
+impl SpanExporter for Hangs {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        let _ = self.0.lock().unwrap().recv();
+        Ok(())
+    }
+}
+
+/// Asks the handle at each event.
+struct Asks(fn(&Handle), Handle);
+
+impl<S: tracing::Subscriber> Layer<S> for Asks {
+    fn on_event(&self, _: &tracing::Event<'_>, _: layer::Context<'_, S>) {
+        self.0(&self.1);
+    }
+}
+
+/// Layers may ask the handle while `tracing` tells them of something, even if an export is under way and the subscriber is a scoped one.
+#[test]
+fn a_layer_may_ask_the_handle_in_an_event() {
+    let asks: [fn(&Handle); 3] = [
+        |handle| assert_eq!(handle.stats().spans_waiting, 1),
+        |handle| assert!(handle.flush(Duration::from_millis(1)).unwrap_err().is_timeout()),
+        |handle| assert!(handle.shutdown(Duration::from_millis(1)).unwrap_err().is_timeout()),
+    ];
+    for ask in asks {
+        let (end, ended) = channel();
+        let world = world(|builder| builder.with_exporter(Hangs(Mutex::new(ended))));
+        let registry = Registry::default().with(world.astracer.layer.clone());
+        let dispatch = Dispatch::new(registry.with(Asks(ask, world.handle.clone())));
+        tracing::dispatcher::with_default(&dispatch, || {
+            info_span!("root").in_scope(|| ());
+            tracing::error!("the collector is away");
+        });
+        drop(end);
+    }
 }
 
 /// Panics when it is dropped.
