@@ -7,7 +7,7 @@ mod spending;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use astracer_samplers::{Cap, Config, Nanos};
+use astracer_samplers::{Cap, Config, Nanos, Sampler};
 
 pub(crate) use self::counts::Carried;
 pub use self::counts::KeyStats;
@@ -48,17 +48,28 @@ impl Steering {
         result
     }
 
-    /// Replaces the sampler, scaled to the budget if there is one, and the cap.
-    pub(crate) fn set_sampler(&self, decider: &Decider, config: &Config, cap: &Cap) {
-        let mut spending = self.spending();
-        let scaled = spending.as_mut().and_then(|spending| spending.tune(config));
-        self.replace(decider, scaled.as_ref().unwrap_or(config), Some(cap));
+    /// Replaces the sampler, scaled to the budget if there is one.
+    pub(crate) fn set_sampler(&self, decider: &Decider, config: &Config) {
+        self.tune(decider, self.spending(), config, None);
     }
 
-    /// The sampler's config, before it was scaled to the budget.
-    pub(crate) fn tuned(&self, decider: &Decider) -> Config {
-        let spending = self.spending();
-        spending.map_or_else(|| decider.sampler().config().clone(), |spending| spending.tuned().clone())
+    /// Replaces the cap by what `change` makes of it.
+    pub(crate) fn set_cap(&self, decider: &Decider, change: impl FnOnce(&Cap) -> Cap) {
+        self.replace(decider, |sampler| (sampler.config().clone(), change(sampler.cap())));
+    }
+
+    /// Replaces the sampler, scaled to the budget if there is one, and the cap if another one is given. Whoever has the budget keeps it until
+    /// that is done, lest a change that came first be the last one.
+    fn tune(
+        &self,
+        decider: &Decider,
+        mut spending: Option<MutexGuard<'_, Spending>>,
+        config: &Config,
+        cap: Option<&Cap>,
+    ) {
+        let scaled = spending.as_mut().and_then(|spending| spending.tune(config));
+        let config = scaled.unwrap_or_else(|| config.clone());
+        self.replace(decider, |sampler| (config, *cap.unwrap_or(sampler.cap())));
     }
 
     /// The factor on all probabilities; `None` without a budget.
@@ -71,7 +82,7 @@ impl Steering {
         let mut spending = self.spending();
         let scaled = spending.as_mut().and_then(|spending| spending.interval_over(decider.now()));
         if let Some(scaled) = scaled {
-            self.replace(decider, &scaled, None);
+            self.replace(decider, |sampler| (scaled, *sampler.cap()));
         }
     }
 
@@ -79,15 +90,15 @@ impl Steering {
         Some(self.spending.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// `cap`: the one that is at work, if none is given.
-    fn replace(&self, decider: &Decider, config: &Config, cap: Option<&Cap>) {
+    /// Replaces the sampler by one with the config and the cap that `change` makes of those at work.
+    fn replace(&self, decider: &Decider, change: impl FnOnce(&Sampler) -> (Config, Cap)) {
         self.change(decider, |rules, carried, now| {
-            let cap = cap.copied().unwrap_or(*rules.sampler.cap());
-            let next = match rules.sampler.reconfigured(config, &cap, now) {
+            let (config, cap) = change(&rules.sampler);
+            let next = match rules.sampler.reconfigured(&config, &cap, now) {
                 Some(next) => next,
                 None => {
                     carried.retire(Arc::clone(&rules.sampler));
-                    rules.sampler.replaced(config, &cap)
+                    rules.sampler.replaced(&config, &cap)
                 }
             };
             rules.sampler = Arc::new(next);
@@ -113,15 +124,16 @@ impl Steering {
             let message = "`[tail]` is not as the service was started with; restart it to change policies";
             return Err(SteerError::new(None, message));
         }
-        match (self.spending(), parameters.budget) {
-            (Some(mut spending), budget) => spending.set_budget(budget),
+        let mut spending = self.spending();
+        match (&mut spending, parameters.budget) {
+            (Some(spending), budget) => spending.set_budget(budget),
             (None, None) => {}
             (None, Some(_)) => {
                 let message = "a budget begins with the service; restart it with one";
                 return Err(SteerError::new(None, message));
             }
         }
-        self.set_sampler(decider, &parameters.config, &parameters.cap);
+        self.tune(decider, spending, &parameters.config, Some(&parameters.cap));
         Ok(())
     }
 

@@ -22,23 +22,21 @@ impl Handle {
     /// Replaces the sampler. Keys that its parameters treat as before go on where they are; the cap stays.
     pub fn set_sampler(&self, config: &Config) {
         if let Some(shared) = self.shared() {
-            let cap = *shared.decider().sampler().cap();
-            shared.steering().set_sampler(shared.decider(), config, &cap);
+            shared.steering().set_sampler(shared.decider(), config);
         }
     }
 
     /// Replaces the cap. Its credit stays as it is.
     pub fn set_cap(&self, cap: &Cap) {
         if let Some(shared) = self.shared() {
-            let config = shared.steering().tuned(shared.decider());
-            shared.steering().set_sampler(shared.decider(), &config, cap);
+            shared.steering().set_cap(shared.decider(), |_| *cap);
         }
     }
 
     /// Tells the process by how many its fleet's cap is shared.
     pub fn set_replicas(&self, replicas: NonZeroU32) {
-        if let Some(cap) = self.cap() {
-            self.set_cap(&cap.with_replicas(replicas));
+        if let Some(shared) = self.shared() {
+            shared.steering().set_cap(shared.decider(), |cap| cap.with_replicas(replicas));
         }
     }
 

@@ -41,10 +41,6 @@ impl Spending {
         Arc::clone(&self.spent)
     }
 
-    pub(super) fn tuned(&self) -> &Config {
-        &self.tuned
-    }
-
     pub(super) fn factor(&self) -> Option<f64> {
         self.controller.as_ref().map(Controller::factor)
     }
@@ -104,7 +100,7 @@ mod tests {
         spent.add(4_000);
         assert_eq!(after(&mut spending, 50).as_deref(), Some("ratio:0.2"));
         assert_eq!(spending.tune(&other).map(|config| config.to_string()).as_deref(), Some("ratio:0.05"));
-        assert_eq!((spending.tuned(), spending.factor()), (&other, Some(0.5)));
+        assert_eq!((&spending.tuned, spending.factor()), (&other, Some(0.5)));
         assert_eq!(spending.tune(&Config::Always), None);
     }
 }

@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use astracer_sdk::{KeyStats, Override, Reason};
+use astracer_samplers::Config;
+use astracer_sdk::{Budget, KeyStats, Override, Reason};
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId, TraceId};
 use opentelemetry_sdk::trace::IdGenerator;
@@ -97,6 +98,36 @@ fn changes_under_load_lose_no_count() {
     let kept: u64 = keys.iter().map(|key| key.kept).sum();
     assert_eq!((stats.roots_kept + stats.roots_dropped, stats.roots_kept), (8_000, kept));
     assert_eq!(seen, 8_000);
+}
+
+/// One thread changes the sampler, and one the replicas that share the cap: each finds what it has set, whatever the other one does.
+#[test]
+fn changes_at_the_same_time_do_not_undo_each_other() {
+    const CHANGES: u32 = 5_000;
+    for budget in [None, Some(Budget::new(1e9).unwrap())] {
+        let world = world(|builder| {
+            let builder =
+                builder.with_sampler("never".parse().unwrap()).with_cap("traces=8".parse().unwrap());
+            budget.clone().into_iter().fold(builder, |builder, budget| builder.with_budget(budget))
+        });
+        let handle = &world.handle;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 2..CHANGES {
+                    let config: Config = format!("ratio:{}", 1.0 / f64::from(n)).parse().unwrap();
+                    handle.set_sampler(&config);
+                    assert_eq!(handle.sampler_config(), Some(config), "{budget:?}");
+                }
+            });
+            scope.spawn(|| {
+                for n in 2..CHANGES {
+                    handle.set_replicas(NonZeroU32::new(n).unwrap());
+                    let cap = handle.cap().unwrap().to_string();
+                    assert!(cap.ends_with(&format!("replicas={n}")), "{budget:?}: {cap}, {n}");
+                }
+            });
+        });
+    }
 }
 
 #[test]
