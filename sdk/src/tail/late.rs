@@ -24,9 +24,16 @@ impl Keeper {
         count: impl FnOnce(bool),
     ) -> bool {
         let counted = late.1.counted();
+        let (trace_id, is_root) = (late.0.trace_id, late.1.is_local_root());
+        let give_up_alone = |reason| {
+            self.counters.give_up(reason, counted);
+            if is_root {
+                self.note_root_gone(trace_id, reason);
+            }
+        };
         if queue.is_closed() {
             count(false);
-            self.counters.give_up(GivenUp::ShutDown, counted);
+            give_up_alone(GivenUp::ShutDown);
             return false;
         }
         let bytes = size_of::<Record>() + body.as_deref().map_or(0, Body::bytes);
@@ -44,7 +51,7 @@ impl Keeper {
             LateSpan::Held(_) => self.counters.held(counted),
             LateSpan::Out(out) => {
                 let (mut held, record) = *out;
-                let (is_worse, is_root) = (severity > held.severity, record.is_local_root());
+                let is_worse = severity > held.severity;
                 held.severity = held.severity.max(severity);
                 if is_root {
                     held.duration = nanos;
@@ -58,7 +65,7 @@ impl Keeper {
             }
             LateSpan::Cut(_) => self.counters.give_up(GivenUp::Cut, counted),
             LateSpan::Refused(_) => self.counters.give_up(GivenUp::Refused, counted),
-            LateSpan::Gone => self.counters.give_up(GivenUp::Late, counted),
+            LateSpan::Gone => give_up_alone(GivenUp::Late),
             LateSpan::Kept(_, kept) => {
                 let (header, record) = *kept;
                 queue.wait_for_space();

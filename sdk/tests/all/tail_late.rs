@@ -93,16 +93,43 @@ fn a_trace_in_which_nothing_has_ended_is_not_given_up_for_its_age() {
 #[test]
 fn traces_in_which_nothing_has_ended_leave_half_of_the_slots_to_others() {
     let world = crate::support::world(|builder| {
-        builder.with_sampler("never".parse().unwrap()).with_tail(tail("error()")).with_open_traces_max(16)
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("error()"));
+        builder.with_open_traces_max(16).with_explanations(100)
     });
-    tracing::dispatcher::with_default(&world.dispatch, || {
+    let ids: Vec<_> = tracing::dispatcher::with_default(&world.dispatch, || {
         let roots: Vec<_> = (0..11).map(|_| root()).collect();
         roots.iter().for_each(|root| root.in_scope(|| ()));
         assert_eq!(world.handle.stats().tail.traces_open, 11);
         all_leave_but(&world, 8);
+        let ids = roots.iter().map(|root| root.context().span().span_context().trace_id()).collect();
         drop(roots);
         assert_eq!(world.handle.stats().tail.traces_given_up.late, 3);
+        ids
     });
+    let late = "given up: its spans came too late, or were too many";
+    let whys = ids.iter().map(|id| world.handle.why(*id).unwrap().late);
+    assert_eq!(whys.filter(|why| why.as_deref() == Some(late)).count(), 3);
+    check_sums(&world.handle);
+}
+
+/// Where the answer of the policies is known, it is the better one.
+#[test]
+fn a_trace_that_ends_after_the_shutdown_says_so() {
+    let world = crate::support::world(|builder| {
+        let builder = builder.with_sampler("never".parse().unwrap()).with_tail(tail("error()"));
+        builder.with_explanations(100)
+    });
+    let whys = tracing::dispatcher::with_default(&world.dispatch, || {
+        let roots = [root(), root()];
+        roots[0].in_scope(|| ());
+        step(&roots[1]);
+        let ids = roots.each_ref().map(|root| root.context().span().span_context().trace_id());
+        world.handle.shutdown(TIMEOUT).unwrap();
+        drop(roots);
+        ids.map(|id| world.handle.why(id).unwrap().late)
+    });
+    let reason = "given up: the service was shut down";
+    assert_eq!(whys, [reason.to_owned(), format!("no policy wanted it at its end; {reason}")].map(Some));
     check_sums(&world.handle);
 }
 
