@@ -92,11 +92,24 @@ impl Core {
             let counters = &self.shared.counters;
             counters.ended();
             if !entry.trace_flags().is_sampled() {
-                return counters.give_up(GivenUp::Late, counted);
+                counters.give_up(GivenUp::Late, counted);
+                if is_root {
+                    self.give_up_empty(entry);
+                }
+                return;
             }
             let calls = if is_root { entry.extra().state.calls() } else { 0.0 };
             counters.lose(Loss::OpenSpans, Counted { calls, ..counted });
         });
+    }
+
+    /// Nobody will end the root of a recorded trace: where nothing has ended yet, its slot would wait for that.
+    fn give_up_empty(&self, root: &Entry) {
+        if let Some(keeper) = &self.shared.tail
+            && self.shared.traces.give_back(root.trace())
+        {
+            keeper.note_root_gone(root.trace_id(), GivenUp::Late);
+        }
     }
 
     #[inline(always)]

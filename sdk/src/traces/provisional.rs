@@ -132,16 +132,19 @@ impl Traces {
         trace
     }
 
-    /// Gives back the slot of a provisional trace that has no root after all.
-    pub(crate) fn give_back(&self, trace: TraceRef) {
-        let Some(slot) = self.slot(trace.slot) else { return };
+    /// Gives back the slot of a provisional trace in which nothing has ended, if its root is none after all, or nobody will end it.
+    /// Returns whether it had one.
+    pub(crate) fn give_back(&self, trace: TraceRef) -> bool {
+        let Some(slot) = self.slot(trace.slot) else { return false };
         let gathered = lock(&slot.gathered);
-        if slot.turn.load(Ordering::Relaxed) == trace.turn {
+        let is_empty = slot.turn.load(Ordering::Relaxed) == trace.turn && gathered.header.is_none();
+        if is_empty {
             self.provisional.fetch_sub(1, Ordering::Relaxed);
             end_turn(slot);
             drop(gathered);
             self.release(trace.slot);
         }
+        is_empty
     }
 
     /// The number of open provisional traces.
@@ -216,9 +219,8 @@ impl Traces {
         let is_own = slot.turn.load(Ordering::Relaxed) == trace.turn;
         if !is_own || queue.is_closed() {
             // A root that was decided during the shutdown may have taken its slot after the others were taken back.
-            let is_left = is_own && is_root && gathered.header.is_none();
             drop(gathered);
-            if is_left {
+            if is_own && is_root {
                 self.give_back(trace);
             }
             return EndedSpan::Late(Box::new((header(), record)));

@@ -13,6 +13,8 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::proof::program::Random;
 use crate::support::{DocumentRow, World, draw, one, world};
+use crate::tail::{check_sums, dropping, tail};
+use crate::tail_ring::all_leave;
 
 /// Another layer, with the spans that it is told of and the span around each event.
 #[derive(Clone, Default)]
@@ -256,6 +258,30 @@ fn a_layer_that_goes_and_comes_back_by_reload_records_all_that_begins() {
     let stats = world.handle.stats();
     assert_eq!((stats.spans_lost.open_spans, stats.spans_lost.total()), (SPANS as u64, SPANS as u64));
     assert_eq!((stats.spans_open, stats.traces_open), (0, 0));
+}
+
+/// Nobody ends the recorded traces that were open then. One in which nothing has ended gives its slot back at once, for there is nothing
+/// that policies could look at; another one at the age that ends all traces.
+#[test]
+fn a_layer_that_goes_by_reload_leaves_no_slots_taken() {
+    const TRACES: usize = 100;
+    let world = dropping(tail("error()"));
+    let (slot, handle) = reload::Layer::new(None::<astracer_sdk::AstracerLayer>);
+    let open_traces = || world.handle.stats().tail.traces_open;
+    tracing::dispatcher::with_default(&Dispatch::new(Registry::default().with(slot)), || {
+        handle.reload(Some(world.astracer.layer.clone())).unwrap();
+        let open: Vec<_> = (0..TRACES).map(|_| info_span!("open")).collect();
+        open.iter().for_each(|span| span.in_scope(|| ()));
+        open[0].in_scope(|| info_span!("step").in_scope(|| ()));
+        assert_eq!(open_traces(), TRACES as u64);
+        handle.reload(None).unwrap();
+        drop(open);
+        assert_eq!(open_traces(), 1);
+    });
+    tracing::dispatcher::with_default(&world.dispatch, || all_leave(&world));
+    let stats = world.handle.stats();
+    assert_eq!((stats.tail.traces_given_up.late, stats.spans_open), (TRACES as u64, 0));
+    check_sums(&world.handle);
 }
 
 /// The thread leaves the span when the layer that entered it is gone, and another one is there, or none.
