@@ -205,3 +205,63 @@ fn a_root_after_a_long_rest_is_not_slow_by_what_was_before() {
         assert_eq!(armed(&sampler, second * 1_000 + 1), is_slow, "{second}");
     }
 }
+
+/// A quantile is of the last ten minutes at most, whenever in them the key was called.
+#[test]
+fn no_duration_of_a_quantile_is_older_than_ten_minutes() {
+    let millis = Nanos::from_millis;
+    // 255 roots of 10 ms, at the time 0, and single ones of 50 ms after that, which are slow if those are known.
+    for (seconds, missed) in [(&[599][..], 1), (&[599, 898], 1), (&[299, 598], 2), (&[299, 598, 897], 2)] {
+        for (limits, shard) in [(Limits::single_threaded(), 0), (Limits::default(), 1)] {
+            let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), limits);
+            let key = sampler.key("GET /");
+            let count = |now: Nanos, shard, duration| {
+                sampler.count(key, shard, &Ended { now, duration, ..Ended::default() });
+            };
+            (0..255).for_each(|_| count(Nanos::ZERO, 0, millis(10)));
+            seconds.iter().for_each(|second| count(Nanos::from_secs(*second), shard, millis(50)));
+            assert_eq!(sampler.outcomes()[0].missed_slow, missed, "{seconds:?}, {limits:?}");
+        }
+    }
+}
+
+/// Threads ask for the time and count in any order: one that is behind by a moment changes no generation back.
+#[test]
+fn a_thread_that_is_behind_loses_no_durations() {
+    const BOUNDARY: u64 = 300_000_000_000;
+    let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), Limits::single_threaded());
+    let key = sampler.key("GET /");
+    let count = |now, millis| {
+        let (now, duration) = (Nanos::new(now), Nanos::from_millis(millis));
+        sampler.count(key, 0, &Ended { now, duration, ..Ended::default() });
+    };
+    (0..256).for_each(|_| count(0, 10));
+    [BOUNDARY, BOUNDARY - 1, BOUNDARY + 1].iter().for_each(|now| count(*now, 50));
+    assert_eq!(sampler.outcomes()[0].missed_slow, 3);
+    // Where the clock is set back by hours, they are those of the minutes after that too.
+    let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), Limits::single_threaded());
+    let key = sampler.key("GET /");
+    let count = |seconds, millis| {
+        let (now, duration) = (Nanos::from_secs(seconds), Nanos::from_millis(millis));
+        sampler.count(key, 0, &Ended { now, duration, ..Ended::default() });
+    };
+    (0..255).for_each(|_| count(7_200, 10));
+    [10, 310, 610].iter().for_each(|now| count(*now, 50));
+    assert_eq!(sampler.outcomes()[0].missed_slow, 2);
+}
+
+/// A trace is put to the policies for its age too, when its root was not counted.
+#[test]
+fn a_trace_whose_root_is_open_is_not_slow_by_durations_of_hours_ago() {
+    for (second, decided) in [(599, Decided::Kept(0)), (600, Decided::Unwanted), (7_200, Decided::Unwanted)] {
+        let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), Limits::default());
+        let key = sampler.key("GET /");
+        let ended = Ended { duration: Nanos::from_millis(10), ..Ended::default() };
+        (0..255).for_each(|_| sampler.count(key, 3, &ended));
+        let (now, duration) = (Nanos::from_secs(second), Nanos::from_secs(31));
+        let (severity, shape, bytes, view) = (Severity::Fine, 0, 1, &());
+        let trace = Trace { key, now, duration, severity, shape, bytes, view };
+        assert_eq!(sampler.decide(&trace), decided, "{second}");
+        assert_eq!(sampler.decide(&trace), decided, "{second}, again");
+    }
+}

@@ -36,8 +36,9 @@ const KEY_MAX: usize = 256;
 const PROBES: usize = 32;
 /// Places for each key that may have a record. Of half as many, runs of taken ones are longer than a key may go.
 const PLACES: usize = 4;
-/// The time after which the durations by which quantiles are computed are exchanged for newer ones.
-const GENERATION: Nanos = Nanos::from_secs(300);
+/// The time after which the durations by which quantiles are computed are exchanged for newer ones, in ns: five minutes, the same
+/// for all shards, so that none has durations that others have given up.
+const GENERATION: u64 = 300_000_000_000;
 /// The longest time for which a key is armed, in ns: an hour.
 pub(super) const ARMED_MAX: u64 = 3_600_000_000_000;
 /// The calls of a shard after which thresholds are computed again.
@@ -57,34 +58,41 @@ struct Tally {
     previous: Option<Box<Histogram>>,
     /// All durations before those.
     settled: Option<Box<Histogram>>,
-    began: Nanos,
+    /// That of `current`.
+    generation: u64,
     exemplars: Exemplars,
 }
 
-impl Tally {
-    /// The time since this generation began.
-    fn age(&mut self, now: Nanos) -> Nanos {
-        // A time that lies ahead is one from before the clock was set back.
-        self.began = self.began.min(now);
-        now.saturating_sub(self.began)
-    }
+/// The generation of a time.
+fn generation(now: Nanos) -> u64 {
+    now.get() / GENERATION
+}
 
+/// Whether a generation is over. One that lies ahead is from before the clock was set back; but the next one may have begun for a
+/// thread that asked for the time a moment later.
+fn is_over(known: u64, now: u64) -> bool {
+    known != now && known != now + 1
+}
+
+impl Tally {
     /// Begins another generation if this one is over.
     #[cold]
-    fn turn(&mut self, now: Nanos) {
-        let age = self.age(now);
-        if age < GENERATION {
+    fn turn(&mut self, now: u64) {
+        if !is_over(self.generation, now) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.generation, now);
+        if before > now {
             return;
         }
         let ended = Some(std::mem::take(&mut self.current)).filter(|ended| ended.count() > 0).map(Box::new);
         // After a long rest, what lies further back is no part of the quantiles.
-        let is_recent = age < Nanos::new(2 * GENERATION.get());
+        let is_recent = before + 1 == now;
         let (recent, older) = if is_recent { (ended, None) } else { (None, ended) };
         for old in [self.previous.take(), older].into_iter().flatten() {
             self.settled.get_or_insert_default().merge(&old);
         }
         self.previous = recent;
-        self.began = now;
     }
 }
 
@@ -121,6 +129,8 @@ pub(super) struct Record {
     shards: Box<[OnceLock<Box<Mutex<Tally>>>]>,
     /// The duration from which a root is slow, for each policy with a quantile; the largest number while there is none.
     slow_from: Box<[AtomicU64]>,
+    /// The generation in which these were computed.
+    slow_of: AtomicU64,
     /// Dropped roots are recorded until then.
     armed_until: AtomicU64,
     /// Roots that began, up to the number that is recorded at first.
@@ -149,6 +159,7 @@ impl Record {
             key: key.map(Box::from),
             shards: (0..shape.shards.next_power_of_two()).map(|_| OnceLock::new()).collect(),
             slow_from: shape.quantiles.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
+            slow_of: AtomicU64::new(0),
             armed_until: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             mode: AtomicU64::new(0),
@@ -219,8 +230,9 @@ impl Record {
     }
 
     /// Computes the durations from which roots are slow anew, if they may be those of hours ago.
-    pub(super) fn renew(&self, shard: usize, shape: &Shape, now: Nanos) {
-        if !shape.quantiles.is_empty() && self.tally(shard).age(now) >= GENERATION {
+    pub(super) fn renew(&self, shape: &Shape, now: Nanos) {
+        let now = generation(now);
+        if !shape.quantiles.is_empty() && is_over(self.slow_of.load(Ordering::Acquire), now) {
             self.refresh(&shape.quantiles, now);
         }
     }
@@ -247,9 +259,9 @@ impl Record {
         if !is_looked_at {
             return;
         }
-        let now = now();
+        let now = generation(now());
         let is_due = calls < REFRESH || calls.is_multiple_of(REFRESH);
-        if !is_due && tally.age(now) < GENERATION {
+        if !is_due && !is_over(tally.generation, now) {
             return;
         }
         tally.turn(now);
@@ -261,7 +273,7 @@ impl Record {
 
     /// Computes the durations from which roots are slow.
     #[cold]
-    fn refresh(&self, quantiles: &[Quantile], now: Nanos) {
+    fn refresh(&self, quantiles: &[Quantile], now: u64) {
         let mut recent = Histogram::default();
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             let mut tally = lock(shard);
@@ -276,6 +288,7 @@ impl Record {
             let known = recent.quantile(quantile.get()).filter(|_| recent.count() >= quantile.calls_min());
             from.store(known.map_or(u64::MAX, Nanos::get), Ordering::Relaxed);
         }
+        self.slow_of.store(now, Ordering::Release);
     }
 
     fn outcomes(&self) -> KeyOutcomes {

@@ -245,7 +245,7 @@ impl TailSampler {
         let known = (ended.is_error || seems_slow).then(&now);
         if let Some(now) = known.filter(|_| seems_slow) {
             // By durations of hours ago, perhaps.
-            record.renew(shard, shape, now);
+            record.renew(shape, now);
             seems_slow = is_slow();
         }
         if let Some(now) = known.filter(|_| ended.is_error || seems_slow) {
@@ -276,7 +276,14 @@ impl TailSampler {
             let wants = match &asked.rule.policy {
                 Policy::Error(severity) => trace.severity >= *severity,
                 Policy::Slow(Slow::Than(duration)) => trace.duration > *duration,
-                Policy::Slow(Slow::Quantile(_)) => trace.duration > record.slow_from(asked.quantile),
+                Policy::Slow(Slow::Quantile(_)) => {
+                    let is_slow = || trace.duration > record.slow_from(asked.quantile);
+                    // A trace whose root is open was not counted: its key may have rested.
+                    is_slow() && {
+                        record.renew(self.keys.shape(), trace.now);
+                        is_slow()
+                    }
+                }
                 Policy::Odd => is_odd,
                 Policy::Attribute(condition) => {
                     trace.view.any_attribute(condition.name(), &mut |value| condition.holds(value))

@@ -133,6 +133,23 @@ fn a_trace_that_ends_after_the_shutdown_says_so() {
     check_sums(&world.handle);
 }
 
+/// As of a root that ends: after a rest there are no durations of the last minutes by which it would be slow.
+#[test]
+fn a_trace_is_not_slow_at_its_age_by_durations_of_hours_ago() {
+    for (rest, is_kept) in [(60, true), (7_200, false)] {
+        let world = dropping(tail("slow:p90()"));
+        tracing::dispatcher::with_default(&world.dispatch, || {
+            (0..255).for_each(|_| root().in_scope(|| world.clock.advance(Duration::from_millis(10))));
+            world.clock.advance(Duration::from_secs(rest));
+            let root = root();
+            step(&root);
+            all_leave(&world);
+            assert_eq!(world.handle.stats().tail.policies[0].kept, u64::from(is_kept), "{rest} s");
+        });
+        check_sums(&world.handle);
+    }
+}
+
 /// A root that ends while its aged trace is held makes it whole: policies look at what the root has and how long it took.
 #[test]
 fn a_root_that_ends_late_puts_its_trace_to_the_policies_again() {
