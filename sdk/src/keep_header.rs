@@ -154,11 +154,13 @@ impl KeepCallsLayer {
         {
             return None;
         }
+        let named = ids.len() as u64;
         let ids: Vec<String> = ids.iter().map(TraceId::to_string).collect();
         if let Ok(value) = HeaderValue::from_str(&ids.join(",")) {
             headers.insert(KEEP_HEADER, value);
         }
-        Some(Told { handle: self.handle.clone(), peer: peer.clone(), heard, all, untold, is_answered: false })
+        let (handle, peer) = (self.handle.clone(), peer.clone());
+        Some(Told { handle, peer, heard, all, named, untold, is_answered: false })
     }
 
     fn peer<A>(&self, request: &Request<A>) -> Option<&Heard> {
@@ -244,7 +246,8 @@ struct Told {
     /// The number before, and with this request.
     heard: u64,
     all: u64,
-    /// Those of them that it does not name.
+    /// The traces among them that it names, and the others. A trace of several parts is one.
+    named: u64,
     untold: u64,
     is_answered: bool,
 }
@@ -262,7 +265,7 @@ impl Drop for Told {
         if self.is_answered {
             self.handle.count_untold(self.untold);
         } else if !goes_back() {
-            self.handle.count_untold(self.all - self.heard);
+            self.handle.count_untold(self.named + self.untold);
         }
     }
 }

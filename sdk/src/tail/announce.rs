@@ -33,18 +33,22 @@ impl Announcements {
     pub(crate) fn after(&self, heard: u64, most: usize) -> News {
         let last = lock(&self.0);
         let new = last.all.saturating_sub(heard);
-        let mut news = News { ids: Vec::new(), all: last.all, untold: new };
+        let (mut ids, mut others) = (Vec::new(), Vec::new());
+        // Nobody knows the ids of those before.
+        let mut untold = new.saturating_sub(last.ids.len() as u64);
         for id in last.ids.iter().take(usize::try_from(new).unwrap_or(usize::MAX)) {
-            // Several local roots may have the trace's id: it is named once.
-            let is_named = news.ids.contains(id);
-            if !is_named && news.ids.len() < most {
-                news.ids.push(*id);
-            } else if !is_named {
+            // Several local roots may have the trace's id: it is named once, and counted once.
+            if ids.contains(id) || others.contains(id) {
                 continue;
             }
-            news.untold -= 1;
+            if ids.len() < most {
+                ids.push(*id);
+            } else {
+                others.push(*id);
+                untold += 1;
+            }
         }
-        news
+        News { ids, all: last.all, untold }
     }
 }
 
@@ -55,7 +59,7 @@ pub(crate) struct News {
     pub(crate) ids: Vec<TraceId>,
     /// The number to ask with next.
     pub(crate) all: u64,
-    /// The number of those that are not named, and will not be.
+    /// The number of those that are not named, and will not be; of those that are forgotten, of their parts.
     pub(crate) untold: u64,
 }
 
@@ -82,7 +86,9 @@ mod tests {
     fn a_trace_of_several_parts_is_named_once() {
         let announced = Announcements::default();
         [1, 2, 2, 3, 2_u128].into_iter().for_each(|number| announced.add(TraceId::from(number)));
-        let named = [2, 3_u128].map(TraceId::from).to_vec();
-        assert_eq!(announced.after(0, 2), News { ids: named, all: 5, untold: 1 });
+        let named = |ids: &[u128]| ids.iter().copied().map(TraceId::from).collect();
+        assert_eq!(announced.after(0, 2), News { ids: named(&[2, 3]), all: 5, untold: 1 });
+        [4, 5, 5_u128].into_iter().for_each(|number| announced.add(TraceId::from(number)));
+        assert_eq!(announced.after(0, 1), News { ids: named(&[5]), all: 8, untold: 4 });
     }
 }

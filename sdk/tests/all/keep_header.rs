@@ -261,6 +261,35 @@ fn a_peer_that_did_not_answer_is_told_again() {
     assert_eq!(broken.0, [seven.clone(), seven.clone(), seven, None]);
 }
 
+/// Its parts are no traces of their own.
+#[test]
+fn a_trace_of_several_parts_that_a_peer_was_not_told_of_is_one() {
+    let mut node = node(None, false);
+    node.fails = true;
+    let client = KeepCallsLayer::new(node.world.handle.clone()).with_peer(PEER);
+    let mut wire = Wired(Vec::new());
+    let mut call = || {
+        let request = Request::builder().uri(format!("http://{PEER}/")).body(()).unwrap();
+        client.layer(&mut wire).call(request)
+    };
+    (0..2).for_each(|_| drop(node.serve(request(7))));
+    let first = call();
+    node.serve(request(8));
+    assert!(is_answered(call()));
+    drop(first);
+    let untold = || node.world.handle.stats().tail.untold;
+    assert_eq!(untold(), 1, "7");
+    // The last 16 have a place in the next request.
+    (0..2).for_each(|_| drop(node.serve(request(9))));
+    (100..116).for_each(|trace| {
+        node.world.clock.advance(Duration::from_secs(1));
+        node.serve(request(trace));
+    });
+    assert!(is_answered(call()));
+    assert_eq!(untold(), 2, "9 too");
+    assert_eq!(wire.0.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 16]);
+}
+
 /// Names of hosts are the same in capitals, and a URI may name a user.
 #[test]
 fn a_peer_is_known_however_its_name_is_written() {
