@@ -122,7 +122,7 @@ pub struct Cap {
     pub key_traces: Option<Allowance>,
     /// Exported bytes of the process.
     pub bytes: Option<Allowance>,
-    /// Exported bytes of each key.
+    /// Exported bytes of each key. Traces that a parent's decision keeps are in no key's, and count for `bytes` alone.
     pub key_bytes: Option<Allowance>,
     /// The number of processes that share these allowances equally.
     pub replicas: NonZeroU32,

@@ -430,11 +430,6 @@ impl Builder {
             let secret = RandomState::new().hash_one(std::process::id());
             Stratified::new(secret, self.sampler_limits)
         });
-        // The cap on a key's bytes has to know the keys of traces that are exported.
-        let explained = match self.cap.key_bytes {
-            Some(_) => self.explained.max(REMEMBERED),
-            None => self.explained,
-        };
         let base = match &self.chores.snapshot {
             Some(path) => housekeeping::warm_start(&sampler, path),
             None => Nanos::ZERO,
@@ -448,7 +443,7 @@ impl Builder {
             base,
             stratified,
             describes: self.sampling_attributes,
-            why: (explained > 0).then(|| Why::new(explained)),
+            why: (self.explained > 0).then(|| Why::new(self.explained)),
         };
         let decider = Arc::new(Decider::new(sampler, key, self.parents, clock.clone(), extras));
         let queue = Arc::new(Queue::new(self.settings.bounds, counters.clone()));
@@ -534,9 +529,6 @@ impl Builder {
 
 /// More threads would wait for each other.
 const EXPORTS_MAX: usize = 64;
-
-/// Decisions that are remembered for a cap on the bytes of keys.
-const REMEMBERED: usize = 16_384;
 
 /// The exporter's thread looks for old traces at least, and at most, so often.
 const IDLE_MIN: Duration = Duration::from_millis(100);

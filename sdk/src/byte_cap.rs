@@ -2,24 +2,28 @@
 //!
 //! A trace's bytes are known when it is exported, so this bound does not raise thresholds: what it refuses was kept with a
 //! weight, and is missing from sums of weights. It is for emergencies; a cap on traces keeps weights true.
+//!
+//! A key's allowance is for traces that were counted by that key here. Those that a parent decided, that began before there was
+//! such a cap, or that a policy kept late are in the allowance of all bytes alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use astracer_samplers::{Cap, Meter};
-use opentelemetry::{SpanId, TraceId};
+use opentelemetry::SpanId;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::SpanData;
 
 use crate::decider::Decider;
 use crate::export::{Export, Exported, Refused};
+use crate::kept_keys::{KeyHash, KeyOf};
 use crate::otlp_size;
 use crate::steering::Spent;
 use crate::trace_state::State;
 
-/// Keys with a meter of their own; further ones share one.
+/// Keys with a meter of their own; further ones share one, with those that are forgotten.
 const KEYS_MAX: usize = 10_000;
 
 /// An exporter behind the cap.
@@ -35,7 +39,21 @@ pub(crate) struct ByteCapped {
 #[derive(Debug, Default)]
 struct Meters {
     all: Meter,
-    by_key: HashMap<String, Meter>,
+    by_key: HashMap<KeyHash, Meter>,
+    others: Meter,
+}
+
+impl Meters {
+    fn of(&mut self, key: KeyOf) -> Option<&mut Meter> {
+        match key {
+            KeyOf::Nobody => None,
+            KeyOf::Forgotten => Some(&mut self.others),
+            KeyOf::Key(hash) if self.by_key.len() >= KEYS_MAX && !self.by_key.contains_key(&hash) => {
+                Some(&mut self.others)
+            }
+            KeyOf::Key(hash) => Some(self.by_key.entry(hash).or_default()),
+        }
+    }
 }
 
 impl ByteCapped {
@@ -50,26 +68,19 @@ impl ByteCapped {
         }
     }
 
-    /// The key by which a trace was counted; empty if that is not known any more.
-    fn key(&self, trace_id: TraceId) -> String {
-        let note = self.decider.why().and_then(|why| why.find(trace_id));
-        note.map(|note| note.key).unwrap_or_default()
-    }
-
     fn admits(&self, cap: &Cap, trace: &[SpanData], bytes: u64) -> bool {
         let now = self.decider.now();
         // A trace that was kept late is in no key's allowance: its policy has one. The bound of all holds for it too.
         let ids = &trace[0].span_context;
-        let key = cap.key_bytes.filter(|_| ids.is_sampled()).map(|_| self.key(ids.trace_id()));
+        let of_key = cap.key_bytes.filter(|_| ids.is_sampled());
+        let of_key = of_key.map(|allowance| (allowance, self.decider.kept_key(ids.trace_id())));
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         // The key's meter loses the credit of a trace that the meter of all then refuses: the bounds hold all the same.
-        if let (Some(allowance), Some(mut key)) = (cap.key_bytes, key) {
-            if meters.by_key.len() >= KEYS_MAX && !meters.by_key.contains_key(&key) {
-                key.clear();
-            }
-            if !meters.by_key.entry(key).or_default().admit(&allowance, bytes, now) {
-                return false;
-            }
+        if let Some((allowance, key)) = of_key
+            && let Some(meter) = meters.of(key)
+            && !meter.admit(&allowance, bytes, now)
+        {
+            return false;
         }
         cap.bytes.is_none_or(|allowance| meters.all.admit(&allowance, bytes, now))
     }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "parameters")]
 use astracer_samplers::tail::Tail;
@@ -18,13 +18,14 @@ use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
 use crate::inside::Inside;
+use crate::kept_keys::{KeptKeys, KeyOf};
 use crate::key::{Key, Root};
 use crate::live::{Copied, Live};
 use crate::panics::caught;
 use crate::propagation::is_undecided;
 use crate::rules::Rules;
 use crate::stats::Counters;
-use crate::sync::statics::{AtomicU64, Ordering};
+use crate::sync::statics::{AtomicBool, AtomicU64, Ordering};
 use crate::trace_state::{self, State};
 use crate::weight;
 use crate::why::Why;
@@ -46,6 +47,10 @@ pub(crate) struct Decider {
     describes: bool,
     /// The last decisions, if they are to be explained.
     why: Option<Why>,
+    /// The keys of kept traces; made before a cap on a key's bytes is first at work.
+    kept_keys: OnceLock<KeptKeys>,
+    /// Whether decisions are written down for one of the two.
+    notes: AtomicBool,
     /// Policies at the end of traces, which count roots by key.
     tail: Option<Arc<TailSampler>>,
     /// The policies that the service was started with.
@@ -122,7 +127,7 @@ impl Decider {
         clock: Clock,
         extras: Extras,
     ) -> Self {
-        Decider {
+        let decider = Decider {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             rules: Live::new(Rules::new(Arc::new(sampler))),
             key,
@@ -131,11 +136,24 @@ impl Decider {
             base: extras.base,
             stratified: extras.stratified,
             describes: extras.describes,
+            notes: AtomicBool::new(false),
             why: extras.why,
+            kept_keys: OnceLock::new(),
             tail: extras.tail,
             #[cfg(feature = "parameters")]
             policies: extras.policies,
+        };
+        decider.prepare(&decider.rules.load());
+        decider
+    }
+
+    /// Prepares for rules that are about to be at work. One call at a time.
+    pub(crate) fn prepare(&self, rules: &Rules) {
+        let caps_keys = rules.sampler.cap().key_bytes.is_some();
+        if caps_keys {
+            self.kept_keys.get_or_init(KeptKeys::default);
         }
+        self.notes.store(caps_keys || self.why.is_some(), Ordering::Relaxed);
     }
 
     /// Whether this parent's decision holds: that of a parent in this process was made here. `context` is the one that
@@ -163,6 +181,18 @@ impl Decider {
 
     pub(crate) fn why(&self) -> Option<&Why> {
         self.why.as_ref()
+    }
+
+    /// The key by which a kept trace was counted.
+    pub(crate) fn kept_key(&self, trace_id: TraceId) -> KeyOf {
+        self.kept_keys.get().map_or(KeyOf::Nobody, |keys| keys.find(trace_id))
+    }
+
+    /// Keeps a trace that goes to the exporter out of the allowances of keys.
+    pub(crate) fn note_keyless(&self, trace_id: TraceId) {
+        if let Some(keys) = self.kept_keys.get() {
+            keys.note_keyless(trace_id);
+        }
     }
 
     /// The time as samplers see it.
@@ -228,10 +258,20 @@ impl Decider {
     /// A parent's decision, taken over for a local root, and counted.
     pub(crate) fn follow_counted(&self, parent: &SpanContext, counters: &Counters) -> Outcome {
         counters.followed_parent(parent.is_sampled());
+        if self.notes.load(Ordering::Relaxed) {
+            self.note_parent(parent);
+        }
+        self.follow(parent)
+    }
+
+    #[cold]
+    fn note_parent(&self, parent: &SpanContext) {
         if let Some(why) = &self.why {
             why.note_parent(parent.trace_id(), parent.is_sampled());
         }
-        self.follow(parent)
+        if parent.is_sampled() {
+            self.note_keyless(parent.trace_id());
+        }
     }
 
     /// A parent's decision, taken over.
@@ -318,10 +358,22 @@ impl Decider {
             rules.decide(&Request::new(key, randomness, now))
         });
         counters.decided(decision.keep);
-        if let Some(why) = &self.why {
-            why.note(trace_id, key, randomness, &decision);
+        if self.notes.load(Ordering::Relaxed) {
+            self.note(trace_id, key, randomness, &decision);
         }
         decision
+    }
+
+    #[cold]
+    fn note(&self, trace_id: TraceId, key: &str, randomness: Randomness, decision: &Decision) {
+        if let Some(why) = &self.why {
+            why.note(trace_id, key, randomness, decision);
+        }
+        if decision.keep
+            && let Some(keys) = self.kept_keys.get()
+        {
+            keys.note(trace_id, key);
+        }
     }
 
     /// Lends the rules as they are now. No code of the user's runs meanwhile.

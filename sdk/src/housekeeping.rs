@@ -221,7 +221,11 @@ impl Work {
     /// The spans of a heartbeat, if they are asked for.
     fn beat(&mut self, shared: &Shared) -> Option<Vec<SpanData>> {
         self.chores.heartbeat?;
-        Some(self.heart.beat(shared.steering().keys(shared.decider()), SystemTime::now()))
+        let spans = self.heart.beat(shared.steering().keys(shared.decider()), SystemTime::now());
+        if let Some(span) = spans.first() {
+            shared.decider().note_keyless(span.span_context.trace_id());
+        }
+        Some(spans)
     }
 
     fn save(&mut self, shared: &Shared) -> Change {

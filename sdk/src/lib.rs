@@ -80,6 +80,7 @@ mod ids;
 mod inside;
 #[cfg(feature = "http")]
 mod keep_header;
+mod kept_keys;
 mod key;
 mod layer;
 mod live;

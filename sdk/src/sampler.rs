@@ -56,7 +56,12 @@ impl ShouldSample for AstracerSampler {
             counters.decided_elsewhere();
         }
         let Outcome { keep, trace_state, attributes: added, key: _ } = match &parent {
-            Some((parent, context)) if decider.respects(parent, context) => decider.follow(parent),
+            Some((parent, context)) if decider.respects(parent, context) => {
+                if parent.is_remote() && parent.is_sampled() {
+                    decider.note_keyless(parent.trace_id());
+                }
+                decider.follow(parent)
+            }
             parent => {
                 let parent = parent.as_ref().map_or(&SpanContext::NONE, |(parent, _)| parent);
                 let (mut memory, pairs) = (String::new(), Pairs(attributes));

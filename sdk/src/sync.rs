@@ -32,7 +32,7 @@ pub(crate) use imp::*;
 
 /// Atomics of statics and of counters that no model runs.
 pub(crate) mod statics {
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 }
 
 /// Locks, also after a panic: no code that can panic runs under the SDK's locks, so what they guard is whole.

@@ -15,6 +15,8 @@ mod bounds;
 #[cfg(feature = "enabled")]
 mod bridge;
 #[cfg(feature = "enabled")]
+mod byte_cap;
+#[cfg(feature = "enabled")]
 mod closing_itself;
 #[cfg(feature = "enabled")]
 mod configuration;

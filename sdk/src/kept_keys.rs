@@ -1,0 +1,115 @@
+//! The keys of kept traces, for the cap on each key's exported bytes: a trace is decided about when it begins, and its bytes are
+//! known when it is exported.
+//!
+//! Written only while such a cap is at work, for kept traces alone, some 80 bytes for each. A key is there as its hash.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap, RandomState};
+use std::hash::BuildHasher as _;
+
+use opentelemetry::TraceId;
+
+use crate::sync::{Mutex, lock};
+
+const SHARDS: usize = 8;
+/// Traces that are remembered: more than the queue to the exporter has room for by default.
+const TRACES_MAX: usize = 1 << 17;
+
+/// The hash of a key.
+pub(crate) type KeyHash = u64;
+
+/// The key whose allowance a trace is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyOf {
+    Key(KeyHash),
+    /// Nobody asked for its key: a parent decided, or there was no such cap when it began.
+    Nobody,
+    /// It began so long ago that its key is forgotten.
+    Forgotten,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct KeptKeys {
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// `None`: in no key's allowance.
+    traces: HashMap<TraceId, Option<KeyHash>>,
+    /// From the oldest on.
+    order: VecDeque<TraceId>,
+    has_forgotten: bool,
+}
+
+impl KeptKeys {
+    fn shard(&self, trace_id: TraceId) -> &Mutex<Shard> {
+        &self.shards[trace_id.to_bytes()[15] as usize % SHARDS]
+    }
+
+    /// Notes the key by which a trace was counted; the latest, if there were several.
+    pub(crate) fn note(&self, trace_id: TraceId, key: &str) {
+        let hash = self.hasher.hash_one(key);
+        lock(self.shard(trace_id)).insert(trace_id, Some(hash));
+    }
+
+    /// Notes a trace that is in no key's allowance, unless it has a key already: its first root may be this service's.
+    pub(crate) fn note_keyless(&self, trace_id: TraceId) {
+        lock(self.shard(trace_id)).insert(trace_id, None);
+    }
+
+    pub(crate) fn find(&self, trace_id: TraceId) -> KeyOf {
+        let shard = lock(self.shard(trace_id));
+        match shard.traces.get(&trace_id) {
+            Some(Some(hash)) => KeyOf::Key(*hash),
+            None if shard.has_forgotten => KeyOf::Forgotten,
+            None | Some(None) => KeyOf::Nobody,
+        }
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, trace_id: TraceId, hash: Option<KeyHash>) {
+        match self.traces.entry(trace_id) {
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                *known = hash.or(*known);
+                return;
+            }
+            Entry::Vacant(place) => place.insert(hash),
+        };
+        self.order.push_back(trace_id);
+        if self.order.len() > TRACES_MAX / SHARDS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.traces.remove(&oldest);
+            self.has_forgotten = true;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The bound stays one: a trace of a forgotten key is told apart from one that has none.
+    #[test]
+    fn the_oldest_traces_are_forgotten() {
+        let keys = KeptKeys::default();
+        let id = |number: usize| TraceId::from(number as u128);
+        assert_eq!(keys.find(id(0)), KeyOf::Nobody);
+        keys.note(id(0), "a");
+        keys.note_keyless(id(8));
+        (2..TRACES_MAX / SHARDS).for_each(|number| keys.note(id(SHARDS * number), "b"));
+        assert!(matches!(keys.find(id(0)), KeyOf::Key(_)));
+        keys.note(id(SHARDS * TRACES_MAX), "a");
+        assert_eq!((keys.find(id(0)), keys.find(id(8))), (KeyOf::Forgotten, KeyOf::Nobody));
+        // Of another shard.
+        assert_eq!(keys.find(id(1)), KeyOf::Nobody);
+        keys.note(id(SHARDS * TRACES_MAX), "b");
+        keys.note_keyless(id(SHARDS * TRACES_MAX));
+        assert_eq!(keys.find(id(SHARDS * TRACES_MAX)), keys.find(id(2 * SHARDS)));
+        assert!(keys.shards.iter().all(|shard| lock(shard).traces.len() <= TRACES_MAX / SHARDS));
+    }
+}

@@ -1,0 +1,131 @@
+//! The cap on each key's exported bytes: the traces that it holds for, and those that are in no key's allowance.
+
+use std::time::Duration;
+
+use astracer_sdk::OpenTelemetrySpanExt as _;
+use opentelemetry::trace::{SpanContext, TraceContextExt as _, TraceFlags, TraceState};
+use opentelemetry::{Context, SpanId, TraceId};
+use tracing::{Span, info_span};
+
+use crate::support::{TIMEOUT, World, world};
+
+/// The bytes of one span that has a name of one letter and nothing else, and no more until an hour has passed.
+const ONE_SPAN: &str = "key_bytes=0.001,key_bytes_burst=61";
+
+fn root(name: &str) -> Span {
+    info_span!("root", otel.name = name)
+}
+
+fn below(trace_id: u128) -> Context {
+    let ids = (TraceId::from(trace_id), SpanId::from(5u64));
+    let parent = SpanContext::new(ids.0, ids.1, TraceFlags::SAMPLED, true, TraceState::NONE);
+    Context::new().with_remote_span_context(parent)
+}
+
+/// Runs `f`; gives the names of what was exported, in their order, and the number of spans that the cap refused.
+fn run(world: &World, f: impl FnOnce()) -> (Vec<String>, u64) {
+    tracing::dispatcher::with_default(&world.dispatch, f);
+    // Says that spans were lost.
+    let _ = world.handle.flush(TIMEOUT);
+    let mut names: Vec<_> = world.collector.spans().iter().map(|span| span.name.to_string()).collect();
+    names.sort_unstable();
+    (names, world.handle.stats().spans_lost.capped)
+}
+
+fn these(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+/// Each key has its own allowance, whenever the cap came.
+#[test]
+fn a_cap_that_comes_at_run_time_knows_the_keys() {
+    let caps: [fn(&World); 2] = [
+        |world| world.handle.set_cap(&ONE_SPAN.parse().unwrap()),
+        |world| {
+            let cap = ONE_SPAN.replace(',', "\n");
+            world.handle.set_parameters(&format!("version = 3\n[always]\n[cap]\n{cap}\n")).unwrap();
+        },
+    ];
+    for set_cap in caps {
+        let world = world(|builder| builder);
+        set_cap(&world);
+        let exported =
+            run(&world, || ["a", "b", "a", "c"].iter().for_each(|name| root(name).in_scope(|| ())));
+        assert_eq!(exported, (these(&["a", "b", "c"]), 1));
+    }
+}
+
+/// Traces that began before there was such a cap have no key that is known.
+#[test]
+fn traces_from_before_the_cap_are_in_no_key_s_allowance() {
+    let world = world(|builder| builder);
+    let exported = run(&world, || {
+        let before: Vec<_> = ["a", "b", "a"].iter().map(|name| root(name)).collect();
+        before.iter().for_each(|span| span.in_scope(|| ()));
+        world.handle.set_cap(&ONE_SPAN.parse().unwrap());
+        ["c", "c"].iter().for_each(|name| root(name).in_scope(|| ()));
+        let _ = world.handle.flush(TIMEOUT);
+        drop(before);
+    });
+    assert_eq!(exported, (these(&["a", "a", "b", "c"]), 1));
+}
+
+/// The sampler was not asked about these: they have no key.
+#[test]
+fn traces_that_a_parent_decided_are_in_no_key_s_allowance() {
+    let world = world(|builder| builder.with_cap(ONE_SPAN.parse().unwrap()));
+    let exported = run(&world, || {
+        for trace in 1..=5 {
+            let root = root("f");
+            root.set_parent(below(trace)).unwrap();
+            root.in_scope(|| ());
+        }
+        ["a", "a"].iter().for_each(|name| root(name).in_scope(|| ()));
+    });
+    assert_eq!(exported, (these(&["a", "f", "f", "f", "f", "f"]), 1));
+}
+
+/// A service that calls itself: the trace has the key of the root that was decided about here.
+#[test]
+fn a_trace_keeps_its_key_when_it_comes_back() {
+    let world = world(|builder| builder.with_cap(ONE_SPAN.parse().unwrap()));
+    let exported = run(&world, || {
+        for _ in 0..2 {
+            let outer = root("a").entered();
+            let ids = Context::current().span().span_context().clone();
+            let called =
+                SpanContext::new(ids.trace_id(), ids.span_id(), ids.trace_flags(), true, TraceState::NONE);
+            let inner = root("b");
+            inner.set_parent(Context::new().with_remote_span_context(called)).unwrap();
+            inner.in_scope(|| ());
+            drop((inner, outer));
+        }
+    });
+    // Two spans are more than the allowance.
+    assert_eq!(exported, (these(&[]), 4));
+}
+
+/// Long traces among many short ones, kept and dropped, of one thread.
+#[test]
+fn a_key_is_known_after_many_other_traces() {
+    let world = world(|builder| builder.with_cap(ONE_SPAN.parse().unwrap()));
+    let exported = run(&world, || {
+        let long: Vec<_> = ["a", "b", "b"].iter().map(|name| root(name)).collect();
+        long.iter().for_each(|span| span.in_scope(|| ()));
+        (0..20_000).for_each(|_| root("c").in_scope(|| ()));
+        drop(long);
+    });
+    assert_eq!(exported, (these(&["a", "b", "c"]), 20_000));
+}
+
+/// A heartbeat is no trace of the service: see `heartbeat`.
+#[test]
+fn heartbeats_are_in_no_key_s_allowance() {
+    let world = world(|builder| {
+        let builder = builder.with_sampler("bump:lambda=9".parse().unwrap());
+        builder.with_cap(ONE_SPAN.parse().unwrap()).with_heartbeat(Duration::from_secs(3_600))
+    });
+    let _ = run(&world, || ["a", "a"].iter().for_each(|name| root(name).in_scope(|| ())));
+    world.handle.shutdown(TIMEOUT).unwrap();
+    assert_eq!(world.handle.heartbeat_spans(), (1, 0));
+}
