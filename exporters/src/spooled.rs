@@ -154,7 +154,7 @@ impl Spooled {
     ///
     /// # Errors
     ///
-    /// If it is not in the spool: its spans are lost, and counted.
+    /// If it is not in the spool: its spans are the caller's then, and not counted as lost.
     pub fn append(&self, format: Format, spans: u64, request: &[u8]) -> Result<(), ExportError> {
         self.shared.append(kind_of(format), spans, request)
     }
@@ -375,7 +375,10 @@ impl Shared {
         otlp_proto::write_request(&mut body, rest);
         match self.append(kind_of(Format::OtlpProto), rest.len() as u64, &body) {
             Ok(()) => outcome.delivery.accepted += rest.len() as u64,
-            Err(error) => outcome.lose(error, rest.len() as u64),
+            Err(error) => {
+                self.counter.lose(error.kind(), rest.len() as u64);
+                outcome.lose(error, rest.len() as u64);
+            }
         }
         outcome
     }
@@ -385,8 +388,6 @@ impl Shared {
         let mut state = self.lock();
         let count = u32::try_from(spans).unwrap_or(u32::MAX);
         let Some(spool) = &mut state.spool else {
-            drop(state);
-            self.counter.lose(ErrorKind::ShutDown, spans);
             return Err(ExportError::new(ErrorKind::ShutDown, &*self.target, ""));
         };
         let appended = spool.append(kind, now, count, request);
@@ -399,7 +400,6 @@ impl Shared {
             }
             Err(error) => {
                 let kind = if error.is_full() { ErrorKind::Full } else { ErrorKind::File };
-                self.counter.lose(kind, spans);
                 Err(ExportError::new(kind, &*self.target, error.to_string()))
             }
         }

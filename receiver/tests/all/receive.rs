@@ -6,7 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer_exporters::{Compression, Destination, ErrorKind, Files, Otlp, Protocol, Retry, WhenFull};
+use astracer_exporters::spool::Settings;
+use astracer_exporters::{
+    Compression, Destination, ErrorKind, Files, Otlp, Protocol, Retry, Spooled, WhenFull,
+};
 use astracer_formats::{otlp_json, otlp_proto};
 use astracer_model::{Problem, Sink, Span, SpanId, TraceId};
 use astracer_receiver::{Event, Limits, Receiver, Recording, Refusal};
@@ -501,4 +504,34 @@ fn refusals_over_grpc_have_their_codes() {
     );
     let received = receiver.stop().expect("files are completed");
     assert_eq!((received.refused(Refusal::TooLarge), received.refused(Refusal::NoRoom)), (2, 1));
+}
+
+/// A receiver that forwards to `backend` through a spool of at most `spool_bytes`.
+fn forwarding(folder: &Path, files_bytes: u64, spool_bytes: u64, backend: SocketAddr) -> Receiver {
+    let files = Files::builder(folder.join("files")).with_total_bytes_max(files_bytes);
+    let files = files.with_when_full(WhenFull::Refuse).open().expect("a writable folder");
+    let otlp =
+        Otlp::builder().with_endpoint(format!("http://{backend}")).with_protocol(Protocol::HttpProtobuf);
+    let spool = Spooled::builder(folder.join("spool"))
+        .with_settings(Settings::default().with_max_bytes(spool_bytes))
+        .open(otlp.build().expect("good settings"))
+        .expect("a writable folder");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    Receiver::start(&[any], Limits::default(), Recording::from(files).with_forward(spool))
+        .expect("a free port")
+}
+
+/// While the spool is full, the files do not have each try.
+#[test]
+fn requests_that_are_refused_for_a_full_spool_are_not_recorded_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
+    let forwarding = forwarding(folder.path(), 1 << 20, 1_000, nobody.expect("a free port"));
+    let send = |count| post(forwarding.addresses()[0], "/v1/traces", PROTOBUF, &proto(&spans(count))).0;
+    assert_eq!([send(40), send(40), send(1), send(40)], [503, 503, 200, 503]);
+    let (counts, waiting) = forwarding.forwarded().expect("it forwards");
+    // The senders have what was refused.
+    assert_eq!((counts.lost.total(), waiting), (0, 1), "{counts}");
+    forwarding.stop().expect("files are completed");
+    assert_eq!(recorded(&folder.path().join("files")).len(), 1);
 }
