@@ -1,6 +1,7 @@
 //! From a request's bytes to lines in a file.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use astracer_formats::Limits;
 use astracer_formats::otlp_json::Request;
@@ -28,24 +29,36 @@ pub(crate) fn record(shared: &Shared, bytes: &[u8], format: Format) -> Recorded 
         return Err(Refused::new(Refusal::Bad, lines.message));
     }
     if lines.spans > 0 {
-        pass_on(shared, bytes, format, &lines)?;
-        shared.files.write_lines(&lines.text, lines.spans).map_err(|error| {
-            let what = if error.kind() == ErrorKind::Full {
-                "the recording is full"
-            } else {
-                "the recording can't be written"
-            };
-            shared.events.refused(&error.to_string());
-            Refused::new(Refusal::NoRoom, what)
-        })?;
+        // The place that refused a request last is asked first: while one is full, or cannot be written, senders try again,
+        // and the other place would have each try. Where it has a request that the first one then takes, that is
+        // delivered at least once.
+        let (files, spool) = (|| write(shared, &lines), || pass_on(shared, bytes, format, &lines));
+        if shared.are_files_first.load(Ordering::Relaxed) {
+            files().and_then(|()| spool())?;
+        } else {
+            spool().and_then(|()| files())?;
+        }
         shared.events.taken();
     }
     shared.counts.recorded(lines.spans, lines.rejected);
     Ok(Partial { rejected: lines.rejected, message: lines.message })
 }
 
-/// Appends the request to the spool of a receiver that forwards. It comes first: if the files then fail, the sender tries
-/// again, and the spans are forwarded at least once.
+/// Writes the lines to the files.
+fn write(shared: &Shared, lines: &Lines) -> Result<(), Refused> {
+    shared.files.write_lines(&lines.text, lines.spans).map_err(|error| {
+        let what = if error.kind() == ErrorKind::Full {
+            "the recording is full"
+        } else {
+            "the recording can't be written"
+        };
+        shared.are_files_first.store(true, Ordering::Relaxed);
+        shared.events.refused(&error.to_string());
+        Refused::new(Refusal::NoRoom, what)
+    })
+}
+
+/// Appends the request to the spool of a receiver that forwards.
 fn pass_on(shared: &Shared, bytes: &[u8], format: Format, lines: &Lines) -> Result<(), Refused> {
     let Some(spool) = &shared.forward else { return Ok(()) };
     // Of a request with bad parts, only the good ones are passed on.
@@ -54,6 +67,7 @@ fn pass_on(shared: &Shared, bytes: &[u8], format: Format, lines: &Lines) -> Resu
         _ => spool.append(Format::OtlpJson, lines.spans, &lines.text),
     };
     appended.map_err(|error| {
+        shared.are_files_first.store(false, Ordering::Relaxed);
         shared.events.refused(&error.to_string());
         Refused::new(Refusal::NoRoom, "the spool is full or can't be written")
     })

@@ -1,6 +1,7 @@
 //! State of all connections.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) files: Files,
     pub(crate) forward: Option<Spooled>,
+    /// The files, and not the spool, were the last to refuse a request.
+    pub(crate) are_files_first: AtomicBool,
     /// Origins of web pages that may send traces.
     pub(crate) origins: Vec<String>,
     pub(crate) counts: Counts,
@@ -41,6 +44,7 @@ impl Shared {
             limits,
             files,
             forward,
+            are_files_first: AtomicBool::new(false),
             origins,
             counts: Counts::default(),
             events: Events::default(),

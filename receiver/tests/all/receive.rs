@@ -521,7 +521,24 @@ fn forwarding(folder: &Path, files_bytes: u64, spool_bytes: u64, backend: Socket
         .expect("a free port")
 }
 
-/// While the spool is full, the files do not have each try.
+/// Senders try again for as long as the files are full: what was passed on before they were asked came again and again.
+#[test]
+fn requests_that_are_refused_for_full_files_are_not_passed_on_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let backend = receiver(&folder.path().join("backend"), Limits::default(), 1 << 30);
+    let forwarding = forwarding(folder.path(), 1_000, 1 << 20, backend.addresses()[0]);
+    let send = |count| post(forwarding.addresses()[0], "/v1/traces", PROTOBUF, &proto(&spans(count))).0;
+    assert_eq!(send(1), 200);
+    assert_eq!([send(40), send(40), send(40)], [503, 503, 503]);
+    // The files still take what fits, and it is passed on.
+    assert_eq!([send(1), send(40)], [200, 503]);
+    assert_eq!(forwarding.drain(Duration::from_secs(60)), 0);
+    // Once is too often already, but nobody knows before the files are asked.
+    assert_eq!(backend.received().spans, 1 + 40 + 1);
+    assert_eq!(forwarding.forwarded().expect("it forwards").0.sent, 1 + 40 + 1);
+}
+
+/// And the other way round: while the spool is full, the files do not have each try.
 #[test]
 fn requests_that_are_refused_for_a_full_spool_are_not_recorded_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");
