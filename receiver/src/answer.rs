@@ -16,11 +16,19 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 pub(crate) struct Refused {
     pub(crate) reason: Refusal,
     pub(crate) message: String,
+    /// It could be taken as it is, but not by a receiver that ends.
+    pub(crate) is_cut_off: bool,
 }
 
 impl Refused {
     pub(crate) fn new(reason: Refusal, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self { reason, message: message.into(), is_cut_off: false }
+    }
+
+    /// A request that the receiver's end cuts off. Its sender is to send it again: to the next receiver.
+    pub(crate) fn cut_off() -> Self {
+        let message = "the receiver ended before the request had arrived";
+        Self { is_cut_off: true, ..Self::new(Refusal::Incomplete, message) }
     }
 }
 

@@ -34,13 +34,12 @@ pub(crate) async fn read<'c>(
     if announced > bytes_max {
         return Err(too_large(bytes_max));
     }
-    let ended = || Refused::new(Refusal::Incomplete, "the receiver ended before the request had arrived");
     let whole = async {
         let (mut bytes, mut held) = (Vec::new(), Held::default());
         loop {
             let frame = tokio::select! {
                 frame = body.frame() => frame,
-                () = shared.standstill() => return Err(ended()),
+                () = shared.standstill() => return Err(Refused::cut_off()),
             };
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|error| Refused::new(Refusal::Incomplete, error.to_string()))?;

@@ -101,6 +101,7 @@ fn status(refused: &Refused) -> Status {
     let message = &*refused.message;
     match refused.reason {
         Refusal::Bad => Status::invalid_argument(message),
+        Refusal::Incomplete if refused.is_cut_off => Status::unavailable(message),
         Refusal::Incomplete => Status::deadline_exceeded(message),
         // Without details that ask for a retry, a sender gives the request up.
         Refusal::TooLarge => Status::resource_exhausted(message),

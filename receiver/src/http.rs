@@ -119,6 +119,7 @@ fn failure(form: Form, refused: &Refused) -> Response<Body> {
         Refusal::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, 8),
         Refusal::Unsupported => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 3),
         Refusal::WrongPath => (StatusCode::NOT_FOUND, 12),
+        Refusal::Incomplete if refused.is_cut_off => (StatusCode::SERVICE_UNAVAILABLE, 14),
         Refusal::Incomplete => (StatusCode::REQUEST_TIMEOUT, 4),
         Refusal::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, 14),
     };

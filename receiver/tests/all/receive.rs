@@ -328,7 +328,7 @@ fn half_a_request_is_counted_at_the_end() {
     assert_eq!(received.refused(Refusal::Incomplete), 1);
     let mut answer = [0; 12];
     half.read_exact(&mut answer).expect("an answer");
-    assert_eq!(&answer, b"HTTP/1.1 408");
+    assert_eq!(&answer, b"HTTP/1.1 503");
 }
 
 /// A connection from one of the addresses of the loopback network.
