@@ -81,6 +81,9 @@ pub struct Builder {
     sampler_limits: Limits,
     cap: Cap,
     budget: Option<Budget>,
+    /// Those of the code, for which a parameters file's may stand.
+    own_cap: Cap,
+    own_budget: Option<Budget>,
     explained: usize,
     chores: Chores,
     #[cfg(feature = "polling")]
@@ -115,6 +118,8 @@ impl Default for Builder {
             sampler_limits: Limits::default(),
             cap: Cap::none(),
             budget: None,
+            own_cap: Cap::none(),
+            own_budget: None,
             explained: 0,
             chores: Chores::default(),
             #[cfg(feature = "polling")]
@@ -459,9 +464,10 @@ impl Builder {
             Keeper::new(parts, clock.clone(), counters.clone())
         });
         let has_budget = self.budget.is_some();
-        let spending = self.budget.map(|budget| Spending::new(budget, self.sampler, decider.now()));
+        let now = decider.now();
+        let spending = self.budget.map(|budget| Spending::new((budget, self.own_budget), self.sampler, now));
         let spent = spending.as_ref().map(Spending::spent);
-        let steering = Steering::new(spending);
+        let steering = Steering::new(spending, self.own_cap);
         let shared = Shared::new(
             settings,
             decider.clone(),

@@ -207,7 +207,9 @@ impl Builder {
         self.with_span_limits(limits)
     }
 
-    /// Takes sampler and key from a parameters file, as the tuner writes it.
+    /// Takes sampler, key and source of randomness from a parameters file, as the tuner writes it, and its cap, its budget and its
+    /// policies at traces' ends, each if it has any: else that of [`with_cap`](Self::with_cap), [`with_budget`](Self::with_budget)
+    /// or [`with_tail`](Self::with_tail) holds. Later calls override it.
     #[cfg(feature = "parameters")]
     pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
@@ -239,16 +241,12 @@ impl Builder {
                 return self.with_fault(Origin::File(path.to_owned(), error.line()), message.to_owned());
             }
         };
-        let builder = self
-            .with_sampler(parameters.config)
-            .with_cap(parameters.cap)
+        self.with_sampler(parameters.config)
+            .with_cap_of(parameters.cap)
+            .with_budget_of(parameters.budget)
             .with_tail_of(parameters.tail)
             .with_key(parameters.key)
-            .with_random(parameters.random);
-        match parameters.budget {
-            Some(budget) => builder.with_budget(budget),
-            None => builder,
-        }
+            .with_random(parameters.random)
     }
 
     pub(crate) fn with_fault(mut self, origin: Origin, message: String) -> Self {

@@ -5,9 +5,10 @@ mod counts;
 mod spending;
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use astracer_samplers::{Cap, Config, Nanos, Sampler};
+use astracer_samplers::{Cap, Config, Nanos};
 
 pub(crate) use self::counts::Carried;
 pub use self::counts::KeyStats;
@@ -18,14 +19,25 @@ use crate::rules::Rules;
 /// The state that changes need. Decisions do not look at it.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
+    /// The cap of the code, by the builder or the handle, which holds where a parameters file has none. Held through a change of
+    /// sampler or cap: one at a time. Taken before the others.
+    own_cap: Mutex<Cap>,
     carried: Mutex<Carried>,
     /// Of a service with a budget. Taken before `carried`.
     spending: Option<Mutex<Spending>>,
 }
 
 impl Steering {
-    pub(crate) fn new(spending: Option<Spending>) -> Self {
-        Steering { carried: Mutex::default(), spending: spending.map(Mutex::new) }
+    pub(crate) fn new(spending: Option<Spending>, own_cap: Cap) -> Self {
+        Steering {
+            own_cap: Mutex::new(own_cap),
+            carried: Mutex::default(),
+            spending: spending.map(Mutex::new),
+        }
+    }
+
+    fn own_cap(&self) -> MutexGuard<'_, Cap> {
+        self.own_cap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Carried> {
@@ -43,33 +55,39 @@ impl Steering {
         let now = decider.now();
         rules.overrides.retain(|_, forced| now < forced.until);
         let result = change(&mut rules, &mut carried, now);
-        decider.rules().store(rules.ready());
+        let rules = rules.ready();
+        decider.prepare(&rules);
+        decider.rules().store(rules);
         carried.fold();
         result
     }
 
-    /// Replaces the sampler, scaled to the budget if there is one.
+    /// Replaces the sampler.
     pub(crate) fn set_sampler(&self, decider: &Decider, config: &Config) {
-        self.tune(decider, self.spending(), config, None);
+        let _one_at_a_time = self.own_cap();
+        self.tune(decider, config, None);
     }
 
-    /// Replaces the cap by what `change` makes of it.
-    pub(crate) fn set_cap(&self, decider: &Decider, change: impl FnOnce(&Cap) -> Cap) {
-        self.replace(decider, |sampler| (sampler.config().clone(), change(sampler.cap())));
+    /// Replaces the cap.
+    pub(crate) fn set_cap(&self, decider: &Decider, cap: &Cap) {
+        let mut own = self.own_cap();
+        *own = *cap;
+        self.replace(decider, None, Some(cap));
     }
 
-    /// Replaces the sampler, scaled to the budget if there is one, and the cap if another one is given. Whoever has the budget keeps it until
-    /// that is done, lest a change that came first be the last one.
-    fn tune(
-        &self,
-        decider: &Decider,
-        mut spending: Option<MutexGuard<'_, Spending>>,
-        config: &Config,
-        cap: Option<&Cap>,
-    ) {
+    /// Replaces the number of processes that share the cap: the one at work, and that of the code.
+    pub(crate) fn set_replicas(&self, decider: &Decider, replicas: NonZeroU32) {
+        let mut own = self.own_cap();
+        *own = own.with_replicas(replicas);
+        let cap = decider.sampler().cap().with_replicas(replicas);
+        self.replace(decider, None, Some(&cap));
+    }
+
+    /// Replaces the sampler, scaled to the budget if there is one, and the cap if one is given.
+    fn tune(&self, decider: &Decider, config: &Config, cap: Option<&Cap>) {
+        let mut spending = self.spending();
         let scaled = spending.as_mut().and_then(|spending| spending.tune(config));
-        let config = scaled.unwrap_or_else(|| config.clone());
-        self.replace(decider, |sampler| (config, *cap.unwrap_or(sampler.cap())));
+        self.replace(decider, Some(scaled.as_ref().unwrap_or(config)), cap);
     }
 
     /// The factor on all probabilities; `None` without a budget.
@@ -82,7 +100,7 @@ impl Steering {
         let mut spending = self.spending();
         let scaled = spending.as_mut().and_then(|spending| spending.interval_over(decider.now()));
         if let Some(scaled) = scaled {
-            self.replace(decider, |sampler| (scaled, *sampler.cap()));
+            self.replace(decider, Some(&scaled), None);
         }
     }
 
@@ -90,22 +108,23 @@ impl Steering {
         Some(self.spending.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the sampler by one with the config and the cap that `change` makes of those at work.
-    fn replace(&self, decider: &Decider, change: impl FnOnce(&Sampler) -> (Config, Cap)) {
+    /// The one that is at work stays where none is given.
+    fn replace(&self, decider: &Decider, config: Option<&Config>, cap: Option<&Cap>) {
         self.change(decider, |rules, carried, now| {
-            let (config, cap) = change(&rules.sampler);
-            let next = match rules.sampler.reconfigured(&config, &cap, now) {
+            let cap = cap.unwrap_or(rules.sampler.cap());
+            let config = config.unwrap_or(rules.sampler.config());
+            let next = match rules.sampler.reconfigured(config, cap, now) {
                 Some(next) => next,
                 None => {
                     carried.retire(Arc::clone(&rules.sampler));
-                    rules.sampler.replaced(&config, &cap)
+                    rules.sampler.replaced(config, cap)
                 }
             };
             rules.sampler = Arc::new(next);
         });
     }
 
-    /// Replaces sampler, cap and budget by those of a parameters file's text.
+    /// Replaces sampler, cap and budget by those of a parameters file's text; cap and budget by the code's if it has none.
     #[cfg(feature = "parameters")]
     pub(crate) fn set_parameters(&self, decider: &Decider, text: &str) -> Result<(), SteerError> {
         use astracer_samplers::parameters::Parameters;
@@ -124,16 +143,17 @@ impl Steering {
             let message = "`[tail]` is not as the service was started with; restart it to change policies";
             return Err(SteerError::new(None, message));
         }
-        let mut spending = self.spending();
-        match (&mut spending, parameters.budget) {
-            (Some(spending), budget) => spending.set_budget(budget),
+        let own = self.own_cap();
+        match (self.spending(), parameters.budget) {
+            (Some(mut spending), budget) => spending.set_budget(budget),
             (None, None) => {}
             (None, Some(_)) => {
                 let message = "a budget begins with the service; restart it with one";
                 return Err(SteerError::new(None, message));
             }
         }
-        self.tune(decider, spending, &parameters.config, Some(&parameters.cap));
+        let cap = if parameters.cap.is_none() { &*own } else { &parameters.cap };
+        self.tune(decider, &parameters.config, Some(cap));
         Ok(())
     }
 

@@ -21,23 +21,39 @@ impl Builder {
     }
 
     /// Bounds on what is kept and exported, whatever the sampler decides; none by default. A process holds its share of a
-    /// fleet's cap: see [`Cap::replicas`].
+    /// fleet's cap: see [`Cap::replicas`]. A parameters file that has a cap replaces it; it comes back with one that has none.
     pub fn with_cap(mut self, cap: Cap) -> Self {
-        self.cap = cap;
+        (self.cap, self.own_cap) = (cap, cap);
+        self
+    }
+
+    /// The cap of a parameters file, if it has any: else that of the code.
+    #[cfg(feature = "parameters")]
+    pub(crate) fn with_cap_of(mut self, cap: Cap) -> Self {
+        self.cap = if cap.is_none() { self.own_cap } else { cap };
         self
     }
 
     /// A target of exported bytes a second, as OTLP protobuf before compression; none by default. The probabilities of bump and of
     /// a ratio are scaled by one factor, which moves at most twofold an interval and brings no key below its floor; see
     /// [`Handle::budget_factor`](crate::Handle::budget_factor). Samplers without probabilities stay as they are. A snapshot of
-    /// another factor is of another sampler, and ignored.
+    /// another factor is of another sampler, and ignored. A parameters file that has a budget replaces it; it comes back with one
+    /// that has none.
     pub fn with_budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
+        (self.budget, self.own_budget) = (Some(budget.clone()), Some(budget));
         self
     }
 
-    /// Remembers at least this number of decisions, for [`Handle::why`](crate::Handle::why); none by default. Each takes up to 350 bytes, and a
-    /// decision some 50 ns more.
+    /// The budget of a parameters file, if it has any: else that of the code.
+    #[cfg(feature = "parameters")]
+    pub(crate) fn with_budget_of(mut self, budget: Option<Budget>) -> Self {
+        self.budget = budget.or_else(|| self.own_budget.clone());
+        self
+    }
+
+    /// Remembers at least this number of decisions, up to 131,072, for [`Handle::why`](crate::Handle::why); none by default. Each
+    /// takes up to 350 bytes, as it is made, and a decision some 50 ns more. Many threads, which share eight memories, are
+    /// remembered with up to eight times the number.
     pub fn with_explanations(mut self, decisions: usize) -> Self {
         self.explained = decisions;
         self
@@ -72,8 +88,11 @@ impl Builder {
 
     /// Asks a URL for the parameters file from time to time, the first time at once, and takes a new one over while the service
     /// runs, with all counts kept. Until there is one, the other settings hold. An answer that cannot be used is told once, in a
-    /// warning and in `Handle::parameters_fault`; the last good parameters hold. The file's keys and source of randomness
-    /// must be those of the builder.
+    /// warning and in `Handle::parameters_fault`; the last good parameters hold.
+    ///
+    /// A file is only asked for once the service runs, so some of it must be as the builder has it: keys and source of randomness;
+    /// policies ([`with_tail`](Self::with_tail)) if it has any; and if it has a budget, the builder needs one
+    /// ([`with_budget`](Self::with_budget)), which it replaces.
     #[cfg(feature = "polling")]
     pub fn with_polled_parameters(mut self, polling: crate::Polling) -> Self {
         match polling.client() {

@@ -26,17 +26,17 @@ impl Handle {
         }
     }
 
-    /// Replaces the cap. Its credit stays as it is.
+    /// Replaces the cap, and that of the builder. Its credit stays as it is.
     pub fn set_cap(&self, cap: &Cap) {
         if let Some(shared) = self.shared() {
-            shared.steering().set_cap(shared.decider(), |_| *cap);
+            shared.steering().set_cap(shared.decider(), cap);
         }
     }
 
-    /// Tells the process by how many its fleet's cap is shared.
+    /// Tells the process by how many its fleet's cap is shared. A cap that comes later has its own number.
     pub fn set_replicas(&self, replicas: NonZeroU32) {
         if let Some(shared) = self.shared() {
-            shared.steering().set_cap(shared.decider(), |cap| cap.with_replicas(replicas));
+            shared.steering().set_replicas(shared.decider(), replicas);
         }
     }
 
@@ -56,11 +56,12 @@ impl Handle {
         self.shared()?.steering().budget_factor()
     }
 
-    /// Replaces sampler, cap and budget by those of a parameters file's text.
+    /// Replaces sampler, cap and budget by those of a parameters file's text. A text without a cap or without a budget leaves that
+    /// of the code: the builder's, or of [`set_cap`](Self::set_cap).
     ///
     /// # Errors
     ///
-    /// If the text is not a parameters file, begins a budget (one that there was from the start may change or end), or has another key
+    /// If the text is not a parameters file, begins a budget (one that there was from the start may change, or end if it was a file's), or has another key
     /// rule, another source of randomness or other policies at traces' ends than the service was started with, which cannot change while
     /// it runs. All goes on as before.
     #[cfg(feature = "parameters")]

@@ -22,8 +22,11 @@ impl Spent {
 /// A budget with its state.
 #[derive(Debug)]
 pub(crate) struct Spending {
-    /// `None` after a parameters file without a budget was taken over.
+    /// `None` after a parameters file without a budget was taken over, where the code has none.
     controller: Option<Controller>,
+    /// That of the code, which holds where a parameters file has none.
+    #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "files of parameters cannot be read"))]
+    own: Option<Budget>,
     /// The sampler's config as it was given.
     tuned: Config,
     spent: Arc<Spent>,
@@ -32,8 +35,9 @@ pub(crate) struct Spending {
 }
 
 impl Spending {
-    pub(crate) fn new(budget: Budget, tuned: Config, now: Nanos) -> Self {
-        Spending { controller: Some(Controller::new(budget)), tuned, spent: Arc::default(), since: now }
+    /// A budget, and that of the code.
+    pub(crate) fn new((budget, own): (Budget, Option<Budget>), tuned: Config, now: Nanos) -> Self {
+        Spending { controller: Some(Controller::new(budget)), own, tuned, spent: Arc::default(), since: now }
     }
 
     /// The count that the exporter's side adds to.
@@ -51,10 +55,11 @@ impl Spending {
         self.controller.as_ref()?.config(config)
     }
 
-    /// Another budget begins with the factor that was reached, since the traffic is the same.
+    /// Takes the budget of a parameters file, or else that of the code. It begins with the factor that was reached, since the
+    /// traffic is the same.
     #[cfg(feature = "parameters")]
     pub(super) fn set_budget(&mut self, budget: Option<Budget>) {
-        self.controller = budget.map(|budget| match self.controller.take() {
+        self.controller = budget.or_else(|| self.own.clone()).map(|budget| match self.controller.take() {
             Some(controller) => controller.with_budget(budget),
             None => Controller::new(budget),
         });
@@ -83,7 +88,7 @@ mod tests {
     fn the_factor_follows_the_bytes_of_each_interval() {
         let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
         let config: Config = "ratio:0.4".parse().unwrap();
-        let mut spending = Spending::new(budget, config, Nanos::from_secs(5));
+        let mut spending = Spending::new((budget, None), config, Nanos::from_secs(5));
         let spent = spending.spent();
         let after = |spending: &mut Spending, secs: u64| {
             spending.interval_over(Nanos::from_secs(secs)).map(|config| config.to_string())

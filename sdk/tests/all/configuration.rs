@@ -263,6 +263,27 @@ fn a_parameters_file_sets_sampler_and_key() {
     assert_eq!(keys, ["a;http.route=/x", "b;http.route=/x", "c;http.route=/y"]);
 }
 
+/// In the order of the calls: the file's cap if it has one, else that of the code.
+#[test]
+fn a_parameters_file_replaces_the_cap_only_if_it_has_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (with_cap, without) = (folder.path().join("cap.toml"), folder.path().join("none.toml"));
+    std::fs::write(&with_cap, "version = 3\n[always]\n[cap]\ntraces = 8.0\n").unwrap();
+    std::fs::write(&without, "version = 3\n[always]\n").unwrap();
+    let check = |change: &dyn Fn(Builder) -> Builder, expected: &str| {
+        let built = change(Astracer::builder()).build().unwrap();
+        assert_eq!(built.handle.cap().unwrap().to_string(), expected);
+    };
+    let cap = || "traces=4".parse().unwrap();
+    check(&|builder| builder.with_cap(cap()).with_parameters_file(&without), "traces=4,burst=1");
+    check(&|builder| builder.with_cap(cap()).with_parameters_file(&with_cap), "traces=8,burst=2");
+    check(&|builder| builder.with_parameters_file(&with_cap).with_cap(cap()), "traces=4,burst=1");
+    check(&|builder| builder.with_parameters_file(&with_cap).with_parameters_file(&without), "");
+    let path = without.to_str().unwrap().to_owned();
+    let variables = [(SAMPLER, "astracer_file"), (ARGUMENT, path.as_str())];
+    check(&|builder| with(&variables, builder.with_cap(cap())), "traces=4,burst=1");
+}
+
 /// A file that was tuned with stratified randomness makes the service's stratified too, although that is not the default: the
 /// figure was found with it. One thread's traces of one key are then kept evenly, a quarter of 400 within 3 (see
 /// `Stratified`), where independent ones have a deviation of 9; and each says its randomness, which is not its id's.

@@ -1,6 +1,7 @@
 //! The watched parameters file and the snapshots: what is taken over, and what is ignored. Looks are made by hand.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -230,9 +231,9 @@ fn a_budget_scales_the_sampler_of_a_running_service() {
     assert_eq!(config(&world), "ratio:0.25");
     world.handle.set_cap(&"traces=100".parse().unwrap());
     assert_eq!(config(&world), "ratio:0.25");
-    // A file without a budget ends it.
+    // A file without a budget leaves it.
     world.handle.set_parameters("version = 4\n[ratio]\nprobability = 0.5\n").unwrap();
-    assert_eq!((config(&world).as_str(), world.handle.budget_factor()), ("ratio:0.5", None));
+    assert_eq!((config(&world).as_str(), world.handle.budget_factor()), ("ratio:0.125", Some(0.25)));
 }
 
 #[test]
@@ -242,4 +243,70 @@ fn a_budget_begins_with_the_service() {
     let refused = world.handle.set_parameters(text).unwrap_err().to_string();
     assert!(refused.contains("restart"), "{refused}");
     assert_eq!(world.handle.budget_factor(), None);
+}
+
+/// A file in which nothing stands of a cap or a budget says nothing about them: those of the code hold, which an earlier file
+/// had replaced.
+#[test]
+fn a_file_without_a_cap_leaves_that_of_the_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    let file = |lambda: u32, more: &str| format!("version = 4\n[bump]\nlambda = {lambda}.0\n{more}");
+    let write = |lambda, more: &str| fs::write(&path, file(lambda, more)).unwrap();
+    let (cap, budget) = ("[cap]\ntraces = 7.0\n", "[budget]\nbytes = 5.0\n");
+    write(1, "");
+    let budget_of_code = Budget::new(1e6).unwrap();
+    let world = world(|builder| {
+        let builder = builder.with_cap("traces=9".parse().unwrap()).with_budget(budget_of_code.clone());
+        builder.with_watched_parameters_file(&path)
+    });
+    let cap_of = || world.handle.cap().unwrap().to_string();
+    let looked = |lambda, more: &str| {
+        write(lambda, more);
+        world.handle.look_at_parameters();
+        assert!(config(&world).starts_with(&format!("bump:lambda={lambda},")), "{}", config(&world));
+        (cap_of(), world.handle.budget_factor().is_some())
+    };
+    let own = ("traces=9,burst=2.25".to_owned(), true);
+    let brought = ("traces=7,burst=1.75".to_owned(), true);
+    assert_eq!((cap_of(), world.handle.budget_factor()), ("traces=9,burst=2.25".to_owned(), Some(1.0)));
+    assert_eq!(looked(2, ""), own);
+    assert_eq!(looked(3, cap), brought);
+    assert_eq!(looked(4, &format!("{cap}{budget}")), brought);
+    assert_eq!(looked(5, ""), own);
+    // The number of replicas that the handle was told is its number too.
+    world.handle.set_replicas(NonZeroU32::new(3).unwrap());
+    assert_eq!(looked(6, "").0, "traces=9,burst=2.25,replicas=3");
+    // The handle's is the code's as well.
+    assert_eq!(looked(7, cap), brought);
+    world.handle.set_cap(&"traces=2".parse().unwrap());
+    assert_eq!(looked(8, "").0, "traces=2,burst=1");
+    assert_eq!(looked(9, cap), brought);
+    world.handle.set_cap(&"".parse().unwrap());
+    assert_eq!(looked(10, "").0, "");
+}
+
+/// The budget that was there before is the one that comes back: with its floor, and the factor that was reached.
+#[test]
+fn a_file_without_a_budget_leaves_that_of_the_code() {
+    let floor = Probability::new(0.1).unwrap();
+    let budget = Budget::new(1.0).unwrap().with_interval(Nanos::from_secs(1)).with_floor(floor);
+    let world = world(|builder| builder.with_sampler("ratio:0.8".parse().unwrap()).with_budget(budget));
+    let share = |text: &str, expected: &str| {
+        world.handle.set_parameters(&format!("version = 4\n[ratio]\n{text}")).unwrap();
+        assert_eq!(config(&world), expected);
+    };
+    let interval = || {
+        roots(&world, "a", 50);
+        world.handle.flush(TIMEOUT).unwrap();
+        world.clock.advance(Duration::from_secs(1));
+        world.handle.look_at_parameters();
+    };
+    interval();
+    assert_eq!(config(&world), "ratio:0.4");
+    share("probability = 0.6\n", "ratio:0.3");
+    share("probability = 0.6\n[budget]\nbytes = 1.0\ninterval = \"1s\"\n", "ratio:0.3");
+    (0..3).for_each(|_| interval());
+    assert_eq!(config(&world), "ratio:0.0375");
+    share("probability = 0.6\n", "ratio:0.1");
 }
