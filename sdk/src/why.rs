@@ -14,6 +14,8 @@ use crate::thread;
 use std::sync::{Mutex, PoisonError};
 
 const RINGS: usize = 8;
+/// Decisions of a ring; each takes up to 350 bytes.
+const RING_MAX: usize = 1 << 17;
 /// Bytes of a key that are kept.
 const KEY_MAX: usize = 256;
 
@@ -46,9 +48,9 @@ pub(crate) struct Note {
 }
 
 impl Why {
-    /// Remembers at least this number of decisions, and at most 2^20.
+    /// Remembers at least this number of decisions: each ring has room for all of them, since one thread may make them all.
     pub(crate) fn new(decisions: usize) -> Self {
-        let max = decisions.min(1 << 20).div_ceil(RINGS).max(1);
+        let max = decisions.clamp(1, RING_MAX);
         let ring = || Ring(Mutex::new(Noted { notes: Vec::new(), next: 0, max }));
         Why { rings: (0..RINGS).map(|_| ring()).collect(), left_out: AtomicU64::new(0) }
     }

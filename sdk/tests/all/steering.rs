@@ -248,6 +248,14 @@ fn a_decision_is_explained() {
     assert!(world.handle.why(TraceId::from(1u128)).is_none());
 }
 
+/// However many threads there are, and whichever of them decide.
+#[test]
+fn as_many_decisions_are_remembered_as_were_asked_for() {
+    let world = world(|builder| builder.with_explanations(16));
+    let traces: Vec<_> = (0..16).map(|_| root(&world, "a").1).collect();
+    assert!(traces.iter().all(|trace| world.handle.why(*trace).is_some()));
+}
+
 /// The ring is bounded: what is old is forgotten.
 #[test]
 fn old_decisions_are_forgotten() {
