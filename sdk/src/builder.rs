@@ -3,6 +3,8 @@
 mod sampling;
 mod tail;
 
+pub(crate) use self::sampling::default_sampler;
+
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -106,15 +108,11 @@ pub struct Builder {
     own_policies: Vec<Own>,
 }
 
-/// The text of the default sampler.
-const DEFAULT_SAMPLER: &str = "bump:lambda=10,min=0.01,window=1s";
-
 impl Default for Builder {
     fn default() -> Self {
         Builder {
             enabled: true,
-            // A constant, which a test parses.
-            sampler: DEFAULT_SAMPLER.parse().unwrap_or(Config::Always),
+            sampler: default_sampler(),
             sampler_limits: Limits::default(),
             cap: Cap::none(),
             budget: None,

@@ -12,7 +12,7 @@ use astracer_samplers::{Config, Probability, Ratio};
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
-use crate::builder::Builder;
+use crate::builder::{Builder, default_sampler};
 use crate::decider::ParentDecision;
 use crate::fault::{Fault, Origin};
 use crate::propagation::Propagator;
@@ -42,8 +42,8 @@ impl Builder {
     /// `OTEL_EXPORTER_*` variables and `OTEL_BSP_EXPORT_TIMEOUT` themselves.
     ///
     /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the sampler as text in
-    /// `OTEL_TRACES_SAMPLER_ARG` (`bump:lambda=10,min=0.01,window=1s`; none: the default), or `astracer_file`, with the
-    /// path of a parameters file.
+    /// `OTEL_TRACES_SAMPLER_ARG` (without it this one: `bump:lambda=10,min=0.01,window=1s`), or `astracer_file`, with the path
+    /// of a parameters file: see [`with_parameters_file`](Self::with_parameters_file).
     pub fn with_environment(self) -> Self {
         self.with_variables(|name| match std::env::var(name) {
             Ok(value) => Some(value),
@@ -151,7 +151,7 @@ impl Builder {
                 }
             }
             "astracer" => match argument.map(|text| text.parse::<Config>()) {
-                None => self.with_parent_decision(ParentDecision::Respect),
+                None => set(self, default_sampler(), ParentDecision::Respect),
                 Some(Ok(config)) => set(self, config, ParentDecision::Respect),
                 Some(Err(error)) => self.with_fault(Origin::Variable(ARGUMENT), error.to_string()),
             },

@@ -3,9 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use astracer_samplers::{Budget, Cap, Limits, RandomSource};
+use astracer_samplers::{Budget, Cap, Config, Limits, RandomSource};
 
 use super::Builder;
+
+/// The text of the default sampler.
+const DEFAULT_SAMPLER: &str = "bump:lambda=10,min=0.01,window=1s";
+
+pub(crate) fn default_sampler() -> Config {
+    // A constant, which a test parses.
+    DEFAULT_SAMPLER.parse().unwrap_or(Config::Always)
+}
 
 impl Builder {
     /// Limits on the memory of the sampler.

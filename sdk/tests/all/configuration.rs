@@ -52,6 +52,14 @@ fn samplers_are_chosen_by_the_specification_s_names_and_ours() {
     check(&[(SAMPLER, "astracer"), (ARGUMENT, "bucket:capacity=5,rate=2")], Ok("bucket:capacity=5,rate=2"));
 }
 
+/// The operator's variable overrides the code's sampler, with and without an argument.
+#[test]
+fn astracer_without_an_argument_is_the_default_sampler() {
+    let builder = Astracer::builder().with_sampler("always".parse().unwrap());
+    let config = with(&[(SAMPLER, "astracer")], builder).build().unwrap().handle.sampler_config();
+    assert_eq!(config.unwrap().to_string(), "bump:lambda=10,min=0.01,window=1s");
+}
+
 #[test]
 fn what_cannot_be_used_is_refused_with_its_variable() {
     check(
