@@ -199,7 +199,9 @@ impl Work {
     /// Counts a tick. Returns whether a snapshot and a heartbeat are due.
     fn next_tick(&mut self) -> (bool, bool) {
         self.ticks += 1;
-        let beats = self.chores.heartbeat.is_some_and(|every| self.ticks.is_multiple_of(every.as_secs()));
+        let ticks =
+            |every: Duration| every.as_secs().saturating_add(u64::from(every.subsec_nanos() > 0)).max(1);
+        let beats = self.chores.heartbeat.is_some_and(|every| self.ticks.is_multiple_of(ticks(every)));
         (self.ticks.is_multiple_of(SNAPSHOT_TICKS), beats)
     }
 
@@ -258,5 +260,24 @@ pub(crate) fn warm_start(sampler: &Sampler, path: &std::path::Path) -> Nanos {
             tracing::warn!("astracer: {}: the snapshot is ignored: {error}", path.display());
             Nanos::ZERO
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A heartbeat is not sent more often than it was asked for.
+    #[test]
+    fn an_interval_with_a_fraction_lasts_to_the_next_whole_second() {
+        let beats = |every: Duration| {
+            let chores = Chores { heartbeat: Some(every), ..Chores::default() };
+            let housekeeping = Housekeeping::new(chores);
+            let mut work = lock(&housekeeping.work);
+            (1..=12).filter(|_| work.next_tick().1).count()
+        };
+        let every = [1_000, 1_001, 1_900, 2_000, 2_500, 6_000, 12_000].map(Duration::from_millis);
+        assert_eq!(every.map(beats), [12, 6, 6, 6, 4, 2, 1]);
+        assert_eq!(beats(Duration::MAX), 0);
     }
 }

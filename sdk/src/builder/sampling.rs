@@ -69,10 +69,10 @@ impl Builder {
 
     /// Sends a heartbeat this often, and at shutdown: spans named `astracer.heartbeat` with an event for each key, which says
     /// how many roots of it there were and how many were kept since the process began: exact totals beside the
-    /// weights of what was kept. At least a second; none by default. It is one of the exports in flight, and while the exporter
-    /// has not taken it, there is no other.
+    /// weights of what was kept. In whole seconds, rounded up, and at least one; none by default. It is one of the exports in
+    /// flight, and while the exporter has not taken it, there is no other.
     pub fn with_heartbeat(mut self, every: Duration) -> Self {
-        self.chores.heartbeat = Some(every.max(Duration::from_secs(1)));
+        self.chores.heartbeat = Some(every);
         self
     }
 
