@@ -75,7 +75,10 @@ fn the_document_s_instructions_are_those_recorded() {
         format!("| / {} |", counts["dropped, shared"]),
         format!("| {} / {} |", counts["kept, no context"], counts["kept"]),
         format!("| {} / |", counts["kept, attributes, no context"]),
+        format!("a call takes {} instructions", counts["kept, stock trait's call"]),
+        format!("(ours: {})", counts["kept, own trait's call"]),
+        format!("a decision by the key ({} instructions)", counts["decision"]),
     ] {
-        assert!(document.contains(&expected), "the document has no cell `{expected}`");
+        assert!(document.contains(&expected), "the document does not have `{expected}`");
     }
 }
