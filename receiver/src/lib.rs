@@ -1,7 +1,7 @@
 //! A receiver of OTLP that writes what it gets to files: how users of any language record a workload.
 //!
 //! Each address takes everything: gRPC and HTTP, told apart by the first bytes of a connection; protobuf and JSON; plain,
-//! gzip and zstd. So 4317 and 4318 are a matter of what senders expect.
+//! gzip, deflate and zstd. So 4317 and 4318 are a matter of what senders expect.
 //!
 //! ```text
 //! connection -> http (HTTP's answers) -+-> body (limits, decompression) -> record (text of spans) -+-> Files

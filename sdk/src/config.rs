@@ -38,8 +38,8 @@ impl Builder {
     /// another value.
     ///
     /// A variable of the specification that has no effect here is a [`Fault`] when it is set:
-    /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_TRACES_EXPORTER` (unless it is `none`) and `OTEL_CONFIG_FILE`. Exporters read the
-    /// `OTEL_EXPORTER_*` variables and `OTEL_BSP_EXPORT_TIMEOUT` themselves.
+    /// `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_TRACES_EXPORTER` (unless it is `none`), `OTEL_CONFIG_FILE` and
+    /// `OTEL_EXPERIMENTAL_CONFIG_FILE`. Exporters read the `OTEL_EXPORTER_*` variables and `OTEL_BSP_EXPORT_TIMEOUT` themselves.
     ///
     /// Beside the samplers of the specification, `OTEL_TRACES_SAMPLER` may be `astracer`, with the sampler as text in
     /// `OTEL_TRACES_SAMPLER_ARG` (without it this one: `bump:lambda=10,min=0.01,window=1s`), or `astracer_file`, with the path

@@ -60,7 +60,8 @@ impl Handle {
     /// `/why/TRACE_ID` the decision about a trace (see [`Builder::with_explanations`](crate::Builder::with_explanations)).
     ///
     /// With a token, requests with `authorization: Bearer TOKEN` may set overrides: `POST
-    /// /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep, and end them with `seconds=0`.
+    /// /override?key=KEY&seconds=600&keep=1`, where `keep` is the share to keep, and end them with `seconds=0`. One holds
+    /// for a day at most, however many seconds are asked for: [`Handle::override_key`] sets longer ones.
     /// Requests that name another host than this one are refused, so that no foreign page in a browser gets an answer.
     ///
     /// # Errors

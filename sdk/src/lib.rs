@@ -57,6 +57,7 @@
 //! - `endpoint`: `Handle::serve`, a local page with live counts.
 //! - `metrics`: `Handle::register_metrics` makes counts known as OpenTelemetry metrics.
 //! - `parameters` (default): reads the tuner's parameters files.
+//! - `polling`: `Builder::with_polled_parameters` asks a URL for such a file; `polling-tls` over https too.
 
 mod above;
 #[cfg(feature = "bridge")]

@@ -185,7 +185,8 @@ pub enum SetParentError {
     /// The span was entered, or asked for its context, or ended, or another span began below it or follows from it; or
     /// it is below a dropped root, and not declared with a field `otel.kind`.
     AlreadyStarted,
-    /// The span does not exist: a filter refused it, or it is below a dropped root in exclusive mode.
+    /// The span does not exist: a filter refused it, or it is below a dropped root, and such
+    /// spans are disabled ([`DroppedSpans::Disabled`](crate::DroppedSpans::Disabled)).
     SpanDisabled,
 }
 

@@ -19,7 +19,7 @@ pub use self::tail::{GivenUpTraces, OwnPolicyFaults, TailStats};
 /// `tail.traces_held` and `tail.traces_given_up.total()`. The counts are
 /// read one by one, so during traffic the sums may differ by the spans that are on their way from one place to the next.
 ///
-/// Spans below a dropped root, spans that begin after the shutdown, and spans that begin where OpenTelemetry's context
+/// Spans below a dropped root that are not recorded, spans that begin after the shutdown, and spans that begin where OpenTelemetry's context
 /// suppresses telemetry are not counted here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -94,7 +94,7 @@ pub struct Losses {
     pub partially_rejected: u64,
     /// A request, or one span, was larger than a limit.
     pub too_large: u64,
-    /// The destination took nothing until the batch had reached its greatest age.
+    /// The destination took nothing until the batch had reached its greatest age, or its greatest number of attempts.
     pub expired: u64,
     /// The spool, or the files, had reached their limit on bytes.
     pub spool_full: u64,

@@ -28,7 +28,8 @@ Examples:
   curl -s 'http://localhost:9411/api/v2/traces' | astracer convert - - > traces.jsonl
 
 What the new format can't hold is counted on standard error. Memory stays flat whatever
-the size, but for Jaeger's JSON, which has each trace in one piece.";
+the size, but for Jaeger's JSON, which has each trace in one piece, and for HTrace that is
+read, of which each span's id stays.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXAMPLES)]

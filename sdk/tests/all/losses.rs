@@ -52,8 +52,8 @@ pub(crate) const ROWS: &[DocumentRow] = &[
     ),
     (
         "`expired`",
-        "the destination took nothing until the batch had reached its greatest age",
-        "`Retry::with_max_age`, 5 minutes",
+        "the destination took nothing until the batch had reached its greatest age, or number of attempts",
+        "`Retry::with_max_age`, 5 minutes; `Retry::with_max_attempts`, none",
         COUNTS,
     ),
     (
