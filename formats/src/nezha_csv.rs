@@ -139,6 +139,7 @@ impl Rows {
             "" | "root" => None,
             text => Some(SpanId::from_hex(text).ok_or_else(|| bad("ParentID", text))?),
         };
+        let parent = parent.filter(|&id| id != SpanId::ZERO);
         let start = time(cell(Column::Start)).ok_or_else(|| bad("StartTimeUnixNano", cell(Column::Start)))?;
         let end = match (cell(Column::End), cell(Column::Duration)) {
             ("", "") => None,

@@ -84,7 +84,9 @@ pub(super) fn groups<'s, 'a: 's, T: PartialEq + 's>(
 }
 
 fn is_parent(link: &Link<'_>, trace_id: TraceId) -> bool {
-    link.trace_id == trace_id && matches!(&link.attributes[..], [only] if is_mark(only, PARENT_KEY))
+    link.trace_id == trace_id
+        && link.span_id != SpanId::ZERO
+        && matches!(&link.attributes[..], [only] if is_mark(only, PARENT_KEY))
 }
 
 fn is_mark(attribute: &Attribute<'_>, key: &str) -> bool {

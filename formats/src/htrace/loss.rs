@@ -3,6 +3,7 @@
 use super::super::keys::Keys;
 use super::super::loss::{Found, Loss, has_details};
 use super::super::otel_tags;
+use astracer_model::ids::SpanId;
 use astracer_model::span::Span;
 use astracer_model::time::UnixNanos;
 use astracer_model::value::Attribute;
@@ -39,7 +40,8 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     };
     found.add_if(Loss::EventDetails, span.events.iter().any(lost));
     for link in &span.links {
-        if link.trace_id.0 as u64 == span.trace_id.0 as u64 {
+        let low = link.trace_id.0 as u64;
+        if low == span.trace_id.0 as u64 || low == 0 && link.span_id == SpanId::ZERO {
             found.add(Loss::Link);
         } else {
             found.add_if(Loss::LinkDetails, has_details(link) || link.trace_id.0 >> 64 != 0);

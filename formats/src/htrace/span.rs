@@ -65,6 +65,9 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     let (mut parents, mut links) = (Parents::new(), Vec::new());
     for cause in causes {
         match cause {
+            // Zeros are no span, in this trace or in none.
+            Id::Narrow(0) | Id::Wide { high: 0, low: 0 } => {}
+            Id::Wide { high, low: 0 } if high == trace => {}
             Id::Wide { high, low } if high != trace => {
                 let trace_id = TraceId(high.into());
                 links.push(Link { trace_id, span_id: SpanId(low), ..Link::default() });
@@ -102,7 +105,7 @@ enum Id {
     Wide { high: u64, low: u64 },
 }
 
-/// Reads an id; `null` and zero are no id.
+/// Reads an id; `null` is no id.
 fn id(cursor: &mut Cursor<'_>) -> Result<Option<Id>, Fault> {
     cursor.peek();
     let at = cursor.at();

@@ -51,8 +51,8 @@ impl TraceWriter for Writer<'_> {
 ///   those before its resource's.
 /// - Notes belong to the span: attributes of scope and resource come back as its own, except the service's
 ///   name.
-/// - A link into the span's own trace would come back as a parent, and is omitted. Links to other traces are
-///   written without their attributes.
+/// - A link into the span's own trace would come back as a parent, and is omitted, as is one without any id. Links to
+///   other traces are written without their attributes.
 /// - Attributes of events, flags and schema URLs are not written.
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, "{\"a\":");
@@ -72,7 +72,9 @@ pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     put(out, ",\"p\":[");
     let parents = span.parents.iter().map(|&parent| (span.trace_id, parent));
     let links = span.links.iter().map(|link| (link.trace_id, link.span_id));
-    let elsewhere = links.filter(|(trace_id, _)| low(*trace_id) != low(span.trace_id));
+    let is_nothing = |trace_id: TraceId, span_id: SpanId| low(trace_id) == 0 && span_id == SpanId::ZERO;
+    let elsewhere = links
+        .filter(|&(trace_id, span_id)| low(trace_id) != low(span.trace_id) && !is_nothing(trace_id, span_id));
     for (index, (trace_id, span_id)) in parents.chain(elsewhere).enumerate() {
         put(out, if index > 0 { "," } else { "" });
         write_id(out, trace_id, span_id);

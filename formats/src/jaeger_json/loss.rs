@@ -3,7 +3,7 @@
 use super::super::loss::{Found, Loss, has_details};
 use super::super::otel_tags;
 use super::super::otlp::SHARED_KEY;
-use super::write::{is_child_of, kept_flags, kept_warnings, only_follows};
+use super::write::{is_child_of, kept_flags, kept_warnings, names_nothing, only_follows};
 use super::{EVENT, SAMPLED};
 use astracer_model::span::{Link, Span};
 use astracer_model::value::{Attribute, Value};
@@ -53,6 +53,10 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
 fn links(span: &Span<'_>, found: &mut Found) {
     let mut has_parent = !span.parents.is_empty();
     for link in &span.links {
+        if names_nothing(link) {
+            found.add(Loss::Link);
+            continue;
+        }
         let near = link.trace_id == span.trace_id;
         if near && (is_child_of(link) || !has_parent) {
             found.add(Loss::LinkAsParent);

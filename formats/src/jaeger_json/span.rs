@@ -40,7 +40,10 @@ pub(super) fn read<'a>(
     let (mut process_id, mut resource) = (Cow::Borrowed(""), None);
     cursor.object(|cursor, key| {
         match &*key {
-            "traceID" => trace_id = id::trace_id(cursor)?.or(context.trace_id),
+            "traceID" => {
+                let own = id::trace_id(cursor)?;
+                trace_id = own.filter(|own| own.id != TraceId::ZERO).or(context.trace_id).or(own);
+            }
             "spanID" => span_id = id::span_id(cursor)?,
             "parentSpanID" => parent_id = id::span_id(cursor)?,
             "operationName" => span.name = cursor.text_or_null()?,
@@ -76,9 +79,13 @@ pub(super) fn read<'a>(
     (span.start, span.end) = times(cursor, start, duration)?;
     keep_flags(&mut span, flags);
     keep_warnings(&mut span, warnings);
-    lift_error(&mut span);
+    let failed = lift_error(&mut span);
     lift_shared(&mut span);
     otel_tags::lift(&mut span, &mut shared.scopes);
+    // The tag `error` is the truth about errors, as for the Collector, whatever the newer tag says.
+    if failed {
+        span.status = Status::Error;
+    }
     for event in &mut span.events {
         event.dropped_attributes = otel_tags::lift_dropped(&mut event.attributes);
     }
@@ -103,7 +110,9 @@ fn reference(cursor: &mut Cursor<'_>) -> Result<Reference, Fault> {
     cursor.object(|cursor, key| {
         match &*key {
             "refType" => reference.follows_from = cursor.text_or_null()?.eq_ignore_ascii_case(FOLLOWS_FROM),
-            "traceID" => reference.trace_id = id::trace_id(cursor)?,
+            "traceID" => {
+                reference.trace_id = id::trace_id(cursor)?.filter(|id| id.id != TraceId::ZERO);
+            }
             "spanID" => reference.span_id = id::span_id(cursor)?,
             // Some recordings repeat the whole referenced span here, with its own references, recursively.
             _ => drop(cursor.skip()?),
@@ -217,8 +226,9 @@ fn lift_shared(span: &mut Span<'_>) {
     span.shared = span.attributes.len() < before;
 }
 
-/// Jaeger's own criterion is the tag `error`, true or "true"; [`otel_tags::lift`] handles the newer tags.
-fn lift_error(span: &mut Span<'_>) {
+/// Jaeger's own criterion is the tag `error`, true or "true", which is removed; [`otel_tags::lift`] handles the newer
+/// tags.
+fn lift_error(span: &mut Span<'_>) -> bool {
     let is_error = |value: &Value<'_>| match value {
         Value::Bool(value) => *value,
         Value::String(text) => text == "true",
@@ -226,7 +236,5 @@ fn lift_error(span: &mut Span<'_>) {
     };
     let before = span.attributes.len();
     span.attributes.retain(|attribute| attribute.key != otel_tags::ERROR || !is_error(&attribute.value));
-    if span.attributes.len() < before {
-        span.status = Status::Error;
-    }
+    span.attributes.len() < before
 }

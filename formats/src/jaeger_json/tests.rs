@@ -162,6 +162,17 @@ fn tags_have_their_types() {
 }
 
 #[test]
+fn ids_of_zeros_are_no_ids() {
+    let reference = r#"{"refType":"CHILD_OF","traceID":"0","spanID":"5"}"#;
+    check(
+        format!(r#"{{"traceID":"a","spans":[{{"spanID":"1","references":[{reference}]}}]}}"#),
+        r#"1:24 a/1 <5 """#,
+    );
+    check_span(r#""references":[{"refType":"CHILD_OF","traceID":"a","spanID":"0"}],"parentSpanID":"0""#, "");
+    check_span(r#""traceID":"0""#, "");
+}
+
+#[test]
 fn some_tags_are_fields() {
     for (tags, drawn) in [
         (r#"{"key":"span.kind","value":"server"}"#, " Server"),
@@ -172,6 +183,12 @@ fn some_tags_are_fields() {
         (r#"{"key":"error","type":"string","value":"refused"}"#, r#" {error="refused"}"#),
         (
             r#"{"key":"otel.status_code","value":"ERROR"},{"key":"otel.status_description","value":"d"}"#,
+            " Error(d)",
+        ),
+        // The tag `error` is the truth about errors, wherever it stands.
+        (r#"{"key":"error","type":"bool","value":true},{"key":"otel.status_code","value":"OK"}"#, " Error()"),
+        (
+            r#"{"key":"otel.status_code","value":"UNSET"},{"key":"error","value":"true"},{"key":"otel.status_description","value":"d"}"#,
             " Error(d)",
         ),
         (r#"{"key":"otel.status_code","value":"OK"}"#, " Ok()"),

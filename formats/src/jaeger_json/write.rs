@@ -32,7 +32,7 @@ const SAFE_INTEGER_MAX: u64 = (1 << 53) - 1;
 ///   missing start or end is invented and marked with a warning, by which our reader removes it again.
 /// - Lists, maps and empty values become text.
 /// - Links lose their attributes, tracestate and flags. A link to a span of the same trace becomes the parent
-///   if the span has none.
+///   if the span has none. A link without a trace id or a span id is left out.
 /// - Attributes of the scope become the span's. `service.name` comes first in the resource.
 /// - Flags other than sampled, schema URLs, and the counts of attributes discarded from links, scope or
 ///   resource are not written.
@@ -237,7 +237,7 @@ fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
         comma(out, index);
         write_reference(out, if only_follows(span) { FOLLOWS_FROM } else { "CHILD_OF" }, trace_id, parent);
     }
-    for (index, link) in span.links.iter().enumerate() {
+    for (index, link) in span.links.iter().filter(|link| !names_nothing(link)).enumerate() {
         comma(out, span.parents.len() + index);
         write_reference(
             out,
@@ -247,6 +247,11 @@ fn write_references(out: &mut Vec<u8>, span: &Span<'_>, trace_id: TraceId) {
         );
     }
     put(out, "]");
+}
+
+/// True of a link that lacks an id, which a reference needs: without its trace it would be one into the span's own.
+pub(super) fn names_nothing(link: &Link<'_>) -> bool {
+    link.trace_id == TraceId::ZERO || link.span_id == SpanId::ZERO
 }
 
 /// True if the parent is written as FOLLOWS_FROM. Beside further parents a reader would take it for a link.

@@ -182,6 +182,21 @@ fn each_loss_is_named_where_it_happens() {
             [&[LinkAsParent], &[], &[Link]],
         ),
         ("link's state", |s| s.links[0].trace_state = "a=b".into(), [&[LinkDetails], &[], &[LinkDetails]]),
+        (
+            "link to nothing",
+            |s| (s.links[0].trace_id, s.links[0].span_id) = Default::default(),
+            [&[Link], &[], &[Link]],
+        ),
+        ("link without a span id", |s| s.links[0].span_id = SpanId::ZERO, [&[Link], &[], &[]]),
+        ("link without a trace id", |s| s.links[0].trace_id = Default::default(), [&[Link], &[], &[]]),
+        (
+            "near link without a span id and without a parent",
+            |s| {
+                (s.links[0].trace_id, s.links[0].span_id, s.parents) =
+                    (s.trace_id, SpanId::ZERO, Default::default())
+            },
+            [&[Link], &[], &[Link]],
+        ),
         ("link's flags", |s| s.links[0].flags = 1, [&[LinkDetails], &[LinkDetails], &[LinkDetails]]),
     ];
     for (name, change, expected) in rows {

@@ -555,14 +555,15 @@ fn a_mark_is_only_what_the_writer_writes() {
         format!(r#"{{"traceId":"{trace:032x}","spanId":"{span:016x}","attributes":{attributes}}}"#)
     };
     let span = one(&format!(
-        r#""links":[{},{},{}],"traceId":"{:032x}""#,
+        r#""links":[{},{},{},{}],"traceId":"{:032x}""#,
         link(0xa, 2, mark),
+        link(0xa, 0, mark),
         link(0xb, 3, mark),
         link(0xa, 4, more),
         0xa
     ));
     assert_eq!(span.parents[..], [SpanId(2)]);
-    assert_eq!(span.links.len(), 2);
+    assert_eq!(span.links.len(), 3);
 }
 
 proptest! {

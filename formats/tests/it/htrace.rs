@@ -93,6 +93,20 @@ fn htrace_2_has_long_names_and_signed_ids() {
 }
 
 #[test]
+fn zeros_are_no_parent() {
+    for text in [
+        r#"{"i":"7","s":"1","b":5,"p":["0"]}"#,
+        r#"{"i":"7","s":"1","b":5,"p":["0000000000000000"]}"#,
+        r#"{"SpanID":1,"TraceID":7,"ParentID":0,"Start":1}"#,
+        r#"{"a":"000000000000000a0000000000000001","b":1,"p":["00000000000000000000000000000000"]}"#,
+        r#"{"a":"000000000000000a0000000000000001","b":1,"p":["000000000000000a0000000000000000"]}"#,
+    ] {
+        let span = read_one(text);
+        assert_eq!((span.parents.len(), span.links.len()), (0, 0), "{text}");
+    }
+}
+
+#[test]
 fn what_is_left_out_or_null_or_unknown_does_no_harm() {
     let span = read_one(
         r#"{"x":[{"a":1}],"a":"00000000000000aa00000000000000bb","b":null,"e":0,"d":null,"r":null,"p":null,"n":null,"t":null}"#,

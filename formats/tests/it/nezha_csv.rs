@@ -55,6 +55,8 @@ fn columns_stand_where_the_header_says() {
 fn a_root_says_root() {
     let collected = read(format!("{HEADER}1,2,root,frontend,GET,1,2,\n1,3,,a-b,GET,1,2,\n"));
     assert!(collected.spans.iter().all(|span| span.parents.is_empty()));
+    let zeros = read(format!("{HEADER}1,2,0000000000000000,a,GET,1,2,\n"));
+    assert!(zeros.spans[0].parents.is_empty());
     let services: Vec<_> = collected.spans.iter().map(|span| span.resource.service_name()).collect();
     // The name has too few parts for a deployment's pod and is used unchanged.
     assert_eq!(services, ["frontend", "a-b"]);
