@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::reuse::Reuse;
-use astracer_model::span::{Scope, Span, SpanKind, Status};
+use astracer_model::span::{Scope, ScopeTags, Span, SpanKind, Status};
 use astracer_model::value::{Attribute, Value};
 
 pub(super) const SCOPE_NAME: &str = "otel.scope.name";
@@ -62,8 +62,11 @@ fn status_from_word(word: &str) -> Option<Status> {
 }
 
 /// Moves tags into the fields they describe: scope, status, tracestate, counts of discarded items, and the
-/// kind if it is not known otherwise. The format handles the tag `error`. Tags with invalid values stay tags.
-pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) {
+/// kind if it is not known otherwise. The format handles the tag `error`. Tags with invalid values stay tags, and so
+/// does the older name or version of a scope beside another newer one.
+///
+/// Returns the tags that stated the scope's name and its version.
+pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) -> [ScopeTags; 2] {
     let mut scope = [const { Cow::Borrowed("") }; 4];
     let mut attributes = std::mem::take(&mut span.attributes);
     attributes.retain_mut(|attribute| {
@@ -87,11 +90,31 @@ pub(super) fn lift(span: &mut Span<'_>, scopes: &mut Reuse<Scope>) {
             _ => true,
         }
     });
-    span.attributes = attributes;
     let [name, version, old_name, old_version] = scope;
-    let name = if name.is_empty() { old_name } else { name };
-    let version = if version.is_empty() { old_version } else { version };
+    let (name, name_tags) = one_of(name, old_name, LIBRARY_NAME, &mut attributes);
+    let (version, version_tags) = one_of(version, old_version, LIBRARY_VERSION, &mut attributes);
+    span.attributes = attributes;
     span.scope = scope_of(&name, &version, scopes);
+    [name_tags, version_tags]
+}
+
+/// The newer text if there is one, else the older. Of two that differ the older becomes an attribute again.
+fn one_of<'a>(
+    newer: Cow<'a, str>,
+    older: Cow<'a, str>,
+    older_key: &'static str,
+    attributes: &mut Vec<Attribute<'a>>,
+) -> (Cow<'a, str>, ScopeTags) {
+    match (newer.is_empty(), older.is_empty()) {
+        (true, true) => (newer, ScopeTags::Both),
+        (true, false) => (older, ScopeTags::Older),
+        (false, true) => (newer, ScopeTags::Newer),
+        (false, false) if newer == older => (newer, ScopeTags::Both),
+        (false, false) => {
+            attributes.push(Attribute { key: older_key.into(), value: Value::String(older) });
+            (newer, ScopeTags::Newer)
+        }
+    }
 }
 
 fn scope_of(name: &str, version: &str, scopes: &mut Reuse<Scope>) -> Arc<Scope> {

@@ -8,7 +8,7 @@
 //! | Zipkin | here |
 //! |---|---|
 //! | `traceId`, `id` | ids, of 64 or 128 bits |
-//! | `parentId`, then those in the tag `astracer.parents` | parents |
+//! | `parentId` unless it is zero, then those in the tag `astracer.parents` | parents |
 //! | `kind`, else the tag `span.kind` | kind |
 //! | `timestamp`, `duration` in microseconds | start and end, unknown if missing; a `timestamp` of 0 is missing |
 //! | `shared` | shared |
@@ -17,7 +17,7 @@
 //! | `remoteEndpoint` | attributes `peer.service`, `network.peer.address`, `network.peer.port`, and `zipkin.remote.ipv6`, unless tags already contain them |
 //! | tag `otel.status_code`, else `error` (anything but "false") | status |
 //! | tag `otel.status_description`, else the text of `error` (anything but "true") | description of the status |
-//! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope |
+//! | tags `otel.scope.name`, `otel.scope.version`, or their older names `otel.library.*` | scope; an older one beside another newer one is an attribute |
 //! | tags `w3c.tracestate`, `otel.dropped_*_count` | tracestate; the counts of discarded items |
 //! | tags `otlp.link.N`, as OpenTelemetry's Collector writes them | links |
 //! | tags of the namespaces `service`, `telemetry`, `host`, `os`, `process`, `container`, `k8s`, `cloud`, `deployment`, `device` | attributes of the resource |
@@ -25,7 +25,8 @@
 //! | `annotations` | events: `"name": {attributes}` as OpenTelemetry's specification writes them, `name|{attributes}|0` as its Collector does, else the name |
 //!
 //! The names of endpoint attributes are those of OpenTelemetry's Collector (local) and of its current
-//! semantic conventions (remote). Spans of the older v1 format are bad records.
+//! semantic conventions (remote). Spans of the older v1 format are bad records: those with `binaryAnnotations`, and those
+//! whose annotations have an `endpoint` while the span has no endpoint and no tags.
 
 use std::io::BufRead;
 use std::sync::Arc;

@@ -104,21 +104,55 @@ pub struct Span<'a> {
 pub struct Wording {
     /// The number of attributes, the last ones, that the record holds in a field for the peer (Zipkin's remote endpoint).
     pub peer_attributes: u8,
-    /// The tag that stands for an error status.
+    /// The tags that state the status and its description (Zipkin), if they are others than OpenTelemetry's
+    /// specification asks for.
+    pub status: Option<StatusTags>,
+    /// The tags that state the scope's name.
+    pub scope_name: ScopeTags,
+    /// The tags that state the scope's version.
+    pub scope_version: ScopeTags,
+}
+
+/// The tags that state a status and its description.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StatusTags {
+    /// There is a tag `otel.status_code`.
+    pub code: bool,
+    /// There is a tag `otel.status_description`.
+    pub description: bool,
+    /// The tag `error`.
     pub error: ErrorTag,
 }
 
-/// A tag `error` instead of a status.
+/// The text of the tag `error`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorTag {
-    /// The record states the status, or there is no error.
+    /// There is no such tag.
     #[default]
-    None,
-    /// The tag's text is the description, which may be empty.
-    Text,
-    /// The tag's text is `true`.
+    Absent,
+    /// The text is empty, and the description is another tag's.
+    Empty,
+    /// The text is `true`, which is no description.
     True,
+    /// The text is the description.
+    Description,
+    /// The text is something else: it is the span's first attribute of this name.
+    Other,
+}
+
+/// The names of the tags that state a scope's name or version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScopeTags {
+    /// `otel.scope.*` and, with the same text, `otel.library.*`, as OpenTelemetry's specification asks for.
+    #[default]
+    Both,
+    /// `otel.scope.*` alone.
+    Newer,
+    /// `otel.library.*` alone.
+    Older,
 }
 
 /// The side of a call that a span describes.

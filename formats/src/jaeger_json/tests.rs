@@ -196,7 +196,10 @@ fn some_tags_are_fields() {
         (r#"{"key":"otel.status_code","value":"fine"}"#, r#" {otel.status_code="fine"}"#),
         (r#"{"key":"otel.scope.name","value":"l"},{"key":"otel.scope.version","value":"1"}"#, " by l@1"),
         (r#"{"key":"otel.library.name","value":"l"},{"key":"otel.library.version","value":"1"}"#, " by l@1"),
-        (r#"{"key":"otel.library.name","value":"old"},{"key":"otel.scope.name","value":"new"}"#, " by new@"),
+        (
+            r#"{"key":"otel.library.name","value":"old"},{"key":"otel.scope.name","value":"new"}"#,
+            r#" {otel.library.name="old"} by new@"#,
+        ),
         (r#"{"key":"w3c.tracestate","value":"a=b,c=d"}"#, " state=a=b,c=d"),
         (
             r#"{"key":"otel.dropped_attributes_count","type":"int64","value":2},{"key":"otel.dropped_events_count","type":"string","value":"3"},{"key":"otel.dropped_links_count","type":"int64","value":-4}"#,

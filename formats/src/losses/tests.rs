@@ -183,6 +183,14 @@ fn each_loss_is_named_where_it_happens() {
         ),
         ("link's state", |s| s.links[0].trace_state = "a=b".into(), [&[LinkDetails], &[], &[LinkDetails]]),
         (
+            "the count of dropped attributes as an event's own",
+            |s| {
+                let count = Attribute { key: "otel.dropped_attributes_count".into(), value: Value::Int(5) };
+                s.events[0].attributes.push(count);
+            },
+            [&[ReservedName], &[ReservedName], &[EventDetails]],
+        ),
+        (
             "link to nothing",
             |s| (s.links[0].trace_id, s.links[0].span_id) = Default::default(),
             [&[Link], &[], &[Link]],

@@ -7,7 +7,7 @@ use super::super::plain_json::text_of;
 use super::endpoint::{Endpoint, is_local, peer_port};
 use super::span::tells_of_resource;
 use super::{DEBUG, MORE_PARENTS, link};
-use astracer_model::span::Span;
+use astracer_model::span::{ErrorTag, Span};
 use astracer_model::value::{Attribute, Value};
 
 const MICRO_NS: u64 = 1_000;
@@ -28,13 +28,18 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
 
     let mut keys = Keys::default();
     for attribute in &span.attributes {
-        if is_untrue_error(attribute) {
+        let keeps_error = attribute.key == otel_tags::ERROR && keeps_error(span);
+        if is_untrue_error(attribute) && !keeps_error {
             found.add(Loss::AttributeLeftOut);
         } else if !(attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_))) {
             let typed = attribute.value.as_str().is_none() && !is_remote_port(attribute, span);
             found.add_if(Loss::AttributeType, typed);
             found.add_if(Loss::AttributeMoved, tells_of_resource(&attribute.key));
-            tag(attribute, &mut keys, found);
+            if keeps_error {
+                found.add_if(Loss::AttributeRepeated, !keys.insert(&attribute.key));
+            } else {
+                tag(attribute, &mut keys, found);
+            }
         }
     }
     for attribute in &span.scope.attributes {
@@ -54,6 +59,8 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
     }
 
     found.add_if(Loss::AttributeType, span.events.iter().any(|event| any_changes_in_json(&event.attributes)));
+    let reserved = |attribute: &Attribute<'_>| attribute.key == otel_tags::DROPPED_ATTRIBUTES;
+    found.add_if(Loss::ReservedName, span.events.iter().any(|event| event.attributes.iter().any(reserved)));
     found.add_if(Loss::AttributeType, span.links.iter().any(|link| any_changes_in_json(&link.attributes)));
     found.add_if(Loss::LinkDetails, span.links.iter().any(|link| link.flags != 0));
 }
@@ -71,6 +78,11 @@ fn is_remote_port(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
     peer_port(attribute).is_some_and(|port| {
         Endpoint::remote(span.kind, &span.attributes).is_some_and(|remote| remote.port == port)
     })
+}
+
+/// Returns true if the tag `error` of Zipkin's own record is an attribute, which comes back as it was.
+pub(super) fn keeps_error(span: &Span<'_>) -> bool {
+    span.wording.status.is_some_and(|form| form.error == ErrorTag::Other)
 }
 
 /// Zipkin treats any tag `error` as an error.

@@ -11,7 +11,7 @@ use super::super::{micros, otel_tags, plain_json};
 use super::endpoint::Endpoint;
 use super::{DEBUG, MORE_PARENTS, annotation, link};
 use astracer_model::ids::{SpanId, TraceId};
-use astracer_model::span::{ErrorTag, Event, Resource, Scope, Span, SpanKind, Status};
+use astracer_model::span::{ErrorTag, Event, Resource, Scope, Span, SpanKind, Status, StatusTags};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::{Attribute, Value};
 
@@ -25,6 +25,9 @@ pub(super) struct Shared {
     no_scope: Arc<Scope>,
 }
 
+/// The fault of a span with members of the v1 format, which are not read.
+const OLDER_FORMAT: &str = "a span of Zipkin's v1 format";
+
 /// Namespaces of attributes that describe a resource.
 const RESOURCE_NAMESPACES: &[&str] =
     &["service", "telemetry", "host", "os", "process", "container", "k8s", "cloud", "deployment", "device"];
@@ -35,12 +38,14 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     let mut span = Span::of(Arc::clone(&shared.no_resource), Arc::clone(&shared.no_scope));
     let (mut duration_at, mut duration) = (begin, None);
     let (mut local, mut remote) = (Endpoint::default(), Endpoint::default());
-    let mut debug = None;
+    let (mut debug, mut is_older) = (None, false);
     cursor.object(|cursor, key| {
         match &*key {
             "traceId" => span.trace_id = id(cursor, TraceId::from_hex)?.unwrap_or_default(),
             "id" => span.span_id = id(cursor, SpanId::from_hex)?.unwrap_or_default(),
-            "parentId" => span.parents.extend(id(cursor, SpanId::from_hex)?),
+            "parentId" => {
+                span.parents.extend(id(cursor, SpanId::from_hex)?.filter(|&id| id != SpanId::ZERO));
+            }
             "name" => span.name = cursor.text_or_null()?,
             "kind" => span.kind = kind(cursor)?,
             "timestamp" => span.start = micros::instant(cursor)?.filter(|&start| start != UnixNanos(0)),
@@ -50,15 +55,19 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
             "localEndpoint" => local = Endpoint::read(cursor)?,
             "remoteEndpoint" => remote = Endpoint::read(cursor)?,
             "annotations" => cursor.list(|cursor| {
-                span.events.push(event(cursor)?);
+                span.events.push(event(cursor, &mut is_older)?);
                 Ok(())
             })?,
             "tags" => tags(cursor, &mut span.attributes)?,
-            "binaryAnnotations" => return cursor.fault_at(begin, "a span of Zipkin's v1 format"),
+            "binaryAnnotations" => return cursor.fault_at(begin, OLDER_FORMAT),
             _ => drop(cursor.skip()?),
         }
         Ok(())
     })?;
+    // Zipkin too takes a span with tags or an endpoint of its own for one of the newer format.
+    if is_older && local.is_empty() && remote.is_empty() && span.attributes.is_empty() {
+        return cursor.fault_at(begin, OLDER_FORMAT);
+    }
     if span.trace_id == TraceId::ZERO || span.span_id == SpanId::ZERO {
         return cursor.fault_at(begin, "a span needs a traceId and an id");
     }
@@ -74,7 +83,7 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     span.resource = resource(local, &mut span.attributes, &mut shared.resources);
     link::lift(&mut span);
     lift_parents(&mut span);
-    otel_tags::lift(&mut span, &mut shared.scopes);
+    [span.wording.scope_name, span.wording.scope_version] = otel_tags::lift(&mut span, &mut shared.scopes);
     lift_error(&mut span);
     if !remote.is_empty() {
         remote.add_to(&mut span);
@@ -104,12 +113,17 @@ fn kind(cursor: &mut Cursor<'_>) -> Result<SpanKind, Fault> {
     SpanKind::from_word(&word).map_or_else(|| cursor.fault_at(at, "unknown kind"), Ok)
 }
 
-fn event<'a>(cursor: &mut Cursor<'a>) -> Result<Event<'a>, Fault> {
+/// Reads an annotation. Those of the v1 format have an endpoint.
+fn event<'a>(cursor: &mut Cursor<'a>, is_older: &mut bool) -> Result<Event<'a>, Fault> {
     let (mut time, mut value) = (UnixNanos(0), Cow::Borrowed(""));
     cursor.object(|cursor, key| {
         match &*key {
             "timestamp" => time = micros::instant(cursor)?.unwrap_or_default(),
             "value" => value = cursor.text_or_null()?,
+            "endpoint" => {
+                *is_older |= cursor.peek() == Some(b'{');
+                cursor.skip()?;
+            }
             _ => drop(cursor.skip()?),
         }
         Ok(())
@@ -159,7 +173,8 @@ fn lift_parents(span: &mut Span<'_>) {
         if attribute.key != MORE_PARENTS {
             return true;
         }
-        let ids = attribute.value.as_str().unwrap_or_default().split(',').map(SpanId::from_hex);
+        let ids = attribute.value.as_str().unwrap_or_default().split(',');
+        let ids = ids.map(|id| SpanId::from_hex(id).filter(|&id| id != SpanId::ZERO));
         match ids.collect::<Option<Vec<_>>>() {
             Some(more) => {
                 parents.extend(more);
@@ -173,27 +188,44 @@ fn lift_parents(span: &mut Span<'_>) {
 /// The tag `error` means an error, unless its text is "false" or the status is known otherwise. Its text is
 /// the description, unless the text is "true" or there is a description; a tag that says something else stays.
 fn lift_error(span: &mut Span<'_>) {
-    let Some(index) = span.attributes.iter().position(|attribute| attribute.key == otel_tags::ERROR) else {
-        return;
-    };
-    let text = plain_json::text_of(&span.attributes[index].value);
-    let says_nothing = text.is_empty() || text == "true";
-    match span.status {
-        Status::Unset if text != "false" => {
-            span.wording.error = match &span.attributes[index].value {
-                Value::String(text) if text == "true" => ErrorTag::True,
-                _ => ErrorTag::Text,
+    let mut tags = StatusTags::default();
+    tags.code = span.status != Status::Unset;
+    tags.description = !span.status_message.is_empty();
+    if let Some(index) = span.attributes.iter().position(|attribute| attribute.key == otel_tags::ERROR) {
+        let text = plain_json::text_of(&span.attributes[index].value);
+        let is_error = match span.status {
+            Status::Unset => text != "false",
+            Status::Ok => false,
+            Status::Error => true,
+        };
+        tags.error = match &*text {
+            _ if !is_error => ErrorTag::Other,
+            text if text == span.status_message => ErrorTag::Description,
+            "" => ErrorTag::Empty,
+            "true" => ErrorTag::True,
+            _ if !tags.description => ErrorTag::Description,
+            _ => ErrorTag::Other,
+        };
+        if is_error {
+            span.status = Status::Error;
+        }
+        if tags.error != ErrorTag::Other {
+            let value = span.attributes.remove(index).value;
+            if tags.error == ErrorTag::Description {
+                span.status_message = match value {
+                    Value::String(text) => text,
+                    other => plain_json::text_of(&other).into_owned().into(),
+                };
             }
         }
-        Status::Error if says_nothing || span.status_message.is_empty() || text == span.status_message => {}
-        _ => return,
     }
-    span.status = Status::Error;
-    let value = span.attributes.remove(index).value;
-    if !says_nothing && span.status_message.is_empty() {
-        span.status_message = match value {
-            Value::String(text) => text,
-            other => plain_json::text_of(&other).into_owned().into(),
-        };
-    }
+    let is_as_specified = match span.status {
+        Status::Error => {
+            tags.code
+                && tags.error == ErrorTag::Description
+                && tags.description != span.status_message.is_empty()
+        }
+        Status::Unset | Status::Ok => tags.error == ErrorTag::Absent,
+    };
+    span.wording.status = (!is_as_specified).then_some(tags);
 }

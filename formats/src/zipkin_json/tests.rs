@@ -51,6 +51,13 @@ fn ids_kind_and_flags() {
         r#"1:0 a/1 <2 <3 <4 ""
            2:83 a/1 "" {astracer.parents="3,x"}"#,
     );
+    // Zeros are no parent, as in Zipkin's own model.
+    check(
+        r#"{"traceId":"a","id":"1","parentId":"0000000000000000"}
+        {"traceId":"a","id":"1","tags":{"astracer.parents":"3,0"}}"#,
+        r#"1:0 a/1 ""
+           2:63 a/1 "" {astracer.parents="3,0"}"#,
+    );
 }
 
 #[test]
@@ -113,6 +120,10 @@ fn tags_are_attributes_of_the_span_or_its_resource() {
         r#" {a="b" os.version=8} of {host.name="h" k8s.pod.name="p" process.pid="7"}"#,
     );
     check_tags(r#""otel.scope.name":"l","otel.library.name":"l","otel.library.version":"1""#, " by l@1");
+    check_tags(
+        r#""otel.library.name":"old","otel.scope.name":"new","otel.library.version":"1""#,
+        r#" {otel.library.name="old"} by new@1"#,
+    );
     check_tags(r#""w3c.tracestate":"a=b","otel.dropped_events_count":"3""#, " -3 events state=a=b");
     check_tags(r#""span.kind":"internal""#, " Internal");
     check_span(r#""kind":"CLIENT","tags":{"span.kind":"server"}"#, r#" Client {span.kind="server"}"#);
@@ -141,6 +152,9 @@ fn status_comes_from_tags() {
         r#" Error(d) {error="e"}"#,
     );
     check_tags(r#""otel.status_code":"OK","error":"e""#, r#" Ok() {error="e"}"#);
+    check_tags(r#""otel.status_description":"d","error":"e""#, r#" Error(d) {error="e"}"#);
+    check_tags(r#""otel.status_description":"d","error":"true""#, " Error(d)");
+    check_tags(r#""otel.status_description":"d","error":"false""#, r#" Unset(d) {error="false"}"#);
 }
 
 #[test]
@@ -208,6 +222,23 @@ fn bad_spans_are_problems_at_their_byte_and_their_neighbours_come() {
            f:12 (byte 560): bad record: expected an object or a list
            13:571 a/2 """#,
     );
+}
+
+/// Zipkin's v1 format has the service with each annotation. Its spans without tags have no `binaryAnnotations`.
+#[test]
+fn spans_of_the_older_format_are_told_from_others() {
+    let annotations = r#""annotations":[{"timestamp":1,"value":"cs","endpoint":{"serviceName":"a"}}]"#;
+    check(
+        format!(r#"[{{"traceId":"a","id":"1","name":"get","timestamp":1,"duration":5,{annotations}}}]"#),
+        "f:1 (byte 1): bad record: a span of Zipkin's v1 format",
+    );
+    // Members that only the newer format has say more, as for Zipkin itself.
+    check_span(
+        &format!(r#"{annotations},"localEndpoint":{{"serviceName":"b"}}"#),
+        r#" @1000 "cs" of {service.name="b"}"#,
+    );
+    check_span(&format!(r#"{annotations},"tags":{{"k":"v"}}"#), r#" {k="v"} @1000 "cs""#);
+    check_span(r#""annotations":[{"timestamp":1,"value":"x","endpoint":null}]"#, r#" @1000 "x""#);
 }
 
 #[test]

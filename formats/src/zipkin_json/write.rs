@@ -8,9 +8,9 @@ use super::super::keys::Keys;
 use super::super::otel_tags::{self, status_word};
 use super::super::plain_json::{text_of, write_integer, write_string};
 use super::endpoint::{Endpoint, is_local, tagged};
-use super::loss::is_untrue_error;
+use super::loss::{is_untrue_error, keeps_error};
 use super::{DEBUG, MORE_PARENTS, annotation, link};
-use astracer_model::span::{ErrorTag, Span, SpanKind, Status, lookup};
+use astracer_model::span::{ErrorTag, ScopeTags, Span, SpanKind, Status, lookup};
 use astracer_model::time::UnixNanos;
 use astracer_model::value::Value;
 
@@ -69,7 +69,8 @@ impl TraceWriter for Writer<'_> {
 /// - Tags belong to the span: attributes of the scope come back as attributes of the span, and so do those of
 ///   the resource outside the namespaces that describe a resource (see the [module](super)).
 /// - A resource without a service name gets OpenTelemetry's default, `unknown_service`.
-/// - An attribute `error` that is false is omitted, because Zipkin treats its presence as an error.
+/// - An attribute `error` that is false is omitted, because Zipkin treats its presence as an error, unless it comes from
+///   Zipkin.
 /// - Flags, schema URLs, links' flags, and the counts of attributes discarded from scope or resource are not
 ///   written.
 pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
@@ -172,21 +173,20 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     let links: Vec<_> = span.links.iter().enumerate().map(|(index, link)| link::write(index, link)).collect();
     let mut tags = Tags { out, keys: Keys::default() };
     // Tags with a meaning come first, so that no attribute of the same name takes their place.
-    match (span.status, span.wording.error) {
-        (Status::Error, ErrorTag::True) if span.status_message.is_empty() => {
-            tags.text(otel_tags::ERROR, "true")
-        }
-        (Status::Error, ErrorTag::Text) => tags.text(otel_tags::ERROR, &span.status_message),
-        (status, _) => {
-            if let Some(word) = status_word(status) {
-                tags.text(otel_tags::STATUS_CODE, word);
-            }
-            if status == Status::Error {
-                tags.text(otel_tags::ERROR, &span.status_message);
-            }
-            // For errors too: the servers that translate Zipkin's spans take a description from here only.
-            tags.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
-        }
+    let form = span.wording.status;
+    if form.is_none_or(|form| form.code) {
+        tags.text_if_any(otel_tags::STATUS_CODE, status_word(span.status).unwrap_or_default());
+    }
+    match form.map(|form| form.error) {
+        None if span.status == Status::Error => tags.text(otel_tags::ERROR, &span.status_message),
+        Some(ErrorTag::Description) => tags.text(otel_tags::ERROR, &span.status_message),
+        Some(ErrorTag::Empty) => tags.text(otel_tags::ERROR, ""),
+        Some(ErrorTag::True) => tags.text(otel_tags::ERROR, "true"),
+        _ => {}
+    }
+    // For errors too: the servers that translate Zipkin's spans take a description from here only.
+    if form.is_none_or(|form| form.description) {
+        tags.text_if_any(otel_tags::STATUS_DESCRIPTION, &span.status_message);
     }
     if span.kind == SpanKind::Internal {
         tags.text(otel_tags::KIND, "internal");
@@ -195,11 +195,23 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
         let more: Vec<_> = span.parents[1..].iter().map(ToString::to_string).collect();
         tags.text(MORE_PARENTS, &more.join(","));
     }
-    tags.text_if_any(otel_tags::SCOPE_NAME, &span.scope.name);
-    tags.text_if_any(otel_tags::SCOPE_VERSION, &span.scope.version);
-    // The specification still requires the older names beside them.
-    tags.text_if_any(otel_tags::LIBRARY_NAME, &span.scope.name);
-    tags.text_if_any(otel_tags::LIBRARY_VERSION, &span.scope.version);
+    // The specification still requires the older names beside the newer ones.
+    for (form, newer, older, text) in [
+        (span.wording.scope_name, otel_tags::SCOPE_NAME, otel_tags::LIBRARY_NAME, &span.scope.name),
+        (
+            span.wording.scope_version,
+            otel_tags::SCOPE_VERSION,
+            otel_tags::LIBRARY_VERSION,
+            &span.scope.version,
+        ),
+    ] {
+        if form != ScopeTags::Older {
+            tags.text_if_any(newer, text);
+        }
+        if form != ScopeTags::Newer {
+            tags.text_if_any(older, text);
+        }
+    }
     tags.text_if_any(otel_tags::TRACE_STATE, &span.trace_state);
     tags.count(otel_tags::DROPPED_ATTRIBUTES, span.dropped_attributes);
     tags.count(otel_tags::DROPPED_EVENTS, span.dropped_events);
@@ -209,7 +221,7 @@ fn write_tags(out: &mut Vec<u8>, span: &Span<'_>) {
     }
     for attribute in tagged(span) {
         let debug = attribute.key == DEBUG && matches!(attribute.value, Value::Bool(_));
-        if !is_untrue_error(attribute) && !debug {
+        if (!is_untrue_error(attribute) || keeps_error(span)) && !debug {
             tags.value(&attribute.key, &attribute.value);
         }
     }

@@ -381,3 +381,39 @@ fn the_remote_endpoint_follows_the_ranks() {
     );
     assert_eq!(remote(SpanKind::Server, &[("peer.service", "x")]), serde_json::json!({"serviceName": "x"}));
 }
+
+/// Tags by which recorders state status and scope, in all their forms, come out as they came in, and nothing is lost.
+#[test]
+fn tags_of_zipkin_come_out_as_they_came_in() {
+    let texts = |key: &str, texts: &[Option<&str>]| -> Vec<Option<(String, String)>> {
+        texts.iter().map(|text| text.map(|text| (key.to_owned(), text.to_owned()))).collect()
+    };
+    let codes = texts("otel.status_code", &[None, Some("ERROR"), Some("OK")]);
+    let descriptions = texts("otel.status_description", &[None, Some("d"), Some("true")]);
+    let errors = texts("error", &[None, Some("true"), Some("false"), Some(""), Some("d"), Some("x")]);
+    let names = texts("otel.scope.name", &[None, Some("l")]);
+    let old_names = texts("otel.library.name", &[None, Some("l"), Some("m")]);
+    let versions = texts("otel.scope.version", &[None, Some("1")]);
+    let old_versions = texts("otel.library.version", &[None, Some("1")]);
+    let mut sets: Vec<Vec<(String, String)>> = vec![vec![("k".to_owned(), "v".to_owned())]];
+    for choices in [codes, descriptions, errors, names, old_names, versions, old_versions] {
+        let with = |set: &Vec<_>, choice: &Option<_>| set.iter().cloned().chain(choice.clone()).collect();
+        sets = sets.iter().flat_map(|set| choices.iter().map(move |choice| with(set, choice))).collect();
+    }
+    assert_eq!(sets.len(), 3 * 3 * 6 * 2 * 3 * 2 * 2);
+    for set in sets {
+        let tags: serde_json::Map<_, _> = set.into_iter().map(|(key, text)| (key, text.into())).collect();
+        let tags = serde_json::Value::Object(tags);
+        let input = serde_json::json!({"traceId": "a", "id": "1", "localEndpoint": {"serviceName": "s"}, "tags": tags});
+        let read = collect(super::read, input.to_string().as_bytes());
+        let span = &read.spans[0];
+        assert_eq!(written(span)["tags"], tags);
+        let again = collect(super::read, write(&[std::slice::from_ref(span)]).as_bytes());
+        assert_eq!(again.spans, read.spans, "{tags}");
+        // Text of a name that has a meaning is nowhere lost, whether or not its attribute is reported.
+        let mut losses = crate::losses::Losses::default();
+        losses.count(crate::Format::ZipkinJson, span);
+        let others = losses.counts().filter(|(loss, _)| *loss != crate::losses::Loss::ReservedName).count();
+        assert_eq!(others, 0, "{tags}: {losses:?}");
+    }
+}
