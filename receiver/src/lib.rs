@@ -180,19 +180,30 @@ impl Receiver {
     }
 
     /// Takes no new connections and requests, answers those that are under way (for some seconds at most, and as long as
-    /// they go on arriving), and completes the last file.
+    /// they go on arriving), and completes the last file. All counts are final then, but for what waits in the spool, which
+    /// [`drain`](Self::drain) still passes on.
     ///
     /// # Errors
     ///
     /// If the last file can't be completed.
-    pub fn stop(mut self) -> Result<Received, ExportError> {
-        self.end();
-        let spooled = self.shared.forward.as_ref().map_or(Ok(()), |spool| spool.shut_down(Duration::ZERO));
-        self.shared.files.shut_down(Duration::ZERO).and(spooled)?;
-        Ok(self.shared.counts.read())
+    pub fn end(&mut self) -> Result<(), ExportError> {
+        self.end_thread();
+        self.shared.files.shut_down(Duration::ZERO)
     }
 
-    fn end(&mut self) {
+    /// [Ends](Self::end) it, syncs the spool, and returns the counts.
+    ///
+    /// # Errors
+    ///
+    /// If the last file can't be completed, or the spool can't be synced.
+    pub fn stop(mut self) -> Result<Received, ExportError> {
+        let ended = self.end();
+        let spooled = self.shared.forward.as_ref().map_or(Ok(()), |spool| spool.shut_down(Duration::ZERO));
+        ended.and(spooled)?;
+        Ok(self.received())
+    }
+
+    fn end_thread(&mut self) {
         // Nobody listens any more if the thread has ended, which then is what is wanted.
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
@@ -203,6 +214,6 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.end();
+        self.end_thread();
     }
 }

@@ -171,7 +171,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         .with_connections(connections as usize)
         .with_idle_timeout(Duration::from_secs(args.idle_timeout.into()))
         .with_arrival_timeout(Duration::from_secs(args.arrival_timeout.into()));
-    let receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
+    let mut receiver = Receiver::start(&args.otlp, limits, recording).map_err(|error| {
         let option = if error.address().is_some() {
             "another address with --otlp"
         } else {
@@ -196,6 +196,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         std::thread::sleep(TICK);
     }
     display.finish_and_clear();
+    let ended = receiver.end();
     receiver.events().iter().for_each(report_event);
     receiver.drain(FORWARD_TIMEOUT);
     let forwarded = receiver.forwarded().map(|(counts, waiting)| Forwarded {
@@ -204,9 +205,9 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         lost: counts.lost.total(),
         waiting,
     });
-    let (bytes, removed) = (receiver.total_bytes(), receiver.spans_removed());
-    let received = receiver.stop().map_err(|error| failed(&error))?;
-    let report = Report::new(args, &received, bytes, forwarded);
+    let removed = receiver.spans_removed();
+    let report = Report::new(args, &receiver.received(), receiver.total_bytes(), forwarded);
+    let stopped = ended.and(receiver.stop().map(drop));
     let printed = if args.json { output::print_json(&report) } else { output::print(&report.render()) };
     let late = if removed > 0 {
         let spans = output::plural(removed, "span");
@@ -214,7 +215,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
             "{spans} were acknowledged and are gone: somebody removed a file while it was being written"
         )))
     } else {
-        Ok(())
+        stopped.map_err(|error| failed(&error))
     };
     Failure::after(printed, late)
 }

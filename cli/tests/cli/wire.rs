@@ -137,6 +137,9 @@ fn a_recording_sent_is_received_whole() {
         let (received, folder) = receiver.stop();
         assert_eq!((&received["spans"], &received["rejected"]), (&72_433.into(), &0.into()));
         assert_eq!(received["refused"].as_array().map(Vec::len), Some(0));
+        let files = fs::read_dir(&folder.0).expect("a folder");
+        let bytes = files.map(|file| file.and_then(|file| file.metadata()).expect("a file").len());
+        assert_eq!(received["bytes"], bytes.sum::<u64>(), "of complete files");
         assert!(figures(folder.0.to_str().expect("UTF-8")) == figures(&path), "{scheme}");
     }
 }

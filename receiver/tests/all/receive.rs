@@ -552,3 +552,29 @@ fn requests_that_are_refused_for_a_full_spool_are_not_recorded_again() {
     forwarding.stop().expect("files are completed");
     assert_eq!(recorded(&folder.path().join("files")).len(), 1);
 }
+
+/// A request that is under way at the end is in the counts, and is passed on.
+#[test]
+fn the_end_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let backend = receiver(&folder.path().join("backend"), Limits::default(), 1 << 30);
+    let mut forwarding = forwarding(folder.path(), 1 << 20, 1 << 20, backend.addresses()[0]);
+    let mut stream = TcpStream::connect(forwarding.addresses()[0]).expect("it listens");
+    let body = proto(&spans(3));
+    let head = format!("POST /v1/traces HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n{PROTOBUF}");
+    write!(stream, "{head}content-length: {}\r\n\r\n", body.len()).expect("sent");
+    let mut answer = [0; 25];
+    stream.read_exact(&mut answer).expect("an answer");
+    let sender = std::thread::spawn(move || {
+        stream.write_all(&body).expect("sent");
+        stream.read_exact(&mut [0; 12]).expect("an answer");
+    });
+    forwarding.end().expect("files are completed");
+    sender.join().expect("it was answered");
+    assert_eq!((forwarding.received().spans, forwarding.drain(Duration::from_secs(60))), (3, 0));
+    assert_eq!(forwarding.forwarded().expect("it forwards").0.sent, 3);
+    let files = std::fs::read_dir(folder.path().join("files")).expect("a folder");
+    let bytes = files.map(|file| file.and_then(|file| file.metadata()).expect("a file").len());
+    assert_eq!(forwarding.total_bytes(), bytes.sum::<u64>());
+    forwarding.stop().expect("the spool is synced");
+}
