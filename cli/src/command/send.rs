@@ -115,6 +115,7 @@ pub(crate) fn run(args: &Send, stop: Stop<'_>) -> Result<(), Failure> {
     let writer = Writer {
         destination: Arc::clone(&destination),
         patience: Duration::from_secs(args.wait.into()),
+        has_answered: false,
         shift_ns: shift,
         skip: behind,
         rate: args.rate,

@@ -15,10 +15,16 @@ use crate::{Scratch, TWO_TRACES, run, success};
 
 /// A server of HTTP/1.1 that answers every request with this body as OTLP in JSON, and passes on the heads.
 fn server(body: &'static str) -> (String, mpsc::Receiver<String>) {
+    server_that_says(vec![], body)
+}
+
+/// The same, but the first answers are of these statuses.
+fn server_that_says(first: Vec<&'static str>, body: &'static str) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let (sender, heads) = mpsc::channel();
     thread::spawn(move || {
+        let mut statuses = first.into_iter();
         for stream in listener.incoming() {
             let mut stream = BufReader::new(stream.expect("a connection"));
             let (mut head, mut length) = (String::new(), 0);
@@ -33,8 +39,14 @@ fn server(body: &'static str) -> (String, mpsc::Receiver<String>) {
             }
             stream.read_exact(&mut vec![0; length]).expect("a body");
             let _ = sender.send(head);
-            let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n";
-            write!(stream.get_mut(), "{answer}content-length: {}\r\n\r\n{body}", body.len()).expect("sent");
+            let status = statuses.next().unwrap_or("200 OK");
+            let answer = "connection: close\r\ncontent-type: application/json\r\n";
+            write!(
+                stream.get_mut(),
+                "HTTP/1.1 {status}\r\n{answer}content-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .expect("sent");
         }
     });
     (address, heads)
@@ -70,6 +82,16 @@ fn send_reads_the_variables_that_its_errors_recommend() {
     let wrong = send(&url, input.path(), &[("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")]);
     failure(&wrong, 1, &["OTEL_EXPORTER_OTLP_TIMEOUT", "milliseconds", "me:***@"]);
     assert!(!String::from_utf8_lossy(&wrong.stderr).contains("secret"));
+}
+
+/// One that answers is there, whatever it says at first.
+#[test]
+fn a_server_that_is_busy_from_the_first_request_on_is_waited_for() {
+    let input = Scratch::new("busy.json", TWO_TRACES);
+    let (address, heads) = server_that_says(vec!["503 Service Unavailable"], "{}");
+    let url = format!("otlp+http://{address}");
+    let text = success(&run(&["send", input.path(), "--to", &url, "--wait", "60"]));
+    assert!(text.contains("3 spans accepted") && heads.try_iter().count() > 1, "{text}");
 }
 
 /// Issue: rejected spans left exit code 0.

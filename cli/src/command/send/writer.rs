@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use astracer_exporters::{Attempt, Delivery, Destination, Outcome};
+use astracer_exporters::{Attempt, Delivery, Destination, ErrorKind, ExportError, Outcome};
 use astracer_formats::TraceWriter;
 use astracer_model::{Span, UnixNanos};
 use astracer_tuner::Stop;
@@ -33,6 +33,8 @@ pub(super) struct Writer<'w> {
     pub(super) destination: Arc<dyn Destination>,
     /// Longest time without an accepted batch before sending ends. `--resume` continues it later.
     pub(super) patience: Duration,
+    /// The server has answered, if only that it takes nothing now.
+    pub(super) has_answered: bool,
     pub(super) shift_ns: i64,
     /// Spans that a former call sent.
     pub(super) skip: u64,
@@ -63,19 +65,19 @@ impl TraceWriter for Writer<'_> {
         while begin < spans.len() {
             let Some(attempt) = self.try_send(&spans, begin)? else { return Ok(()) };
             let Attempt { outcome: Outcome { delivery, lost, error }, settled, retry_in } = attempt;
-            let is_lost = lost.total() > 0;
+            let (is_lost, delivered) = (lost.total() > 0, delivery.accepted + delivery.rejected > 0);
             if settled > 0 {
                 begin += settled;
                 last_progress = Instant::now();
             }
             // The note counts from the beginning: behind a span that was lost it would name others.
             self.answered(delivery, !is_lost)?;
+            self.has_answered |= delivered || error.as_ref().is_some_and(is_answer);
             let Some(error) = error else { break };
             let patience = self.patience.saturating_sub(last_progress.elapsed());
-            let sent = self.sent.get();
             // A server that never answered is not there, or is another.
-            let never = sent.accepted + sent.rejected == 0 && error.retry_after().is_none();
-            if is_lost || begin >= spans.len() || !error.may_retry() || never || retry_in >= patience {
+            let may_go_on = error.may_retry() && self.has_answered && retry_in < patience;
+            if is_lost || begin >= spans.len() || !may_go_on {
                 return Err(io::Error::other(self.destination.diagnose(error)));
             }
             if !self.wait_until(Instant::now() + retry_in.max(WAIT_STEP)) {
@@ -163,6 +165,13 @@ impl Writer<'_> {
             None => self.wait_until(Instant::now() + Duration::from_secs(u64::from(u32::MAX))),
         }
     }
+}
+
+/// False for a failure of the way to the server.
+fn is_answer(error: &ExportError) -> bool {
+    use ErrorKind::{ConnectionLost, NothingListens, TimedOut, UnknownHost};
+    let is_of_way = matches!(error.kind(), NothingListens | UnknownHost | ConnectionLost | TimedOut);
+    !is_of_way || error.retry_after().is_some()
 }
 
 /// The time that this number of spans takes at a rate a second, behind `due`; `None` if the clock can't tell it.
