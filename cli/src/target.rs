@@ -142,7 +142,7 @@ fn asks_for_json() -> bool {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let protocol =
         variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| variable("OTEL_EXPORTER_OTLP_PROTOCOL"));
-    protocol.is_some_and(|protocol| protocol.trim() == "http/json")
+    protocol.is_some_and(|protocol| protocol.trim().parse::<Protocol>() == Ok(Protocol::HttpJson))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ fn send_reads_the_variables_that_its_errors_recommend() {
     let (address, heads) = server("{}");
     let url = format!("otlp+http://me:secret@{address}");
     let variables =
-        [("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue%20one"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")];
+        [("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue%20one"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "HTTP/JSON")];
     let output = send(&url, input.path(), &variables);
     let text = success(&output);
     let head = heads.recv().expect("a request").to_ascii_lowercase();
