@@ -40,7 +40,8 @@ pub trait Destination: Send + Sync + Debug {
         1
     }
 
-    /// Makes what was accepted durable where that is this side's matter: files are synced, a spool is drained.
+    /// Makes what was accepted durable where that is this side's matter: files and a spool are synced. A spool may
+    /// still hold spans then, which its destination has not taken.
     ///
     /// # Errors
     ///
