@@ -23,6 +23,8 @@ const TIMEOUT: &str = "OTEL_EXPORTER_ZIPKIN_TIMEOUT";
 #[must_use]
 pub struct ZipkinBuilder {
     endpoint: String,
+    /// Where the endpoint was set, for errors.
+    endpoint_setting: &'static str,
     sending: Sending,
     fault: Option<ConfigError>,
 }
@@ -30,7 +32,7 @@ pub struct ZipkinBuilder {
 impl ZipkinBuilder {
     /// The URL that takes spans; `http://localhost:9411/api/v2/spans` if it is not set.
     pub fn with_endpoint(mut self, url: impl Into<String>) -> Self {
-        self.endpoint = url.into();
+        (self.endpoint, self.endpoint_setting) = (url.into(), "endpoint");
         self
     }
 
@@ -48,7 +50,7 @@ impl ZipkinBuilder {
             variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
         };
         if let Some(url) = get(ENDPOINT) {
-            self.endpoint = url;
+            (self.endpoint, self.endpoint_setting) = (url, ENDPOINT);
         }
         if let Some(value) = get(TIMEOUT)
             && let Err(fault) = self.sending.read_timeout(TIMEOUT, &value)
@@ -72,7 +74,7 @@ impl ZipkinBuilder {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let wrong = |reason: String| ConfigError::new(ENDPOINT, reason);
+        let wrong = |reason: String| ConfigError::new(self.endpoint_setting, reason);
         let uri: Uri = self
             .endpoint
             .parse()
@@ -108,6 +110,7 @@ impl Zipkin {
     pub fn builder() -> ZipkinBuilder {
         ZipkinBuilder {
             endpoint: "http://localhost:9411/api/v2/spans".to_owned(),
+            endpoint_setting: "endpoint",
             sending: Sending::new(5 << 20),
             fault: None,
         }
@@ -165,5 +168,25 @@ impl Destination for Zipkin {
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
         self.requests.availability.close();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_named_the_endpoint_is_told() {
+        let read = |url: &str| {
+            let url = url.to_owned();
+            Zipkin::builder().with_variables(move |name| (name == ENDPOINT).then(|| url.clone()))
+        };
+        for (builder, setting) in [
+            (read("zipkin:9411"), ENDPOINT),
+            (Zipkin::builder().with_endpoint("zipkin:9411"), "endpoint"),
+            (read("http://zipkin:9411").with_endpoint("http://b\u{fc}cher:9411"), "endpoint"),
+        ] {
+            assert_eq!(builder.build().unwrap_err().setting(), setting);
+        }
     }
 }

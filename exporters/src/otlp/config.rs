@@ -63,6 +63,8 @@ enum Endpoint {
 #[must_use]
 pub struct OtlpBuilder {
     pub(super) protocol: Protocol,
+    /// Where the protocol was set, for errors.
+    pub(super) protocol_setting: String,
     endpoint: Option<Endpoint>,
     /// Where the endpoint was set, for errors.
     endpoint_setting: String,
@@ -78,6 +80,7 @@ impl Default for OtlpBuilder {
     fn default() -> Self {
         OtlpBuilder {
             protocol: if cfg!(feature = "otlp-http") { Protocol::HttpProtobuf } else { Protocol::Grpc },
+            protocol_setting: "protocol".to_owned(),
             endpoint: None,
             endpoint_setting: "endpoint".to_owned(),
             insecure: false,
@@ -122,6 +125,7 @@ impl OtlpBuilder {
     /// Sets the protocol. Defaults to `http/protobuf` if the feature `otlp-http` is enabled, else `grpc`.
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
+        self.protocol_setting = "protocol".to_owned();
         self
     }
 
@@ -201,6 +205,7 @@ impl OtlpBuilder {
         if let Some((name, value)) = get("PROTOCOL") {
             self.protocol =
                 value.parse().map_err(|error: UnknownProtocol| ConfigError::new(&name, error.to_string()))?;
+            self.protocol_setting = name;
         }
         if let Some((name, value)) = get("ENDPOINT") {
             let exact = name.starts_with(self.signal.prefixes()[0]);

@@ -107,7 +107,7 @@ impl OtlpMetricsBuilder {
     pub fn build(self) -> Result<OtlpMetrics, ConfigError> {
         if self.0.protocol == Protocol::HttpJson {
             let reason = "metrics are not sent as JSON here: use http/protobuf or grpc";
-            return Err(ConfigError::new("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", reason));
+            return Err(ConfigError::new(&self.0.protocol_setting, reason));
         }
         let timeout = self.0.sending.timeout;
         let (builder, uri, headers) = self.0.checked()?;

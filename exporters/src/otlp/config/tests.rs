@@ -154,3 +154,21 @@ fn names_of_protocols_are_read_in_any_case() {
         assert_eq!(name.parse::<Protocol>().ok(), Some(protocol), "{name}");
     }
 }
+
+#[test]
+fn the_setting_that_asked_for_metrics_in_json_is_told() {
+    let builder = crate::OtlpMetrics::builder;
+    let read = |name: &'static str| {
+        builder().with_variables(move |asked| (asked == name).then(|| "http/json".to_owned()))
+    };
+    let all = "OTEL_EXPORTER_OTLP_PROTOCOL";
+    let metrics = "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL";
+    for (builder, setting) in [
+        (read(all), all),
+        (read(metrics), metrics),
+        (builder().with_protocol(Protocol::HttpJson), "protocol"),
+        (read(all).with_protocol(Protocol::HttpJson), "protocol"),
+    ] {
+        assert_eq!(builder.build().unwrap_err().setting(), setting);
+    }
+}
