@@ -404,7 +404,8 @@ impl<'a> Replay<'a> {
         let taken = taken_of(arrival, &outcomes.tail);
         let (key, state) = (self.sampler.key(workload.key(arrival)), self.states[number as usize]);
         let is_error = outcome.failed_after_ns.is_some();
-        let is_recorded = matches!(state, State::ByHead | State::Recorded);
+        // A trace that the ring gave up was recorded, so arming did not miss it.
+        let is_recorded = state != State::Dropped;
         self.sampler.count(key, 0, &Ended { now, duration, is_error, is_recorded });
         let is_kept = match state {
             State::ByHead => true,
