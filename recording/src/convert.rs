@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use crate::recording::Skipped;
+use crate::stop::Pulse;
 use astracer_formats::losses::Losses;
 use astracer_formats::{TraceWriter, jaeger_json};
 use astracer_model::Format;
@@ -144,7 +145,8 @@ impl<'w> Converter<'w> {
     pub fn finish(mut self) -> io::Result<Converted> {
         // After a stop, only the work in progress is finished.
         let waiting = if self.stopped() { Traceless::default() } else { std::mem::take(&mut self.traceless) };
-        for (span, place, found) in waiting.resolve() {
+        let mut pulse = Pulse::of(self.stop.take());
+        for (span, place, found) in waiting.resolve(&mut pulse) {
             if !found {
                 let detail = format!("span {}", span.span_id);
                 self.converted.problems.push(Problem::new(ProblemKind::NoTraceId, place, detail));

@@ -67,6 +67,69 @@ fn spans_without_a_trace_get_their_parents_in_every_format() {
 }
 
 #[test]
+fn a_circle_of_spans_without_a_trace_is_one_trace() {
+    let (text, _) = convert(Format::HTrace, PIPELINE, Format::OtlpJson);
+    let ids = |recording: &crate::Recording| -> Vec<TraceId> {
+        let names = |trace: &crate::recording::TraceView<'_>| trace.spans().any(|span| span.name() == "one");
+        recording.traces().filter(names).map(|trace| trace.id()).collect()
+    };
+    // The same one that reading finds.
+    let read = recording(Format::HTrace, PIPELINE);
+    let written = recording(Format::OtlpJson, &text);
+    assert_eq!(ids(&written), ids(&read));
+    let of_circle = |recording: &crate::Recording| {
+        shape(recording)
+            .into_iter()
+            .filter(|span| ["one", "two"].contains(&&*span.2))
+            .map(|span| span.0)
+            .collect()
+    };
+    let circle: Vec<TraceId> = of_circle(&written);
+    assert_eq!(circle, [circle[0]; 2]);
+}
+
+/// A chain of spans without a trace, from its end and from its start, each span under one that is not there or not.
+#[test]
+fn a_chain_without_a_trace_takes_work_in_proportion_to_its_spans() {
+    const N: u64 = 10_000;
+    let line = |id: u64| {
+        let parent = id - 1;
+        format!("{{\"s\":\"{id:x}\",\"p\":[\"{parent:x}\"],\"b\":1,\"e\":2}}\n")
+    };
+    let polls = |lines: String| {
+        let polls = std::cell::Cell::new(0);
+        let mut converter =
+            Converter::new(Format::OtlpJson, Box::new(io::sink())).expect("the format is written");
+        converter = converter.stop_when(|| {
+            polls.set(polls.get() + 1);
+            false
+        });
+        let file = "f".into();
+        converter.file(&file, Format::HTrace);
+        astracer_formats::read(
+            Format::HTrace,
+            &mut lines.as_bytes(),
+            &file,
+            &Limits::default(),
+            &mut converter,
+        );
+        polls.set(0);
+        let converted = converter.finish().expect("nothing fails");
+        assert_eq!(converted.spans, lines.lines().count() as u64);
+        assert_eq!(converted.problems.count(ProblemKind::NoTraceId), converted.spans);
+        polls.get()
+    };
+    // From 2 on the first parent is not there.
+    for first in [1, 2] {
+        let down = |n: u64| polls((first..=n).map(line).collect());
+        let up = |n: u64| polls((first..=n).rev().map(line).collect());
+        for (small, large) in [(down(N), down(4 * N)), (up(N), up(4 * N))] {
+            assert!(small > 0 && large <= 4 * (small + 1), "{small} polls, {large} for 4 times as many");
+        }
+    }
+}
+
+#[test]
 fn spans_of_interleaved_services_share_a_line_and_its_resources() {
     let zipkin = r#"[{"traceId":"1","id":"1","localEndpoint":{"serviceName":"a"}},
         {"traceId":"2","id":"2","localEndpoint":{"serviceName":"b"}},

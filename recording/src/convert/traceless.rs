@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use rapidhash::fast::RandomState;
 
+use crate::stop::Pulse;
 use astracer_model::ids::{SpanId, TraceId};
 use astracer_model::problem::Place;
 use astracer_model::span::Span;
@@ -39,42 +40,57 @@ impl Traceless {
     }
 
     /// The kept spans in input order, each with the trace of its nearest ancestor that has one. If none has,
-    /// the id of the chain's last span becomes the trace id, and the last member of the tuple is false.
-    pub(super) fn resolve(self) -> impl Iterator<Item = (Span<'static>, Place, bool)> {
-        let Self { known, mut held, .. } = self;
+    /// the id of the chain's last span becomes the trace id, also of a circle, and the last member of the tuple is false.
+    ///
+    /// No span is passed twice: each keeps what the walk that passed it found. A stop leaves out the spans that no walk has
+    /// passed.
+    pub(super) fn resolve(self, pulse: &mut Pulse<'_>) -> impl Iterator<Item = (Span<'static>, Place, bool)> {
+        let Self { known, held, .. } = self;
         let asked_for: HashSet<SpanId, RandomState> =
             held.iter().flat_map(|(span, _)| span.parents.iter().copied()).collect();
         let mut trace_of: HashMap<_, _, RandomState> = HashMap::default();
         for (span_id, trace_id) in known.into_iter().filter(|(span_id, _)| asked_for.contains(span_id)) {
             trace_of.entry(span_id).or_insert(TraceId(trace_id.into()));
         }
-        let parents: HashMap<_, _, RandomState> =
-            held.iter().rev().map(|(span, _)| (span.span_id, span.parents.clone())).collect();
-        let mut found = vec![false; held.len()];
-        for (index, (span, _)) in held.iter_mut().enumerate() {
-            let mut chain = vec![span.span_id];
-            let mut candidates = span.parents.clone();
-            span.trace_id = loop {
-                if let Some(&trace_id) = candidates.iter().find_map(|parent| trace_of.get(parent)) {
-                    found[index] = true;
-                    break trace_id;
+        let index_of: HashMap<SpanId, usize, RandomState> =
+            held.iter().enumerate().rev().map(|(index, (span, _))| (span.span_id, index)).collect();
+        // The last walk that passed a span, by the index it began at plus one, and what it found.
+        let mut walk_of = vec![0; held.len()];
+        let mut found: Vec<Option<(TraceId, bool)>> = vec![None; held.len()];
+        let mut chain = Vec::new();
+        'walks: for first in 0..held.len() {
+            let walk = first + 1;
+            chain.clear();
+            let mut at = first;
+            let end = loop {
+                if pulse.stopped() {
+                    break 'walks;
                 }
+                if let Some(end) = found[at] {
+                    break end;
+                }
+                chain.push(at);
+                walk_of[at] = walk;
+                let span = &held[at].0;
+                if let Some(&trace_id) = span.parents.iter().find_map(|parent| trace_of.get(parent)) {
+                    break (trace_id, true);
+                }
+                let is_new = |&index: &usize| walk_of[index] != walk;
                 let next =
-                    candidates.iter().find(|parent| parents.contains_key(parent) && !chain.contains(parent));
-                let Some(&next) = next else {
-                    let end = candidates.iter().find(|parent| !chain.contains(parent)).or(chain.last());
-                    break TraceId(end.map_or(0, |end| u128::from(end.0)));
-                };
-                chain.push(next);
-                candidates = parents[&next].clone();
-            };
-            if found[index] {
-                // Descendants of these spans need not follow the chain so far.
-                for id in chain {
-                    trace_of.entry(id).or_insert(span.trace_id);
+                    span.parents.iter().filter_map(|parent| index_of.get(parent).copied()).find(is_new);
+                match next {
+                    Some(next) => at = next,
+                    None => {
+                        let unknown = span.parents.iter().find(|parent| !index_of.contains_key(parent));
+                        break (TraceId(u128::from(unknown.unwrap_or(&span.span_id).0)), false);
+                    }
                 }
-            }
+            };
+            chain.iter().for_each(|&at| found[at] = Some(end));
         }
-        held.into_iter().zip(found).map(|((span, place), found)| (span, place, found))
+        held.into_iter().zip(found).filter_map(|((span, place), found)| {
+            let (trace_id, is_known) = found?;
+            Some((Span { trace_id, ..span }, place, is_known))
+        })
     }
 }
