@@ -209,12 +209,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     let loaded = load::load_keeping(&args.source, keep(args), stop)?;
     let mut found =
         analyse(args, &loaded.recording, segments.as_ref(), folded_file.is_some() || html.is_some(), stop)?;
-    if args.weights && found.profile.traces > 0 && found.profile.weight == 0.0 {
-        return Err(Failure::Job(
-            "all of these traces were kept late, by policies, and stand for none; leave --weights out"
-                .to_owned(),
-        ));
-    }
+    refuse_weightless(&found.profile, "all of these traces")?;
     let compared = args.compare.as_ref().map(|other| compared(args, other, stop)).transpose()?;
     let mut comparison = compared.as_ref().map(|(_, profile)| compare(profile, &found.profile));
     let mut written: Vec<&Output> = segments.iter().filter(|_| found.late.is_none()).collect();
@@ -462,7 +457,19 @@ fn compared(args: &CriticalPath, other: &Path, stop: Stop<'_>) -> Result<(Input,
         let traced = analyser.trace_unless_stopped(&recording, trace, &mut pulse);
         profiler.add(&traced.ok_or(Failure::Interrupted)?, weight);
     }
-    Ok((input, profiler.finish(&args.percentiles)))
+    let profile = profiler.finish(&args.percentiles);
+    refuse_weightless(&profile, &format!("--compare: all traces of {}", output::shown(other)))?;
+    Ok((input, profile))
+}
+
+/// Refuses traces that stand for none, of which there is no mean. Without `--weights` there are no such traces.
+fn refuse_weightless(profile: &Profile, traces: &str) -> Result<(), Failure> {
+    if profile.traces > 0 && profile.weight == 0.0 {
+        return Err(Failure::Job(format!(
+            "{traces} were kept late, by policies, and stand for none; leave --weights out"
+        )));
+    }
+    Ok(())
 }
 
 /// Reads "NAME=FACTOR"; the name may hold "=" itself.

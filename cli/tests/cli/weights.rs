@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{run, success};
+use crate::{failure, run, success};
 
 /// Two keys of weights by hand: three roots of 4 and one without a weight, and a heartbeat that says 14 and 7.
 const KEPT: &str = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[
@@ -40,15 +40,17 @@ fn weights_are_summed_and_compared() {
     assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");
 }
 
+/// A trace of the first key that a policy kept late.
+const LATE: &str = r#"{"traceId":"00000000000000000000000000000007","spanId":"0000000000000007","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"9","attributes":[{"key":"sampling.reason","value":{"stringValue":"error"}},{"key":"sampler.adjusted_count","value":{"doubleValue":0}}]}"#;
+
 /// A trace that a policy kept late: its call is in the sum already, by the head's weights.
 #[test]
 fn traces_that_were_kept_late_stand_for_none() {
     let folder = tempfile::tempdir().unwrap();
-    let late = r#"{"traceId":"00000000000000000000000000000007","spanId":"0000000000000007","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"9","attributes":[{"key":"sampling.reason","value":{"stringValue":"error"}},{"key":"sampler.adjusted_count","value":{"doubleValue":0}}]}"#;
     let (all, alone) = (folder.path().join("all.json"), folder.path().join("late.json"));
     let begin = r#"{"resourceSpans":[{"scopeSpans":[{"spans":["#;
-    fs::write(&all, KEPT.replacen(begin, &format!("{begin}{late},"), 1)).unwrap();
-    fs::write(&alone, format!("{begin}{late}]}}]}}]}}")).unwrap();
+    fs::write(&all, KEPT.replacen(begin, &format!("{begin}{LATE},"), 1)).unwrap();
+    fs::write(&alone, format!("{begin}{LATE}]}}]}}]}}")).unwrap();
     let (all, alone) = (all.to_str().unwrap(), alone.to_str().unwrap());
     let text = success(&run(&["inspect", "--weights", all]));
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -62,6 +64,32 @@ fn traces_that_were_kept_late_stand_for_none() {
         (&4.into(), &12.0.into(), &0.into())
     );
     let none = run(&[&path[..], &[alone]].concat());
-    assert_eq!(none.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&none.stderr).contains("kept late, by policies, and stand for none"));
+    failure(&none, 1, &["kept late, by policies, and stand for none"]);
+    // Nothing can be compared with traces that stand for none.
+    let none = run(&[&path[..], &[all, "--compare", alone]].concat());
+    failure(&none, 1, &["late.json", "kept late, by policies, and stand for none"]);
+}
+
+/// Formats that have only texts write the count 0 as one.
+#[test]
+fn traces_that_were_kept_late_stand_for_none_in_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("all.json"), folder.path().join("converted"));
+    let begin = r#"{"resourceSpans":[{"scopeSpans":[{"spans":["#;
+    fs::write(&from, KEPT.replacen(begin, &format!("{begin}{LATE},"), 1)).unwrap();
+    let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
+    for format in ["otlp-json", "jaeger-json", "zipkin-json", "htrace"] {
+        assert!(run(&["convert", from, to, "--to", format]).status.success(), "{format}");
+        let text = success(&run(&["inspect", "--weights", "--format", format, to]));
+        let is_a = |line: &str| {
+            let cells: Vec<&str> = line.split_whitespace().collect();
+            cells.starts_with(&["GET", "/a", "4", "0", "12", "6"])
+        };
+        assert!(text.lines().any(is_a), "{format}: {text}");
+        assert!(text.contains("1 root kept late, by a policy: each stands for none"), "{format}: {text}");
+        let path = ["critical-path", to, "--format", format, "--weights", "--root", "GET /a", "--json"];
+        let found: serde_json::Value = serde_json::from_str(&success(&run(&path))).unwrap();
+        assert_eq!((&found["traces"], &found["weight"]), (&4.into(), &12.0.into()), "{format}");
+        fs::remove_file(to).unwrap();
+    }
 }

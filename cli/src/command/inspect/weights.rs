@@ -85,6 +85,8 @@ fn int(value: Option<&Value<'_>>) -> Option<i64> {
 fn is_late(span: &Span<'_>) -> bool {
     match find(&span.attributes, ADJUSTED_COUNT) {
         Some(Value::Double(count)) => *count == 0.0,
+        // Formats that have only texts write the SDK's number as `0.0`.
+        Some(Value::String(text)) => text.parse::<f64>() == Ok(0.0),
         count => int(count) == Some(0),
     }
 }
