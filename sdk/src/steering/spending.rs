@@ -30,14 +30,15 @@ pub(crate) struct Spending {
     /// The sampler's config as it was given.
     tuned: Config,
     spent: Arc<Spent>,
-    /// The beginning of this interval.
-    since: Nanos,
+    /// The beginning of this interval; `None` if one begins when the time is asked for next.
+    since: Option<Nanos>,
 }
 
 impl Spending {
     /// A budget, and that of the code.
     pub(crate) fn new((budget, own): (Budget, Option<Budget>), tuned: Config, now: Nanos) -> Self {
-        Spending { controller: Some(Controller::new(budget)), own, tuned, spent: Arc::default(), since: now }
+        let controller = Some(Controller::new(budget));
+        Spending { controller, own, tuned, spent: Arc::default(), since: Some(now) }
     }
 
     /// The count that the exporter's side adds to.
@@ -49,31 +50,45 @@ impl Spending {
         self.controller.as_ref().map(Controller::factor)
     }
 
-    /// Takes another config; returns it scaled, if it can be.
+    /// Takes another config; returns it scaled, if it can be. Bytes of one that could not be are no part of an interval.
     pub(super) fn tune(&mut self, config: &Config) -> Option<Config> {
-        self.tuned = config.clone();
-        self.controller.as_ref()?.config(config)
+        let tuned = std::mem::replace(&mut self.tuned, config.clone());
+        let controller = self.controller.as_ref()?;
+        if controller.config(&tuned).is_none() {
+            self.since = None;
+        }
+        controller.config(config)
     }
 
     /// Takes the budget of a parameters file, or else that of the code. It begins with the factor that was reached, since the
-    /// traffic is the same.
+    /// traffic is the same; one after none with an interval of its own.
     #[cfg(feature = "parameters")]
     pub(super) fn set_budget(&mut self, budget: Option<Budget>) {
+        if self.controller.is_none() {
+            self.since = None;
+        }
         self.controller = budget.or_else(|| self.own.clone()).map(|budget| match self.controller.take() {
             Some(controller) => controller.with_budget(budget),
             None => Controller::new(budget),
         });
     }
 
-    /// The config for the next interval, if this one is over and the factor has changed.
+    /// The config for the next interval, if this one is over and the factor has changed. It rests while it scales nothing:
+    /// bytes that do not follow it would move it to an end.
     pub(super) fn interval_over(&mut self, now: Nanos) -> Option<Config> {
         let controller = self.controller.as_mut()?;
-        let passed = now.saturating_sub(self.since);
+        let Some(since) = self.since else {
+            self.since = Some(now);
+            self.spent.take();
+            return None;
+        };
+        let passed = now.saturating_sub(since);
         if passed < controller.budget().interval() {
             return None;
         }
-        self.since = now;
+        self.since = Some(now);
         let (before, bytes) = (controller.factor(), self.spent.take());
+        controller.config(&self.tuned)?;
         let factor = controller.after(bytes as f64, passed.get() as f64 / 1e9);
         if factor == before { None } else { controller.config(&self.tuned) }
     }
@@ -107,5 +122,56 @@ mod tests {
         assert_eq!(spending.tune(&other).map(|config| config.to_string()).as_deref(), Some("ratio:0.05"));
         assert_eq!((&spending.tuned, spending.factor()), (&other, Some(0.5)));
         assert_eq!(spending.tune(&Config::Always), None);
+    }
+
+    fn spending_of(text: &str) -> Spending {
+        let budget = Budget::new(100.0).unwrap().with_interval(Nanos::from_secs(10));
+        Spending::new((budget, None), text.parse().unwrap(), Nanos::from_secs(5))
+    }
+
+    /// The bytes of a sampler that no factor scales say nothing of the probabilities of the one before it, or after it.
+    #[test]
+    fn the_factor_rests_while_there_is_nothing_to_scale() {
+        let ratio: Config = "ratio:0.4".parse().unwrap();
+        for (other, bytes) in [(Config::Never, 0), (Config::Always, 1_000_000)] {
+            let mut spending = spending_of("ratio:0.4");
+            assert_eq!(spending.tune(&other), None);
+            for second in 6..106 {
+                spending.spent().add(bytes);
+                assert_eq!(spending.interval_over(Nanos::from_secs(second)), None);
+            }
+            assert_eq!(spending.factor(), Some(1.0), "{other}");
+            // In the midst of an interval, of which those bytes are no part.
+            spending.spent().add(bytes);
+            assert_eq!(spending.tune(&ratio), Some(ratio.clone()));
+            for second in 106..116 {
+                spending.spent().add(100);
+                assert_eq!(spending.interval_over(Nanos::from_secs(second)), None, "{other} at {second}");
+            }
+            spending.spent().add(100);
+            assert_eq!(spending.interval_over(Nanos::from_secs(116)), None);
+            assert_eq!(spending.factor(), Some(1.0), "{other}");
+            spending.spent().add(2_000);
+            assert!(spending.interval_over(Nanos::from_secs(126)).is_some());
+            assert_eq!(spending.factor(), Some(0.5), "{other}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "parameters")]
+    fn a_budget_that_comes_back_begins_with_an_interval_of_its_own() {
+        let mut spending = spending_of("ratio:0.4");
+        let budget = spending.controller.as_ref().map(|controller| controller.budget().clone());
+        spending.set_budget(None);
+        spending.spent().add(1_000_000);
+        assert_eq!(spending.interval_over(Nanos::from_secs(100)), None);
+        spending.set_budget(budget.clone());
+        assert_eq!(spending.interval_over(Nanos::from_secs(101)), None);
+        assert_eq!(spending.factor(), Some(1.0));
+        // Another one goes on in the interval that is there.
+        spending.set_budget(budget);
+        spending.spent().add(2_000);
+        assert!(spending.interval_over(Nanos::from_secs(111)).is_some());
+        assert_eq!(spending.factor(), Some(0.5));
     }
 }
