@@ -22,7 +22,8 @@ pub trait CountingExporter: SpanExporter {
     /// Exports a batch. Blocks until the outcome of each span is known, or unknown for good.
     fn export_and_count(&self, batch: Vec<SpanData>) -> Exported;
 
-    /// Returns the reason why exports wait for their destination now, if they do.
+    /// Returns the reason why exports wait for their destination now, if they do. Called on threads of the service's, by
+    /// [`Handle::stats`](crate::Handle::stats), whose subscriber hears what is traced here: best nothing.
     fn waiting(&self) -> Option<String>;
 
     /// Returns the number of exports that this exporter does best at the same time, unless

@@ -54,11 +54,12 @@ impl<S: Subscriber> Layer<S> for AtHome {
 /// The other process. Returns at once in this one.
 #[test]
 fn process() {
-    match std::env::var(VARIABLE).as_deref() {
+    let heard = match std::env::var(VARIABLE).as_deref() {
         Ok("warnings") => warn(),
         Ok("panics") => panic_at_warnings(),
-        _ => {}
-    }
+        _ => return,
+    };
+    println!("HEARD {heard:?}");
 }
 
 fn builder() -> Builder {
@@ -70,7 +71,7 @@ fn builder() -> Builder {
 }
 
 /// A policy is switched off, the ShouldSample is asked by others, and the parameters file is no good.
-fn panic_at_warnings() {
+fn panic_at_warnings() -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("astracer.toml");
     std::fs::write(&path, "version = 3\n[never]\n").unwrap();
@@ -104,10 +105,10 @@ fn panic_at_warnings() {
     astracer.handle.shutdown(TIMEOUT).unwrap();
     let stats = astracer.handle.stats();
     assert_eq!((stats.spans_waiting, stats.spans_lost.total()), (0, 0));
-    println!("HEARD {warnings:?}");
+    warnings.0.lock().unwrap().clone()
 }
 
-fn warn() {
+fn warn() -> Vec<String> {
     let warnings = Warnings::default();
     let astracer = builder().build().unwrap();
     let registry = Registry::default().with(astracer.layer.clone()).with(warnings.clone());
@@ -123,7 +124,7 @@ fn warn() {
         warnings.0.lock().unwrap().clone()
     };
     info_span!("last of sixteen").in_scope(|| ());
-    println!("HEARD {:?}", look());
+    look()
 }
 
 fn heard(what: &str) -> String {
