@@ -189,6 +189,18 @@ fn least_floor(sizes: &[(f64, f64)], size_max: f64) -> f64 {
     (FLOOR_COST_MAX * size_max * all / bytes_of_one).clamp(FLOOR_LEAST, FLOOR_MIN)
 }
 
+/// Whether this number of traces kept of each key is more than the limits allow, where keys have this share of their traces.
+pub(crate) fn is_too_much(workload: &Workload, (floor, share): (f64, f64), limits: Limits) -> bool {
+    let sizes = sizes(workload);
+    let kept = sizes.iter().filter(|(traces, _)| *traces > 0.0).map(|(traces, bytes)| {
+        let kept = (floor / (share * traces)).min(1.0);
+        (kept * bytes, kept * traces)
+    });
+    let sum = |(a, b): (f64, f64), (c, d): (f64, f64)| (a + c, b + d);
+    let (kept, all) = (kept.fold((0.0, 0.0), sum), sizes.iter().copied().fold((0.0, 0.0), sum));
+    limits.excess(&Scale::new(workload).kept((kept.0 / all.1, kept.1 / all.0))) > 0.0
+}
+
 /// A workload without the blocks of time that a sample leaves out.
 #[derive(Debug)]
 struct Sample<'w> {
@@ -394,7 +406,8 @@ impl<'t> PerKey<'t> {
         stop: Stop<'_>,
         done: &(dyn Fn() + Sync),
     ) -> Option<Found> {
-        let starts_at = [self.start(true).or_else(|| self.start(false))?, self.start(false)?];
+        let (even, weighted) = (self.start(false), self.start(true));
+        let starts_at = [weighted.clone().or_else(|| even.clone())?, even.or(weighted)?];
         let walk = |stream: u64| {
             let start = starts_at[stream as usize % 2].clone();
             anneal(self, start, schedule, Random::new(seed, stream), stop, &|_| done())

@@ -94,9 +94,8 @@ impl Run<'_> {
             if decides && loop_share.is_none() {
                 tuning.per_key_trial = self.try_single_keys(train, target);
                 if tuning.per_key_trial.is_none() {
-                    tuning
-                        .warnings
-                        .extend(self.too_many_kept("on half of the time, on which they are tried, "));
+                    let half = ("on half of the time, on which they are tried, ", 0.5);
+                    tuning.warnings.extend(self.nothing_found(train, half));
                 }
                 if !tuning.per_key_trial.is_some_and(|trial| trial.better) {
                     return;
@@ -105,7 +104,7 @@ impl Run<'_> {
         }
         let starts = (STARTS_PER_KEY, loop_share.is_some());
         let Some(found) = self.single_keys(train, &tuning.parameters, target, starts) else {
-            tuning.warnings.extend(self.too_many_kept(""));
+            tuning.warnings.extend(self.nothing_found(train, ("", 1.0)));
             return;
         };
         let roots: Vec<_> = named(train, &found).collect();
@@ -135,13 +134,27 @@ impl Run<'_> {
         tuning.per_root = roots;
     }
 
-    /// The reason for nothing found, where it is the least number of traces kept that was asked for.
-    fn too_many_kept(&self, on: &str) -> Option<String> {
-        let min_kept = self.options.min_kept.filter(|_| !self.stop.is_asked())?;
-        Some(format!(
-            "single keys: not used, {on}{min_kept} traces kept of each key are more than the limits allow; choose a \
-             smaller --min-kept"
-        ))
+    /// The reason for nothing found, where single keys were asked for: on a part of the traces, which has this share of them. An
+    /// interruption is told as such.
+    fn nothing_found(&self, train: &Workload, (on, share): (&str, f64)) -> Option<String> {
+        let options = self.options;
+        let is_asked = options.per_key == PerKeyUse::Always || options.min_kept.is_some();
+        if !is_asked || self.stop.is_interrupted() {
+            return None;
+        }
+        if self.stop.is_asked() {
+            return Some("single keys: not used, the time was up".to_owned());
+        }
+        let too_many = |min_kept: &f64| per_key::is_too_much(train, (*min_kept, share), options.limits);
+        Some(match options.min_kept.filter(too_many) {
+            Some(min_kept) => format!(
+                "single keys: not used, {on}{min_kept} traces kept of each key are more than the limits allow; choose a \
+                 smaller --min-kept"
+            ),
+            None => format!(
+                "single keys: not used, {on}nothing with them is within the limits; allow a wider range of sizes"
+            ),
+        })
     }
 
     /// Both tuned on every other block and replayed on the blocks between, and the other way round.

@@ -100,6 +100,46 @@ fn a_least_number_kept_that_does_not_fit_is_told() {
     }
 }
 
+/// The search for single keys has the time that the one for common parameters left.
+#[test]
+fn single_keys_that_were_asked_for_are_told_if_there_was_no_time() {
+    let workload = many_names(2, 1000, 2);
+    for (per_key, min_kept, told) in [
+        (PerKeyUse::Always, None, true),
+        (PerKeyUse::Always, Some(40.0), true),
+        (PerKeyUse::Auto, Some(40.0), true),
+        (PerKeyUse::Auto, None, false),
+    ] {
+        let options = Options { per_key, min_kept, ..quick(Tunable::Bump) };
+        let at = |time: Option<Duration>| Run::new(&options, Stop::never().within(time), &|_| {});
+        let run = at(None);
+        let (target, mut tuning) = (run.target(&workload).expect("not stopped"), run.tuning());
+        run.common(&workload, &target, 2, false).expect("not stopped").report(&mut tuning);
+        assert!(tuning.feasible);
+        at(Some(Duration::ZERO)).use_single_keys(&workload, &target, &mut tuning);
+        assert!(tuning.per_root.is_empty());
+        let says = |warning: &String| warning == "single keys: not used, the time was up";
+        assert_eq!(tuning.warnings.iter().any(says), told, "{per_key:?}: {:?}", tuning.warnings);
+    }
+}
+
+/// The probabilities that are tried are a few percent apart: none is in a range of sizes of a thousandth of itself.
+#[test]
+fn single_keys_that_meet_no_limits_are_told_without_blame() {
+    let workload = many_names(2, 1000, 2);
+    let limits = Limits { size_min: 0.0999, size_max: 0.1, ..Limits::default() };
+    for min_kept in [None, Some(40.0)] {
+        let options = Options { limits, min_kept, per_key: PerKeyUse::Always, ..quick(Tunable::Bump) };
+        let tuning = run(&workload, &options);
+        assert!(tuning.feasible && tuning.per_root.is_empty(), "{:?}", tuning.infeasible);
+        let about: Vec<&String> =
+            tuning.warnings.iter().filter(|text| text.contains("single keys")).collect();
+        let says =
+            "single keys: not used, nothing with them is within the limits; allow a wider range of sizes";
+        assert_eq!(about, [says], "{min_kept:?}");
+    }
+}
+
 /// Probabilities of single keys that are asked for, and cannot be had.
 #[test]
 fn one_key_is_no_single_key() {
