@@ -123,8 +123,10 @@ impl KeyRow {
 fn advise(keys: &[KeyRow]) -> Option<usize> {
     let usable = keys.iter().enumerate().filter(|(_, row)| row.feasible && row.known_at_start);
     usable.fold(None, |best: Option<usize>, (place, row)| match best {
-        Some(best) if row.value > keys[best].value * (1.0 - GAIN_MIN) => Some(best),
-        _ => Some(place),
+        None => Some(place),
+        // Of equal values none is better, and 0 and infinity are no more than their shares.
+        Some(best) if row.value < keys[best].value * (1.0 - GAIN_MIN) => Some(place),
+        best => best,
     })
 }
 
@@ -254,6 +256,10 @@ mod tests {
             KeyRow { call_trees: 100.0 - 1e-12, baseline_call_trees: 100.0, ..row("name", true, 1e-14) };
         let alike = because(&[KeyRow { baseline: 0.0, ..all }], Some(0));
         assert!(!alike.contains("worse"), "{alike}");
+        for value in [0.0, f64::INFINITY] {
+            check(&[row("name", true, value), row("name+a", true, value)], Some(0), "name reaches");
+        }
+        check(&[row("name", true, f64::INFINITY), row("name+a", true, 9.0)], Some(1), "name+a reaches");
         check(&[], None, "no time");
         check(&[row("name", false, 1.0), row("tree", true, 1.0)], None, "no key");
         check(&[row("name", false, 1.0), row("name+a", true, 9.0)], Some(1), "name+a");
