@@ -26,7 +26,7 @@ impl Kept {
                 kept.weighted &= weight.is_some();
                 kept.traces.push((arrival, weight.unwrap_or(1.0)));
             };
-            let draw = Draw::recorded(SEED);
+            let draw = Draw::recorded(SEED).with_random(tuning.random);
             Candidate::from(config).replay(workload, &draw, Stop::never(), keep);
             kept.traces.sort_unstable_by_key(|&(arrival, _)| arrival);
         }

@@ -2,11 +2,14 @@
 
 use super::kept::Kept;
 use super::{Report, functions, roots, trees};
+use crate::candidate::Candidate;
 use crate::curves::curves;
+use crate::draw::Draw;
 use crate::stop::Stop;
 use crate::testing::synthetic;
 use crate::tune::{Options, tune};
 use astracer_baselines as baselines;
+use astracer_samplers::RandomSource;
 
 fn options() -> Options {
     let windows = Some(vec![std::time::Duration::from_secs(20)]);
@@ -72,6 +75,24 @@ fn one_kept_is_itself() {
         roots::rows(&workload, &kept_of(&[arrival])).iter().filter(|row| row.kept == kept).count()
     };
     assert_eq!(row(1), 1);
+}
+
+/// The tables are of the file that the page shows: its randomness is as a service's that loads it.
+#[test]
+fn what_is_kept_is_what_a_service_with_the_file_keeps() {
+    let workload = synthetic(600, 3);
+    let mut kept = Vec::new();
+    for random in [RandomSource::Stratified, RandomSource::Independent] {
+        let tuning = tune(&workload, &Options { random, ..options() }, Stop::never(), &|_| ());
+        let config = tuning.config().expect("found");
+        let (mut expected, draw) = (Vec::new(), Draw::recorded(1).with_random(random));
+        Candidate::from(config).replay(&workload, &draw, Stop::never(), |arrival, _| expected.push(arrival));
+        let found: Vec<usize> =
+            Kept::new(&workload, &tuning).traces.iter().map(|&(arrival, _)| arrival).collect();
+        assert_eq!(found, expected, "{random:?}");
+        kept.push(found);
+    }
+    assert_ne!(kept[0], kept[1]);
 }
 
 #[test]
