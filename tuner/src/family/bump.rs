@@ -77,6 +77,18 @@ impl BumpFamily {
         settings: Settings,
         stop: Stop<'_>,
     ) -> Option<Self> {
+        Self::within(TABLES_BYTES_MAX, workload, counting, (draws, lengths), settings, stop)
+    }
+
+    /// The same with this bound on the bytes of all tables.
+    fn within(
+        bytes_max: usize,
+        workload: &Workload,
+        counting: Counting,
+        (draws, lengths): (&[Draw], Option<&[NonZeroU64]>),
+        settings: Settings,
+        stop: Stop<'_>,
+    ) -> Option<Self> {
         let mut lengths_ns = match lengths {
             Some(lengths) => lengths.to_vec(),
             None => lengths_of(counting, workload.arrivals().last().map_or(0, |arrival| arrival.at_ns)),
@@ -97,10 +109,12 @@ impl BumpFamily {
             }
         };
         // The longest windows have the most bins.
-        let longest = lengths_ns.last().copied().into_iter().collect::<Vec<_>>();
+        let longest = lengths_ns.iter().max().copied().into_iter().collect::<Vec<_>>();
         let largest = expectation(draws.first()?, &longest)?.bytes().max(1);
-        let affordable = TABLES_BYTES_MAX / largest;
-        let draws = &draws[..draws.len().min((affordable / LENGTHS_WANTED).max(DRAWS_MIN))];
+        let affordable = bytes_max / largest;
+        // Lengths that were given are all used.
+        let wanted = lengths.map_or(LENGTHS_WANTED, |lengths| lengths.len().max(LENGTHS_WANTED));
+        let draws = &draws[..draws.len().min((affordable / wanted).max(DRAWS_MIN))];
         if lengths.is_none() {
             let step = lengths_ns.len().div_ceil((affordable / draws.len()).max(LENGTHS_MIN));
             lengths_ns = lengths_ns.into_iter().rev().step_by(step).collect();
@@ -232,7 +246,7 @@ fn lengths_of(counting: Counting, recording_ns: u64) -> Vec<NonZeroU64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::synthetic;
+    use crate::testing::{many_names, synthetic};
 
     /// Windows at other phases keep other parts: the size that is held within the limits is that of all draws together.
     #[test]
@@ -251,6 +265,31 @@ mod tests {
         assert!(scores.iter().all(|score| (score.tfcr / bytes - 1.0).abs() > 1e-6), "{scores:?}");
         let kept = family.kept(&point, stop).expect("not stopped");
         assert!((kept.0 / bytes - 1.0).abs() < 1e-12 && (kept.1 / traces - 1.0).abs() < 1e-12, "{kept:?}");
+    }
+
+    /// Tables stay within their bytes however many lengths are given, and in whichever order.
+    #[test]
+    fn tables_of_given_lengths_are_within_their_bytes() {
+        let (workload, stop) = (many_names(20, 20_000, 3), Stop::never());
+        let draws = Draw::seen(8, 1, astracer_samplers::RandomSource::Stratified);
+        let settings =
+            Settings { size_max: 0.1, extras: Extras::default(), call_trees: true, stratified: true };
+        let family = |bytes_max: usize, millis: &[u64]| {
+            let lengths = millis.iter().filter_map(|millis| NonZeroU64::new(millis * 1_000_000));
+            let lengths: Vec<NonZeroU64> = lengths.collect();
+            let given = (&draws[..], Some(&lengths[..]));
+            BumpFamily::within(bytes_max, &workload, Counting::Tumbling, given, settings, stop)
+                .expect("not stopped")
+        };
+        let sum = |family: &BumpFamily| family.expectations.iter().map(Expectation::bytes).sum::<usize>();
+        let (short, long) = (sum(&family(0, &[100])) / 2, sum(&family(0, &[10_000])) / 2);
+        assert!(long > 4 * short, "{long} {short}");
+        let bytes_max = 20 * long;
+        let [falling, rising] = [[10_000, 100], [100, 10_000]].map(|lengths| family(bytes_max, &lengths));
+        assert_eq!(falling.expectations.len(), rising.expectations.len());
+        // Draws move arrivals, and have tables of a little more or less.
+        let many: Vec<u64> = (0..10).map(|length| 10_000 - length).collect();
+        assert!(sum(&family(bytes_max, &many)) <= bytes_max + bytes_max / 10);
     }
 
     #[test]
