@@ -28,6 +28,7 @@ use serde::Serialize;
 use self::room::Room;
 use self::rounds::Late;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::load::{self, Input};
 use crate::output;
 use crate::outputs::{Output, Outputs};
@@ -358,6 +359,8 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         out: file.is_some().then(|| files.out.path()),
         report: page_written,
     };
+    // A signal that came before is answered below: what was found until then is printed.
+    let _ = interrupt::answer_at_once(stop);
     let printed =
         if args.json { output::print_json(&report) } else { output::print(&table::render(&report)) };
     let late = match (&tuning.infeasible, late) {

@@ -513,9 +513,6 @@ fn an_interruption_ends_a_command_at_a_pipe_without_another_end() {
 #[test]
 fn an_interruption_ends_a_long_table_at_once() {
     use std::fmt::Write as _;
-    use std::io::Read as _;
-    use std::process::Stdio;
-    use std::time::{Duration, Instant};
 
     let folder = Folder::new("long-table");
     // More than a pipe holds. Letters, since digits would be folded.
@@ -527,19 +524,42 @@ fn an_interruption_ends_a_long_table_at_once() {
         spans
     });
     let recording = folder.file("w.jsonl", &spans);
+    ended_while_printing("-INT", &["inspect", &recording]);
+}
+
+/// So does the first one where parameters were found, which are written by then.
+#[cfg(unix)]
+#[test]
+fn an_interruption_ends_the_result_of_a_tuning_at_once() {
+    let folder = Folder::new("long-tuning");
+    let (recording, out) = (folder.file("w.jsonl", TWO_TRACES), folder.join("found.toml"));
+    // Each start has its place in the result.
+    let many =
+        ["--size-max", "100%", "--iterations", "4", "--starts", "1000", "--one-key", "--per-key", "never"];
+    ended_while_printing("-TERM", &[&["tune", &recording, "--json", "--out", &out], &many[..]].concat());
+    assert_eq!(folder.names(), ["found.toml", "w.jsonl"]);
+}
+
+/// Ends a command by one signal while it prints more than a pipe holds.
+#[cfg(unix)]
+fn ended_while_printing(signal: &str, args: &[&str]) {
+    use std::io::Read as _;
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
     let mut child = Command::new(env!("CARGO_BIN_EXE_astracer"))
-        .args(["inspect", &recording])
+        .args(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary starts");
     let mut reader = child.stdout.take().expect("piped");
     reader.read_exact(&mut [0]).expect("it begins to print");
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(killed.expect("kill is there").success());
     let began = Instant::now();
     while child.try_wait().expect("a child").is_none() {
-        assert!(began.elapsed() < Duration::from_secs(60), "still printing");
+        assert!(began.elapsed() < Duration::from_secs(60), "still printing: {args:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(child.wait().expect("a child").code(), Some(130));
