@@ -324,7 +324,9 @@ impl SpanExporter for PanicsIn {
 fn an_exporter_may_panic_with_what_panics_when_it_is_dropped() {
     for call in [Call::Export, Call::Flush, Call::ShutDown] {
         let exporter = PanicsIn(call, AtomicUsize::new(0));
-        let world = requests(world(|builder| builder.with_exporter(exporter)));
+        // No batch leaves before the flush, which has to hear of its fate, however long this thread is kept from running.
+        let world = world(|builder| builder.with_exporter(exporter).with_batch_delay(TIMEOUT));
+        let world = requests(world);
         let flushed = world.handle.flush(TIMEOUT);
         assert_eq!(flushed.is_err(), call != Call::ShutDown, "{call:?}: {flushed:?}");
         // Its thread goes on.
