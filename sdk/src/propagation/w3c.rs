@@ -60,13 +60,18 @@ impl TextMapPropagator for TraceContext {
 /// with. A later one may have more, after another `-`; `ff` is none. Whether an id is all zeros, the stock propagator sees.
 fn received_flags(header: &str) -> Option<TraceFlags> {
     let (known, more) = header.trim().as_bytes().split_at_checked(LENGTH)?;
-    let is_well_formed = known.iter().enumerate().all(|(place, byte)| match place {
-        2 | 35 | 52 => *byte == b'-',
-        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
-    });
+    let mut digits: [u8; LENGTH] = known.try_into().ok()?;
+    for place in [2, 35, 52] {
+        if std::mem::replace(&mut digits[place], b'0') != b'-' {
+            return None;
+        }
+    }
+    // Each byte is looked at, which the processor does for many at a time.
+    let is_digit = |byte: &u8| byte.is_ascii_digit() | (b'a'..=b'f').contains(byte);
+    let are_digits = digits.iter().fold(true, |all, byte| all & is_digit(byte));
     let version = &known[..2];
     let ends_well = more.is_empty() || more[0] == b'-' && version != b"00";
-    if !is_well_formed || !ends_well || version == b"ff" {
+    if !are_digits || !ends_well || version == b"ff" {
         return None;
     }
     let flags = std::str::from_utf8(&known[53..]).ok()?;
