@@ -266,8 +266,8 @@ impl Builder {
         self
     }
 
-    /// Adds the time during which a span was entered (`busy_ns`) and was not (`idle_ns`); on by default. Without it,
-    /// entering and leaving a kept span is cheaper by two atomic operations and a reading of the clock.
+    /// Adds the time during which a span was entered (`busy_ns`) and was not (`idle_ns`), but not to spans that
+    /// OpenTelemetry's API ended; on by default. Without it, entering and leaving a kept span is cheaper by two atomic operations and a reading of the clock.
     pub fn with_tracked_inactivity(mut self, with: bool) -> Self {
         self.settings.extras.inactivity = with;
         self

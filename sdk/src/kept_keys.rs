@@ -12,7 +12,7 @@ use opentelemetry::TraceId;
 use crate::sync::{Mutex, lock};
 
 const SHARDS: usize = 8;
-/// Traces that are remembered: more than the queue to the exporter has room for by default.
+/// Traces that are remembered. A full queue has room for some more by default if each has one small span.
 const TRACES_MAX: usize = 1 << 17;
 
 /// The hash of a key.
@@ -40,6 +40,7 @@ struct Shard {
     traces: HashMap<TraceId, Option<KeyHash>>,
     /// From the oldest on.
     order: VecDeque<TraceId>,
+    /// Whether the key of a trace is forgotten. Traces that never had one do not make others seem to be such.
     has_forgotten: bool,
 }
 
@@ -83,8 +84,7 @@ impl Shard {
         if self.order.len() > TRACES_MAX / SHARDS
             && let Some(oldest) = self.order.pop_front()
         {
-            self.traces.remove(&oldest);
-            self.has_forgotten = true;
+            self.has_forgotten |= self.traces.remove(&oldest).flatten().is_some();
         }
     }
 }
@@ -111,5 +111,15 @@ mod tests {
         keys.note_keyless(id(SHARDS * TRACES_MAX));
         assert_eq!(keys.find(id(SHARDS * TRACES_MAX)), keys.find(id(2 * SHARDS)));
         assert!(keys.shards.iter().all(|shard| lock(shard).traces.len() <= TRACES_MAX / SHARDS));
+    }
+
+    /// A service whose callers decide has no keys to forget.
+    #[test]
+    fn a_trace_without_a_key_is_none_that_was_forgotten() {
+        let keys = KeptKeys::default();
+        let id = |number: usize| TraceId::from((SHARDS * number) as u128);
+        (0..=TRACES_MAX / SHARDS).for_each(|number| keys.note_keyless(id(number)));
+        assert_eq!(keys.find(id(0)), KeyOf::Nobody);
+        assert_eq!(lock(&keys.shards[0]).traces.len(), TRACES_MAX / SHARDS);
     }
 }
