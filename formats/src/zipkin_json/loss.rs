@@ -7,7 +7,7 @@ use super::super::plain_json::text_of;
 use super::endpoint::{Endpoint, is_local, peer_port};
 use super::span::tells_of_resource;
 use super::{DEBUG, MORE_PARENTS, link};
-use astracer_model::span::{ErrorTag, Span};
+use astracer_model::span::{ErrorTag, ScopeTags, Span};
 use astracer_model::value::{Attribute, Value};
 
 const MICRO_NS: u64 = 1_000;
@@ -35,7 +35,7 @@ pub(crate) fn losses(span: &Span<'_>, found: &mut Found) {
             let typed = attribute.value.as_str().is_none() && !is_remote_port(attribute, span);
             found.add_if(Loss::AttributeType, typed);
             found.add_if(Loss::AttributeMoved, tells_of_resource(&attribute.key));
-            if keeps_error {
+            if keeps_error || keeps_older(attribute, span) {
                 found.add_if(Loss::AttributeRepeated, !keys.insert(&attribute.key));
             } else {
                 tag(attribute, &mut keys, found);
@@ -83,6 +83,17 @@ fn is_remote_port(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
 /// Returns true if the tag `error` of Zipkin's own record is an attribute, which comes back as it was.
 pub(super) fn keeps_error(span: &Span<'_>) -> bool {
     span.wording.status.is_some_and(|form| form.error == ErrorTag::Other)
+}
+
+/// Returns true for the older tag of a scope beside another newer one, which comes back as it was.
+fn keeps_older(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
+    let (form, newer) = match &*attribute.key {
+        otel_tags::LIBRARY_NAME => (span.wording.scope_name, &span.scope.name),
+        otel_tags::LIBRARY_VERSION => (span.wording.scope_version, &span.scope.version),
+        _ => return false,
+    };
+    let older = text_of(&attribute.value);
+    form == ScopeTags::Newer && !newer.is_empty() && !older.is_empty() && older != *newer
 }
 
 /// Zipkin treats any tag `error` as an error.
