@@ -209,15 +209,21 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
     let report = Report::new(args, &receiver.received(), receiver.total_bytes(), forwarded);
     let stopped = ended.and(receiver.stop().map(drop));
     let printed = if args.json { output::print_json(&report) } else { output::print(&report.render()) };
-    let late = if removed > 0 {
+    Failure::after(printed, late(removed, stopped.err().map(|error| error.to_string())))
+}
+
+/// Returns what went wrong at the end, if anything did: with acknowledged spans whose file somebody removed, and with the end itself.
+fn late(removed: u64, stopped: Option<String>) -> Result<(), Failure> {
+    let gone = (removed > 0).then(|| {
         let spans = output::plural(removed, "span");
-        Err(Failure::Job(format!(
-            "{spans} were acknowledged and are gone: somebody removed a file while it was being written"
-        )))
-    } else {
-        stopped.map_err(|error| failed(&error))
-    };
-    Failure::after(printed, late)
+        format!("{spans} were acknowledged and are gone: somebody removed a file while it was being written")
+    });
+    // Errors name files.
+    let stopped = stopped.map(|error| output::escaped(&error).into_owned());
+    match gone.into_iter().chain(stopped).collect::<Vec<_>>() {
+        texts if texts.is_empty() => Ok(()),
+        texts => Err(Failure::Job(texts.join("; "))),
+    }
 }
 
 /// Errors name files.
@@ -329,6 +335,21 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two things may have gone wrong, and the one does not hide the other.
+    #[test]
+    fn all_that_went_wrong_at_the_end_is_told() {
+        assert!(late(0, None).is_ok());
+        let text = |removed, stopped: Option<&str>| {
+            late(removed, stopped.map(str::to_owned)).unwrap_err().text().unwrap_or_default().to_owned()
+        };
+        assert_eq!(text(0, Some("s: \u{1b}no")), "s: \\u{1b}no");
+        let both = text(2, Some("s: no"));
+        assert!(
+            both.starts_with("2 spans were acknowledged and are gone") && both.ends_with("; s: no"),
+            "{both}"
+        );
+    }
 
     #[test]
     fn origins_are_as_browsers_write_them() {
