@@ -182,9 +182,8 @@ impl Client {
             ureq::Error::Io(_) | ureq::Error::ConnectionFailed => lost(),
             // ureq's text alone has the status. Nothing of the request has reached the server.
             ureq::Error::ConnectProxyFailed(why) => match first_number(why) {
-                Some(408 | 429 | 500..) => of(ErrorKind::Unavailable).retryable(None),
+                Some(408 | 429 | 500..) | None => lost(),
                 Some(_) => of(ErrorKind::UnexpectedAnswer).with_remedy(PROXY_REMEDY),
-                None => lost(),
             },
             // The port may speak another protocol: `diagnose` tells.
             _ => of(ErrorKind::UnexpectedAnswer),
@@ -269,13 +268,13 @@ mod tests {
         client.unwrap().explain(error)
     }
 
-    /// A proxy answers for a server that it cannot reach, which is an outage like any other.
+    /// A proxy answers for a server that it cannot reach, which is an outage like any other, and no answer of the server's.
     #[test]
     fn a_proxy_without_a_way_to_the_server_is_an_outage() {
         let refused = |why: &str| explained(&ureq::Error::ConnectProxyFailed(why.to_owned()));
         for status in [408, 429, 500, 502, 503, 504] {
             let error = refused(&format!("proxy server responded {status}/{status}"));
-            assert!(error.may_retry() && error.kind() == ErrorKind::Unavailable, "{error:?}");
+            assert!(error.may_retry() && error.kind() == ErrorKind::ConnectionLost, "{error:?}");
         }
         for error in [refused("proxy server did not respond"), explained(&ureq::Error::ConnectionFailed)] {
             assert!(error.may_retry() && error.kind() == ErrorKind::ConnectionLost, "{error:?}");

@@ -176,11 +176,11 @@ pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
             | Alert::DecryptError,
         ) => ErrorKind::ClientCertificate,
         // Of a server that starts or ends: nothing was wrong with what we sent.
-        Tls::AlertReceived(Alert::InternalError | Alert::UserCanceled) => ErrorKind::Unavailable,
+        Tls::AlertReceived(Alert::InternalError | Alert::UserCanceled) => ErrorKind::ConnectionLost,
         _ => ErrorKind::UnexpectedAnswer,
     };
     let error = ExportError::new(kind, target, format!("TLS: {error}"));
-    if kind == ErrorKind::Unavailable { error.retryable(None) } else { error }
+    if kind == ErrorKind::ConnectionLost { error.retryable(None) } else { error }
 }
 
 #[cfg(test)]
