@@ -72,11 +72,15 @@ impl Backoff {
     }
 
     fn failed(&mut self, permit: &Permit, error: &ExportError, now: Duration, retry: &Retry, chance: u32) {
-        // Requests that were under way together fail together: that is one failure. Only the server's wish counts twice.
+        // Requests that were under way together fail together: that is one failure. Only the server's wish counts twice, and
+        // a probe that left before it says nothing of the time since.
         if permit.generation != self.generation {
             let asked = error.retry_after().map_or(Duration::ZERO, |asked| now.saturating_add(asked));
-            if self.cause.is_some() {
-                self.resume_at = self.resume_at.max(asked);
+            if self.cause.is_some() && self.resume_at < asked {
+                self.resume_at = asked;
+                self.cause = Some(error.clone());
+                self.is_probing = false;
+                self.generation += 1;
             }
             return;
         }
@@ -85,6 +89,11 @@ impl Backoff {
         self.cause = Some(error.clone());
         self.is_probing = false;
         self.generation += 1;
+    }
+
+    /// Returns true within the time that the server asked for.
+    fn is_wished(&self, now: Duration) -> bool {
+        now < self.resume_at && self.cause.as_ref().is_some_and(|cause| cause.retry_after().is_some())
     }
 
     /// The request ended without a result: its sender panicked.
@@ -299,12 +308,12 @@ impl<T: Time> Availability<T> {
                 };
                 return Err(ExportError::new(ErrorKind::ShutDown, target, detail));
             }
-            // A policy without waiting would lose what was never sent, for as long as others fail.
-            if self.retry.max_age().is_zero() {
+            let now = self.time.now();
+            // A policy without waiting would lose what was never sent, for as long as others fail. What the server asked for holds.
+            if self.retry.max_age().is_zero() && !state.backoff.is_wished(now) {
                 let permit = Permit { generation: state.backoff.generation };
                 return Ok(Held { permit, of: self });
             }
-            let now = self.time.now();
             let is_first = state.calls.first() == Some(&call.number);
             let turn = match state.backoff.cause {
                 Some(_) if !is_first => Turn::AfterProbe,

@@ -158,7 +158,7 @@ pub struct Counts {
     pub found: u64,
     /// Spans appended.
     pub appended: u64,
-    /// Spans delivered.
+    /// Spans delivered, with those that the destination rejected in an answer of success: nobody knows which they are.
     pub delivered: u64,
     /// Spans rejected for good.
     pub rejected: u64,

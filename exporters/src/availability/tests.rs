@@ -192,6 +192,22 @@ fn a_success_that_left_before_the_failure_ends_no_pause() {
     assert!(matches!(backoff.turn(SECOND * 60), Turn::Send(_)));
 }
 
+/// A probe that left before the server asked for a pause ends it no more than any other request.
+#[test]
+fn a_probe_that_left_before_a_wish_ends_no_pause() {
+    let retry = Retry::default();
+    let mut backoff = Backoff::default();
+    let Turn::Send(first) = backoff.turn(Duration::ZERO) else { panic!() };
+    let Turn::Send(second) = backoff.turn(Duration::ZERO) else { panic!() };
+    backoff.failed(&first, &busy(None), Duration::ZERO, &retry, u32::MAX);
+    let Turn::Send(probe) = backoff.turn(SECOND) else { panic!() };
+    backoff.failed(&second, &busy(Some(SECOND * 60)), SECOND, &retry, u32::MAX);
+    backoff.answered(&probe);
+    assert_eq!((backoff.failures, backoff.turn(SECOND * 2)), (1, Turn::At(SECOND * 61)));
+    assert!(matches!(backoff.turn(SECOND * 61), Turn::Send(_)));
+    assert_eq!(backoff.turn(SECOND * 61), Turn::AfterProbe);
+}
+
 /// The same through the requests themselves, with what the counter tells.
 #[test]
 fn a_late_success_leaves_the_reason_of_waiting_visible() {
@@ -207,7 +223,7 @@ fn a_late_success_leaves_the_reason_of_waiting_visible() {
     assert_eq!(waiting.map(|error| error.kind()), Some(ErrorKind::Unavailable));
 }
 
-/// Without retries there is no waiting either: not for another's probe, and not for as long as a server asks.
+/// Without retries there is no waiting for another's probe. Only where the server asked for a time is nothing sent in it.
 #[test]
 fn without_retries_each_batch_is_tried_once() {
     let (availability, time) = availability(Retry::NEVER);
@@ -222,13 +238,15 @@ fn without_retries_each_batch_is_tried_once() {
     assert_eq!(try_one(Err(busy(None))), (Err(ErrorKind::Unavailable), 1));
     let nested = availability.send(availability.deadline(), || {
         // The one around this one is under way, and came first.
-        assert_eq!(try_one(Err(busy(Some(SECOND * 60)))), (Err(ErrorKind::Unavailable), 1));
+        assert_eq!(try_one(Err(busy(None))), (Err(ErrorKind::Unavailable), 1));
         Ok(())
     });
     assert_eq!(nested, Ok(()));
-    assert_eq!(try_one(Err(busy(Some(SECOND * 60)))), (Err(ErrorKind::Unavailable), 1));
+    assert_eq!(try_one(Err(busy(None))), (Err(ErrorKind::Unavailable), 1));
     assert_eq!((try_one(Ok(())), time.now()), ((Ok(()), 1), Duration::ZERO));
     assert_eq!(availability.retry_in(), Duration::ZERO);
+    assert_eq!(try_one(Err(busy(Some(SECOND * 60)))), (Err(ErrorKind::Unavailable), 1));
+    assert_eq!(try_one(Ok(())), (Err(ErrorKind::Unavailable), 0));
     availability.close();
     assert_eq!(try_one(Ok(())), (Err(ErrorKind::ShutDown), 0));
 }
