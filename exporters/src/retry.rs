@@ -33,7 +33,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Sends each batch once, at once: also while others fail, and while a server that asked for time is to be left alone.
+    /// Sends each batch once, at once: also while others fail, but not within the time that the server asked for.
     pub const NEVER: Retry = Retry {
         max_attempts: 1,
         initial_delay: Duration::ZERO,
@@ -54,8 +54,8 @@ impl Retry {
     }
 
     /// Sets the age at which a batch is given up, counted from the call that sends it; 5 minutes by default. The queue
-    /// before the exporter should hold the traffic of that time. With zero there is no waiting: each batch is sent once, as
-    /// with [`Retry::NEVER`].
+    /// before the exporter should hold the traffic of that time. With zero there is no waiting: each batch is sent once, or
+    /// not at all, as with [`Retry::NEVER`].
     pub fn with_max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
         self
