@@ -204,15 +204,25 @@ fn the_roots_weight_is_the_traces() {
     }
 }
 
+/// A span of OTLP's JSON: the numbers of its trace and its own, its parent's id, its name, and its times in ms.
+fn span(trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)) -> String {
+    let (start, end) = (start * 1_000_000, end * 1_000_000);
+    format!(
+        r#"{{"traceId":"0000000000000000000000000000000{trace}","spanId":"{id:016x}","parentSpanId":"{parent}","name":"{name}","startTimeUnixNano":"{start}","endTimeUnixNano":"{end}"}}"#
+    )
+}
+
+fn recorded(spans: &[String]) -> Recording {
+    let request = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
+    let mut intake = Intake::new(Keep::default());
+    let (file, limits) = ("request".into(), Limits::default());
+    astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
+    intake.finish()
+}
+
 /// By hand: a trace of 10 ms by weight 3, of which a call takes 4, and one of 2 ms by weight 1; without weights one each.
 #[test]
 fn every_figure_of_a_profile_is_by_weight() {
-    let span = |trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)| {
-        let (start, end) = (start * 1_000_000, end * 1_000_000);
-        format!(
-            r#"{{"traceId":"0000000000000000000000000000000{trace}","spanId":"{id:016x}","parentSpanId":"{parent}","name":"{name}","startTimeUnixNano":"{start}","endTimeUnixNano":"{end}"}}"#
-        )
-    };
     let parent = "0000000000000001";
     let spans = [
         span(1, 1, "", "root", (1, 11)),
@@ -220,11 +230,7 @@ fn every_figure_of_a_profile_is_by_weight() {
         span(1, 3, parent, "beside", (2, 5)),
         span(2, 1, "", "root", (21, 23)),
     ];
-    let request = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
-    let mut intake = Intake::new(Keep::default());
-    let (file, limits) = ("request".into(), Limits::default());
-    astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
-    let recording = intake.finish();
+    let recording = recorded(&spans);
     let profile = |weights: [Option<f64>; 2]| {
         let mut profiler = Profiler::new(&recording, By::Function);
         let mut analyser = Analyser::new(Method::default());
@@ -253,12 +259,6 @@ fn every_figure_of_a_profile_is_by_weight() {
 /// such trace is a percentile.
 #[test]
 fn a_trace_that_stands_for_none_is_in_no_figure() {
-    let span = |trace: u32, id: u64, parent: &str, name: &str, (start, end): (u64, u64)| {
-        let (start, end) = (start * 1_000_000, end * 1_000_000);
-        format!(
-            r#"{{"traceId":"0000000000000000000000000000000{trace}","spanId":"{id:016x}","parentSpanId":"{parent}","name":"{name}","startTimeUnixNano":"{start}","endTimeUnixNano":"{end}"}}"#
-        )
-    };
     let parent = "0000000000000001";
     let kept = [
         span(1, 1, "", "root", (1, 11)),
@@ -272,12 +272,7 @@ fn a_trace_that_stands_for_none_is_in_no_figure() {
         span(3, 2, parent, "beside", (31, 59)),
     ];
     let figures = |spans: &[String]| {
-        let request =
-            format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","));
-        let mut intake = Intake::new(Keep::default());
-        let (file, limits) = ("request".into(), Limits::default());
-        astracer_formats::read(Format::OtlpJson, &mut request.as_bytes(), &file, &limits, &mut intake);
-        let recording = intake.finish();
+        let recording = recorded(spans);
         [By::Function, By::Path].map(|by| {
             let mut profiler = Profiler::new(&recording, by);
             let mut retiming = Retiming::new(HashMap::new());
