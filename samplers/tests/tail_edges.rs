@@ -229,25 +229,22 @@ fn no_duration_of_a_quantile_is_older_than_ten_minutes() {
 #[test]
 fn a_thread_that_is_behind_loses_no_durations() {
     const BOUNDARY: u64 = 300_000_000_000;
-    let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), Limits::single_threaded());
-    let key = sampler.key("GET /");
-    let count = |now, millis| {
-        let (now, duration) = (Nanos::new(now), Nanos::from_millis(millis));
-        sampler.count(key, 0, &Ended { now, duration, ..Ended::default() });
+    // Roots of 10 ms at one time, then one of 50 ms at each of these.
+    let missed = |roots: usize, at: Nanos, slow: [Nanos; 3]| {
+        let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), Limits::single_threaded());
+        let key = sampler.key("GET /");
+        let count = |now, millis| {
+            let duration = Nanos::from_millis(millis);
+            sampler.count(key, 0, &Ended { now, duration, ..Ended::default() });
+        };
+        (0..roots).for_each(|_| count(at, 10));
+        slow.iter().for_each(|now| count(*now, 50));
+        sampler.outcomes()[0].missed_slow
     };
-    (0..256).for_each(|_| count(0, 10));
-    [BOUNDARY, BOUNDARY - 1, BOUNDARY + 1].iter().for_each(|now| count(*now, 50));
-    assert_eq!(sampler.outcomes()[0].missed_slow, 3);
+    let around = [BOUNDARY, BOUNDARY - 1, BOUNDARY + 1].map(Nanos::new);
+    assert_eq!(missed(256, Nanos::ZERO, around), 3);
     // Where the clock is set back by hours, they are those of the minutes after that too.
-    let sampler = TailSampler::new(&"slow:p90()".parse().unwrap(), Limits::single_threaded());
-    let key = sampler.key("GET /");
-    let count = |seconds, millis| {
-        let (now, duration) = (Nanos::from_secs(seconds), Nanos::from_millis(millis));
-        sampler.count(key, 0, &Ended { now, duration, ..Ended::default() });
-    };
-    (0..255).for_each(|_| count(7_200, 10));
-    [10, 310, 610].iter().for_each(|now| count(*now, 50));
-    assert_eq!(sampler.outcomes()[0].missed_slow, 2);
+    assert_eq!(missed(255, Nanos::from_secs(7_200), [10, 310, 610].map(Nanos::from_secs)), 2);
 }
 
 /// A trace is put to the policies for its age too, when its root was not counted.
