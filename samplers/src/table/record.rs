@@ -73,17 +73,8 @@ impl Record {
     pub(super) fn reconfigure(&self, policy: u32, offset: Nanos, carried: impl Fn(u64) -> u64) {
         self.policy.store(u64::from(policy), Ordering::Relaxed);
         self.offset.store(offset.get(), Ordering::Relaxed);
-        let mut word = self.word();
-        loop {
-            let next = carried(word);
-            if next == word {
-                return;
-            }
-            match self.word.compare_exchange_weak(word, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(seen) => word = seen,
-            }
-        }
+        let change = |word| Some(carried(word)).filter(|next| *next != word);
+        let _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     pub(super) fn word(&self) -> u64 {
