@@ -41,7 +41,7 @@ use crate::export::{Patience, Queue, Upkeep};
 use crate::ids::Ids;
 use crate::record::{Body, Fields};
 use crate::settings::Settings;
-use crate::stack;
+use crate::stack::{self, Owner};
 use crate::stats::{Counters, Stats, TailStats};
 use crate::steering::Steering;
 use crate::table::{Entry, Table};
@@ -69,8 +69,7 @@ pub(crate) struct Shared {
 /// A layer's state on one subscriber.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// Tells the layers of a process apart, and one layer on different subscribers; never 0.
-    number: u64,
+    owner: Owner,
     shared: Arc<Shared>,
     /// The spans of one subscriber, by their ids there.
     table: Table,
@@ -209,7 +208,7 @@ impl Core {
     }
 
     fn with_table(table: Table, shared: Arc<Shared>) -> Arc<Self> {
-        let core = Arc::new(Core { number: stack::next_owner(), table, shared });
+        let core = Arc::new(Core { owner: Owner::new(), table, shared });
         known::add(&core);
         stack::give_back_to(known::let_go_on);
         core
@@ -220,8 +219,10 @@ impl Core {
         self.table.makes_ids()
     }
 
+    /// Tells the layers of a process apart, and one layer on different subscribers; never 0.
+    #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
-        self.number
+        self.owner.number()
     }
 
     #[inline]

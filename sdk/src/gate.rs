@@ -21,7 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::budget::Budget;
 use crate::settings::{DroppedSpans, faces_outward};
-use crate::stack::{self, Entered, Inside};
+use crate::stack::{self, Entered, Inside, Owner};
 use crate::table::{Beginning, Entry, Table};
 
 /// Puts a gate around tracing-opentelemetry's layer, with whatever sampler its tracer has.
@@ -52,11 +52,12 @@ use crate::table::{Beginning, Entry, Table};
 /// - The stock layer must keep OpenTelemetry's context current, as it does unless `with_context_activation(false)`
 ///   forbids it; else the gate stays open.
 /// - A filter on the gate itself, `gate(..).with_filter(..)`, makes dropped spans visible: `tracing_subscriber` then no
-///   longer asks the layer, only the filter, which spans exist. A filter that is a layer of its own does not.
+///   longer asks the layer, only the filter, which spans exist. A filter that is a layer of its own does not. A `Vec` of
+///   layers does so as well, if another one in it wants all spans.
 /// - Spans that the stock layer is not told of take room in a table of 16 MiB. When it is full, they take more, in the
 ///   registry's extensions.
 pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
-    Gate { inner: layer, spans, number: stack::next_owner(), unseen: Table::new(Budget::new(TABLE_BYTES)) }
+    Gate { inner: layer, spans, owner: Owner::new(), unseen: Table::new(Budget::new(TABLE_BYTES)) }
 }
 
 /// A layer behind a gate; made by [`gate`].
@@ -64,8 +65,7 @@ pub fn gate<L>(layer: L, spans: DroppedSpans) -> Gate<L> {
 pub struct Gate<L> {
     inner: L,
     spans: DroppedSpans,
-    /// Tells the gates of a process apart; never 0.
-    number: u64,
+    owner: Owner,
     /// The open spans that the layer was not told of, with the id of the dropped span above, which is current inside.
     unseen: Table,
 }
@@ -114,7 +114,7 @@ impl<L> Gate<L> {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         if attributes.is_contextual() {
-            let inside = stack::innermost(self.number).filter(|inside| inside.is_dropped)?;
+            let inside = stack::innermost(self.owner.number()).filter(|inside| inside.is_dropped)?;
             // A context that someone attached in between may hold a parent from elsewhere.
             return (inside.context == current().0).then(Context::current);
         }
@@ -137,15 +137,17 @@ impl<L> Gate<L> {
         // If nothing is attached, contexts are switched off, and the current one says nothing of this span. It may also
         // be current already that this span is dropped: someone has attached its context. To tell the two apart, another
         // one is current meanwhile.
-        let is_ambiguous = before != SpanId::INVALID && !was_recording && !stack::is_dropped(self.number);
+        let is_ambiguous =
+            before != SpanId::INVALID && !was_recording && !stack::is_dropped(self.owner.number());
         let other =
             is_ambiguous.then(|| Context::current().with_remote_span_context(SpanContext::NONE).attach());
         let before = if is_ambiguous { SpanId::INVALID } else { before };
         self.inner.on_enter(id, cx.clone());
         let (attached, recording) = current();
         drop(other);
-        let is_dropped =
-            cfg!(feature = "enabled") && !recording && (attached != before || stack::is_dropped(self.number));
+        let is_dropped = cfg!(feature = "enabled")
+            && !recording
+            && (attached != before || stack::is_dropped(self.owner.number()));
         let (context, _) = current();
         if is_dropped && self.spans == DroppedSpans::Visible {
             mark_unrecorded(id, &cx);
@@ -155,7 +157,7 @@ impl<L> Gate<L> {
 
     fn push(&self, id: &Id, inside: Inside, guard: Option<opentelemetry::ContextGuard>) {
         let guard = ManuallyDrop::new(guard);
-        stack::push(Entered { owner: self.number, id: id.into_u64(), inside, stock: 0, guard });
+        stack::push(Entered { owner: self.owner.number(), id: id.into_u64(), inside, stock: 0, guard });
     }
 }
 
@@ -202,7 +204,7 @@ where
     #[inline]
     fn enabled(&self, metadata: &Metadata<'_>, cx: LayerContext<'_, S>) -> bool {
         let refused = self.spans == DroppedSpans::Disabled
-            && stack::is_dropped(self.number)
+            && stack::is_dropped(self.owner.number())
             && self.spans.refuses(metadata);
         !refused && self.inner.enabled(metadata, cx)
     }
@@ -247,12 +249,12 @@ where
 
     fn on_exit(&self, id: &Id, cx: LayerContext<'_, S>) {
         if self.is_unseen(id, &cx) {
-            let entered = stack::pop_alone(self.number, id.into_u64());
+            let entered = stack::pop_alone(self.owner.number(), id.into_u64());
             // Values of contexts are the user's, and so is the code that runs when they are dropped.
             drop(entered.map(|entered| ManuallyDrop::into_inner(entered.guard)));
             return;
         }
-        let _ = stack::pop_alone(self.number, id.into_u64());
+        let _ = stack::pop_alone(self.owner.number(), id.into_u64());
         self.inner.on_exit(id, cx);
     }
 
@@ -271,7 +273,7 @@ where
     fn on_event(&self, event: &Event<'_>, cx: LayerContext<'_, S>) {
         let dropped = match event.parent() {
             Some(parent) => self.is_unseen(parent, &cx),
-            None => event.is_contextual() && stack::is_dropped(self.number),
+            None => event.is_contextual() && stack::is_dropped(self.owner.number()),
         };
         if !dropped {
             self.inner.on_event(event, cx);

@@ -19,7 +19,7 @@ pub enum DroppedSpans {
     /// well.
     ///
     /// A filter on the layer itself (`with_filter`) makes this mode [`Visible`](Self::Visible): `tracing_subscriber` then
-    /// asks the filter in the layer's place. A filter beside the layer does not.
+    /// asks the filter in the layer's place. A filter beside the layer does not. In a `Vec` of layers, one that wants all spans does as well.
     ///
     /// Spans that are declared with a field `otel.kind` still exist: clients and servers have them, and the
     /// processes that they call have to know that the trace is dropped.

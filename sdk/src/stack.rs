@@ -9,7 +9,7 @@
 //! A span with an id of ours is held by its children. A child nearly always begins and ends while its thread is inside of
 //! the parent. So the parent's item has a stock of handles: the first child takes [`STOCK`] of them with one atomic step,
 //! and children that begin and end there take one and put it back by plain moves. The rest is let go of when the thread
-//! leaves the parent, or ends. A thread that does neither, because a guard was leaked, keeps the span open, as on a registry.
+//! leaves the parent, or ends. A thread that does neither, because a guard was leaked, keeps the span open.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -18,18 +18,15 @@ use std::sync::OnceLock;
 use opentelemetry::{Context, ContextGuard, SpanId};
 
 use crate::panics::caught;
-use crate::sync::statics::{AtomicU64, Ordering};
 
-/// A number that tells the owners of a process apart; never 0.
-pub(crate) fn next_owner() -> u64 {
-    static OWNERS: AtomicU64 = AtomicU64::new(1);
-    OWNERS.fetch_add(1, Ordering::Relaxed)
-}
+mod owner;
+
+pub(crate) use owner::Owner;
 
 /// A span that this thread is inside of.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    /// The number of the layer or gate, one for each subscriber that it is on.
+    /// The number of the [`Owner`].
     pub(crate) owner: u64,
     /// The span's id in the subscriber.
     pub(crate) id: u64,
@@ -394,10 +391,10 @@ pub(crate) fn pop_alone(owner: u64, id: u64) -> Option<Left> {
     pop_by(owner, id, |stack, at| stack.remove(at))
 }
 
-/// Takes the innermost item that has a context attached out, if its owner is gone: a layer that went by `reload` is not told that its
-/// spans are left. That context is what lives on. Items without one, such as those of a gate or below a dropped root, say nothing
+/// Takes the innermost item that has a context attached out, if its owner is gone: a layer or gate that went by `reload` is not told that its
+/// spans are left. That context is what lives on. Items without one, such as those below a dropped root, say nothing
 /// of it, but one may rely on the context of the item that is taken out: then it has that context from then on.
-pub(crate) fn pop_gone(is_there: impl Fn(u64) -> bool) -> Option<Left> {
+pub(crate) fn pop_gone() -> Option<Left> {
     let innermost = here(|here| {
         let guard = here.guard.replace(ManuallyDrop::new(None));
         let has_guard = guard.is_some();
@@ -405,7 +402,7 @@ pub(crate) fn pop_gone(is_there: impl Fn(u64) -> bool) -> Option<Left> {
         has_guard.then(|| (here.owner.get(), here.id.get()))
     });
     let (owner, id) = innermost.or_else(outer_attached)?;
-    if is_there(owner) { None } else { pop(owner, id) }
+    if owner::is_there(owner) { None } else { pop(owner, id) }
 }
 
 /// The owner and the id of the innermost item with a context, but for the innermost of all.

@@ -72,7 +72,7 @@ impl Core {
     /// Adds an event of `tracing` to its parent, or to the innermost span of this thread.
     pub(crate) fn event(&self, event: &Event<'_>) {
         let id = if event.is_contextual() {
-            match stack::innermost(self.number) {
+            match stack::innermost(self.number()) {
                 Some(inside) if !(inside.is_dropped || inside.is_lost) && inside.entry != 0 => {
                     Id::from_u64(inside.entry)
                 }

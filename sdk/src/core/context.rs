@@ -138,7 +138,7 @@ impl Core {
 
     pub(crate) fn live(&self, entry: &Entry, context: SpanContext) -> LiveSpan {
         entry.expose();
-        LiveSpan { core: self.number, id: Id::from_u64(entry.id()), sequence: entry.sequence(), context }
+        LiveSpan { core: self.number(), id: Id::from_u64(entry.id()), sequence: entry.sequence(), context }
     }
 }
 

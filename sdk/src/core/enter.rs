@@ -54,7 +54,8 @@ impl Core {
         let context = entry.span_id();
         // Only an item of ours keeps the context for as long as this one needs it: see `stack::pop`. It has to be the
         // innermost of all: below another layer's item it might be someone else's that is current now.
-        let is_ours = || stack::innermost_of_all(self.number).is_some_and(|inside| inside.context == context);
+        let is_ours =
+            || stack::innermost_of_all(self.number()).is_some_and(|inside| inside.context == context);
         let guard = if is_ours() && current_span() == context { None } else { self.attach(entry) };
         self.push(id, Inside::dropped(entry.id(), context), guard);
     }
@@ -70,7 +71,7 @@ impl Core {
         let above = if may_be_lost { above_lost() } else { None };
         let Some(above) = above else {
             // Below a dropped root nothing is recorded in any case, and all that begins stays refused.
-            if !stack::is_dropped(self.number) {
+            if !stack::is_dropped(self.number()) {
                 self.push(id, Inside::NOWHERE, None);
             }
             return;
@@ -102,14 +103,14 @@ impl Core {
     #[inline(always)]
     fn push(&self, id: &Id, inside: Inside, guard: Option<ContextGuard>) {
         let guard = ManuallyDrop::new(guard);
-        stack::push(Entered { owner: self.number, id: id.into_u64(), inside, stock: 0, guard });
+        stack::push(Entered { owner: self.number(), id: id.into_u64(), inside, stock: 0, guard });
     }
 
     /// A thread leaves a span. `let_go` is told of the handles that it held for children, and of which span; see
     /// [`stack`](crate::stack).
     #[inline]
     pub(crate) fn exit(&self, id: &Id, let_go: impl FnOnce(u64, u32)) {
-        let Some(left) = stack::pop(self.number, id.into_u64()) else { return forget_gone() };
+        let Some(left) = stack::pop(self.number(), id.into_u64()) else { return forget_gone() };
         // The guard goes last: the values in its context may be the user's, and trace or panic when they are dropped. It goes too if
         // a filter panics that is told of an end.
         let _guard = ManuallyDrop::into_inner(left.guard);

@@ -16,8 +16,8 @@ fn position(known: &[(u64, Weak<Core>)], number: u64) -> Result<usize, usize> {
 
 pub(super) fn add(core: &Arc<Core>) {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    if let Err(at) = position(&known, core.number) {
-        known.insert(at, (core.number, Arc::downgrade(core)));
+    if let Err(at) = position(&known, core.number()) {
+        known.insert(at, (core.number(), Arc::downgrade(core)));
     }
 }
 
@@ -27,10 +27,6 @@ pub(super) fn find(number: u64) -> Option<Arc<Core>> {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     let at = position(&known, number).ok()?;
     known.get(at)?.1.upgrade()
-}
-
-pub(super) fn is_there(number: u64) -> bool {
-    position(&KNOWN.read().unwrap_or_else(PoisonError::into_inner), number).is_ok()
 }
 
 /// A thread that ends lets go of handles that it had for children. If there are no others, one stays: a guard of the span was
@@ -46,7 +42,7 @@ pub(super) fn let_go_on(number: u64, id: u64, handles: u32) {
 impl Drop for Core {
     fn drop(&mut self) {
         let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(at) = position(&known, self.number) {
+        if let Ok(at) = position(&known, self.number()) {
             known.remove(at);
         }
         drop(known);

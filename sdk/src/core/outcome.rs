@@ -253,7 +253,7 @@ impl Core {
     /// Notes an error on the dropped root of this trace, if this thread is inside of it. It may be inside of others too:
     /// a request that is polled inside of another one's spans.
     pub(super) fn fail_dropped_root(&self, trace_id: TraceId) {
-        let root = stack::find_entry(self.number, |inside| {
+        let root = stack::find_entry(self.number(), |inside| {
             let entry = self.find_id(inside.entry)?;
             (is_counted_root(entry) && entry.trace_id() == trace_id).then_some(inside.entry)
         });

@@ -11,7 +11,7 @@ use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry::{Context, SpanId};
 use tracing_core::span::{Attributes, Id};
 
-use super::{Core, known};
+use super::Core;
 use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
 use crate::table::{BASE_CURRENT, Entry, Phase};
@@ -191,7 +191,7 @@ pub(crate) fn place_elsewhere<'a>(
 #[cold]
 #[inline(never)]
 pub(super) fn forget_gone() {
-    while let Some(left) = stack::pop_gone(known::is_there) {
+    while let Some(left) = stack::pop_gone() {
         drop(ManuallyDrop::into_inner(left.guard));
     }
 }

@@ -209,6 +209,22 @@ fn a_dropped_trace_stays_dropped_on_another_thread() {
     assert_eq!(gated.inner.take(), ["dropped", "another"]);
 }
 
+/// An astracer layer of another subscriber looks for layers that are gone on this thread's stack: a gate is there.
+#[test]
+fn a_dropped_trace_stays_dropped_beside_another_subscriber() {
+    let gated = Gated::new(DroppedSpans::Visible, Not("dropped"));
+    let other = world(|builder| builder);
+    gated.run(|| {
+        let (child, outside) = info_span!("dropped").in_scope(|| (info_span!("child"), current()));
+        child.in_scope(|| {
+            with_default(&other.dispatch, || drop(info_span!("of another")));
+            assert_eq!(current(), outside);
+            info_span!("grandchild").in_scope(|| ());
+        });
+    });
+    assert_eq!(gated.inner.take(), ["dropped"]);
+}
+
 #[test]
 fn a_kept_span_that_is_entered_below_a_dropped_root_is_itself() {
     for dropped_spans in BOTH {

@@ -66,6 +66,19 @@ fn a_span_exists_for_other_layers_or_for_nobody() {
     }
 }
 
+/// A `Vec` has the highest interest of its layers: then `tracing` asks nobody any more whether a span is to exist.
+#[test]
+fn in_a_vec_another_layer_makes_the_spans_visible() {
+    let span = tracing::subscriber::with_default(Registry::default(), || info_span!("plain"));
+    let metadata = span.metadata().unwrap();
+    let world = world(|builder| builder.with_dropped_spans(DroppedSpans::Disabled));
+    let layer = || world.astracer.layer.clone().boxed();
+    let alone = Dispatch::new(Registry::default().with(vec![layer()]).with(Other::default()));
+    assert!(alone.register_callsite(metadata).is_sometimes());
+    let beside = Dispatch::new(Registry::default().with(vec![layer(), Other::default().boxed()]));
+    assert!(beside.register_callsite(metadata).is_always());
+}
+
 #[test]
 fn a_visible_span_has_an_entry_and_a_disabled_one_none() {
     const SPANS: usize = 10_000;

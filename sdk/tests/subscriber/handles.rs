@@ -163,7 +163,7 @@ fn children_that_end_on_another_thread_hold_their_parent() {
     }
 }
 
-/// As on a registry, a guard that is leaked keeps the span open. A thread that ends lets go of what it has for children; if there
+/// A guard that is leaked keeps the span open, once a child has begun inside. A thread that ends lets go of what it has for children; if there
 /// is no other handle by then, the span stays open, is counted, and the spans below leave when the trace is old.
 #[test]
 fn a_leaked_guard_keeps_a_span_open() {
@@ -190,6 +190,22 @@ fn a_leaked_guard_keeps_a_span_open() {
         assert_eq!(spans.iter().map(|span| &*span.name).collect::<Vec<_>>(), expected);
         assert_eq!(world.handle.stats().spans_open, u64::from(is_dropped_inside));
     }
+}
+
+/// On a registry an entered span is not held by the thread that is inside of it.
+#[test]
+fn a_leaked_guard_keeps_no_span_of_a_registry_open() {
+    let world = world(|builder| builder);
+    let dispatch = Dispatch::new(Registry::default().with(world.astracer.layer.clone()));
+    let inside = || {
+        tracing::dispatcher::with_default(&dispatch, || {
+            let root = info_span!("root");
+            std::mem::forget(root.enter());
+            drop(info_span!("child"));
+        });
+    };
+    std::thread::scope(|scope| scope.spawn(inside).join().unwrap());
+    assert_eq!(draw(&world.exported()), "root\n  child\n");
 }
 
 /// The service's own formatting panics while a child begins: the child never was, and holds nothing.
