@@ -86,7 +86,8 @@ where
 {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         match self.core() {
-            Some(_) if !self.is_level_enabled(metadata) => Interest::never(),
+            // The level holds for all layers, also where this one is switched off.
+            _ if !self.is_level_enabled(metadata) => Interest::never(),
             Some(core) if core.settings().dropped_spans.refuses(metadata) => Interest::sometimes(),
             _ => Interest::always(),
         }

@@ -171,6 +171,19 @@ fn an_env_filter_forgets_spans_of_suppressed_telemetry_one_by_one() {
     });
 }
 
+/// The service's log is as long with the SDK switched off as with it.
+#[test]
+fn a_level_holds_for_layers_when_the_sdk_is_off() {
+    let spans = || [tracing::debug_span!("detail"), info_span!("work")].map(|span| span.metadata().unwrap());
+    let [detail, work] = with_default(tracing_subscriber::registry(), spans);
+    let world = world(|builder| builder.with_enabled(false));
+    let subscriber = world.astracer.subscriber().with_max_level(LevelFilter::INFO);
+    // Asked directly: `tracing` asks all dispatchers of the process together, and other tests have some.
+    let dispatch = tracing::Dispatch::new(subscriber.with(logs(&Page::default())));
+    assert!(dispatch.register_callsite(detail).is_never());
+    assert!(dispatch.register_callsite(work).is_always());
+}
+
 #[test]
 fn a_level_holds_alone_and_with_layers() {
     let page = Page::default();
