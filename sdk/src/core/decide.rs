@@ -98,11 +98,11 @@ impl Core {
         let outcome = self.outcome(|| {
             self.ask(extra.body.as_deref(), pending.as_deref(), metadata, entry.began(), trace_id, key)
         });
-        // A context without a parent, baggage and trace state need not be kept.
+        // A context without a parent, baggage, trace state and suppression need not be kept.
         let base = pending
             .as_ref()
             .map(|pending| &pending.base)
-            .filter(|base| parent.is_valid() || !base.baggage().is_empty());
+            .filter(|base| parent.is_valid() || !base.baggage().is_empty() || base.is_telemetry_suppressed());
         let slot = self.slot_if_recorded(&outcome, trace_id, entry.began());
         if outcome.keep || slot.is_some() {
             drop(extra);
@@ -147,6 +147,10 @@ impl Core {
         key: Option<&str>,
     ) -> Outcome {
         let (decider, counters) = (&self.shared.decider, &self.shared.counters);
+        // As in OpenTelemetry's own SDK, neither the parent's flag nor the sampler has a say there, and nothing is counted.
+        if pending.is_some_and(|pending| pending.base.is_telemetry_suppressed()) {
+            return Outcome::DROP;
+        }
         let parent = pending.map_or(&NO_PARENT, |pending| &pending.parent);
         let followed = pending.filter(|pending| decider.respects(parent, &pending.base));
         if let Some(pending) = followed {

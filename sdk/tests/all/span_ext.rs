@@ -47,6 +47,14 @@ macro_rules! rows {
                     bare.set_parent(remote(true)).unwrap();
                     drop(bare);
                 }),
+                ("set_parent: a context that suppresses telemetry", || {
+                    for parent in [remote(true), Context::new()] {
+                        let root = info_span!("root");
+                        root.set_parent(parent.with_telemetry_suppressed()).unwrap();
+                        root.in_scope(|| info_span!("child").in_scope(|| ()));
+                    }
+                    info_span!("another").in_scope(|| ());
+                }),
                 ("set_parent: a dropped trace", || {
                     let root = info_span!("root", n = 1);
                     root.set_parent(remote(false)).unwrap();
