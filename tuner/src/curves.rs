@@ -83,7 +83,8 @@ pub fn curves(
     stop: Stop<'_>,
     done: &(dyn Fn() + Sync),
 ) -> Option<Curves> {
-    let sizes = STEPS.map(|step| step * options.limits.size_max).to_vec();
+    let largest = options.limits.largest_share(workload);
+    let sizes = STEPS.map(|step| step * largest).to_vec();
     let draws = Draw::unseen(replays(workload), options.seed, options.random);
     let at = Place { workload, draws: &draws, stop };
     let mut series = vec![equal_share(&at, &sizes)?, this_tuning(&at, found, &sizes)?];

@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::problem::Scale;
+use crate::workload::Workload;
+
 /// Limits on what is kept, in expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Limits {
@@ -55,6 +58,12 @@ impl Limits {
         self.excess(kept) == 0.0 && self.shortfall(kept) == 0.0
     }
 
+    /// The largest share of all traces that is within the limits in expectation, if each is kept with the same probability.
+    pub fn largest_share(&self, workload: &Workload) -> f64 {
+        let (bytes, traces) = Scale::new(workload).largest(self);
+        bytes.min(traces)
+    }
+
     /// The limits that are exceeded, for people.
     pub fn exceeded(&self, kept: &Kept) -> String {
         let mut parts = Vec::new();
@@ -74,6 +83,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{many_names, synthetic};
 
     #[test]
     fn each_limit_binds() {
@@ -94,5 +104,25 @@ mod tests {
         }
         let half = Limits { size_max: 0.025, ..Limits::default() };
         assert!((half.excess(&kept) - 2f64.ln()).abs() < 1e-12);
+    }
+
+    /// By hand: 4,001 traces, one each millisecond, in 4 s; 50 in a twentieth of a second, which counts as one.
+    #[test]
+    fn each_limit_leaves_its_share() {
+        let long = many_names(1, 4001, 1);
+        let bytes: u64 = long.arrivals().iter().map(|arrival| arrival.bytes).sum();
+        let per_byte = 4.0 / bytes as f64;
+        let (none, short) = (Limits::default(), many_names(1, 50, 1));
+        for (workload, limits, share) in [
+            (&long, none, 0.1),
+            (&long, Limits { traces_per_second_max: Some(20.0), ..none }, 80.0 / 4001.0),
+            (&long, Limits { traces_per_second_max: Some(2000.0), ..none }, 0.1),
+            (&long, Limits { bytes_per_second_max: Some(0.03 / per_byte), ..none }, 0.03),
+            (&short, Limits { traces_per_second_max: Some(2.0), ..none }, 0.04),
+            (&synthetic(0, 1), Limits { traces_per_second_max: Some(2.0), ..none }, 0.1),
+        ] {
+            let found = limits.largest_share(workload);
+            assert!((found - share).abs() < 1e-12, "{limits:?}: {found}, by hand {share}");
+        }
     }
 }

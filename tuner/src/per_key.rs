@@ -37,7 +37,7 @@ const FLOORS: [f64; 6] = [40.0, 20.0, 10.0, 5.0, 3.0, 1.0];
 /// cost more than a floor may; with fewer than the second number nothing can be told of a key.
 const FLOOR_MIN: f64 = 0.5;
 const FLOOR_LEAST: f64 = 0.01;
-/// A floor may cost this share of the greatest size.
+/// A floor may cost this share of each limit.
 const FLOOR_COST_MAX: f64 = 0.5;
 /// Most moves change one or two keys.
 const KEYS_MOVED: u32 = 3;
@@ -171,22 +171,32 @@ pub(crate) fn loop_share(workload: &Workload) -> Option<f64> {
     Some(most / all).filter(|&share| share > LOOP_SHARE)
 }
 
-/// The most of [`FLOORS`] that costs at most half of the greatest size; 0 if none does.
-fn default_floor(sizes: &[(f64, f64)], size_max: f64) -> f64 {
-    let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
-    let cost = |floor: f64| {
-        let kept = sizes.iter().filter(|(traces, _)| *traces > 0.0);
-        kept.map(|(traces, bytes)| bytes * (floor / traces).min(1.0)).sum::<f64>()
+/// The part of the traces and of their bytes that floors may cost, where limits allow these shares of bytes and traces.
+fn affordable(sizes: &[(f64, f64)], (bytes_max, traces_max): (f64, f64)) -> (f64, f64) {
+    let (traces, bytes) = sizes.iter().fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+    (FLOOR_COST_MAX * traces_max * traces, FLOOR_COST_MAX * bytes_max * bytes)
+}
+
+/// The most of [`FLOORS`] that costs at most half of each limit; 0 if none does.
+fn default_floor(sizes: &[(f64, f64)], largest: (f64, f64)) -> f64 {
+    let (traces_max, bytes_max) = affordable(sizes, largest);
+    let fits = |floor: &f64| {
+        let (mut all_traces, mut all_bytes) = (0.0, 0.0);
+        for (traces, bytes) in sizes.iter().filter(|(traces, _)| *traces > 0.0) {
+            all_traces += floor.min(*traces);
+            all_bytes += bytes * (floor / traces).min(1.0);
+        }
+        all_traces <= traces_max && all_bytes <= bytes_max
     };
-    FLOORS.into_iter().find(|&floor| cost(floor) <= FLOOR_COST_MAX * size_max * all).unwrap_or(0.0)
+    FLOORS.into_iter().find(fits).unwrap_or(0.0)
 }
 
 /// The least number of traces kept of any key, in expectation, whatever the floor.
-fn least_floor(sizes: &[(f64, f64)], size_max: f64) -> f64 {
-    let all: f64 = sizes.iter().map(|(_, bytes)| bytes).sum();
-    let kept = sizes.iter().filter(|(traces, _)| *traces > 0.0);
-    let bytes_of_one: f64 = kept.map(|(traces, bytes)| bytes / traces).sum();
-    (FLOOR_COST_MAX * size_max * all / bytes_of_one).clamp(FLOOR_LEAST, FLOOR_MIN)
+fn least_floor(sizes: &[(f64, f64)], largest: (f64, f64)) -> f64 {
+    let (traces_max, bytes_max) = affordable(sizes, largest);
+    let kept = || sizes.iter().filter(|(traces, _)| *traces > 0.0);
+    let bytes_of_one: f64 = kept().map(|(traces, bytes)| bytes / traces).sum();
+    (bytes_max / bytes_of_one).min(traces_max / kept().count() as f64).clamp(FLOOR_LEAST, FLOOR_MIN)
 }
 
 /// Whether this number of traces kept of each key is more than the limits allow, where keys have this share of their traces.
@@ -322,14 +332,16 @@ impl<'t> PerKey<'t> {
         let others = DecayingCurve::of(common, 1.0)?;
         let curve = DecayingCurve::of(common, curve_share)?;
         let sizes = sizes(workload);
-        let min_kept = min_kept.unwrap_or_else(|| default_floor(&sizes, limits.size_max));
+        let scale = Scale::new(workload);
+        let largest = scale.largest(&limits);
+        let min_kept = min_kept.unwrap_or_else(|| default_floor(&sizes, largest));
         let mut keys: Vec<usize> = (0..sizes.len()).filter(|&key| sizes[key].0 > 0.0).collect();
         if keys.len() < 2 {
             return None;
         }
         keys.sort_by(|&a, &b| sizes[b].1.total_cmp(&sizes[a].1).then(a.cmp(&b)));
         keys.truncate(KEYS_MAX);
-        let least = least_floor(&sizes, limits.size_max);
+        let least = least_floor(&sizes, largest);
         let own = |keys: &[usize]| {
             let floor = |&key: &usize| (key, (min_kept.max(least) / sizes[key].0).min(1.0));
             let wanted = (extras, target.objective.needs_call_trees());
@@ -359,7 +371,7 @@ impl<'t> PerKey<'t> {
             levels,
             curve,
             limits,
-            scale: Scale::new(workload),
+            scale,
             target,
             stop,
             min_kept,

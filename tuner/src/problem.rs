@@ -50,6 +50,17 @@ impl Scale {
         }
     }
 
+    /// The largest shares of the bytes and of the traces that limits allow. Without a limit on traces theirs is infinite.
+    pub(crate) fn largest(&self, limits: &Limits) -> (f64, f64) {
+        let whole = self.kept((1.0, 1.0));
+        let share = |max: Option<f64>, all: f64| match max {
+            Some(max) if all > 0.0 => max / all,
+            _ => f64::INFINITY,
+        };
+        let bytes = share(limits.bytes_per_second_max, whole.bytes_per_second).min(limits.size_max);
+        (bytes, share(limits.traces_per_second_max, whole.traces_per_second))
+    }
+
     /// From shares of bytes and traces to rates.
     pub(crate) fn kept(&self, (bytes, traces): (f64, f64)) -> Kept {
         Kept {
@@ -152,11 +163,17 @@ impl<F: Family> Problem<'_, F> {
         }
         let (_, point, kept) = nearest.unwrap_or_default();
         let reason = if some_keep_little_enough {
+            let (bytes, traces) = self.scale.largest(&self.limits);
+            let (left, size_max) = (bytes.min(traces), self.limits.size_max);
+            let by_second = match left < size_max {
+                true => format!(", of which the limit by second leaves {:.3} %", left * 1e2),
+                false => String::new(),
+            };
             format!(
-                "between the least and the greatest size that is asked for ({:.3} % to {:.3} %) nothing was found; \
-                 the nearest keeps {:.3} %",
+                "between the least and the greatest size that is asked for ({:.3} % to {:.3} %{by_second}) nothing was \
+                 found; the nearest keeps {:.3} %",
                 self.limits.size_min * 1e2,
-                self.limits.size_max * 1e2,
+                size_max * 1e2,
                 kept.size * 1e2
             )
         } else {

@@ -431,7 +431,8 @@ impl<'a> Run<'a> {
     }
 
     fn target(&self, workload: &Workload) -> Option<Target> {
-        let baseline = equal_share(workload, self.options.limits.size_max, self.options.random, self.stop)?;
+        let share = self.options.limits.largest_share(workload);
+        let baseline = equal_share(workload, share, self.options.random, self.stop)?;
         Some(Target { objective: self.options.objective.clone(), risk: self.options.risk, baseline })
     }
 

@@ -80,7 +80,7 @@ pub(crate) struct Tune {
     pub(crate) per_key: PerKeyUse,
 
     /// Keep at least N traces of each key that has a probability of its own, in expectation [default: the most of 40, 20,
-    /// 10, 5, 3 and 1 that costs at most half of --size-max].
+    /// 10, 5, 3 and 1 that costs at most half of each limit].
     #[arg(long, value_name = "N", value_parser = traces)]
     pub(crate) min_kept: Option<f64>,
 
@@ -105,7 +105,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share, help_heading = "Limits")]
     pub(crate) size_max: f64,
 
-    /// Keep at least this share of the bytes [default: a tenth of --size-max].
+    /// Keep at least this share of the bytes [default: a tenth of what the limits allow].
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Limits")]
     pub(crate) size_min: Option<f64>,
 
@@ -255,6 +255,9 @@ pub(crate) fn run(args: &Tune, stop: Stop<'_>) -> Result<(), Failure> {
         }
         None => None,
     };
+    if args.size_min.is_none() {
+        options.limits.size_min = options.limits.largest_share(&workload) / 10.0;
+    }
     let room = outcomes.as_ref().map(|outcomes| Room::new(&workload, outcomes, &options));
     if let Some(room) = &room {
         let first = room.first(stop.within(left()));

@@ -11,16 +11,18 @@ use crate::testing::{late_loop, synthetic};
 #[test]
 fn the_floor_is_the_most_that_costs_half() {
     let sizes = [(1000.0, 1000.0), (100.0, 100.0), (4.0, 4.0), (0.0, 0.0)];
-    assert_eq!(default_floor(&sizes, 2.0 * 84.0 / 1104.0 + 1e-9), 40.0);
-    assert_eq!(default_floor(&sizes, 2.0 * 84.0 / 1104.0 - 1e-9), 20.0);
-    // 1 + 1 + 1 bytes.
-    assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 + 1e-9), 1.0);
-    assert_eq!(default_floor(&sizes, 2.0 * 3.0 / 1104.0 - 1e-9), 0.0);
-    // Half a trace of each is 1.5 bytes, which may be half of 3.
-    assert_eq!(least_floor(&sizes, 3.1 / 1104.0), 0.5);
-    assert!((least_floor(&sizes, 0.3 / 1104.0) - 0.05).abs() < 1e-12);
+    for of in [|share: f64| (share, f64::INFINITY), |share: f64| (1.0, share)] {
+        assert_eq!(default_floor(&sizes, of(2.0 * 84.0 / 1104.0 + 1e-9)), 40.0);
+        assert_eq!(default_floor(&sizes, of(2.0 * 84.0 / 1104.0 - 1e-9)), 20.0);
+        // One of each key.
+        assert_eq!(default_floor(&sizes, of(2.0 * 3.0 / 1104.0 + 1e-9)), 1.0);
+        assert_eq!(default_floor(&sizes, of(2.0 * 3.0 / 1104.0 - 1e-9)), 0.0);
+        // Half a trace of each is 1.5, which may be half of 3.
+        assert_eq!(least_floor(&sizes, of(3.1 / 1104.0)), 0.5);
+        assert!((least_floor(&sizes, of(0.3 / 1104.0)) - 0.05).abs() < 1e-12);
+    }
     // A size of nothing: a hundredth of a trace.
-    assert_eq!(least_floor(&sizes, 0.0), 0.01);
+    assert_eq!(least_floor(&sizes, (0.0, f64::INFINITY)), 0.01);
 }
 
 /// A score from tables is that of a replay through the samplers themselves, whatever the levels: on plain and moved

@@ -44,7 +44,7 @@ impl Tuning {
                 "Expected: dist/entropy {:.3} (an equal share of {:.2} % of the bytes has {:.3}), {:.2} % of the \
                  bytes, {:.1} of {} functions, {:.1} of {} call trees.",
                 score.dist_over_entropy,
-                self.limits.size_max * 1e2,
+                self.baseline.tfcr * 1e2,
                 self.baseline.dist_over_entropy,
                 score.tfcr * 1e2,
                 score.functions,

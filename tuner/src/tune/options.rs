@@ -53,7 +53,7 @@ pub struct Options {
     /// Proposals that each start of the search over single keys scores.
     pub per_key_iterations: u64,
     /// The least number of traces kept of a key with a probability of its own, in expectation. If unset, the most of 40,
-    /// 20, 10, 5, 3 and 1 that costs at most half of the greatest size.
+    /// 20, 10, 5, 3 and 1 that costs at most half of each limit.
     pub min_kept: Option<f64>,
     /// Tunes on this first share of the time, and looks at the result on the rest.
     pub split: Option<f64>,

@@ -76,6 +76,47 @@ fn results_are_within_the_limits_and_better_than_an_equal_share() {
     }
 }
 
+/// A limit by second of a fiftieth of the traces: the equal share beside the result is no larger.
+#[test]
+fn the_equal_share_is_within_limits_by_second() {
+    let workload = synthetic(1500, 1);
+    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let bytes: u64 = workload.arrivals().iter().map(|arrival| arrival.bytes).sum();
+    let none = Limits { size_min: 0.0, ..Limits::default() };
+    for limits in [
+        Limits { traces_per_second_max: Some(0.02 * 1500.0 / seconds), ..none },
+        Limits { bytes_per_second_max: Some(0.02 * bytes as f64 / seconds), ..none },
+    ] {
+        let tuning = run(&workload, &Options { limits, ..quick(Tunable::Bump) });
+        assert!((tuning.baseline.tfcr / 0.02 - 1.0).abs() < 1e-6, "{limits:?} {:?}", tuning.baseline);
+        let file = tuning.file("", &crate::key::Grouping::default()).expect("a file").to_string();
+        assert!(file.contains("an equal share of 2.00 % of the bytes"), "{file}");
+    }
+}
+
+/// Of 6,000 traces of 22 keys 120 may be kept: ten of each key are too many, and two are half of it.
+#[test]
+fn a_floor_is_within_limits_by_second() {
+    let workload = many_names(22, 6000, 2);
+    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let limits = Limits { size_min: 0.0, traces_per_second_max: Some(120.0 / seconds), ..Limits::default() };
+    let per_key = PerKeyUse::Always;
+    let options = Options { limits, per_key, per_key_iterations: 20, compare: false, ..quick(Tunable::Bump) };
+    let tuning = run(&workload, &options);
+    assert_eq!((tuning.per_root.len(), tuning.min_kept), (22, Some(1.0)), "{:?}", tuning.warnings);
+}
+
+/// A least size that a limit by second does not leave room for.
+#[test]
+fn a_limit_by_second_below_the_least_size_is_told() {
+    let workload = synthetic(1500, 1);
+    let seconds = workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9);
+    let limits = Limits { traces_per_second_max: Some(0.005 * 1500.0 / seconds), ..Limits::default() };
+    let tuning = run(&workload, &Options { limits, ..quick(Tunable::Bucket) });
+    let reason = tuning.infeasible.unwrap_or_default();
+    assert!(reason.contains("1.000 % to 10.000 %, of which the limit by second leaves 0.500 %"), "{reason}");
+}
+
 /// A thousand kept of each of eight keys are all traces.
 #[test]
 fn a_least_number_kept_that_does_not_fit_is_told() {

@@ -39,12 +39,7 @@ impl<'a> Room<'a> {
 
     /// The limits of the sampler alone, by what the policies keep behind an equal share that is within them.
     pub(super) fn first(&self, stop: Stop<'_>) -> Result<Limits, Failure> {
-        let (seconds, bytes) = self.whole();
-        let part = |max: Option<f64>, all: f64| max.map_or(1.0, |max| max * seconds / all.max(1.0));
-        let traces = self.workload.arrivals().len() as f64;
-        let share = part(self.limits.traces_per_second_max, traces)
-            .min(part(self.limits.bytes_per_second_max, bytes))
-            .min(self.limits.size_max.min(1.0));
+        let share = self.limits.largest_share(self.workload).min(1.0);
         let share = Probability::new(share).and_then(|share| Ratio::new(share).ok());
         let share = share.map_or(Config::Never, Config::from);
         let kept = self.behind(&share.into(), stop)?;

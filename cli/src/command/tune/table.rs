@@ -29,7 +29,10 @@ pub(super) fn render(report: &Report<'_>) -> String {
     );
     let found =
         tuning.parameters.config().map_or_else(|error| error.to_string(), |config| config.to_string());
-    let baseline = format!("ratio:{} (an equal share of everything)", tuning.limits.size_max);
+    let share = tuning.baseline.tfcr;
+    // Four digits, as a search's own parameters.
+    let share = format!("{share:.3e}").parse().unwrap_or(share);
+    let baseline = format!("ratio:{share} (an equal share of everything)");
     text.push_str(&output::sections(
         &["traces", "bytes", "functions", "trees", "SS ms", "IEn", "dist/ent"],
         &[(found, cells(&tuning.score)), (baseline, cells(&tuning.baseline))],
