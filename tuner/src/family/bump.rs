@@ -206,12 +206,20 @@ impl Family for BumpFamily {
 
     fn corners(&self) -> Vec<Point> {
         let lengths = self.lengths_ns.len();
-        let middle = |length: usize| {
+        // Above lambda a steeper curve keeps less, below it more, so either end may keep least. Windows have one exponent.
+        let exponents: &[f64] = match self.counting {
+            Counting::Tumbling => &[0.0],
+            Counting::Decaying => &[1.0, 0.0],
+        };
+        let like = |length: usize, exponent: f64| {
             let mut point = [0.0; DIMENSIONS_MAX];
             point[LENGTH] = (length as f64 + 0.5) / lengths as f64;
+            point[EXPONENT_PLACE] = exponent;
             point
         };
-        (0..lengths).map(middle).flat_map(|like| <[Point; 2]>::from(self.extremes(&like))).collect()
+        let all =
+            exponents.iter().flat_map(|&exponent| (0..lengths).map(move |length| like(length, exponent)));
+        all.flat_map(|like| <[Point; 2]>::from(self.extremes(&like))).collect()
     }
 
     fn least(&self) -> (&'static str, &'static str) {
@@ -271,6 +279,33 @@ mod tests {
         assert!(scores.iter().all(|score| (score.tfcr / bytes - 1.0).abs() > 1e-6), "{scores:?}");
         let kept = family.kept(&point, stop).expect("not stopped");
         assert!((kept.0 / bytes - 1.0).abs() < 1e-12 && (kept.1 / traces - 1.0).abs() < 1e-12, "{kept:?}");
+    }
+
+    /// No parameters keep less than the corner that keeps least, nor more than the one that keeps most.
+    #[test]
+    fn corners_keep_the_least_and_the_most() {
+        let stop = Stop::never();
+        let draws = Draw::seen(2, 1, astracer_samplers::RandomSource::Stratified);
+        let settings =
+            Settings { size_max: 0.1, extras: Extras::default(), call_trees: true, stratified: true };
+        // With a call of each name in 20 ms, and in 20 s, when most half-lives are over.
+        for (names, traces) in [(20, 20_000), (2000, 6000)] {
+            let workload = many_names(names, traces, 3);
+            let family = BumpFamily::new(&workload, Counting::Decaying, &draws, None, settings, stop);
+            let family = family.expect("not stopped");
+            let kept = |point: &Point| family.kept(point, stop).expect("not stopped").0;
+            let corners: Vec<f64> = family.corners().iter().map(kept).collect();
+            let least = corners.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = corners.iter().copied().fold(0.0, f64::max);
+            for length in 0..family.lengths_ns.len() {
+                for end in [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0], [1.0, 1.0, 0.0, 0.0], [1.0; 4]] {
+                    let mut point = end;
+                    point[LENGTH] = (length as f64 + 0.5) / family.lengths_ns.len() as f64;
+                    let kept = kept(&point);
+                    assert!((least..=most).contains(&kept), "{point:?}: {kept}, corners {least} to {most}");
+                }
+            }
+        }
     }
 
     /// Tables stay within their bytes where two draws do, and are the same in whichever order lengths are given.

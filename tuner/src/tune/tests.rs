@@ -365,6 +365,13 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
         tuning.warnings
     );
     assert_eq!(tuning.per_root.len(), workload.keys().len());
+    // Keys that come later have the steepest curve: nothing else keeps as little.
+    assert!(
+        matches!(tuning.parameters, Parameters::Decaying { exponent: 3.0, .. }),
+        "{:?}",
+        tuning.parameters
+    );
+    assert!(!tuning.warnings.iter().any(|warning| warning == UNBOUNDED), "{:?}", tuning.warnings);
     // Half a trace of each key would already be more than 0.1 %.
     let limits = Limits { size_min: 0.0, size_max: 0.001, ..limits };
     let small = run(&workload, &Options { limits, per_key: PerKeyUse::Auto, replays: 0, ..options.clone() });
