@@ -4,7 +4,7 @@ use astracer_report::numbers::is_above;
 use astracer_samplers::{Config, Probability, Ratio};
 
 use super::watch::Watch;
-use super::{Options, Progress, Run, STARTS_COMPARED, Stage, Tuning, config};
+use super::{Options, Progress, Run, Stage, Tuning};
 use crate::bootstrap::bootstrap;
 use crate::candidate::Candidate;
 use crate::draw::Draw;
@@ -183,9 +183,7 @@ impl Run<'_> {
     fn held_out(&self, tuning: &Tuning, name: &str, other: &Workload) -> Option<HeldOut> {
         let found = tuning.config().ok()?;
         let target = self.target(other)?;
-        let there = self.common(other, &target, STARTS_COMPARED, false);
-        let there = there.filter(|there| there.infeasible.is_none());
-        let there = there.and_then(|there| config(&there.parameters, &[]).ok());
+        let there = self.tuned_there(!tuning.per_root.is_empty(), other, &target);
         let draws = Draw::unseen(
             self.options.replays.clamp(1, REPLAYS) as usize,
             self.options.seed,

@@ -1,7 +1,11 @@
 //! The stage that gives keys probabilities of their own, where they are better.
 
+use astracer_samplers::Config;
+
 use super::check::trial_replays;
-use super::{PerKeyTrial, PerKeyUse, RootParameters, Run, Stage, Tuning, affordable, config, stream};
+use super::{
+    PerKeyTrial, PerKeyUse, RootParameters, Run, STARTS_COMPARED, Stage, Tuning, affordable, config, stream,
+};
 use crate::anneal::Schedule;
 use crate::blocks;
 use crate::draw::Draw;
@@ -132,6 +136,21 @@ impl Run<'_> {
         tuning.value = found.value;
         tuning.min_kept = Some(found.min_kept);
         tuning.per_root = roots;
+    }
+
+    /// The sampler that tuning on another workload finds, with probabilities of single keys if these are what it is compared with.
+    /// Those may meet limits that common parameters alone do not. `None` if nothing does, or if asked to stop.
+    pub(super) fn tuned_there(
+        &self,
+        has_single_keys: bool,
+        other: &Workload,
+        target: &Target,
+    ) -> Option<Config> {
+        let common = self.common(other, target, STARTS_COMPARED, false)?;
+        let single = has_single_keys.then(|| self.single_keys(other, &common.parameters, target, (1, false)));
+        let roots: Vec<_> = single.flatten().iter().flat_map(|found| named(other, found)).collect();
+        let is_feasible = common.infeasible.is_none() || !roots.is_empty();
+        if is_feasible { config(&common.parameters, &roots).ok() } else { None }
     }
 
     /// The reason for nothing found, where single keys were asked for: on a part of the traces, which has this share of them. An

@@ -379,6 +379,11 @@ fn single_keys_meet_limits_that_common_parameters_cannot() {
     let replayed = tuning.replayed.expect("asked for");
     // Of some 30 traces kept, one large one more or less is 10 %; the mean of 24 replays errs by a few percent.
     assert!(replayed.tfcr.mean < 0.0115, "{replayed:?}");
+    // Tuning there has single keys too, where common parameters would find nothing.
+    let held_out = validate(&tuning, "itself", &workload, &options, Stop::never()).expect("not stopped");
+    let there = held_out.tuned_there.expect("single keys").dist_over_entropy.mean;
+    let ratio = held_out.replayed.dist_over_entropy.mean / there;
+    assert!((0.8..1.25).contains(&ratio), "{ratio}");
 }
 
 /// Constants are better than bump by the error of counts; the trial finds so when that is the objective, and its value is
