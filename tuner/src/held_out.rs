@@ -1,7 +1,7 @@
 //! Replays of parameters: on draws that no search saw, and on traces that they were not tuned on.
 
 use astracer_report::numbers::is_above;
-use astracer_samplers::{Config, RandomSource};
+use astracer_samplers::{Config, Probability, RandomSource, Ratio};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -316,8 +316,8 @@ pub struct HeldOut {
     pub traces: u64,
     /// The part of it that the parameters keep.
     pub replayed: Replayed,
-    /// An equal share of it, of the same size, in expectation.
-    pub baseline: Expected,
+    /// An equal share of it, of the same size, on the same draws. `None` if the parameters keep nothing.
+    pub replayed_share: Option<Replayed>,
     /// The part that parameters tuned on it keep.
     pub tuned_there: Option<Replayed>,
 }
@@ -332,17 +332,18 @@ impl HeldOut {
         draws: &[Draw],
         stop: Stop<'_>,
     ) -> Option<Self> {
-        let random = match draws.first() {
-            Some(draw) if draw.stratified => RandomSource::Stratified,
-            _ => RandomSource::Independent,
-        };
         let replay =
             |config: &Config| Replayed::by_chances(workload, &config.clone().into(), draws, stop, &|| ());
         let replayed = replay(config)?;
+        let share = Probability::new(replayed.tfcr.mean.clamp(0.0, 1.0));
+        let share = share.and_then(|share| Ratio::new(share).ok()).map(Config::from);
         Some(Self {
             name: name.to_owned(),
             traces: workload.arrivals().len() as u64,
-            baseline: equal_share(workload, replayed.tfcr.mean, random, stop)?,
+            replayed_share: match share {
+                Some(share) => Some(replay(&share)?),
+                None => None,
+            },
             replayed,
             tuned_there: tuned_there.and_then(replay),
         })
@@ -361,11 +362,14 @@ impl HeldOut {
                 ));
             }
         }
-        if is_above(here, self.baseline.dist_over_entropy, 3) {
-            warnings.push(format!(
-                "on {} dist/entropy is {here:.3}, and an equal share of the same size has {:.3}",
-                self.name, self.baseline.dist_over_entropy
-            ));
+        if let Some(share) = &self.replayed_share {
+            let equal = share.dist_over_entropy;
+            if is_above(here, equal.mean, 3) && !is_by_chance(&self.replayed.dist_over_entropy, &equal) {
+                warnings.push(format!(
+                    "on {} dist/entropy is {here:.3}, and an equal share of the same size has {:.3}",
+                    self.name, equal.mean
+                ));
+            }
         }
         let size = self.replayed.tfcr.mean;
         if size > size_max {
@@ -378,6 +382,12 @@ impl HeldOut {
         }
         warnings
     }
+}
+
+/// Whether two means differ by no more than chance explains, with 95 %. One that is infinite differs in any case.
+fn is_by_chance(one: &Distribution, other: &Distribution) -> bool {
+    let half = |of: &Distribution| of.mean_interval[1] - of.mean;
+    (one.mean - other.mean).abs() <= half(one).hypot(half(other))
 }
 
 /// The score of keeping each trace with the same probability, in expectation. `None` if asked to stop.
@@ -422,7 +432,7 @@ mod tests {
                 name: "tuesday".to_owned(),
                 traces: 1,
                 replayed: replayed(here, size),
-                baseline: Expected { dist_over_entropy: equal, ..Expected::default() },
+                replayed_share: Some(replayed(equal, size)),
                 tuned_there: Some(replayed(there, size)),
             };
             held_out.warnings(0.1)
@@ -440,5 +450,18 @@ mod tests {
         }
         // Nothing is worse than nothing.
         assert_eq!(warnings(0.0, 0.0, 0.0, 0.1), Vec::<String>::new());
+    }
+
+    /// An equal share is not worse than itself, though its expectation is some percent below replays.
+    #[test]
+    fn an_equal_share_is_compared_with_replays_of_itself() {
+        let workload = crate::testing::synthetic(500, 2);
+        let config: Config = "ratio:0.1".parse().expect("a sampler");
+        for random in [RandomSource::Independent, RandomSource::Stratified] {
+            let draws = Draw::unseen(96, 1, random);
+            let held_out = HeldOut::new("itself", &workload, &config, None, &draws, Stop::never());
+            let warnings = held_out.expect("not stopped").warnings(1.0);
+            assert_eq!(warnings, Vec::<String>::new(), "{random:?}");
+        }
     }
 }

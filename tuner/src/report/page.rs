@@ -141,10 +141,7 @@ fn checks(report: &Report<'_>) -> Markup {
             @for held_out in held_out {
                 (row(&held_out.name, "these", &held_out.replayed))
                 @if let Some(there) = &held_out.tuned_there { (row(&held_out.name, "tuned there", there)) }
-                tr {
-                    td.name { (held_out.name) } td.left { "equal share" } td { (percent(held_out.baseline.tfcr)) }
-                    td { (one(held_out.baseline.call_trees)) } td { (measure(held_out.baseline.dist_over_entropy)) }
-                }
+                @if let Some(share) = &held_out.replayed_share { (row(&held_out.name, "equal share", share)) }
             }
         } }
     }

@@ -205,8 +205,9 @@ fn checked(held_out: &HeldOut, text: &mut String) {
     if let Some(there) = &held_out.tuned_there {
         let _ = writeln!(text, "  tuned there: {}", line(there));
     }
-    let equal = measure(held_out.baseline.dist_over_entropy);
-    let _ = writeln!(text, "  an equal share of the same size: dist/entropy {equal}");
+    if let Some(share) = &held_out.replayed_share {
+        let _ = writeln!(text, "  an equal share of the same size: {}", line(share));
+    }
 }
 
 fn key_advice(keys: &KeyChoice, used: &str, text: &mut String) {
