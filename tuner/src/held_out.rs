@@ -372,7 +372,7 @@ impl HeldOut {
             }
         }
         let size = self.replayed.tfcr.mean;
-        if size > size_max {
+        if is_above(size * 1e2, size_max * 1e2, 2) {
             warnings.push(format!(
                 "on {} {:.2} % of the bytes are kept; the limit where it was tuned is {:.2} %",
                 self.name,
@@ -450,6 +450,7 @@ mod tests {
         }
         // Nothing is worse than nothing.
         assert_eq!(warnings(0.0, 0.0, 0.0, 0.1), Vec::<String>::new());
+        assert_eq!(warnings(12.0, 10.0, 20.0, 0.100_004), Vec::<String>::new(), "what looks equal");
     }
 
     /// An equal share is not worse than itself, though its expectation is some percent below replays.
