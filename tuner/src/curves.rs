@@ -51,7 +51,7 @@ pub struct Series {
     pub about: &'static str,
     /// Whether it is one of ours.
     pub ours: bool,
-    /// At each of the sizes; `None` if it can keep no such share.
+    /// At each of the sizes; `None` if it can keep no such share, or not be tuned for the objective.
     pub points: Vec<Option<CurvePoint>>,
 }
 
@@ -195,8 +195,9 @@ fn ours(
             time_max: None,
             ..options.search_only()
         };
-        let tuning = search(at.workload, &options, stop, &|_| ());
-        let config = if tuning.feasible { tuning.config().ok() } else { None };
+        // A bucket has no weights, and its search would walk where all is equally bad.
+        let tuning = options.check().is_ok().then(|| search(at.workload, &options, stop, &|_| ()));
+        let config = tuning.filter(|tuning| tuning.feasible).and_then(|tuning| tuning.config().ok());
         points.push(match config {
             Some(config) => Some(at.point(&config.into(), |kept| kept <= size * SIZE_TOLERANCE)?),
             None => None,
@@ -267,5 +268,14 @@ mod tests {
             curves(&workload, &tuning, &options, &baselines, Stop::when(&|| true), &|| ()).map(|_| ()),
             None
         );
+        // Nothing is shown of a sampler that cannot be tuned for the objective.
+        let objective = "counts".parse().expect("an objective");
+        let options = Options { objective, ..options };
+        let found = curves(&workload, &tuning, &options, &[], Stop::never(), &|| ()).expect("not stopped");
+        let points = |name: &str| {
+            let named = found.series.iter().find(|series| series.name == name).expect(name);
+            named.points.iter().flatten().count()
+        };
+        assert_eq!((points("bucket"), points("bump") > 0), (0, true));
     }
 }
