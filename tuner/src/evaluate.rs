@@ -9,9 +9,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
+use crate::chunks::{add_up, held};
 use crate::counts::{Estimates, estimates};
 use crate::draw::Draw;
-use crate::held_out::CountErrors;
+use crate::held_out::{CountErrors, CountSums};
 use crate::key::Grouping;
 use crate::paths::{PathScore, PathTally};
 use crate::score::{Reference, Score, Tally};
@@ -148,9 +149,31 @@ pub struct Averages {
     pub path_distance: f64,
 }
 
+/// One sampler's runs.
+#[derive(Default)]
+struct Runs {
+    rows: Vec<Row>,
+    /// Of the runs with weights.
+    weighted: usize,
+    counts: CountSums,
+    ss_by_weights_ms: f64,
+}
+
+impl Runs {
+    fn add(&mut self, row: Row, estimates: Option<&Estimates>) {
+        self.rows.push(row);
+        if let Some(estimates) = estimates {
+            self.weighted += 1;
+            self.counts.add(estimates);
+            self.ss_by_weights_ms += estimates.ss_ms;
+        }
+    }
+}
+
 impl Summary {
-    fn new(rows: &[Row], estimates: Option<&[&Estimates]>) -> Option<Self> {
+    fn new(Runs { rows, weighted, counts, ss_by_weights_ms }: &Runs) -> Option<Self> {
         let runs: Vec<Averages> = rows.iter().map(Averages::of).collect();
+        let all_weighted = *weighted == rows.len();
         let over_runs = |number: fn(&Averages) -> f64| MeanSd::of(runs.iter().map(number));
         let mean = Averages::of_each(|number| over_runs(number).mean);
         Some(Self {
@@ -158,9 +181,8 @@ impl Summary {
             seeds: rows.len() as u64,
             mean,
             sd: Averages::of_each(|number| over_runs(number).sd),
-            counts: estimates.map(CountErrors::of),
-            ss_by_weights_ms: estimates
-                .map(|runs| runs.iter().map(|run| run.ss_ms).sum::<f64>() / runs.len().max(1) as f64),
+            counts: all_weighted.then(|| counts.errors()),
+            ss_by_weights_ms: all_weighted.then(|| ss_by_weights_ms / rows.len() as f64),
             ss_of_equal_share_ms: None,
         })
     }
@@ -240,9 +262,11 @@ impl<'w> Evaluator<'w> {
         stop: Stop<'_>,
         done: impl Fn() + Sync,
     ) -> Option<Evaluation> {
+        let numbers = 0..samplers.len();
         let jobs: Vec<_> =
-            samplers.iter().flat_map(|sampler| draws.iter().map(move |draw| (sampler, draw))).collect();
-        let row = |&(sampler, draw): &(&Candidate, &Draw)| {
+            numbers.flat_map(|sampler| draws.iter().map(move |draw| (sampler, *draw))).collect();
+        let run = |&(sampler, ref draw): &(usize, Draw)| {
+            let sampler = &samplers[sampler];
             let mut tally = Tally::new(self.workload, &self.reference);
             let mut paths = PathTally::new(self.workload);
             let (mut kept, mut weighted) = (Vec::new(), true);
@@ -254,26 +278,28 @@ impl<'w> Evaluator<'w> {
             });
             done();
             let estimates = || estimates(self.workload, &self.reference, &kept);
-            finished.then(|| ((tally.score(), paths.score()), weighted.then(estimates)))
+            finished.then(|| (tally.score(), paths.score(), weighted.then(estimates)))
         };
-        let runs: Vec<((Score, PathScore), Option<Estimates>)> =
-            jobs.par_iter().map(row).collect::<Option<_>>()?;
+        let names: Vec<String> = samplers.iter().map(Candidate::to_string).collect();
+        let mut all: Vec<Runs> = samplers.iter().map(|_| Runs::default()).collect();
+        let mut is_stopped = false;
+        add_up(&jobs, held(self.workload), run, |&(sampler, draw), finished| {
+            let Some((score, paths, estimates)) = finished else {
+                is_stopped = true;
+                return;
+            };
+            let row = Row { sampler: names[sampler].clone(), draw, score, paths };
+            all[sampler].add(row, estimates.as_ref());
+        });
+        if is_stopped {
+            return None;
+        }
         let mut evaluation =
             Evaluation { workload: self.summary(key), rows: Vec::new(), summary: Vec::new() };
-        for (sampler, runs) in samplers.iter().zip(runs.chunks(draws.len().max(1))) {
-            let name = sampler.to_string();
-            let row = |(((score, paths), _), draw): (&((Score, PathScore), _), &Draw)| Row {
-                sampler: name.clone(),
-                draw: *draw,
-                score: *score,
-                paths: *paths,
-            };
-            let rows: Vec<Row> = runs.iter().zip(draws).map(row).collect();
-            let estimates: Option<Vec<&Estimates>> =
-                runs.iter().map(|(_, estimates)| estimates.as_ref()).collect();
+        for (sampler, runs) in samplers.iter().zip(all) {
             let is_equal = matches!(sampler, Candidate::Ours(Config::Always | Config::Ratio(_)));
-            let is_compared = estimates.is_some() && !is_equal;
-            if let Some(summary) = Summary::new(&rows, estimates.as_deref()) {
+            if let Some(summary) = Summary::new(&runs) {
+                let is_compared = summary.counts.is_some() && !is_equal;
                 let share = is_compared.then_some(summary.mean.tfcr).and_then(ratio);
                 let ss_of_equal_share_ms = match share {
                     Some(share) => Some(self.ss_ms(&share, draws, stop)?),
@@ -281,7 +307,7 @@ impl<'w> Evaluator<'w> {
                 };
                 evaluation.summary.push(Summary { ss_of_equal_share_ms, ..summary });
             }
-            evaluation.rows.extend(rows);
+            evaluation.rows.extend(runs.rows);
         }
         Some(evaluation)
     }

@@ -2,10 +2,10 @@
 
 use astracer_report::numbers::is_above;
 use astracer_samplers::{Config, Probability, RandomSource, Ratio};
-use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::candidate::Candidate;
+use crate::chunks::{add_up, held};
 use crate::counts::{Estimates, MeanSquares, estimates};
 use crate::draw::Draw;
 use crate::expect::{Design, Expectation, Expected, Extras, Scratch};
@@ -65,30 +65,22 @@ pub struct CountErrors {
     pub roots: f64,
 }
 
-impl CountErrors {
-    pub(crate) fn of(runs: &[&Estimates]) -> Self {
-        let mut sums = CountSums::default();
-        runs.iter().for_each(|run| sums.add(run));
-        sums.errors()
-    }
-}
-
 /// Squares of relative errors of counts, added up over replays: a run's own take some numbers for each function and root.
 #[derive(Debug, Default)]
-struct CountSums {
+pub(crate) struct CountSums {
     functions: MeanSquares,
     calibrated: MeanSquares,
     roots: MeanSquares,
 }
 
 impl CountSums {
-    fn add(&mut self, run: &Estimates) {
+    pub(crate) fn add(&mut self, run: &Estimates) {
         self.functions.add(&run.functions);
         self.calibrated.add(&run.calibrated);
         self.roots.add(&run.roots);
     }
 
-    fn errors(&self) -> CountErrors {
+    pub(crate) fn errors(&self) -> CountErrors {
         CountErrors {
             functions: self.functions.mean_root(),
             functions_calibrated: self.calibrated.mean_root(),
@@ -121,11 +113,6 @@ pub(crate) struct Replays<'w> {
     lone: Option<Lone>,
 }
 
-/// Replays whose errors of counts are held at the same time together have at most about this many functions and keys.
-const HELD_MAX: usize = 1 << 20;
-/// Fewer are not begun at once, for the sake of many cores.
-const HELD_MIN: usize = 8;
-
 impl<'w> Replays<'w> {
     /// None yet; `None` if asked to stop. With `by_chances` replays count as all runs that differ from them in the few traces that
     /// decide, where some do (see [`crate::lone`]).
@@ -143,13 +130,14 @@ impl<'w> Replays<'w> {
     /// Replays on each of some draws, on all cores; `done` is called after each. Draws that were not finished when it was
     /// asked to stop are left out.
     pub(crate) fn add(&mut self, draws: &[Draw], stop: Stop<'_>, done: &(dyn Fn() + Sync)) {
-        let (workload, reference, lone) = (self.workload, &self.reference, self.lone.as_ref());
+        let (workload, sampler) = (self.workload, self.sampler);
+        let (reference, lone) = (&self.reference, self.lone.as_ref());
         let run = |draw: &Draw| {
             let mut tally = Tally::new(workload, reference);
             let (mut histograms, mut paths) = (LatencyTally::new(workload), PathTally::new(workload));
             let (mut kept, mut weighted) = (Vec::new(), true);
             let mut watch = lone.map(|lone| lone.watch(workload, draw));
-            let finished = self.sampler.decide_each(workload, draw, stop, |decided| {
+            let finished = sampler.decide_each(workload, draw, stop, |decided| {
                 let arrival = decided.arrival;
                 if let Some(watch) = &mut watch {
                     watch.decided(&decided, workload.arrivals()[arrival].key);
@@ -176,15 +164,13 @@ impl<'w> Replays<'w> {
             let ss_by_weights_ms = estimates.as_ref().map(|estimates| estimates.ss_ms);
             finished.then_some((Run { score, latency, paths, ss_by_weights_ms, seen }, estimates))
         };
-        let held = HELD_MAX / (workload.functions().len() + workload.keys().len()).max(1);
-        for draws in draws.chunks(held.max(HELD_MIN)) {
-            let runs: Vec<_> = draws.par_iter().filter_map(run).collect();
-            for (run, estimates) in runs {
-                self.runs.push(run);
-                // In the order of the draws, so that sums do not depend on threads.
-                estimates.iter().for_each(|estimates| self.counts.add(estimates));
+        let (runs, counts) = (&mut self.runs, &mut self.counts);
+        add_up(draws, held(workload), run, |_, finished| {
+            if let Some((run, estimates)) = finished {
+                runs.push(run);
+                estimates.iter().for_each(|estimates| counts.add(estimates));
             }
-        }
+        });
     }
 
     /// The part that the mean may lack for a trace that no replay so far has missed.

@@ -14,6 +14,7 @@ mod blocks;
 mod bootstrap;
 mod buckets;
 pub mod candidate;
+mod chunks;
 mod counts;
 pub mod curves;
 pub mod draw;

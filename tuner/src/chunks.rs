@@ -1,0 +1,67 @@
+//! Results of many jobs that are each large and are added up: no more than some of them are held at the same time.
+
+use rayon::prelude::*;
+
+use crate::workload::Workload;
+
+/// Results that are held at the same time together have at most about this many functions and keys.
+const HELD_MAX: usize = 1 << 20;
+/// Fewer are not begun at once, for the sake of many cores.
+const HELD_MIN: usize = 8;
+
+/// The number of results that are held at the same time, where each has some numbers for each function and key.
+pub(crate) fn held(workload: &Workload) -> usize {
+    let numbers = workload.functions().len() + workload.keys().len();
+    (HELD_MAX / numbers.max(1)).max(HELD_MIN)
+}
+
+/// Does jobs on all cores, this many at a time, and adds their results in the order of the jobs, so that sums do not depend on
+/// threads.
+pub(crate) fn add_up<J: Sync, R: Send>(
+    jobs: &[J],
+    held: usize,
+    result: impl Fn(&J) -> R + Sync,
+    mut add: impl FnMut(&J, R),
+) {
+    for jobs in jobs.chunks(held) {
+        let results: Vec<R> = jobs.par_iter().map(&result).collect();
+        jobs.iter().zip(results).for_each(|(job, result)| add(job, result));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::testing::many_names;
+
+    struct Held<'c>(u32, &'c AtomicUsize);
+
+    impl Drop for Held<'_> {
+        fn drop(&mut self) {
+            self.1.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn few_results_are_held_and_all_are_added_in_order() {
+        let jobs: Vec<u32> = (0..1000).collect();
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let mut added = Vec::new();
+        let result = |&job: &u32| {
+            most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Held(job, &now)
+        };
+        add_up(&jobs, 30, result, |&job, held| added.push((job, held.0)));
+        assert!(added.iter().copied().eq(jobs.iter().map(|&job| (job, job))));
+        assert!(most.into_inner() <= 30);
+    }
+
+    /// Each name is a function and a key.
+    #[test]
+    fn fewer_are_held_the_more_functions_and_keys_there_are() {
+        assert_eq!(held(&many_names(1024, 1024, 1)), 512);
+        assert_eq!(held(&many_names(70_000, 70_000, 1)), HELD_MIN);
+    }
+}
