@@ -144,6 +144,7 @@ fn total(by_root: &ByRoot) -> f64 {
 
 fn new_roots(before: &ByRoot, after: &ByRoot) -> f64 {
     let new = after.roots.iter().filter(|(root, _)| !before.roots.contains_key(*root));
-    let (new, all) = (new.map(|(_, of)| of.weight).sum::<f64>(), total(after));
+    // From 0 on: the sum of nothing is -0.
+    let (new, all) = (new.fold(0.0, |sum, (_, of)| sum + of.weight), total(after));
     if all > 0.0 { new / all } else { 0.0 }
 }

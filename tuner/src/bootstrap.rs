@@ -99,8 +99,7 @@ fn dist_over_entropy(all: &[Sums], kept: &[Sums], means: &[f64]) -> f64 {
             squares += (mean + offset).powi(2) + sd * sd;
         }
     }
-    let bits = if spans > 0.0 { (spans.log2() - weighted / spans).max(0.0) } else { 0.0 };
-    score::dist_over_entropy(squares.sqrt(), bits)
+    score::dist_over_entropy(squares.sqrt(), score::entropy(spans, weighted))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use astracer_samplers::{Bump, Config, Count};
 use crate::candidate::Candidate;
 use crate::draw::Draw;
 use crate::replay::Decided;
-use crate::score::{FunctionTally, Reference, Rest, Tally, dist_over_entropy};
+use crate::score::{FunctionTally, Reference, Rest, Tally, dist_over_entropy, entropy};
 use crate::stop::Stop;
 use crate::workload::{Calls, Workload};
 use chance::{Chance, Nearby};
@@ -29,8 +29,6 @@ const WATCHED: usize = 24;
 const RULE_OF_THREE: f64 = 3.0;
 /// With fewer calls of its key around, a trace does not move in a mixture: one call more or less before another matters there.
 const CALLS_MIN: u32 = 64;
-/// An entropy below this is rounding, bits.
-const ENTROPY_MIN: f64 = 1e-12;
 
 /// The traces watched.
 #[derive(Clone, Debug)]
@@ -251,13 +249,6 @@ impl Seen {
         let ss_ms = square.sqrt();
         (ss_ms, dist_over_entropy(ss_ms, entropy(spans as f64, n_log_n)))
     }
-}
-
-/// Shannon's entropy, bits, of shares of a number; with n log2(n) summed up over them.
-fn entropy(all: f64, n_log_n: f64) -> f64 {
-    let bits = if all > 0.0 { all.log2() - n_log_n / all } else { 0.0 };
-    // A single function's differ in the last digits.
-    if bits < ENTROPY_MIN { 0.0 } else { bits }
 }
 
 /// Whether a key's traces are kept in any run: a constant probability of 1, or bump on a key's only call.

@@ -47,6 +47,16 @@ pub(crate) fn dist_over_entropy(ss_ms: f64, entropy_bits: f64) -> f64 {
     if ss_ms < SS_MIN_MS { 0.0 } else { ss_ms / entropy_bits }
 }
 
+/// An entropy below this is rounding, bits.
+const ENTROPY_MIN: f64 = 1e-12;
+
+/// Shannon's entropy, bits, of shares of a number; with n log2(n) summed up over them.
+pub(crate) fn entropy(all: f64, n_log_n: f64) -> f64 {
+    let bits = if all > 0.0 { all.log2() - n_log_n / all } else { 0.0 };
+    // A single function's differ in the last digits.
+    if bits < ENTROPY_MIN { 0.0 } else { bits }
+}
+
 /// The kept traces, summed up one by one.
 #[derive(Clone, Debug)]
 pub struct Tally<'w> {
@@ -261,5 +271,18 @@ impl<'w> Tally<'w> {
         let bits: f64 = counts.map(|count| count / total).map(|share| -share * share.log2()).sum();
         // A single function gives -0.
         bits.max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Of one function's numbers nothing is left but what they lose by rounding.
+    #[test]
+    fn a_single_function_has_no_entropy() {
+        for calls in 1..10_000 {
+            let calls = f64::from(calls) * 3.0;
+            assert_eq!(super::entropy(calls, calls * calls.log2()), 0.0);
+        }
+        assert_eq!(super::entropy(2.0, 0.0), 1.0);
     }
 }

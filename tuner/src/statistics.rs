@@ -39,7 +39,7 @@ pub struct Distribution {
     pub mean: f64,
     /// The standard deviation of single runs.
     pub sd: f64,
-    /// The mean lies in here with 95 %: 1.96 standard errors to both sides.
+    /// The mean lies in here with 95 %: 1.96 standard errors to both sides. Infinite if the mean is.
     pub mean_interval: [f64; 2],
     /// Nine of ten single runs lie in here: from the 5 % to the 95 % quantile of the draws.
     pub run_interval: [f64; 2],
@@ -55,10 +55,15 @@ impl Distribution {
         Self {
             mean,
             sd,
-            mean_interval: [mean - error, mean + error],
+            mean_interval: around(mean, error),
             run_interval: [quantile_of(&values, 0.05), quantile_of(&values, 0.95)],
         }
     }
+}
+
+/// So far to both sides of a mean. One that is infinite is so for certain: in some draw the value was.
+fn around(mean: f64, error: f64) -> [f64; 2] {
+    if mean.is_finite() { [mean - error, mean + error] } else { [mean; 2] }
 }
 
 impl Distribution {
@@ -72,7 +77,7 @@ impl Distribution {
         Self {
             mean,
             sd: variance.sqrt(),
-            mean_interval: [mean - error, mean + error],
+            mean_interval: around(mean, error),
             run_interval: [0.05, 0.95].map(|q| quantile_of_weighted(values, q)),
         }
     }
@@ -216,6 +221,15 @@ mod tests {
         assert!((found.sd - (0.5 + 0.05 * 25.0 + 0.45 * 9.0f64).sqrt()).abs() < 1e-12);
         let alone = stratified_error(&[(0.0, 1.0), (5.0, 10.0), (0.0, 3.0), (5.0, 10.0), (9.0, 6.0)]);
         assert!((alone - (66.0f64 / 5.0 / 4.0).sqrt()).abs() < 1e-12, "{alone}");
+    }
+
+    /// A run that keeps nothing of all functions but one has an infinite dist/entropy, and with it all runs have in the mean.
+    #[test]
+    fn an_infinite_mean_is_infinite_for_certain() {
+        let inf = f64::INFINITY;
+        assert_eq!(Distribution::of(vec![1.0, inf, 2.0]).mean_interval, [inf; 2]);
+        let mut values = [(1.0, 0.5), (inf, 0.5)];
+        assert_eq!(Distribution::of_mixture(&mut values, &[(0.0, 1.0), (0.0, inf)]).mean_interval, [inf; 2]);
     }
 
     /// From a table of the normal distribution.

@@ -197,8 +197,11 @@ pub struct PerKeyTrial {
     pub common: [Replayed; 2],
     /// With probabilities of single keys.
     pub per_key: [Replayed; 2],
-    /// Whether those of single keys were better, or not worse by a tenth, by the objective beside equal shares of the same
-    /// sizes.
+    /// The objective of both, with common parameters, beside an equal share of the same size.
+    pub common_values: [f64; 2],
+    /// The same with probabilities of single keys.
+    pub per_key_values: [f64; 2],
+    /// Whether those of single keys were better, or not worse by a tenth, by these values.
     pub better: bool,
 }
 

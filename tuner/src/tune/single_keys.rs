@@ -187,6 +187,8 @@ impl Run<'_> {
         Some(PerKeyTrial {
             common: replayed(|trial| trial.common.0),
             per_key: replayed(|trial| trial.per_key.0),
+            common_values: [there.common.1, back.common.1],
+            per_key_values: [there.per_key.1, back.per_key.1],
             better,
         })
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use astracer_tuner::expect::Expected;
 use astracer_tuner::held_out::{HeldOut, Replayed};
 use astracer_tuner::key_choice::KeyChoice;
-use astracer_tuner::{Candidate, Parameters, Tuning};
+use astracer_tuner::{Candidate, Objective, Parameters, Tuning};
 
 use super::Report;
 use crate::output::{self, measure};
@@ -114,11 +114,20 @@ fn single_keys(report: &Report<'_>, text: &mut String) {
     if let Some(trial) = tuning.per_key_trial {
         let _ = writeln!(
             text,
-            "a probability for each key: {} on blocks of time not tuned on, where common parameters have {}{}",
-            both(&trial.per_key),
-            both(&trial.common),
+            "a probability for each key: dist/entropy {} on blocks of time not tuned on, where common parameters have {}{}",
+            both(trial.per_key.map(ratio)),
+            both(trial.common.map(ratio)),
             if trial.better { "" } else { ", which are used" },
         );
+        if tuning.goal() != Objective::paper().to_string() {
+            let _ = writeln!(
+                text,
+                "  beside equal shares of the same sizes {} is {}, and {} with common parameters: that decides",
+                tuning.goal(),
+                both(trial.per_key_values),
+                both(trial.common_values),
+            );
+        }
     }
     if let Some(min_kept) = tuning.min_kept {
         let keys = output::plural(tuning.per_root.len() as u64, "key");
@@ -139,8 +148,12 @@ fn single_keys(report: &Report<'_>, text: &mut String) {
     }
 }
 
-fn both([one, other]: &[Replayed; 2]) -> String {
-    format!("{} and {}", measure(one.dist_over_entropy.mean), measure(other.dist_over_entropy.mean))
+fn ratio(replayed: Replayed) -> f64 {
+    replayed.dist_over_entropy.mean
+}
+
+fn both([one, other]: [f64; 2]) -> String {
+    format!("{} and {}", measure(one), measure(other))
 }
 
 /// The figure that holds: means over draws that no search saw, and how far single runs lie from them.
