@@ -281,7 +281,7 @@ mod tests {
         assert!((kept.0 / bytes - 1.0).abs() < 1e-12 && (kept.1 / traces - 1.0).abs() < 1e-12, "{kept:?}");
     }
 
-    /// No parameters keep less than the corner that keeps least, nor more than the one that keeps most.
+    /// No end of any axis keeps less than the corner that keeps least, nor more than the one that keeps most.
     #[test]
     fn corners_keep_the_least_and_the_most() {
         let stop = Stop::never();
