@@ -486,13 +486,18 @@ fn a_split_that_leaves_nothing_to_tune_on_is_named() {
 
 /// Traces of a span each, this many milliseconds apart; every other one failed.
 fn failing(traces: u64, apart_ms: u64) -> String {
+    spans(traces, apart_ms, |n| ("a".to_owned(), !n.is_multiple_of(2)))
+}
+
+/// Traces of a span each, this many milliseconds apart, with a name and whether it failed.
+fn spans(traces: u64, apart_ms: u64, of: impl Fn(u64) -> (String, bool)) -> String {
     let line = |n: u64| {
-        let (start, status) =
-            (n * apart_ms * 1_000_000, if n.is_multiple_of(2) { "{}" } else { "{\"code\":2}" });
+        let (name, has_failed) = of(n);
+        let (start, status) = (n * apart_ms * 1_000_000, if has_failed { "{\"code\":2}" } else { "{}" });
         let end = start + 1_000_000 + n % 7 * 100_000;
         format!(
             "{{\"resourceSpans\":[{{\"scopeSpans\":[{{\"spans\":[{{\"traceId\":\"{:032x}\",\"spanId\":\"{:016x}\",\
-             \"name\":\"a\",\"startTimeUnixNano\":\"{start}\",\"endTimeUnixNano\":\"{end}\",\"status\":{status}}}]}}]}}]}}\n",
+             \"name\":\"{name}\",\"startTimeUnixNano\":\"{start}\",\"endTimeUnixNano\":\"{end}\",\"status\":{status}}}]}}]}}]}}\n",
             n + 1,
             n + 1
         )
@@ -529,4 +534,32 @@ fn limits_by_second_hold_with_policies_too() {
             assert!(together < 1.5 * most, "{limit}: {together}");
         }
     }
+}
+
+/// A fiftieth of the default greatest size, which is below a tenth of it, the least that was asked for by nobody.
+#[test]
+fn a_limit_by_second_leaves_room_for_the_least_size() {
+    let input = Scratch::new("by-second-only.jsonl", &failing(4000, 10));
+    let out = Scratch::new("by-second-only.toml", "");
+    let args = ["tune", input.path(), "--one-key", "--traces-per-second", "0.2", "--out", out.path()];
+    let text = success(&run(&args));
+    assert!(text.contains("\nratio:0.00"), "an equal share within the limit: {text}");
+}
+
+/// A bump keeps at least the 35 % of the traces that are the first of their names. Behind an equal share of a half the policy
+/// keeps a tenth, and behind the bump nearly a fifth, which leaves less than that to a second search.
+#[test]
+fn parameters_stand_though_a_second_search_behind_policies_finds_none() {
+    let letters = |n: u64| (0..4).map(|place| char::from(b'g' + (n / 20u64.pow(place) % 20) as u8)).collect();
+    let of = |n: u64| match n % 20 {
+        0..7 => (letters(n), false),
+        rest => ("busy".to_owned(), rest < 11),
+    };
+    let input = Scratch::new("second.jsonl", &spans(1000, 100, of));
+    let out = Scratch::new("second.toml", "");
+    let args =
+        ["tune", input.path(), "--size-max", "50%", "--one-key", "--per-key", "never", "--tail", "error"];
+    let text = success(&run(&[&args[..], &["--provisional", "always", "--out", out.path()]].concat()));
+    assert!(text.contains("together keep"), "{text}");
+    assert!(std::fs::read_to_string(out.path()).expect("written").contains("[bump]"));
 }

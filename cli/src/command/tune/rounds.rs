@@ -45,9 +45,8 @@ pub(super) fn search<'w>(
         options.time_max = left();
         let mut tuning = search_with(sums.take(), workload, options, stop, progress);
         let Some((room, tail)) = room.filter(|_| tuning.feasible) else {
-            let is_ended = tuning.interrupted || tuning.found_nothing_in_time();
-            // Minutes of work stand, though the limits of both together may not hold with it.
-            if let Some(First { limits, tuning: mut found, late }) = first.filter(|_| is_ended) {
+            // Minutes of work stand, though the limits of both together do not hold with it, of which it warns.
+            if let Some(First { limits, tuning: mut found, late }) = first {
                 options.limits = limits;
                 found.interrupted |= tuning.interrupted;
                 return Ok((found, Some(late)));
