@@ -17,6 +17,7 @@ use opentelemetry::{Context, KeyValue, TraceId};
 use tracing_core::Metadata;
 
 use crate::clock::{Clock, Ticks};
+use crate::decision_time::DecisionTime;
 use crate::inside::Inside;
 use crate::kept_keys::{KeptKeys, KeyOf};
 use crate::key::{Key, Root};
@@ -41,6 +42,7 @@ pub(crate) struct Decider {
     clock: Clock,
     /// The samplers' time at the clock's origin: not zero if they go on where a process before was.
     base: Nanos,
+    time: DecisionTime,
     /// The randomness of traces that begin here; `None` if it is their ids'.
     stratified: Option<Stratified>,
     /// Whether kept roots say as attributes how they were decided.
@@ -134,6 +136,7 @@ impl Decider {
             parents,
             clock,
             base: extras.base,
+            time: DecisionTime::new(),
             stratified: extras.stratified,
             describes: extras.describes,
             notes: AtomicBool::new(false),
@@ -203,6 +206,12 @@ impl Decider {
     #[inline]
     pub(crate) fn time_of(&self, ticks: Ticks) -> Nanos {
         self.base.saturating_add(self.clock.since_origin(ticks))
+    }
+
+    /// The time of the decision about a local root, which is made now.
+    #[inline]
+    pub(crate) fn decision_time(&self, began: Ticks) -> Nanos {
+        self.time.of(self.time_of(began), || self.now())
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -354,7 +363,7 @@ impl Decider {
         counters: &Counters,
     ) -> Decision {
         let decision = self.with_rules(|rules| {
-            let now = self.time_of(if rules.is_capped() { self.clock.ticks() } else { began });
+            let now = if rules.is_capped() { self.now() } else { self.decision_time(began) };
             rules.decide(&Request::new(key, randomness, now))
         });
         counters.decided(decision.keep);

@@ -69,6 +69,7 @@ mod clock;
 mod config;
 mod core;
 mod decider;
+mod decision_time;
 #[cfg(feature = "endpoint")]
 mod endpoint;
 mod export;

@@ -38,7 +38,7 @@ impl Core {
             Provisional::Always => true,
             _ => {
                 let randomness: Randomness = weight::of_trace_id(trace_id);
-                keeper.sampler().is_recorded(key, randomness, self.shared.decider.time_of(began))
+                keeper.sampler().is_recorded(key, randomness, self.shared.decider.decision_time(began))
             }
         };
         if is_recorded { keeper.slot(&self.shared.traces, began, key) } else { None }

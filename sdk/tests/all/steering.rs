@@ -290,3 +290,50 @@ fn parameters_are_replaced_by_those_of_a_text() {
         assert_eq!(handle.sampler_config().unwrap().to_string(), "bucket:capacity=7,rate=1");
     }
 }
+
+/// A root is decided when it is first used. One that was made long before finds its key as the calls since have left it.
+#[test]
+fn a_root_that_waited_for_its_first_use_finds_its_key_as_it_is_by_then() {
+    let made = |world: &World| {
+        tracing::dispatcher::with_default(&world.dispatch, || info_span!("root", otel.name = "a"))
+    };
+    let used = |span: &tracing::Span| span.in_scope(|| Context::current().span().span_context().is_sampled());
+    let with_dispatch = |world: &World, span: &tracing::Span| {
+        tracing::dispatcher::with_default(&world.dispatch, || used(span))
+    };
+    for (sampler, calls, kept_by_then) in
+        [("bucket:capacity=3,rate=0.001", 9, 3), ("bump:lambda=0,min=0,window=60s", 2, 1)]
+    {
+        let world = bucket(sampler);
+        let old: Vec<tracing::Span> = (0..3).map(|_| made(&world)).collect();
+        world.clock.advance(Duration::from_secs(240));
+        assert_eq!(kept(&world, "a", calls), kept_by_then, "{sampler}");
+        let kept_old = old.iter().filter(|span| with_dispatch(&world, span)).count();
+        assert_eq!((kept_old, kept(&world, "a", calls)), (0, 0), "{sampler}");
+    }
+}
+
+/// The same where nothing was decided meanwhile, and where the clock was set back.
+#[test]
+fn the_time_of_a_decision_is_that_of_the_clock_wherever_it_went() {
+    let world = bucket("bucket:capacity=3,rate=0.01");
+    let made = || tracing::dispatcher::with_default(&world.dispatch, || info_span!("root", otel.name = "a"));
+    let used = |span: &tracing::Span| {
+        tracing::dispatcher::with_default(&world.dispatch, || {
+            span.in_scope(|| Context::current().span().span_context().is_sampled())
+        })
+    };
+    let old: Vec<tracing::Span> = (0..9).map(|_| made()).collect();
+    world.clock.advance(Duration::from_secs(3_600));
+    assert_eq!(old.iter().filter(|span| used(span)).count(), 3, "a full bucket");
+    assert_eq!(kept(&world, "a", 9), 0, "which the old ones used up");
+    world.clock.advance(Duration::from_secs(100));
+    let future: Vec<tracing::Span> = (0..9).map(|_| made()).collect();
+    world.clock.set_back(Duration::from_secs(3_000));
+    // The bucket goes on without a token, and gets one in 100 s.
+    assert_eq!(kept(&world, "a", 9), 0);
+    world.clock.advance(Duration::from_secs(100));
+    assert_eq!(future.iter().filter(|span| used(span)).count(), 1);
+    world.clock.advance(Duration::from_secs(100));
+    assert_eq!(kept(&world, "a", 9), 1, "no time of before holds the bucket in the future");
+}
