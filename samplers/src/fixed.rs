@@ -4,17 +4,49 @@ use std::fmt;
 
 use crate::decision::Reason;
 use crate::nanos::Nanos;
-use crate::policy::{Policy, Step, Write};
+use crate::policy::{LATE_MAX, Policy, Step, Write};
 use crate::threshold::Threshold;
 
-/// The word: when the key was last called, in units of 2^30 ns, about a second.
+/// The word: that of [`LastCall`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fixed {
     threshold: Threshold,
     slot: usize,
 }
 
+/// The word of a key that nothing is counted of: when it was last called, in units of 2^30 ns, about a second, so that threads
+/// meet at it no more often. It changes no decision, but keeps a key in use from losing its record, and with it its parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastCall;
+
 const UNIT_BITS: u32 = 30;
+/// [`LATE_MAX`], rounded up.
+const LATE_UNITS: u64 = (LATE_MAX.get() >> UNIT_BITS) + 1;
+
+impl LastCall {
+    pub(crate) fn fresh(now: Nanos) -> u64 {
+        now.get() >> UNIT_BITS
+    }
+
+    #[inline]
+    pub(crate) fn write(word: u64, now: Nanos) -> Write {
+        let called = now.get() >> UNIT_BITS;
+        if called == word || (called < word && word - called <= LATE_UNITS) {
+            Write::Nothing
+        } else {
+            Write::Word(called)
+        }
+    }
+
+    /// For how long the key has not been called.
+    pub(crate) fn idle(word: u64, now: Nanos) -> Nanos {
+        if word > (now.get() >> UNIT_BITS) + LATE_UNITS {
+            // The clock was set back.
+            return Nanos::new(u64::MAX);
+        }
+        now.saturating_sub(Nanos::new((word + 1) << UNIT_BITS))
+    }
+}
 
 impl Fixed {
     pub(crate) const ALWAYS: Fixed = Fixed { threshold: Threshold::ALWAYS, slot: 1 };
@@ -39,13 +71,11 @@ impl Policy for Fixed {
     }
 
     fn fresh(&self, now: Nanos, _offset: Nanos) -> u64 {
-        now.get() >> UNIT_BITS
+        LastCall::fresh(now)
     }
 
     fn step(&self, word: u64, now: Nanos, _offset: Nanos) -> Step {
-        let called = now.get() >> UNIT_BITS;
-        let write = if called > word { Write::Word(called) } else { Write::Nothing };
-        Step { threshold: self.threshold.get(), slot: self.slot, write }
+        Step { threshold: self.threshold.get(), slot: self.slot, write: LastCall::write(word, now) }
     }
 
     fn batch(&self, word: u64, _calls: u64, _now: Nanos, _offset: Nanos) -> u64 {
@@ -57,6 +87,27 @@ impl Policy for Fixed {
     }
 
     fn idle(&self, word: u64, now: Nanos, _offset: Nanos) -> Nanos {
-        now.saturating_sub(Nanos::new((word + 1) << UNIT_BITS))
+        LastCall::idle(word, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_idle_from_its_last_call_on() {
+        let secs = Nanos::from_secs;
+        let word = LastCall::fresh(secs(100));
+        // 100 s are 93.1 units: those of 2^30 ns end at 100.9 s.
+        let end = 94 << UNIT_BITS;
+        assert_eq!(LastCall::write(word, Nanos::new(end - 1)), Write::Nothing);
+        assert_eq!(LastCall::write(word, Nanos::new(end)), Write::Word(94));
+        assert_eq!(LastCall::write(word, secs(40)), Write::Nothing, "late");
+        assert_eq!(LastCall::write(word, secs(30)), Write::Word(27), "the clock was set back");
+        assert_eq!(LastCall::idle(word, secs(100)), Nanos::ZERO);
+        assert_eq!(LastCall::idle(word, Nanos::new(end + 5)), Nanos::new(5));
+        assert_eq!(LastCall::idle(word, secs(40)), Nanos::ZERO, "late");
+        assert_eq!(LastCall::idle(word, secs(30)), Nanos::new(u64::MAX), "the clock was set back");
     }
 }

@@ -66,6 +66,7 @@ pub(crate) trait Policy {
     }
 
     /// For how long the word has said the same as a fresh one: zero if it does not. A key may lose its record only
-    /// then, or forgetting it would give it more than its policy allows.
+    /// then, or forgetting it would give it more than its policy allows. Where a word never says anything, for how long
+    /// the key has not been called: one in use would be decided by the overflow record's parameters until it is back.
     fn idle(&self, word: u64, now: Nanos, offset: Nanos) -> Nanos;
 }

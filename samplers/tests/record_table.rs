@@ -133,6 +133,30 @@ fn keys_in_use_do_not_leave() {
     }
 }
 
+/// A constant probability counts nothing, and a key in use has it all the same, however many others come.
+#[test]
+fn keys_in_use_that_are_not_counted_do_not_leave() {
+    for (config, a, b) in [
+        (r#"bump:lambda=10;"a":min=1,count=none"#, Reason::BumpMinimum, Reason::Bump),
+        ("bump:lambda=0,min=1,count=none", Reason::BumpMinimum, Reason::BumpMinimum),
+    ] {
+        let sampler = small(config);
+        for second in 0..100 {
+            for (key, reason) in [("a", a), ("b", b), ("c", b), ("d", b)] {
+                assert_eq!(call(&sampler, key, second * 1_000).reason, reason, "{config}: {key}");
+            }
+            assert_eq!(call(&sampler, "new", second * 1_000).reason, Reason::Overflow);
+            assert_eq!(call(&sampler, "a", second * 1_000 + 500).reason, a, "{config}, {second} s");
+        }
+        assert_eq!(counts(&sampler.snapshot().unwrap(), "a").unwrap().seen(), 200, "{config}");
+        // The unit of 2^30 ns in which the last calls were ends at 99.9 s.
+        let _ = call(&sampler, "new", 107_500);
+        assert_eq!(sampler.snapshot().unwrap().keys_evicted, 0, "{config}");
+        let _ = call(&sampler, "new", 109_000);
+        assert_eq!(sampler.snapshot().unwrap().keys_evicted, 1, "{config}");
+    }
+}
+
 /// A bucket that is not full remembers what its key has spent: it stays until it is full, and idle from then on.
 #[test]
 fn a_bucket_stays_until_it_is_full() {

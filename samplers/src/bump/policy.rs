@@ -6,8 +6,9 @@ use super::decaying::Decaying;
 use super::tumbling::Tumbling;
 use super::{Bump, Count};
 use crate::decision::Reason;
+use crate::fixed::LastCall;
 use crate::nanos::Nanos;
-use crate::policy::{Policy, Step, Write};
+use crate::policy::{Policy, Step};
 use crate::threshold::Threshold;
 
 /// One set of bump's parameters, with either count. Samplers whose counts all tumble use [`Tumbling`] itself: to ask
@@ -16,7 +17,7 @@ use crate::threshold::Threshold;
 pub(crate) enum BumpPolicy {
     Tumbling(Tumbling),
     Decaying(Decaying),
-    /// Every call has this threshold; the record's word says nothing.
+    /// Every call has this threshold; the record's word is that of [`LastCall`].
     Uncounted(u64),
 }
 
@@ -57,7 +58,7 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.fresh(now, offset),
             BumpPolicy::Decaying(decaying) => decaying.fresh(now, offset),
-            BumpPolicy::Uncounted(_) => 0,
+            BumpPolicy::Uncounted(_) => LastCall::fresh(now),
         }
     }
 
@@ -67,7 +68,7 @@ impl Policy for BumpPolicy {
             BumpPolicy::Tumbling(tumbling) => tumbling.step(word, now, offset),
             BumpPolicy::Decaying(decaying) => decaying.step(word, now, offset),
             BumpPolicy::Uncounted(threshold) => {
-                Step { threshold: *threshold, slot: 1, write: Write::Nothing }
+                Step { threshold: *threshold, slot: 1, write: LastCall::write(word, now) }
             }
         }
     }
@@ -88,6 +89,7 @@ impl Policy for BumpPolicy {
             (BumpPolicy::Decaying(decaying), BumpPolicy::Decaying(old)) => {
                 decaying.carried(old, word, now, offset)
             }
+            (BumpPolicy::Uncounted(_), BumpPolicy::Uncounted(_)) => word,
             // The word of another count means something else.
             _ => self.fresh(now, offset),
         }
@@ -97,8 +99,7 @@ impl Policy for BumpPolicy {
         match self {
             BumpPolicy::Tumbling(tumbling) => tumbling.idle(word, now, offset),
             BumpPolicy::Decaying(decaying) => decaying.idle(word, now, offset),
-            // The word never says anything: forgetting the key changes no decision.
-            BumpPolicy::Uncounted(_) => Nanos::new(u64::MAX),
+            BumpPolicy::Uncounted(_) => LastCall::idle(word, now),
         }
     }
 }
