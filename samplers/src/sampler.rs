@@ -1,7 +1,7 @@
 //! The sampler: one type for all of them.
 
 use crate::bump::{Bump, BumpPolicy, Count, Curves, Tumbling};
-use crate::cap::{Cap, Caps, Meter};
+use crate::cap::{Cap, Caps};
 use crate::config::Config;
 use crate::decision::{Decision, Reason};
 use crate::every_nth::EveryNth;
@@ -177,16 +177,16 @@ impl Sampler {
     }
 
     /// A sampler whose kept traces are bounded by this process's share of the cap. Its bounds on bytes are not the sampler's:
-    /// see [`Meter`].
+    /// see [`Meter`](crate::Meter).
     ///
     /// Keys have allowances of their own with bump, token bucket, ratio and always; every n-th and never know no keys.
     pub fn with_cap(config: &Config, limits: Limits, cap: &Cap) -> Self {
-        Self::made(config, limits, cap, Arc::default())
+        let caps = Caps::new(cap);
+        let capped = (!caps.is_none()).then_some(Capped { caps, all: Arc::default() });
+        Self::made(config, limits, cap, capped)
     }
 
-    fn made(config: &Config, limits: Limits, cap: &Cap, all: Arc<Meter>) -> Self {
-        let caps = Caps::new(cap);
-        let capped = (!caps.is_none()).then_some(Capped { caps, all });
+    fn made(config: &Config, limits: Limits, cap: &Cap, capped: Option<Capped>) -> Self {
         let kind = Kind::new(config, limits, capped.clone());
         Sampler { config: config.clone(), limits, cap: *cap, capped, kind }
     }
@@ -199,18 +199,32 @@ impl Sampler {
     /// its state would mean something else; then [`Sampler::replaced`] makes one.
     #[must_use]
     pub fn reconfigured(&self, config: &Config, cap: &Cap, now: Nanos) -> Option<Self> {
-        let caps = Caps::new(cap);
-        let all = self.capped.as_ref().map(|capped| Arc::clone(&capped.all)).unwrap_or_default();
-        let capped = (!caps.is_none()).then_some(Capped { caps, all });
+        let capped = self.capped_by(cap);
         let kind = self.kind.reconfigured(config, self.limits, capped.clone(), now)?;
+        self.take_over(capped.as_ref(), now);
         Some(Sampler { config: config.clone(), limits: self.limits, cap: *cap, capped, kind })
     }
 
     /// A sampler with other parameters and the same limits that has seen no call. The cap's credit over all traces stays.
     #[must_use]
-    pub fn replaced(&self, config: &Config, cap: &Cap) -> Self {
+    pub fn replaced(&self, config: &Config, cap: &Cap, now: Nanos) -> Self {
+        let next = Self::made(config, self.limits, cap, self.capped_by(cap));
+        self.take_over(next.capped.as_ref(), now);
+        next
+    }
+
+    /// Another cap over the same credit.
+    fn capped_by(&self, cap: &Cap) -> Option<Capped> {
+        let caps = Caps::new(cap);
         let all = self.capped.as_ref().map(|capped| Arc::clone(&capped.all)).unwrap_or_default();
-        Self::made(config, self.limits, cap, all)
+        (!caps.is_none()).then_some(Capped { caps, all })
+    }
+
+    /// The next sampler's cap begins: as late as can be, since this one's goes on until then.
+    fn take_over(&self, next: Option<&Capped>, now: Nanos) {
+        if let Some(next) = next {
+            next.caps.take_over(self.capped.as_ref().map(|capped| &capped.caps), &next.all, now);
+        }
     }
 
     /// A sampler of the same config and limits that has seen no call: cheaper than a new one, for replays.

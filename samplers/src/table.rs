@@ -156,6 +156,10 @@ impl<L: Policy> Table<L> {
             record.reconfigure(slot, offset, |word| policy.carried(old, word, now, offset));
         }
         drop(locked);
+        if let (Some(capped), Some(extras)) = (&capped, state.extras.get()) {
+            let old = self.capped.as_ref().map(|capped| &capped.caps);
+            capped.caps.take_over_keys(old, extras.iter().map(|extra| &extra.meter), now);
+        }
         Some(Table { state, policies: Arc::new(policies), capped: None }.with_cap(capped))
     }
 

@@ -191,8 +191,43 @@ fn a_change_of_parameters_keeps_counts_and_credit() {
     // Another kind cannot go on from these words, and takes the credit along.
     let other: Config = "bucket:capacity=50,rate=2".parse().unwrap();
     assert!(next.reconfigured(&other, next.cap(), now).is_none());
-    let replaced = next.replaced(&other, next.cap());
+    let replaced = next.replaced(&other, next.cap(), now);
     assert_eq!((replaced.cap_level(now), replaced.snapshot().unwrap().keys.len()), (Some(0.87), 0));
+}
+
+/// A bucket that was used up is empty after a change of its allowance, and owes no more than it holds: what took long to come
+/// back by the old rate does not take as long by the new one.
+#[test]
+fn an_allowance_that_is_raised_in_need_is_at_work_at_once() {
+    for (kind, old, new) in [
+        ("bump:lambda=1e6", "traces=1,burst=50", "traces=100,burst=25"),
+        ("always", "traces=1,burst=50", "traces=100,burst=25"),
+        ("bump:lambda=1e6", "key_traces=1,key_burst=50", "key_traces=100,key_burst=25"),
+        ("ratio:1", "key_traces=1,key_burst=50", "key_traces=100,key_burst=25"),
+        ("bucket:capacity=999,rate=9", "traces=0.02,burst=50", "traces=100,burst=25,replicas=1"),
+    ] {
+        let sampler = capped(kind, old);
+        assert_eq!((0..100).filter(|_| call(&sampler, "a", 0).keep).count(), 50, "{old}");
+        let now = Nanos::from_millis(10);
+        let next = match sampler.reconfigured(sampler.config(), &new.parse().unwrap(), now) {
+            Some(next) => next,
+            None => sampler.replaced(sampler.config(), &new.parse().unwrap(), now),
+        };
+        let kept = |millis| (0..100).filter(|_| call(&next, "a", millis).keep).count();
+        // Empty; then 100 a second, and no more than the burst.
+        assert_eq!((kept(10), kept(20), kept(1_020)), (0, 1, 25), "{kind}, {new}");
+    }
+}
+
+/// Parameters that leave the allowance alone leave its debt alone, also where the clock was set back a little.
+#[test]
+fn a_change_of_parameters_gives_no_credit() {
+    let sampler = capped("bump:lambda=1e6", "traces=1,burst=20,key_traces=1,key_burst=20");
+    assert_eq!((0..100).filter(|_| call(&sampler, "a", 50_000).keep).count(), 20);
+    let config = "bump:lambda=2e6".parse().unwrap();
+    let next = sampler.reconfigured(&config, sampler.cap(), Nanos::from_millis(20_000)).unwrap();
+    assert_eq!((0..100).filter(|_| call(&next, "a", 30_000).keep).count(), 0);
+    assert_eq!((0..100).filter(|_| call(&next, "a", 51_000).keep).count(), 1);
 }
 
 /// Else a change of parameters would bring all keys' windows to one second, and with them their first calls.

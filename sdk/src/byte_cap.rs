@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use astracer_samplers::{Cap, Meter};
+use astracer_samplers::{Allowance, Cap, Meter, Nanos};
 use opentelemetry::SpanId;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -41,9 +41,26 @@ struct Meters {
     all: Meter,
     by_key: HashMap<KeyHash, Meter>,
     others: Meter,
+    /// The allowances of all bytes and of each key that were at work last.
+    last: [Option<Allowance>; 2],
 }
 
 impl Meters {
+    /// Goes on with the credit that is there where the allowances are others than before.
+    fn take_over(&mut self, cap: &Cap, now: Nanos) {
+        let next = [cap.bytes, cap.key_bytes];
+        if self.last == next {
+            return;
+        }
+        self.last = next;
+        if let Some(allowance) = &cap.bytes {
+            self.all.owes_at_most(allowance, now);
+        }
+        if let Some(allowance) = &cap.key_bytes {
+            self.by_key.values().chain([&self.others]).for_each(|meter| meter.owes_at_most(allowance, now));
+        }
+    }
+
     fn of(&mut self, key: KeyOf) -> Option<&mut Meter> {
         match key {
             KeyOf::Nobody => None,
@@ -69,12 +86,13 @@ impl ByteCapped {
     }
 
     fn admits(&self, cap: &Cap, trace: &[SpanData], bytes: u64) -> bool {
-        let now = self.decider.now();
         // A trace that was kept late is in no key's allowance: its policy has one. The bound of all holds for it too.
         let ids = &trace[0].span_context;
         let of_key = cap.key_bytes.filter(|_| ids.is_sampled());
         let of_key = of_key.map(|allowance| (allowance, self.decider.kept_key(ids.trace_id())));
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.decider.now();
+        meters.take_over(cap, now);
         // The key's meter loses the credit of a trace that the meter of all then refuses: the bounds hold all the same.
         if let Some((allowance, key)) = of_key
             && let Some(meter) = meters.of(key)

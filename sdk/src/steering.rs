@@ -117,7 +117,7 @@ impl Steering {
                 Some(next) => next,
                 None => {
                     carried.retire(Arc::clone(&rules.sampler));
-                    rules.sampler.replaced(config, cap)
+                    rules.sampler.replaced(config, cap, now)
                 }
             };
             rules.sampler = Arc::new(next);

@@ -179,6 +179,19 @@ impl Meter {
         self.give_back(&Bucket::new(*allowance), units);
     }
 
+    /// The allowance is another from now on, by which no bucket can miss more than it holds: what was used up by a slow rate would
+    /// else have to come back before anything is admitted by the new one.
+    pub fn owes_at_most(&self, allowance: &Allowance, now: Nanos) {
+        self.clip(&Bucket::new(*allowance), now);
+    }
+
+    /// As [`Meter::owes_at_most`]. At a change only: to a late thread, a bucket that others use seems to miss more than it holds.
+    pub(crate) fn clip(&self, bucket: &Bucket, now: Nanos) {
+        let empty_at = now.get().saturating_add(bucket.fill);
+        let clipped = |word| (word > empty_at).then_some(empty_at);
+        let _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, clipped);
+    }
+
     /// Gives back what [`Meter::ask`] took for units that another allowance refused.
     pub(crate) fn give_back(&self, bucket: &Bucket, units: u64) {
         let cost = bucket.cost(units);

@@ -29,6 +29,29 @@ impl Caps {
         self.key_traces.is_some()
     }
 
+    /// Begins with the meter of all traces where another cap was at work.
+    pub(crate) fn take_over(&self, old: Option<&Caps>, all: &Meter, now: Nanos) {
+        if let Some(bucket) = &self.traces
+            && old.and_then(|old| old.traces) != self.traces
+        {
+            all.clip(bucket, now);
+        }
+    }
+
+    /// As [`Caps::take_over`], with the meters of keys.
+    pub(crate) fn take_over_keys<'a>(
+        &self,
+        old: Option<&Caps>,
+        meters: impl Iterator<Item = &'a Meter>,
+        now: Nanos,
+    ) {
+        if let Some(bucket) = &self.key_traces
+            && old.and_then(|old| old.key_traces) != self.key_traces
+        {
+            meters.for_each(|meter| meter.clip(bucket, now));
+        }
+    }
+
     /// The decision about a trace that the sampler keeps. A threshold that was no true weight stays none.
     #[inline]
     pub(crate) fn admit(

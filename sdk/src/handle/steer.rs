@@ -26,7 +26,7 @@ impl Handle {
         }
     }
 
-    /// Replaces the cap, and that of the builder. Its credit stays as it is.
+    /// Replaces the cap, and that of the builder. Its credit stays as it is; a bucket that was used up is empty, whatever its rate was.
     pub fn set_cap(&self, cap: &Cap) {
         if let Some(shared) = self.shared() {
             shared.steering().set_cap(shared.decider(), cap);

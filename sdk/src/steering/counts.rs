@@ -156,7 +156,7 @@ mod tests {
         let (cap, now) = (Cap::default(), Nanos::ZERO);
         let read = Sampler::new(&config("bump:lambda=1"));
         let next = read.reconfigured(&config("bump:lambda=9"), &cap, now).unwrap();
-        let last = next.replaced(&config("bucket:capacity=1,rate=1"), &cap);
+        let last = next.replaced(&config("bucket:capacity=1,rate=1"), &cap, now);
         let decide = || assert!(read.decide(&Request::new("a", Randomness::MIN, now)).threshold.is_some());
         let mut carried = Carried::default();
         let seen = |carried: &Carried| by_key(carried, &last, now).iter().map(|key| key.seen).sum::<u64>();

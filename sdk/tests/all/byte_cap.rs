@@ -55,6 +55,25 @@ fn a_cap_that_comes_at_run_time_knows_the_keys() {
     }
 }
 
+/// What was used up by a slow allowance takes no longer to come back than the new one takes.
+#[test]
+fn a_cap_that_is_raised_in_need_is_at_work_at_once() {
+    for kind in ["bytes", "key_bytes"] {
+        let world = world(|builder| builder.with_cap(format!("{kind}=1,{kind}_burst=200").parse().unwrap()));
+        let roots = |count| {
+            let (_, refused) = run(&world, || (0..count).for_each(|_| root("a").in_scope(|| ())));
+            refused
+        };
+        // Three spans of 61 bytes.
+        assert_eq!(roots(5), 2, "{kind}");
+        world.handle.set_cap(&format!("{kind}=1000,{kind}_burst=250").parse().unwrap());
+        assert_eq!(roots(1), 3, "{kind}: the bucket stays empty");
+        world.clock.advance(Duration::from_secs(1));
+        // Four of them, and no more than the burst.
+        assert_eq!((roots(5), roots(1)), (4, 5), "{kind}");
+    }
+}
+
 /// Traces that began before there was such a cap have no key that is known.
 #[test]
 fn traces_from_before_the_cap_are_in_no_key_s_allowance() {

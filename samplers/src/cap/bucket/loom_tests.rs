@@ -47,3 +47,25 @@ fn loom_a_unit_that_is_given_back_is_there_once() {
         assert_eq!(ask(&meter), !mine);
     });
 }
+
+/// An empty bucket of a slow rate gets a fast one, while a thread asks by the new allowance: it takes nothing that is not there, and
+/// the bucket owes no more than it holds.
+#[test]
+fn loom_a_change_of_the_allowance_gives_no_credit() {
+    let slow = Bucket::new(Allowance::new(1.0, 2.0).unwrap());
+    let fast = Bucket::new(Allowance::new(10.0, 1.0).unwrap());
+    loom::model(move || {
+        let meter = Arc::new(Meter::default());
+        let ask = move |meter: &Meter, bucket: &Bucket, millis| {
+            let now = Nanos::from_millis(millis);
+            matches!(meter.ask(bucket, 1, 0, Randomness::MAX, now), Answer::Kept { .. })
+        };
+        assert!(ask(&meter, &slow, 5_000) && ask(&meter, &slow, 5_000));
+        let other = Arc::clone(&meter);
+        let handle = thread::spawn(move || ask(&other, &fast, 5_100));
+        meter.clip(&fast, Nanos::from_millis(5_000));
+        let mine = ask(&meter, &fast, 5_100);
+        assert!(handle.join().unwrap() != mine, "one came back since");
+        assert!(!ask(&meter, &fast, 5_100) && ask(&meter, &fast, 5_200));
+    });
+}
