@@ -57,7 +57,7 @@ enum Kind {
     EveryNth(EveryNth),
     /// All counts tumble.
     Bump(Table<Tumbling>),
-    /// Some decay.
+    /// Some decay, or are none, or were so before a change of the parameters.
     AnyBump(Table<BumpPolicy>),
     TokenBucket(Table<TokenBucket>),
 }
@@ -127,7 +127,14 @@ impl Kind {
                 let curves = Curves::new(bump.all());
                 Some(Kind::Bump(table.reconfigured(bump, tumbling(&curves, shards), capped, now)?))
             }
-            (Kind::AnyBump(table), Config::Bump(bump)) if !tumble(bump) => {
+            (Kind::Bump(table), Config::Bump(bump)) => {
+                let curves = Curves::new(bump.all());
+                let policy = |bump: &Bump| BumpPolicy::new(bump, &curves, shards);
+                let carried = BumpPolicy::carried_from_tumbling;
+                Some(Kind::AnyBump(table.converted(bump, policy, carried, capped, now)?))
+            }
+            // Also where all counts tumble from now on: keys go on, by a way that is a little longer.
+            (Kind::AnyBump(table), Config::Bump(bump)) => {
                 let curves = Curves::new(bump.all());
                 let policy = |bump: &Bump| BumpPolicy::new(bump, &curves, shards);
                 Some(Kind::AnyBump(table.reconfigured(bump, policy, capped, now)?))
@@ -195,8 +202,8 @@ impl Sampler {
     /// A key counts anew in its window if other parameters than its least probability have changed. Both may be used at once;
     /// what one counts the other sees.
     ///
-    /// `None` if the new sampler is of another kind (bump with windows, bump with decay, token bucket, fixed share), so that
-    /// its state would mean something else; then [`Sampler::replaced`] makes one.
+    /// `None` if the new sampler is of another kind (bump, token bucket, fixed share), so that its state would mean something
+    /// else; then [`Sampler::replaced`] makes one.
     #[must_use]
     pub fn reconfigured(&self, config: &Config, cap: &Cap, now: Nanos) -> Option<Self> {
         let capped = self.capped_by(cap);

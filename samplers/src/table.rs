@@ -129,6 +129,19 @@ impl<L: Policy> Table<L> {
         capped: Option<Capped>,
         now: Nanos,
     ) -> Option<Self> {
+        self.converted(per_key, policy, L::carried, capped, now)
+    }
+
+    /// As [`Table::reconfigured`], by policies of another type, to which a word of equal parameters says the same. `carried` is
+    /// [`Policy::carried`] from the one to the other.
+    pub(crate) fn converted<M: Policy, P: fmt::Display>(
+        &self,
+        per_key: &PerKey<P>,
+        policy: impl Fn(&P) -> M,
+        carried: impl Fn(&M, &L, u64, Nanos, Nanos) -> u64,
+        capped: Option<Capped>,
+        now: Nanos,
+    ) -> Option<Table<M>> {
         let mut locked = self.locked();
         let policies = Policies::new(per_key, policy, &mut locked.names);
         if !locked.names.fit() {
@@ -153,7 +166,7 @@ impl<L: Policy> Table<L> {
             // The overflow record is of no key.
             let offset =
                 if id as u32 == self.overflow() { Nanos::ZERO } else { policy.offset(record.hash()) };
-            record.reconfigure(slot, offset, |word| policy.carried(old, word, now, offset));
+            record.reconfigure(slot, offset, |word| carried(policy, old, word, now, offset));
         }
         drop(locked);
         if let (Some(capped), Some(extras)) = (&capped, state.extras.get()) {

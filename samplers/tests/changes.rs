@@ -40,6 +40,34 @@ fn a_budgets_factor_leaves_counts_alone() {
     }
 }
 
+/// One key gets a count of another kind, or loses the last such one: all others go on where they are, with their caps.
+#[test]
+fn a_kind_of_count_for_one_key_leaves_the_others_alone() {
+    for others in ["\"z\":min=0.5,count=none", "\"z\":min=0.5,count=decaying,tau=1s"] {
+        for cap in ["", "key_traces=0.001,key_burst=20"] {
+            let config =
+                |others: &str| format!("bump:lambda=9,min=0,window=1h;{others}").parse::<Config>().unwrap();
+            let cap: Cap = if cap.is_empty() { Cap::none() } else { cap.parse().unwrap() };
+            let (plain, beside) = (config("\"z\":min=0.5"), config(others));
+            let old = Sampler::with_cap(&plain, Limits::single_threaded(), &cap);
+            for _ in 0..30 {
+                let _ = (call(&old, "a", 0), call(&old, "z", 0));
+            }
+            let before = unlucky(&old, "a", 0);
+            let now = Nanos::from_millis(5);
+            let next = old.reconfigured(&beside, &cap, now).unwrap();
+            let after = unlucky(&next, "a", 5);
+            assert!(!after.keep && after.reason == before.reason, "{others}");
+            // The lucky ones have taken the key's burst.
+            assert_eq!(call(&next, "a", 5).keep, cap.is_none(), "{others}");
+            assert_eq!(next.snapshot(), old.snapshot(), "one table");
+            let back = next.reconfigured(&plain, &cap, now).unwrap();
+            assert!(!unlucky(&back, "a", 5).keep, "{others}");
+            assert_eq!(back.snapshot().unwrap().keys[0].counts.seen(), 34);
+        }
+    }
+}
+
 /// The record that keys without their own share is of no key: its windows have no shift.
 const SHARED: &str = "shared";
 
@@ -127,17 +155,12 @@ fn run_at_random(seed: u64) -> Result<(), String> {
     let mut random = Random::new(seed);
     let tumbling_only = seed.is_multiple_of(2);
     let mut config = PerKey::new(parameters(&mut random, tumbling_only));
-    // A count of another kind makes another table: one key has it throughout.
-    if !tumbling_only {
-        let count = Count::Decaying { half_life: Nanos::from_secs(9) };
-        config = config.with_override("", parameters(&mut random, true).with_count(count).unwrap());
-    }
-    // Where all counts tumble, the last two keys find no room; a key that is not counted gives its record up.
-    let limits = Limits::single_threaded().with_keys(if tumbling_only { 3 } else { 10 });
+    // The last two keys find no room.
+    let limits = Limits::single_threaded().with_keys(3);
     let mut sampler = Sampler::with_limits(&Config::Bump(config.clone()), limits);
     let plain = |key| Plain { key, bump: config.of(key).clone(), count: 0.0, at: Nanos::ZERO };
     let mut keys = ["a", "b", "c", SHARED].map(plain);
-    let names = &["a", "b", "c", "more", "and more"][..if tumbling_only { 5 } else { 3 }];
+    let names = ["a", "b", "c", "more", "and more"];
     let mut now = Nanos::from_secs(100);
     for step in 0..400 {
         now = now.saturating_add(Nanos::from_millis(random.below(200)));

@@ -35,6 +35,15 @@ impl BumpPolicy {
         }
     }
 
+    /// As [`Policy::carried`] where all counts tumbled.
+    pub(crate) fn carried_from_tumbling(&self, old: &Tumbling, word: u64, now: Nanos, offset: Nanos) -> u64 {
+        match self {
+            BumpPolicy::Tumbling(tumbling) => tumbling.carried(old, word, now, offset),
+            // The word of another count means something else.
+            _ => self.fresh(now, offset),
+        }
+    }
+
     /// The only parameters of a sampler.
     #[cfg(test)]
     pub(crate) fn lone(bump: &Bump, shards: u32) -> Self {
@@ -83,9 +92,7 @@ impl Policy for BumpPolicy {
 
     fn carried(&self, old: &Self, word: u64, now: Nanos, offset: Nanos) -> u64 {
         match (self, old) {
-            (BumpPolicy::Tumbling(tumbling), BumpPolicy::Tumbling(old)) => {
-                tumbling.carried(old, word, now, offset)
-            }
+            (_, BumpPolicy::Tumbling(old)) => self.carried_from_tumbling(old, word, now, offset),
             (BumpPolicy::Decaying(decaying), BumpPolicy::Decaying(old)) => {
                 decaying.carried(old, word, now, offset)
             }

@@ -88,7 +88,7 @@ impl<L> Policies<L> {
     }
 
     /// Whether this slot's parameters are those of the other's slot.
-    pub(super) fn same(&self, slot: u32, other: &Self, other_slot: u32) -> bool {
+    pub(super) fn same<M>(&self, slot: u32, other: &Policies<M>, other_slot: u32) -> bool {
         self.texts[self.number(slot)] == other.texts[other.number(other_slot)]
     }
 }
