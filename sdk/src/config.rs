@@ -212,11 +212,7 @@ impl Builder {
     /// or [`with_tail`](Self::with_tail) holds. Later calls override it.
     #[cfg(feature = "parameters")]
     pub fn with_parameters_file(self, path: impl AsRef<Path>) -> Self {
-        let path = path.as_ref();
-        match std::fs::read_to_string(path) {
-            Ok(text) => self.parameters_text(path, &text),
-            Err(error) => self.with_fault(Origin::File(path.to_owned(), None), error.to_string()),
-        }
+        self.with_parameters_of(path.as_ref()).0
     }
 
     /// Without the feature `parameters` no such file can be read: each is a fault.
@@ -226,8 +222,24 @@ impl Builder {
         self.with_fault(Origin::File(path.as_ref().to_owned(), None), message)
     }
 
+    /// As [`Builder::with_parameters_file`], with the file's text if it was taken over.
     #[cfg(feature = "parameters")]
-    fn parameters_text(self, path: &Path, text: &str) -> Self {
+    pub(crate) fn with_parameters_of(self, path: &Path) -> (Self, Option<String>) {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                return (self.with_fault(Origin::File(path.to_owned(), None), error.to_string()), None);
+            }
+        };
+        match self.parameters_text(path, &text) {
+            Ok(builder) => (builder, Some(text)),
+            Err(builder) => (*builder, None),
+        }
+    }
+
+    /// As an error, the builder with the fault.
+    #[cfg(feature = "parameters")]
+    fn parameters_text(self, path: &Path, text: &str) -> Result<Self, Box<Self>> {
         use astracer_samplers::parameters::Parameters;
         let parameters: Parameters = match text.parse::<Parameters>() {
             Ok(parameters) => parameters,
@@ -238,15 +250,17 @@ impl Builder {
                     .split_once(": ")
                     .filter(|_| error.line().is_some())
                     .map_or(&*message, |parts| parts.1);
-                return self.with_fault(Origin::File(path.to_owned(), error.line()), message.to_owned());
+                let fault = Origin::File(path.to_owned(), error.line());
+                return Err(Box::new(self.with_fault(fault, message.to_owned())));
             }
         };
-        self.with_sampler(parameters.config)
+        Ok(self
+            .with_sampler(parameters.config)
             .with_cap_of(parameters.cap)
             .with_budget_of(parameters.budget)
             .with_tail_of(parameters.tail)
             .with_key(parameters.key)
-            .with_random(parameters.random)
+            .with_random(parameters.random))
     }
 
     pub(crate) fn with_fault(mut self, origin: Origin, message: String) -> Self {

@@ -31,6 +31,9 @@ const SNAPSHOT_TICKS: u64 = 60;
 pub(crate) struct Chores {
     #[cfg_attr(not(feature = "parameters"), allow(dead_code, reason = "files of parameters cannot be read"))]
     pub(crate) watched: Option<PathBuf>,
+    /// The text of the watched file, if the builder could take it over.
+    #[cfg(feature = "parameters")]
+    pub(crate) taken: Option<String>,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) heartbeat: Option<Duration>,
 }
@@ -86,7 +89,7 @@ impl Housekeeping {
     pub(crate) fn new(chores: Chores) -> Arc<Self> {
         let work = Work {
             #[cfg(feature = "parameters")]
-            watch: watch::Watch::new(chores.watched.as_deref()),
+            watch: watch::Watch::new(chores.taken.clone()),
             chores,
             ticks: 0,
             heart: Heart::default(),

@@ -88,10 +88,11 @@ impl Builder {
     /// while the service runs, with all counts kept. One that cannot be used is told once, with its line and the reason, in a
     /// warning and in `Handle::parameters_fault`; the last good one holds.
     #[cfg(feature = "parameters")]
-    pub fn with_watched_parameters_file(mut self, path: impl Into<PathBuf>) -> Self {
+    pub fn with_watched_parameters_file(self, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        self.chores.watched = Some(path.clone());
-        self.with_parameters_file(path)
+        let (mut builder, taken) = self.with_parameters_of(&path);
+        (builder.chores.watched, builder.chores.taken) = (Some(path), taken);
+        builder
     }
 
     /// Asks a URL for the parameters file from time to time, the first time at once, and takes a new one over while the service

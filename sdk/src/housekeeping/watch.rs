@@ -16,7 +16,7 @@ const BYTES_MAX: u64 = (2 << 20) + 1;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     stamp: Option<Stamp>,
-    /// The text that was taken over last, or that the service was started with.
+    /// The text that was taken over last, or that the builder took over; `None` if it could not be used.
     taken: Option<String>,
     /// The fault that was found at the last look.
     fault: Option<String>,
@@ -38,8 +38,8 @@ pub(super) enum Seen {
 }
 
 impl Watch {
-    pub(super) fn new(path: Option<&Path>) -> Self {
-        let taken = path.and_then(|path| read(path).ok());
+    /// Goes on from the text that is at work. The file may be another by now.
+    pub(super) fn new(taken: Option<String>) -> Self {
         Watch { taken, ..Watch::default() }
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use astracer_samplers::{Nanos, Probability};
-use astracer_sdk::{Budget, Handle};
+use astracer_sdk::{Budget, Handle, OnFault};
 use tracing::{Event, Subscriber, info_span};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
@@ -48,6 +48,40 @@ fn a_file_that_changes_is_taken_over() {
     assert_eq!((config(&world).as_str(), roots(&world, "a", 100)), ("bucket:capacity=50,rate=0.001", 47));
     assert_eq!(world.handle.keys()[0].seen, 105);
     assert_eq!(world.handle.parameters_fault(), None);
+}
+
+/// A rollout at the start: the text at work is that which the builder read.
+#[test]
+fn a_file_that_changed_before_the_service_was_built_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    fs::write(&path, file(3)).unwrap();
+    let world = world(|builder| {
+        let builder = builder.with_watched_parameters_file(&path);
+        fs::write(&path, file(50)).unwrap();
+        builder
+    });
+    assert_eq!(config(&world), "bucket:capacity=3,rate=0.001");
+    world.handle.look_at_parameters();
+    assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
+    assert_eq!(world.handle.parameters_fault(), None);
+}
+
+/// The default is at work then, and the file not.
+#[test]
+fn a_file_that_is_wrong_from_the_start_is_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    fs::write(&path, "version = 3\n[bucket]\ncapacity = 0.5\nrate = 1.0\n").unwrap();
+    let world =
+        world(|builder| builder.with_on_fault(OnFault::UseDefault).with_watched_parameters_file(&path));
+    (0..2).for_each(|_| world.handle.look_at_parameters());
+    let fault = world.handle.parameters_fault().unwrap();
+    assert!(fault.contains("line 3") && fault.contains("capacity=0.5"), "{fault}");
+    fs::write(&path, file(50)).unwrap();
+    world.handle.look_at_parameters();
+    assert_eq!(world.handle.parameters_fault(), None);
+    assert_eq!(config(&world), "bucket:capacity=50,rate=0.001");
 }
 
 /// Half-written, wrong, a folder, gone: the last good parameters hold, and the fault is told once it has been seen twice.
