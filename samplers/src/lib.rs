@@ -81,7 +81,7 @@ pub use ratio::Ratio;
 pub use request::Request;
 pub use sampler::{Override, Sampler};
 pub use stratified::{RandomSource, Stratified};
-pub use table::{Counts, ImageError, KeyCounts, KeyState, Limits, Restored, Snapshot};
+pub use table::{Counts, ImageError, KeyCounts, KeyState, Limits, Restored, Snapshot, shown_key};
 pub use template::{Template, TemplateError};
 pub use threshold::Threshold;
 pub use token_bucket::TokenBucket;

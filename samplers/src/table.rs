@@ -24,6 +24,7 @@ pub(crate) mod thread;
 use std::fmt;
 
 pub use image::{ImageError, Restored};
+pub use key::shown_key;
 pub use limits::Limits;
 pub use snapshot::{Counts, KeyCounts, KeyState, Snapshot};
 

@@ -40,6 +40,28 @@ fn weights_are_summed_and_compared() {
     assert!(json.contains("\"estimate\": 12.0") && !json.contains("GET /b"), "{json}");
 }
 
+/// Heartbeats name a key of more than 88 bytes by its first 80 and an ellipsis, and roots name it in full.
+#[test]
+fn long_keys_are_compared_with_heartbeats_as_those_name_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept.json");
+    let long = format!("request;http.route=/api/v1/organizations/{{id}}/{}", "projects/".repeat(9));
+    let short = format!("{}…", &long[..80]);
+    // By its attribute, and by its name.
+    let named = KEPT.replace(r#"{"stringValue":"GET /b"}"#, &format!(r#"{{"stringValue":"{long}"}}"#));
+    for text in [named, KEPT.replace(r#""name":"GET /a""#, &format!(r#""name":"{long}""#))] {
+        let beat =
+            if text.contains("GET /c") && text.contains(r#""name":"GET /a""#) { "GET /c" } else { "GET /a" };
+        fs::write(&path, text.replace(beat, &short)).unwrap();
+        let json = success(&run(&["inspect", path.to_str().unwrap(), "--weights", "--json"]));
+        let found: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let rows = found["keys"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["key"] == short.as_str()).unwrap();
+        assert!(row["roots"].as_u64() > Some(0) && row["seen"].as_u64() > Some(0), "{json}");
+        assert!(rows.iter().all(|row| row["key"] != long.as_str()), "{json}");
+    }
+}
+
 /// A trace of the first key that a policy kept late.
 const LATE: &str = r#"{"traceId":"00000000000000000000000000000007","spanId":"0000000000000007","name":"GET /a","startTimeUnixNano":"1","endTimeUnixNano":"9","attributes":[{"key":"sampling.reason","value":{"stringValue":"error"}},{"key":"sampler.adjusted_count","value":{"doubleValue":0}}]}"#;
 

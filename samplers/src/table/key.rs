@@ -3,6 +3,8 @@
 //! A reader that compares while the bytes change sees a mixture and at worst takes it for the key that is leaving;
 //! the table lets a record rest before it changes hands, so even that takes a thread suspended for that long.
 
+use std::borrow::Cow;
+
 use crate::sync::{AtomicU64, Ordering};
 
 const WORDS: usize = 11;
@@ -110,10 +112,20 @@ impl Key {
         if length <= BYTES {
             return String::from_utf8_lossy(&bytes[..length]).into_owned();
         }
-        // The cut may lie within a character.
-        let whole = bytes[..PREFIX].utf8_chunks().next().map_or("", |chunk| chunk.valid());
-        format!("{whole}…")
+        shortened(&bytes[..PREFIX])
     }
+}
+
+/// A key as counts name it: as it is up to 88 bytes, and of a longer one the first 80 bytes, less a part of a character, and an
+/// ellipsis. Longer keys that begin alike have one name.
+pub fn shown_key(key: &str) -> Cow<'_, str> {
+    if key.len() <= BYTES { Cow::Borrowed(key) } else { Cow::Owned(shortened(&key.as_bytes()[..PREFIX])) }
+}
+
+fn shortened(prefix: &[u8]) -> String {
+    // The cut may lie within a character.
+    let whole = prefix.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    format!("{whole}…")
 }
 
 #[cfg(all(test, not(loom)))]
@@ -126,7 +138,7 @@ mod tests {
         let held = Key::new();
         held.set(key);
         assert!(held.is(key), "{key}");
-        assert_eq!(held.text(), text);
+        assert_eq!((&*held.text(), &*shown_key(key)), (text, text));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use astracer_samplers::{Cap, Config, Nanos, Override, Sampler};
+use astracer_samplers::{Cap, Config, Nanos, Override, Sampler, shown_key};
 use opentelemetry::TraceId;
 
 use super::Handle;
@@ -165,7 +165,8 @@ impl Handle {
         let shared = self.shared()?;
         let note = shared.decider().why()?.find(trace_id)?;
         let keys = self.keys();
-        let counts = keys.iter().find(|stats| stats.key.as_deref() == Some(&note.key));
+        let name = shown_key(&note.key);
+        let counts = keys.iter().find(|stats| stats.key.as_deref() == Some(&*name));
         let late = shared.tail().and_then(|keeper| keeper.fate(trace_id));
         Some(Explanation::new(note, counts.map(|stats| (stats.seen, stats.kept)), late))
     }

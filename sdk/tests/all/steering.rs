@@ -248,6 +248,15 @@ fn a_decision_is_explained() {
     assert!(world.handle.why(TraceId::from(1u128)).is_none());
 }
 
+/// Counts name a key of more than 88 bytes by its beginning.
+#[test]
+fn a_decision_about_a_long_key_has_its_counts() {
+    let world = world(|builder| builder.with_sampler("bump:lambda=9".parse().unwrap()).with_explanations(9));
+    let name = "GET /organizations/".repeat(9);
+    let trace = root(&world, &name).1;
+    assert_eq!(world.handle.why(trace).unwrap().counts, Some((1, 1)));
+}
+
 /// However many threads there are, and whichever of them decide.
 #[test]
 fn as_many_decisions_are_remembered_as_were_asked_for() {

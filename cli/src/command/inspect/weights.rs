@@ -9,8 +9,8 @@ use astracer_model::sink::Record;
 use astracer_model::value::Attribute;
 use astracer_model::{Problem, Sink, Span, TraceId, Value};
 use astracer_recording::source;
-use astracer_samplers::Template;
 use astracer_samplers::tracestate::OtMember;
+use astracer_samplers::{Template, shown_key};
 use astracer_tuner::Stop;
 use serde::Serialize;
 
@@ -118,6 +118,8 @@ impl Sums<'_> {
             None if self.template.fold(&span.name, &mut self.folded) => &self.folded,
             None => &span.name,
         };
+        // As heartbeats name it.
+        let key = &*shown_key(key);
         if !self.keys.contains_key(key) {
             self.keys.insert(key.to_owned(), Row { key: key.to_owned(), ..Row::default() });
         }
