@@ -55,7 +55,7 @@ fn a_cap_that_comes_at_run_time_knows_the_keys() {
     }
 }
 
-/// What was used up by a slow allowance takes no longer to come back than the new one takes.
+/// A slow allowance that was used up takes no longer to come back than the new one does.
 #[test]
 fn a_cap_that_is_raised_in_need_is_at_work_at_once() {
     for kind in ["bytes", "key_bytes"] {
