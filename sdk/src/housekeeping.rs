@@ -145,7 +145,7 @@ impl Housekeeping {
     /// Looks at the parameters file now.
     pub(crate) fn look(&self, shared: &Shared) {
         let _suppressed = Context::enter_telemetry_suppressed_scope();
-        shared.steering().spend(shared.decider());
+        shared.steering().spend(shared.decider(), || shared.queue().flow());
         let change = lock(&self.work).look(shared);
         self.note(change, |faults| &mut faults.parameters);
     }

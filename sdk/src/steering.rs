@@ -12,7 +12,7 @@ use astracer_samplers::{Cap, Config, Nanos};
 
 pub(crate) use self::counts::Carried;
 pub use self::counts::KeyStats;
-pub(crate) use self::spending::{Spending, Spent};
+pub(crate) use self::spending::{Flow, Spending, Spent};
 use crate::decider::Decider;
 use crate::rules::Rules;
 
@@ -96,9 +96,9 @@ impl Steering {
     }
 
     /// Moves the factor on all probabilities, if the budget's interval is over.
-    pub(crate) fn spend(&self, decider: &Decider) {
+    pub(crate) fn spend(&self, decider: &Decider, flow: impl FnOnce() -> Flow) {
         let mut spending = self.spending();
-        let scaled = spending.as_mut().and_then(|spending| spending.interval_over(decider.now()));
+        let scaled = spending.as_mut().and_then(|spending| spending.interval_over(decider.now(), flow));
         if let Some(scaled) = scaled {
             self.replace(decider, Some(&scaled), None);
         }

@@ -33,6 +33,7 @@ use super::ticket::Ticket;
 use crate::record::{Batch, Body, Buffer, Header, Record, weight_class};
 use crate::settings::{Bounds, WhenFull};
 use crate::stats::{Counted, Counters, Loss};
+use crate::steering::Flow;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock, wait_for};
 use crate::thread;
 
@@ -535,6 +536,13 @@ impl Queue {
             state.last_error = error;
         }
         state.reach_flushes()
+    }
+
+    /// For a budget.
+    pub(crate) fn flow(&self) -> Flow {
+        let shed = self.counters.read().spans_lost.queue_full;
+        let state = lock(&self.state);
+        Flow { outstanding: state.outstanding(), next: state.next_number, shed }
     }
 
     /// Counts what gathers and what waits in the lists.

@@ -19,6 +19,24 @@ impl Spent {
     }
 }
 
+/// The way of spans to the exporter, at the end of an interval. Batches have numbers, in the order in which they were queued.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flow {
+    /// The lowest number that is not exported yet; the largest there is if all are.
+    pub(crate) outstanding: u64,
+    /// That of the next batch.
+    pub(crate) next: u64,
+    /// The spans for which there was no room.
+    pub(crate) shed: u64,
+}
+
+impl Flow {
+    /// Whether less may have come to the exporter since then than was kept: there was no room for all, or what waited then waits still.
+    fn is_held_up(&self, before: &Flow) -> bool {
+        self.shed != before.shed || self.outstanding < before.next
+    }
+}
+
 /// A budget with its state.
 #[derive(Debug)]
 pub(crate) struct Spending {
@@ -32,13 +50,15 @@ pub(crate) struct Spending {
     spent: Arc<Spent>,
     /// The beginning of this interval; `None` if one begins when the time is asked for next.
     since: Option<Nanos>,
+    /// As the interval began.
+    flow: Flow,
 }
 
 impl Spending {
     /// A budget, and that of the code.
     pub(crate) fn new((budget, own): (Budget, Option<Budget>), tuned: Config, now: Nanos) -> Self {
         let controller = Some(Controller::new(budget));
-        Spending { controller, own, tuned, spent: Arc::default(), since: Some(now) }
+        Spending { controller, own, tuned, spent: Arc::default(), since: Some(now), flow: Flow::default() }
     }
 
     /// The count that the exporter's side adds to.
@@ -74,11 +94,13 @@ impl Spending {
     }
 
     /// The config for the next interval, if this one is over and the factor has changed. It rests while it scales nothing:
-    /// bytes that do not follow it would move it to an end.
-    pub(super) fn interval_over(&mut self, now: Nanos) -> Option<Config> {
+    /// bytes that do not follow it would move it to an end. Nor does it rise while spans wait that were kept before, or are lost
+    /// for want of room: an exporter that waits for its server takes few bytes however many are kept.
+    pub(super) fn interval_over(&mut self, now: Nanos, flow: impl FnOnce() -> Flow) -> Option<Config> {
         let controller = self.controller.as_mut()?;
         let Some(since) = self.since else {
             self.since = Some(now);
+            self.flow = flow();
             self.spent.take();
             return None;
         };
@@ -87,9 +109,15 @@ impl Spending {
             return None;
         }
         self.since = Some(now);
-        let (before, bytes) = (controller.factor(), self.spent.take());
+        let flow = flow();
+        let is_held_up = flow.is_held_up(&std::mem::replace(&mut self.flow, flow));
+        let (before, bytes) = (controller.factor(), self.spent.take() as f64);
+        let secs = passed.get() as f64 / 1e9;
         controller.config(&self.tuned)?;
-        let factor = controller.after(bytes as f64, passed.get() as f64 / 1e9);
+        if is_held_up && bytes <= controller.budget().bytes_per_second() * secs {
+            return None;
+        }
+        let factor = controller.after(bytes, secs);
         if factor == before { None } else { controller.config(&self.tuned) }
     }
 }
@@ -106,7 +134,7 @@ mod tests {
         let mut spending = Spending::new((budget, None), config, Nanos::from_secs(5));
         let spent = spending.spent();
         let after = |spending: &mut Spending, secs: u64| {
-            spending.interval_over(Nanos::from_secs(secs)).map(|config| config.to_string())
+            spending.interval_over(Nanos::from_secs(secs), Flow::default).map(|config| config.to_string())
         };
         spent.add(3_000);
         assert_eq!(after(&mut spending, 14), None, "the interval is not over");
@@ -138,7 +166,7 @@ mod tests {
             assert_eq!(spending.tune(&other), None);
             for second in 6..106 {
                 spending.spent().add(bytes);
-                assert_eq!(spending.interval_over(Nanos::from_secs(second)), None);
+                assert_eq!(spending.interval_over(Nanos::from_secs(second), Flow::default), None);
             }
             assert_eq!(spending.factor(), Some(1.0), "{other}");
             // In the midst of an interval, of which those bytes are no part.
@@ -146,14 +174,39 @@ mod tests {
             assert_eq!(spending.tune(&ratio), Some(ratio.clone()));
             for second in 106..116 {
                 spending.spent().add(100);
-                assert_eq!(spending.interval_over(Nanos::from_secs(second)), None, "{other} at {second}");
+                assert_eq!(
+                    spending.interval_over(Nanos::from_secs(second), Flow::default),
+                    None,
+                    "{other} at {second}"
+                );
             }
             spending.spent().add(100);
-            assert_eq!(spending.interval_over(Nanos::from_secs(116)), None);
+            assert_eq!(spending.interval_over(Nanos::from_secs(116), Flow::default), None);
             assert_eq!(spending.factor(), Some(1.0), "{other}");
             spending.spent().add(2_000);
-            assert!(spending.interval_over(Nanos::from_secs(126)).is_some());
+            assert!(spending.interval_over(Nanos::from_secs(126), Flow::default).is_some());
             assert_eq!(spending.factor(), Some(0.5), "{other}");
+        }
+    }
+
+    /// Of batches 0 to 4 some wait: until what waited at an interval's beginning is exported, few bytes say nothing.
+    #[test]
+    fn the_factor_does_not_rise_while_spans_wait_or_are_shed() {
+        let mut spending = spending_of("ratio:0.4");
+        for (second, flow, bytes, factor) in [
+            (15, (u64::MAX, 0, 0), 2_000, 0.5),
+            (25, (2, 5, 0), 500, 1.0),
+            (35, (4, 9, 0), 500, 1.0),
+            (45, (4, 20, 0), 2_000, 0.5),
+            (55, (25, 30, 7), 500, 0.5),
+            (65, (31, 32, 7), 500, 1.0),
+            (75, (32, 32, 7), 2_000, 0.5),
+            (85, (u64::MAX, 32, 7), 500, 1.0),
+        ] {
+            let (outstanding, next, shed) = flow;
+            spending.spent().add(bytes);
+            let _ = spending.interval_over(Nanos::from_secs(second), || Flow { outstanding, next, shed });
+            assert_eq!(spending.factor(), Some(factor), "{second} s");
         }
     }
 
@@ -164,14 +217,14 @@ mod tests {
         let budget = spending.controller.as_ref().map(|controller| controller.budget().clone());
         spending.set_budget(None);
         spending.spent().add(1_000_000);
-        assert_eq!(spending.interval_over(Nanos::from_secs(100)), None);
+        assert_eq!(spending.interval_over(Nanos::from_secs(100), Flow::default), None);
         spending.set_budget(budget.clone());
-        assert_eq!(spending.interval_over(Nanos::from_secs(101)), None);
+        assert_eq!(spending.interval_over(Nanos::from_secs(101), Flow::default), None);
         assert_eq!(spending.factor(), Some(1.0));
         // Another one goes on in the interval that is there.
         spending.set_budget(budget);
         spending.spent().add(2_000);
-        assert!(spending.interval_over(Nanos::from_secs(111)).is_some());
+        assert!(spending.interval_over(Nanos::from_secs(111), Flow::default).is_some());
         assert_eq!(spending.factor(), Some(0.5));
     }
 }

@@ -3,11 +3,13 @@
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use astracer_samplers::{Nanos, Probability};
-use astracer_sdk::{Budget, Handle, OnFault};
+use astracer_sdk::{Budget, Handle, OnFault, Override};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::{Event, Subscriber, info_span};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
@@ -268,6 +270,57 @@ fn a_budget_scales_the_sampler_of_a_running_service() {
     // A file without a budget leaves it.
     world.handle.set_parameters("version = 4\n[ratio]\nprobability = 0.5\n").unwrap();
     assert_eq!((config(&world).as_str(), world.handle.budget_factor()), ("ratio:0.125", Some(0.25)));
+}
+
+/// An exporter whose server is gone.
+#[derive(Clone, Debug, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn close(&self, closes: bool) {
+        *self.0.0.lock().unwrap() = closes;
+        self.0.1.notify_all();
+    }
+}
+
+impl SpanExporter for Gate {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        drop(self.0.1.wait_while(self.0.0.lock().unwrap(), |is_closed| *is_closed).unwrap());
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        self.close(false);
+        Ok(())
+    }
+}
+
+/// Nothing goes out while the exporter waits for its server. That says nothing of what was kept.
+#[test]
+fn a_budgets_factor_does_not_rise_while_the_exporter_waits() {
+    let gate = Gate::default();
+    let budget = Budget::new(1e6).unwrap().with_interval(Nanos::from_secs(1));
+    let world = world(|builder| {
+        builder
+            .with_sampler("ratio:0.01".parse().unwrap())
+            .with_budget(budget)
+            .with_batch_spans(1)
+            .with_exporter(gate.clone())
+    });
+    world.handle.override_key("a", Override::Keep, Duration::from_secs(1_000)).unwrap();
+    let interval = || {
+        roots(&world, "a", 50);
+        world.clock.advance(Duration::from_secs(1));
+        world.handle.look_at_parameters();
+        world.handle.budget_factor()
+    };
+    gate.close(true);
+    // The first interval, in which the exporter got something, and began to wait.
+    assert_eq!(interval(), Some(2.0));
+    assert_eq!([(); 10].map(|()| interval()), [Some(2.0); 10]);
+    gate.close(false);
+    world.handle.flush(TIMEOUT).unwrap();
+    assert_eq!(interval(), Some(4.0));
 }
 
 #[test]
