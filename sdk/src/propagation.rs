@@ -8,6 +8,7 @@ mod combined;
 mod undecided;
 mod w3c;
 
+pub(crate) use b3::is_debug;
 use b3::{B3, Encoding};
 pub(crate) use undecided::is_undecided;
 use w3c::TraceContext;

@@ -12,6 +12,7 @@ use opentelemetry::{Context, SpanId};
 use tracing_core::span::{Attributes, Id};
 
 use super::Core;
+use crate::propagation::is_debug;
 use crate::settings::{ContextMode, faces_outward};
 use crate::stack;
 use crate::table::{BASE_CURRENT, Entry, Phase};
@@ -64,29 +65,30 @@ impl Base {
 struct Here {
     is_suppressed: bool,
     span_id: SpanId,
-    has_baggage: bool,
+    /// Values that go with a span wherever it is entered: baggage, or the debug flag of B3.
+    has_values: bool,
 }
 
 impl Here {
     #[inline]
     fn now() -> Self {
         if !stack::has_contexts() {
-            return Here { is_suppressed: false, span_id: SpanId::INVALID, has_baggage: false };
+            return Here { is_suppressed: false, span_id: SpanId::INVALID, has_values: false };
         }
         Context::map_current(|context| Here {
             is_suppressed: context.is_telemetry_suppressed(),
             span_id: context.span().span_context().span_id(),
-            has_baggage: !context.baggage().is_empty(),
+            has_values: !context.baggage().is_empty() || is_debug(context, context.span().span_context()),
         })
     }
 
     fn base(self) -> Base {
-        if self.has_baggage { Base::Captured(Context::current()) } else { Base::Current }
+        if self.has_values { Base::Captured(Context::current()) } else { Base::Current }
     }
 
     /// A root at this place: with the parent that is current, if there is one.
     fn local_root(self) -> Placement<'static> {
-        let is_plain = self.span_id == SpanId::INVALID && !self.has_baggage;
+        let is_plain = self.span_id == SpanId::INVALID && !self.has_values;
         let base = if is_plain { Base::Current } else { Base::Captured(Context::current()) };
         Placement::LocalRoot { base, below_dropped: false }
     }
@@ -117,7 +119,7 @@ pub(crate) fn parent_here<'a>(core: &'a Core, attributes: &Attributes<'_>) -> Op
         0
     } else {
         let here = Here::now();
-        if here.is_suppressed || here.has_baggage || here.span_id != context {
+        if here.is_suppressed || here.has_values || here.span_id != context {
             return None;
         }
         BASE_CURRENT
@@ -163,7 +165,7 @@ pub(crate) fn place_elsewhere<'a>(
     };
     let here = if is_off {
         // Contexts say nothing about our spans.
-        Here { is_suppressed: false, span_id: inside.context, has_baggage: false }
+        Here { is_suppressed: false, span_id: inside.context, has_values: false }
     } else {
         Here::now()
     };

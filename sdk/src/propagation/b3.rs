@@ -2,7 +2,7 @@
 //!
 //! After <https://github.com/openzipkin/b3-propagation> and the "B3 Requirements" of OpenTelemetry's propagators API.
 //! Either form is read, the single header first; the one that was asked for is written. The debug flag is passed on in
-//! the context, and a trace with it is sampled. The id of the caller's own parent is not passed on.
+//! the context, which spans of such a trace take along as they do with baggage, and a trace with it is sampled. The id of the caller's own parent is not passed on.
 //!
 //! Ids without a decision leave it to us: the context is marked, see [`undecided`](super::undecided), and a span that
 //! begins with this parent is put to the sampler. Passed on without a span of ours, the headers hold no decision either.
@@ -25,6 +25,12 @@ const FLAGS: &str = "x-b3-flags";
 /// into it by the next propagator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Debug(TraceId);
+
+/// Whether a context whose span has these ids is marked.
+#[inline]
+pub(crate) fn is_debug(context: &Context, ids: &SpanContext) -> bool {
+    context.get::<Debug>().is_some_and(|mark| *mark == Debug(ids.trace_id()))
+}
 
 /// The form in which headers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +73,7 @@ impl TextMapPropagator for B3 {
         if !ids.is_valid() {
             return;
         }
-        let decision = if context.get::<Debug>() == Some(&Debug(ids.trace_id())) {
+        let decision = if is_debug(context, ids) {
             Decision::Debug
         } else if is_undecided(context) {
             Decision::Deferred

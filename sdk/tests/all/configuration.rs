@@ -204,6 +204,49 @@ fn a_b3_parent_without_a_decision_is_put_to_the_sampler() {
     }
 }
 
+/// OpenTelemetry, "B3 Requirements", "Extract": "MUST preserve a debug trace flag, if received, and propagate it with subsequent
+/// requests".
+#[test]
+fn the_debug_flag_of_b3_is_passed_on_from_any_thread() {
+    use astracer_sdk::OpenTelemetrySpanExt as _;
+    let world = world(|builder| builder.with_propagators([Propagator::B3]));
+    let propagator = world.astracer.propagator();
+    let header = "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-d";
+    let headers: HashMap<String, String> = [("b3".to_owned(), header.to_owned())].into();
+    let parent = propagator.extract(&headers);
+    let sent = |context: &Context| {
+        let mut sent = HashMap::new();
+        propagator.inject_context(context, &mut sent);
+        sent.remove("b3").unwrap()
+    };
+    let inside = |span: &tracing::Span| span.in_scope(|| sent(&Context::current()));
+    let inside_elsewhere = |span: &tracing::Span| {
+        let work = || tracing::dispatcher::with_default(&world.dispatch, || inside(span));
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    };
+    world.run(|| {
+        let server = info_span!("server", otel.kind = "server");
+        server.set_parent(parent).unwrap();
+        let child = || server.in_scope(|| info_span!("child"));
+        let asked = child();
+        let below = inside_elsewhere(&server);
+        let parent = child();
+        let grandchild = parent.in_scope(|| info_span!("grandchild"));
+        let explicit = info_span!(parent: &parent, "explicit");
+        for sent in [
+            below,
+            inside(&child()),
+            inside_elsewhere(&child()),
+            inside_elsewhere(&grandchild),
+            inside_elsewhere(&explicit),
+            sent(&asked.context()),
+        ] {
+            assert!(sent.starts_with("80f198ee56343ba864fe8b2a57d3eff7-"), "{sent}");
+            assert!(sent.ends_with("-d"), "{sent}");
+        }
+    });
+}
+
 #[test]
 fn faults_are_passed_over_if_asked_and_told() {
     let builder = with(&[(SAMPLER, "xray"), ("OTEL_SPAN_LINK_COUNT_LIMIT", "3")], Astracer::builder());
