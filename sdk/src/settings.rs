@@ -110,7 +110,9 @@ impl Default for Conventions {
 pub struct SpanLimits {
     /// Attributes of a span; `OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`.
     pub attributes: u32,
-    /// Characters of a text attribute; `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT`.
+    /// Characters of a text attribute, and of each text in a list; `OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT`. Names of spans and
+    /// events and descriptions of a status are no attributes: they are cut after 32,768 characters, or after as many as this says if
+    /// that is more.
     pub text_length: u32,
     /// Events of a span; `OTEL_SPAN_EVENT_COUNT_LIMIT`.
     pub events: u32,
@@ -127,7 +129,7 @@ impl Default for SpanLimits {
     fn default() -> Self {
         SpanLimits {
             attributes: 128,
-            text_length: 32_768,
+            text_length: NAME_LENGTH,
             events: 128,
             links: 128,
             attributes_per_event: 128,
@@ -136,7 +138,15 @@ impl Default for SpanLimits {
     }
 }
 
+/// Characters of a name, whatever the limit on attributes says: it is not meant for names.
+pub(crate) const NAME_LENGTH: u32 = 32_768;
+
 impl SpanLimits {
+    /// Characters of names and of other texts that are no attributes.
+    pub(crate) fn name_length(&self) -> u32 {
+        self.text_length.max(NAME_LENGTH)
+    }
+
     /// Bytes of attributes, events and links that one span holds.
     pub(crate) const fn bytes(&self) -> usize {
         4 << 20

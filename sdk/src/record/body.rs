@@ -23,7 +23,7 @@ use tracing_core::{Level, Metadata};
 use super::attribute::{Attribute, Value, bytes_of, says_error};
 use super::event::{Event, EventName, EventTime, Link};
 use super::fields::{Fields, LogOrigin};
-use super::memory::{Memory, Text};
+use super::memory::{Memory, Text, cut_text};
 use super::span::{Count, Detail, Status};
 use crate::budget::{Budget, Room, Use};
 use crate::clock::Ticks;
@@ -353,14 +353,14 @@ impl Body {
             OtelStatus::Unset => return,
             OtelStatus::Ok => self.raise(Status::Ok, &Memory::default(), limits),
             OtelStatus::Error { description } => {
-                self.raise_error(cut_text(&description, limits.text_length), limits);
+                self.raise_error(cut_text(&description, limits.name_length()), limits);
             }
         }
         self.reclaim();
     }
 
     pub(crate) fn update_name(&mut self, name: &str, limits: &SpanLimits) {
-        self.set_name(cut_text(name, limits.text_length), limits);
+        self.set_name(cut_text(name, limits.name_length()), limits);
         self.reclaim();
     }
 
@@ -376,8 +376,8 @@ impl Body {
         let kept = attributes.into_iter().take(count as usize);
         let kept: Vec<_> = kept.map(|attribute| cut(attribute, limits.text_length)).collect();
         let name: Cow<'static, str> = match name {
-            Cow::Borrowed(name) => Cow::Borrowed(cut_text(name, limits.text_length)),
-            Cow::Owned(name) => Cow::Owned(cut_text(&name, limits.text_length).to_owned()),
+            Cow::Borrowed(name) => Cow::Borrowed(cut_text(name, limits.name_length())),
+            Cow::Owned(name) => Cow::Owned(cut_text(&name, limits.name_length()).to_owned()),
         };
         let kept_bytes = |kept: &KeyValue| size_of::<Attribute>() + size_of::<KeyValue>() + bytes_of(kept);
         let bytes = size_of::<Event>() + name.len() + kept.iter().map(kept_bytes).sum::<usize>();
@@ -469,13 +469,6 @@ fn cut(attribute: KeyValue, max: u32) -> KeyValue {
     }
     let value = OtelValue::String(within.to_owned().into());
     KeyValue::new(attribute.key, value)
-}
-
-fn cut_text(text: &str, max: u32) -> &str {
-    if text.len() <= max as usize {
-        return text;
-    }
-    text.char_indices().nth(max as usize).map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use tracing_core::Metadata;
 use tracing_core::field::{Field, Visit};
 
 use super::attribute::{Attribute, Value};
-use super::memory::{Memory, Text, Texts};
+use super::memory::{Memory, Text, Texts, cut_text};
 use super::span::{STATUS_CODE, STATUS_DESCRIPTION, Status};
-use crate::settings::Conventions;
+use crate::settings::{Conventions, NAME_LENGTH};
 
 /// The fields that one call records: a span's creation, a later `record`, or an event.
 #[derive(Debug, Default)]
@@ -103,27 +103,39 @@ const SCRATCH_BYTES_MAX: usize = 1 << 30;
 pub(crate) struct Visitor<'a> {
     fields: &'a mut Fields,
     conventions: Conventions,
-    /// The longest text, in characters.
-    length_max: usize,
+    /// Characters of an attribute.
+    length_max: u32,
     event: bool,
 }
 
 impl Fields {
     /// A visitor for the fields of a span.
     pub(crate) fn of_span(&mut self, conventions: Conventions, length_max: u32) -> Visitor<'_> {
-        Visitor { fields: self, conventions, length_max: length_max as usize, event: false }
+        Visitor { fields: self, conventions, length_max, event: false }
     }
 
     /// A visitor for the fields of an event.
     pub(crate) fn of_event(&mut self, conventions: Conventions, length_max: u32) -> Visitor<'_> {
-        Visitor { fields: self, conventions, length_max: length_max as usize, event: true }
+        Visitor { fields: self, conventions, length_max, event: true }
     }
 }
 
 impl Visitor<'_> {
+    /// The text of an attribute.
+    #[inline]
     fn write(&mut self, source: Source<'_>) -> Text {
+        self.write_within(self.length_max, source)
+    }
+
+    /// A text that is no attribute.
+    #[inline]
+    fn write_name(&mut self, source: Source<'_>) -> Text {
+        self.write_within(self.length_max.max(NAME_LENGTH), source)
+    }
+
+    fn write_within(&mut self, length_max: u32, source: Source<'_>) -> Text {
         let start = self.fields.memory.text.len();
-        let left = if start < SCRATCH_BYTES_MAX { self.length_max.min(TEXT_LENGTH_MAX) } else { 0 };
+        let left = if start < SCRATCH_BYTES_MAX { (length_max as usize).min(TEXT_LENGTH_MAX) } else { 0 };
         let mut out = Limited { text: &mut self.fields.memory.text, start, max: left, free: left };
         // An error is the limit, or of the caller's code; what was written until then stays.
         let _ = match source {
@@ -143,7 +155,7 @@ impl Visitor<'_> {
     fn text(&mut self, field: &Field, source: Source<'_>) {
         match field.name() {
             "message" if self.event => {
-                let text = self.write(source);
+                let text = self.write_name(source);
                 // As in tracing-opentelemetry, an event with an empty message is named by its callsite.
                 self.fields.name = (text.length > 0).then_some(text);
             }
@@ -161,13 +173,19 @@ impl Visitor<'_> {
 
     /// The event that `#[instrument(err)]` emits: an event without a message, with a field `error`.
     fn error(&mut self, source: Source<'_>) {
-        let text = match source {
-            Source::Str(text) => self.write(Source::Debug(&text)),
-            other => self.write(other),
+        let source = match source {
+            Source::Str(ref text) => Source::Debug(text),
+            other => other,
         };
-        if self.conventions.error_events_to_status {
-            self.fields.status = Status::Error(text);
-        }
+        let text = if self.conventions.error_events_to_status {
+            let description = self.write_name(source);
+            self.fields.status = Status::Error(description);
+            // Both lie at the same place.
+            let within = cut_text(self.fields.memory.text(description), self.length_max);
+            Text { length: within.len() as u32, ..description }
+        } else {
+            self.write(source)
+        };
         if self.conventions.error_events_to_exceptions {
             self.fields.is_exception = true;
             self.push("exception.message", Value::Text(text));
@@ -188,7 +206,11 @@ impl Visitor<'_> {
     }
 
     fn special(&mut self, name: &'static str, source: Source<'_>) {
-        let text = self.write(source);
+        if !matches!(name, "otel.name" | "otel.kind" | STATUS_CODE | STATUS_DESCRIPTION) {
+            let text = self.write(source);
+            return self.push(name, Value::Text(text));
+        }
+        let text = self.write_name(source);
         match name {
             "otel.name" => self.fields.name = Some(text),
             "otel.kind" => self.fields.kind = kind(self.fields.memory.text(text)),
@@ -196,10 +218,9 @@ impl Visitor<'_> {
                 let status = Status::named(self.fields.memory.text(text));
                 self.fields.status.raise(status);
             }
-            STATUS_DESCRIPTION => {
+            _ => {
                 self.fields.status.raise(Status::Error(text));
             }
-            _ => self.push(name, Value::Text(text)),
         }
     }
 
@@ -211,9 +232,15 @@ impl Visitor<'_> {
     #[inline(never)]
     fn number_of_event(&mut self, name: &'static str, value: Value) {
         match (name, value) {
-            ("message", Value::Bool(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
-            ("message", Value::I64(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
-            ("message", Value::F64(value)) => self.fields.name = Some(self.write(Source::Display(&value))),
+            ("message", Value::Bool(value)) => {
+                self.fields.name = Some(self.write_name(Source::Display(&value)))
+            }
+            ("message", Value::I64(value)) => {
+                self.fields.name = Some(self.write_name(Source::Display(&value)))
+            }
+            ("message", Value::F64(value)) => {
+                self.fields.name = Some(self.write_name(Source::Display(&value)))
+            }
             ("log.line", Value::I64(line)) => self.fields.log.line = Some(line),
             (name, _) if name.starts_with("log.") => {}
             (name, value) => self.push(name, value),

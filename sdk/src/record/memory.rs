@@ -162,3 +162,11 @@ impl MemoryView<'_> {
         self.lists.get(texts.start as usize..texts.start as usize + texts.count as usize).unwrap_or_default()
     }
 }
+
+/// The text within a number of characters.
+pub(super) fn cut_text(text: &str, max: u32) -> &str {
+    if text.len() <= max as usize {
+        return text;
+    }
+    text.char_indices().nth(max as usize).map_or(text, |(end, _)| &text[..end])
+}

@@ -3,8 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use astracer_sdk::DroppedSpans;
-use opentelemetry::trace::{SpanKind, Status};
+use astracer_sdk::{DroppedSpans, OpenTelemetrySpanExt as _, SpanLimits};
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{SpanKind, Status, TraceContextExt as _};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::field::Empty;
@@ -96,6 +97,43 @@ fn name_kind_and_status_are_kept_when_texts_are_cut() {
     });
     let child = one(&spans, "renamed");
     assert_eq!((&child.span_kind, &child.status), (&SpanKind::Client, &Status::error("")));
+}
+
+/// OpenTelemetry specification, "Attribute Limits": they are about attributes. Names, kinds and status are none.
+#[test]
+fn a_limit_on_texts_is_one_on_attributes() {
+    let mut limits = SpanLimits::default();
+    limits.text_length = 3;
+    let spans = world(|builder| builder.with_span_limits(limits)).run(|| {
+        let root = info_span!(
+            "root",
+            otel.name = "GET /orders",
+            otel.kind = "server",
+            otel.status_code = "error",
+            a = "größer"
+        );
+        root.in_scope(|| tracing::info!(b = "größer", "a message"));
+        root.add_event("an event", vec![]);
+        let described = info_span!("x", otel.status_code = "error", otel.status_description = "refused");
+        described.in_scope(|| ());
+        let failed = info_span!("failed");
+        failed.in_scope(|| tracing::error!(error = "refused"));
+        let renamed = info_span!("y");
+        renamed.set_status(Status::error("refused"));
+        renamed.context().span().update_name("renamed");
+    });
+    let root = one(&spans, "GET /orders");
+    assert_eq!((&root.span_kind, &root.status), (&SpanKind::Server, &Status::error("")));
+    assert_eq!(root.attributes[0].value.as_str(), "grö");
+    let events = &root.events.events;
+    assert_eq!((&*events[0].name, &*events[1].name), ("a message", "an event"));
+    assert!(events[0].attributes.contains(&KeyValue::new("b", "grö")));
+    assert_eq!(one(&spans, "x").status, Status::error("refused"));
+    assert_eq!(one(&spans, "renamed").status, Status::error("refused"));
+    let failed = one(&spans, "failed");
+    assert_eq!(failed.status, Status::error("\"refused\""));
+    let message = KeyValue::new("exception.message", "\"re");
+    assert!(failed.events.events[0].attributes.contains(&message), "{:?}", failed.events.events[0]);
 }
 
 #[test]
