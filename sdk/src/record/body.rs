@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use astracer_samplers::tail::Severity;
 use opentelemetry::trace::{SpanContext, Status as OtelStatus};
-use opentelemetry::{KeyValue, Value as OtelValue};
+use opentelemetry::{Array, KeyValue, StringValue, Value as OtelValue};
 use tracing_core::{Level, Metadata};
 
 use super::attribute::{Attribute, Value, bytes_of, says_error};
@@ -460,15 +460,20 @@ impl Body {
     }
 }
 
-/// An attribute whose text is within its limit, given in characters.
-fn cut(attribute: KeyValue, max: u32) -> KeyValue {
-    let OtelValue::String(text) = &attribute.value else { return attribute };
-    let within = cut_text(text.as_str(), max);
-    if within.len() == text.as_str().len() {
-        return attribute;
+/// An attribute whose texts are within their limit, given in characters.
+fn cut(mut attribute: KeyValue, max: u32) -> KeyValue {
+    let shorten = |text: &mut StringValue| {
+        let within = cut_text(text.as_str(), max);
+        if within.len() < text.as_str().len() {
+            *text = within.to_owned().into();
+        }
+    };
+    match &mut attribute.value {
+        OtelValue::String(text) => shorten(text),
+        OtelValue::Array(Array::String(texts)) => texts.iter_mut().for_each(shorten),
+        _ => {}
     }
-    let value = OtelValue::String(within.to_owned().into());
-    KeyValue::new(attribute.key, value)
+    attribute
 }
 
 #[cfg(test)]

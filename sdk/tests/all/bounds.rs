@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use astracer_sdk::{DroppedSpans, OpenTelemetrySpanExt as _, SpanLimits};
-use opentelemetry::KeyValue;
-use opentelemetry::trace::{SpanKind, Status, TraceContextExt as _};
+use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags};
+use opentelemetry::{KeyValue, StringValue, Value};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tracing::field::Empty;
@@ -134,6 +134,30 @@ fn a_limit_on_texts_is_one_on_attributes() {
     assert_eq!(failed.status, Status::error("\"refused\""));
     let message = KeyValue::new("exception.message", "\"re");
     assert!(failed.events.events[0].attributes.contains(&message), "{:?}", failed.events.events[0]);
+}
+
+/// OpenTelemetry specification, "Attribute Limits": "if it is an array of strings, then apply the limit to each value within the
+/// array separately".
+#[test]
+fn texts_in_lists_are_cut() {
+    let mut limits = SpanLimits::default();
+    limits.text_length = 3;
+    let list = |texts: [&'static str; 2]| Value::Array(texts.map(StringValue::from).to_vec().into());
+    let given = || vec![KeyValue::new("k", list(["größer", "ab"]))];
+    let spans = world(|builder| builder.with_span_limits(limits)).run(|| {
+        let root = info_span!("root");
+        root.set_attribute("k", list(["größer", "ab"]));
+        root.add_event("event", given());
+        root.add_link_with_attributes(
+            SpanContext::new(1u128.into(), 2u64.into(), TraceFlags::SAMPLED, true, Default::default()),
+            given(),
+        );
+    });
+    let root = one(&spans, "root");
+    let (event, link) = (&root.events.events[0], &root.links.links[0]);
+    for attributes in [&root.attributes, &event.attributes, &link.attributes] {
+        assert_eq!(attributes[0].value, list(["grö", "ab"]));
+    }
 }
 
 #[test]
