@@ -76,7 +76,8 @@ impl Builder {
         }
         for (name, instead) in WITHOUT_EFFECT {
             // `none` asks that no exporter be configured from the environment, and none is.
-            let set = get(name).filter(|value| !(name == TRACES_EXPORTER && value.trim() == "none"));
+            let set = get(name)
+                .filter(|value| !(name == TRACES_EXPORTER && value.trim().eq_ignore_ascii_case("none")));
             if let Some(value) = set {
                 let message = format!("`{value}` has no effect here: {instead}; unset it");
                 self.fault(Fault { origin: Origin::Variable(name), message, default: KEPT });
@@ -137,7 +138,8 @@ impl Builder {
             }
         };
         let set = |builder: Self, config, parents| builder.with_sampler(config).with_parent_decision(parents);
-        match name.trim() {
+        // "Enum values SHOULD be interpreted in a case-insensitive manner" (OpenTelemetry specification, "Enum").
+        match &*name.trim().to_ascii_lowercase() {
             "always_on" => set(self, Config::Always, ParentDecision::Ignore),
             "always_off" => set(self, Config::Never, ParentDecision::Ignore),
             "parentbased_always_on" => set(self, Config::Always, ParentDecision::Respect),
@@ -170,12 +172,12 @@ impl Builder {
                 None => self
                     .with_fault(Origin::Variable(ARGUMENT), "needs the path of a parameters file".to_owned()),
             },
-            other => {
+            _ => {
                 let known = "always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, \
                              parentbased_traceidratio, astracer, astracer_file";
                 self.with_fault(
                     Origin::Variable(SAMPLER),
-                    format!("unknown sampler `{other}`: use one of {known}"),
+                    format!("unknown sampler `{}`: use one of {known}", name.trim()),
                 )
             }
         }

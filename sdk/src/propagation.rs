@@ -30,14 +30,14 @@ pub enum Propagator {
 impl Propagator {
     pub(crate) const DEFAULT: [Propagator; 2] = [Propagator::TraceContext, Propagator::Baggage];
 
-    /// A list as in `OTEL_PROPAGATORS`, `tracecontext,baggage`; `none` is an empty one.
+    /// A list as in `OTEL_PROPAGATORS`, `tracecontext,baggage`; `none` is an empty one. Names are read in any case.
     pub(crate) fn parse_list(text: &str) -> Result<Vec<Propagator>, String> {
-        if text == "none" {
+        if text.eq_ignore_ascii_case("none") {
             return Ok(Vec::new());
         }
         let mut list = Vec::new();
         for name in text.split(',').map(str::trim) {
-            let propagator = match name {
+            let propagator = match &*name.to_ascii_lowercase() {
                 "tracecontext" => Propagator::TraceContext,
                 "baggage" => Propagator::Baggage,
                 "b3" => Propagator::B3,

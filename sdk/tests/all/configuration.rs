@@ -52,6 +52,29 @@ fn samplers_are_chosen_by_the_specification_s_names_and_ours() {
     check(&[(SAMPLER, "astracer"), (ARGUMENT, "bucket:capacity=5,rate=2")], Ok("bucket:capacity=5,rate=2"));
 }
 
+/// OpenTelemetry specification, "Enum": "Enum values SHOULD be interpreted in a case-insensitive manner".
+#[test]
+fn names_are_read_in_any_case() {
+    let default = "bump:lambda=10,min=0.01,window=1s";
+    check(&[(SAMPLER, "Always_ON")], Ok("always"));
+    check(&[(SAMPLER, "ParentBased_TraceIdRatio"), (ARGUMENT, "0.25")], Ok("ratio:0.25"));
+    check(&[(SAMPLER, "Astracer")], Ok(default));
+    check(&[("OTEL_TRACES_EXPORTER", "None")], Ok(default));
+    for (list, fields) in [("Baggage, B3", &["b3", "baggage"][..]), ("None", &[])] {
+        let astracer = with(&[("OTEL_PROPAGATORS", list)], Astracer::builder()).build().unwrap();
+        let mut known: Vec<_> = astracer.propagator().fields().map(str::to_owned).collect();
+        known.sort();
+        assert_eq!(known, fields, "{list}");
+    }
+    // The operator finds the value by its own spelling.
+    check(
+        &[("OTEL_PROPAGATORS", "B4")],
+        Err("OTEL_PROPAGATORS: unknown propagator `B4`: use tracecontext, baggage, b3, b3multi or none"),
+    );
+    let error = with(&[(SAMPLER, "XRay")], Astracer::builder()).build().unwrap_err().to_string();
+    assert!(error.starts_with("OTEL_TRACES_SAMPLER: unknown sampler `XRay`: "), "{error}");
+}
+
 /// The operator's variable overrides the code's sampler, with and without an argument.
 #[test]
 fn astracer_without_an_argument_is_the_default_sampler() {
