@@ -31,7 +31,7 @@ impl Sending {
         }
     }
 
-    /// Reads a timeout in milliseconds from a variable.
+    /// Reads a timeout in milliseconds from a variable, 0 for none.
     pub(crate) fn read_timeout(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         self.timeout = milliseconds(name, value)?;
         Ok(())
@@ -49,10 +49,13 @@ pub(crate) const IN_FLIGHT: usize = 4;
 /// The batch processor's limit on an export, which an exporter with retries has to keep.
 pub(crate) const BATCH_TIMEOUT: &str = "OTEL_BSP_EXPORT_TIMEOUT";
 
+/// The duration that stands for none, which is OpenTelemetry's own example: seven weeks.
+const NO_LIMIT: u64 = u32::MAX as u64;
+
 fn milliseconds(name: &str, value: &str) -> Result<Duration, ConfigError> {
-    let millis = value.parse().ok().filter(|&millis: &u64| millis > 0);
-    let reason = || format!("`{value}` must be a number of milliseconds greater than 0");
-    millis.map(Duration::from_millis).ok_or_else(|| ConfigError::new(name, reason()))
+    let reason = || format!("`{value}` must be a number of milliseconds, or 0 for no limit");
+    let millis = value.parse().map_err(|_| ConfigError::new(name, reason()))?;
+    Ok(Duration::from_millis(if millis == 0 { NO_LIMIT } else { millis }))
 }
 
 /// Methods of a builder with a field `sending`. The argument is the end of the sentence on the limit of a request.

@@ -44,7 +44,7 @@ impl ZipkinBuilder {
     }
 
     /// Reads `OTEL_EXPORTER_ZIPKIN_ENDPOINT`, `OTEL_EXPORTER_ZIPKIN_TIMEOUT` (milliseconds, one attempt) and
-    /// `OTEL_BSP_EXPORT_TIMEOUT` (milliseconds, all attempts). They override earlier settings.
+    /// `OTEL_BSP_EXPORT_TIMEOUT` (milliseconds, all attempts), of which 0 is no limit. They override earlier settings.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| {
             variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())

@@ -180,7 +180,7 @@ impl OtlpBuilder {
     /// Reads `OTEL_EXPORTER_OTLP_{ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, INSECURE, CERTIFICATE,
     /// CLIENT_CERTIFICATE, CLIENT_KEY}`, each with `TRACES_` in it before the one without, as OpenTelemetry's "Protocol
     /// exporter" specifies, and `OTEL_BSP_EXPORT_TIMEOUT`. They override earlier settings. `TIMEOUT` limits one attempt,
-    /// `OTEL_BSP_EXPORT_TIMEOUT` the age of a batch with all its attempts. `COMPRESSION` may also be `zstd`.
+    /// `OTEL_BSP_EXPORT_TIMEOUT` the age of a batch with all its attempts; 0 is no limit on either. `COMPRESSION` may also be `zstd`.
     /// [`build`](OtlpBuilder::build) fails with the first variable that cannot be used.
     pub fn with_variables(mut self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let prefixes = self.signal.prefixes();

@@ -78,6 +78,17 @@ fn what_is_said_of_traces_goes_before_what_is_said_of_all() {
     );
 }
 
+/// OpenTelemetry's specification of environment variables, "Timeout": "Implementations SHOULD interpret timeout zero values as no
+/// limit (i.e. infinite)", for which they may take a very large duration.
+#[test]
+fn a_timeout_of_zero_is_no_limit() {
+    let never = Duration::from_millis(u64::from(u32::MAX));
+    let builder = read(&[("OTEL_EXPORTER_OTLP_TIMEOUT", "0"), ("OTEL_BSP_EXPORT_TIMEOUT", "0")]);
+    assert_eq!(builder.fault, None);
+    assert_eq!((builder.sending.timeout, builder.sending.retry.max_age()), (never, never));
+    builder.build().unwrap();
+}
+
 #[track_caller]
 fn check_fault(variable: (&str, &str), expected: &str) {
     let error = read(&[variable]).build().unwrap_err();
@@ -93,9 +104,8 @@ fn what_cannot_be_used_is_named() {
     );
     check_fault(
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
-        "`10s` must be a number of milliseconds greater than 0",
+        "`10s` must be a number of milliseconds, or 0 for no limit",
     );
-    check_fault(("OTEL_EXPORTER_OTLP_TIMEOUT", "0"), "`0` must be a number of milliseconds greater than 0");
     check_fault(
         ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz4"),
         "unknown compression `lz4`: use gzip, zstd or none",
