@@ -11,6 +11,7 @@ use std::time::Duration;
 use astracer_samplers::{Config, Probability, Ratio};
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
 
 use crate::builder::{Builder, default_sampler};
 use crate::decider::ParentDecision;
@@ -105,11 +106,13 @@ impl Builder {
     fn resource_variables(mut self, get: impl Fn(&'static str) -> Option<String> + Copy) -> Self {
         let attributes = self.read("OTEL_RESOURCE_ATTRIBUTES", "no attributes", get, resource_attributes);
         let service = get("OTEL_SERVICE_NAME");
-        if attributes.is_none() && service.is_none() {
-            return self;
-        }
         let mut resource = match self.current_resource() {
-            None => Resource::builder(),
+            Some(_) if attributes.is_none() && service.is_none() => return self,
+            // The API's own resource reads the variables again, from the process in any case, and takes of a value with a fault what it
+            // can.
+            None => Resource::builder_empty()
+                .with_detector(Box::new(TelemetryResourceDetector))
+                .with_service_name(unknown_service()),
             Some(before) => {
                 let pairs = before.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
                 match before.schema_url() {
@@ -269,6 +272,13 @@ impl Builder {
         self.fault(Fault { origin, message, default: KEPT });
         self
     }
+}
+
+/// The name of a service without one (OpenTelemetry's semantic conventions, `service.name`).
+fn unknown_service() -> String {
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    name.map_or_else(|| "unknown_service".to_owned(), |name| format!("unknown_service:{name}"))
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

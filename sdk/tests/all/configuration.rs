@@ -153,7 +153,6 @@ impl SpanExporter for OfResource {
 
 #[test]
 fn the_environment_adds_to_the_resource_of_code() {
-    let exporter = OfResource::default();
     let in_code = Resource::builder_empty()
         .with_schema_url(
             [KeyValue::new("deployment.environment.name", "prod"), KeyValue::new("service.name", "code")],
@@ -161,14 +160,58 @@ fn the_environment_adds_to_the_resource_of_code() {
         )
         .build();
     let variables = [("OTEL_SERVICE_NAME", "shop"), ("OTEL_RESOURCE_ATTRIBUTES", "team=a%20b")];
-    let builder =
-        with(&variables, Astracer::builder().with_resource(in_code)).with_exporter(exporter.clone());
-    let _astracer = builder.build().unwrap();
-    let resource = exporter.0.lock().unwrap().clone().unwrap();
+    let resource = resource_of(with(&variables, Astracer::builder().with_resource(in_code)));
     let value = |name: &'static str| resource.get(&Key::new(name)).map(|value| value.to_string());
     assert_eq!(value("deployment.environment.name").as_deref(), Some("prod"));
     assert_eq!((value("service.name").as_deref(), value("team").as_deref()), (Some("shop"), Some("a b")));
     assert_eq!(resource.schema_url(), Some("https://opentelemetry.io/schemas/1.37.0"));
+}
+
+fn resource_of(builder: Builder) -> Resource {
+    let exporter = OfResource::default();
+    let _astracer = builder.with_exporter(exporter.clone()).build().unwrap();
+    exporter.0.lock().unwrap().clone().unwrap()
+}
+
+/// Set in a process whose `OTEL_RESOURCE_ATTRIBUTES` are a fault.
+const OTHER_PROCESS: &str = "ASTRACER_TEST_RESOURCE";
+
+/// The other process. Returns at once in this one.
+#[test]
+fn process() {
+    if std::env::var_os(OTHER_PROCESS).is_none() {
+        return;
+    }
+    let texts = |resource: &Resource| {
+        let mut pairs: Vec<String> = resource.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        pairs.retain(|pair| !pair.starts_with("telemetry.sdk."));
+        pairs.sort();
+        pairs
+    };
+    let builder = || Astracer::builder().with_on_fault(OnFault::UseDefault);
+    let of_process = resource_of(builder().with_environment());
+    assert_eq!(of_process.get(&Key::new("telemetry.sdk.language")), Some("rust".into()));
+    let found = texts(&of_process);
+    assert!(found.len() == 1 && found[0].starts_with("service.name=unknown_service:all"), "{found:?}");
+    for (variables, expected) in [
+        (&[("OTEL_SERVICE_NAME", "shop")][..], &["service.name=shop"][..]),
+        (&[("OTEL_RESOURCE_ATTRIBUTES", "my%20key=1,service.name=shop")], &["my key=1", "service.name=shop"]),
+    ] {
+        assert_eq!(texts(&resource_of(with(variables, builder()))), expected);
+    }
+}
+
+/// OpenTelemetry specification, "Specifying resource information via an environment variable": "In case of any error, e.g. failure
+/// during the decoding process, the entire environment variable value SHOULD be discarded". The API's own reader takes what it can.
+#[test]
+fn the_resource_s_variables_are_read_once() {
+    let out = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "configuration::process"])
+        .env(OTHER_PROCESS, "1")
+        .env("OTEL_RESOURCE_ATTRIBUTES", "team=a%2,oops")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
 }
 
 /// OpenTelemetry specification, "Attribute Limits": the general limit holds where a special one is not set.
