@@ -397,7 +397,8 @@ impl Builder {
     }
 
     /// Switches everything off or on: switched off, the layer, the sampler and the handle are there and do nothing, and the
-    /// propagators propagate.
+    /// propagators propagate. Another tracer provider that has the sampler drops all of its traces then, and says so to those whom it
+    /// calls: they drop their parts of traces that callers keep.
     pub fn with_enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt, TraceState};
+use opentelemetry::trace::{Link, SpanContext, SpanKind, TraceContextExt};
 use opentelemetry::{Context, KeyValue, TraceId};
 use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
 
 use crate::decider::{Decider, Outcome};
 use crate::key::{Lookup, Root};
 use crate::stats::Counters;
+use crate::weight;
 
 /// The sampler for `SdkTracerProvider::builder().with_sampler(..)`.
 ///
@@ -49,7 +50,8 @@ impl ShouldSample for AstracerSampler {
         let parent = parent.map(|cx| (cx.span().span_context().clone(), cx));
         let Some((decider, counters)) = self.decider.as_ref().filter(|_| cfg!(feature = "enabled")) else {
             let decision = SamplingDecision::Drop;
-            return SamplingResult { decision, attributes: Vec::new(), trace_state: TraceState::NONE };
+            let state = parent.map(|(parent, _)| weight::with_flag(&parent, false)).unwrap_or_default();
+            return SamplingResult { decision, attributes: Vec::new(), trace_state: state.to_api() };
         };
         let is_root = parent.as_ref().is_none_or(|(parent, _)| parent.is_remote());
         if decider.counts_roots() && is_root {

@@ -17,14 +17,19 @@ pub(crate) fn of_trace_id(trace_id: TraceId) -> Randomness {
     Randomness::from_trace_id(u128::from_be_bytes(trace_id.to_bytes()))
 }
 
-/// The trace state of a trace that goes on as its parent was decided. A threshold that contradicts the parent's flag is
-/// erased: some process on the way decided otherwise, so that the trace's weight is unknown.
+/// The trace state of a trace that goes on as its parent was decided.
 pub(crate) fn honoured(parent: &SpanContext) -> State {
+    with_flag(parent, parent.is_sampled())
+}
+
+/// The parent's trace state, for a trace that goes on with this flag. A threshold that contradicts the flag is erased: some process
+/// on the way decided otherwise, so that the trace's weight is unknown.
+pub(crate) fn with_flag(parent: &SpanContext, is_sampled: bool) -> State {
     let state = parent.trace_state();
     let mut member = member(state);
     let Some(threshold) = member.threshold else { return State::of(state) };
     let randomness = member.randomness.unwrap_or_else(|| of_trace_id(parent.trace_id()));
-    if threshold.keeps(randomness) == parent.is_sampled() {
+    if threshold.keeps(randomness) == is_sampled {
         return State::of(state);
     }
     member.threshold = None;

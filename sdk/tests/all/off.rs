@@ -9,7 +9,7 @@ use astracer_sdk::{
     Propagator, SpanLimits, Stats, get_otel_context,
 };
 use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt as _};
-use opentelemetry::{Context, InstrumentationScope, TraceId};
+use opentelemetry::{Context, InstrumentationScope, TraceFlags, TraceId};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
@@ -99,6 +99,28 @@ fn everything_can_be_called() {
     handle.flush(Duration::ZERO).unwrap();
     handle.shutdown(Duration::ZERO).unwrap();
     assert_eq!(count.0.load(Ordering::Relaxed), 0);
+}
+
+/// OpenTelemetry specification, "ShouldSample": "If the sampler returns an empty Tracestate here, the Tracestate will be cleared, so
+/// samplers SHOULD normally return the passed-in Tracestate if they do not intend to change it".
+#[test]
+fn the_sampler_passes_the_trace_state_on() {
+    let astracer = Astracer::builder().with_enabled(false).build().unwrap();
+    let passed_on = |flags, state: &str| {
+        let ids = SpanContext::new(1u128.into(), 2u64.into(), flags, true, state.parse().unwrap());
+        let parent = Context::new().with_remote_span_context(ids);
+        let trace_id = TraceId::from(1u128);
+        let kind = SpanKind::Server;
+        let sampled = astracer.sampler.should_sample(Some(&parent), trace_id, "x", &kind, &[], &[]);
+        assert_eq!(sampled.decision, SamplingDecision::Drop);
+        sampled.trace_state.header()
+    };
+    for flags in [TraceFlags::SAMPLED, TraceFlags::NOT_SAMPLED] {
+        assert_eq!(passed_on(flags, "a=1,ot=rv:00000000000001"), "a=1,ot=rv:00000000000001");
+        // This threshold says of this trace that it is kept.
+        assert_eq!(passed_on(flags, "a=1,ot=th:8;rv:80000000000000"), "ot=rv:80000000000000,a=1");
+        assert_eq!(passed_on(flags, "a=1,ot=th:8;rv:70000000000000"), "a=1,ot=th:8;rv:70000000000000");
+    }
 }
 
 #[cfg(not(feature = "enabled"))]
