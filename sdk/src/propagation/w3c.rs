@@ -1,10 +1,12 @@
 //! W3C Trace Context, with the random flag.
 //!
-//! The propagator of `opentelemetry_sdk` does all but three things. It clears every flag except `sampled`: Trace Context
+//! The propagator of `opentelemetry_sdk` does all but four things. It clears every flag except `sampled`: Trace Context
 //! level 2 ("Random Trace ID Flag") says that a service passes the flag `random` on as it was received, since callees
 //! may draw their sampling decisions from the trace id only if it is set. It reads one `tracestate` header only:
-//! "Combined Header Value" says that several are one list. And it takes ids of any length, with a sign too, where "traceparent
-//! Header Field Values" says that such a header is ignored: the short ids of two callers could be the same.
+//! "Combined Header Value" says that several are one list. Of several `traceparent` headers it takes the first, so that the
+//! order of lines says whose trace a request is part of: W3C's own tests want a new trace. And it takes ids of any length, with a
+//! sign too, where "traceparent Header Field Values" says that such a header is ignored: the short ids of two callers could be the
+//! same.
 
 use opentelemetry::Context;
 use opentelemetry::propagation::text_map_propagator::FieldIter;
@@ -35,7 +37,8 @@ impl TextMapPropagator for TraceContext {
     }
 
     fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
-        let Some(received) = extractor.get(TRACEPARENT).and_then(received_flags) else {
+        let received = extractor.get(TRACEPARENT).and_then(received_flags);
+        let Some(received) = received.filter(|_| !has_several(extractor)) else {
             return context.clone();
         };
         // Read with an empty context, whose span is valid only if the headers are.
@@ -54,6 +57,10 @@ impl TextMapPropagator for TraceContext {
     fn fields(&self) -> FieldIter<'_> {
         self.stock.fields()
     }
+}
+
+fn has_several(extractor: &dyn Extractor) -> bool {
+    extractor.get_all(TRACEPARENT).is_some_and(|parents| parents.len() > 1)
 }
 
 /// The flags of a well-formed header: `{version}-{trace id}-{span id}-{flags}` in lower-case hexadecimal digits, which version 00 ends
@@ -174,6 +181,35 @@ mod tests {
             let read = TraceContext::default().extract_with_context(&context, &headers);
             assert_eq!(*read.span().span_context(), around);
         }
+    }
+
+    struct Lines(Vec<String>);
+
+    impl Extractor for Lines {
+        fn get(&self, key: &str) -> Option<&str> {
+            self.0.first().map(String::as_str).filter(|_| key == TRACEPARENT)
+        }
+
+        fn get_all(&self, key: &str) -> Option<Vec<&str>> {
+            (key == TRACEPARENT).then(|| self.0.iter().map(String::as_str).collect())
+        }
+
+        fn keys(&self) -> Vec<&str> {
+            vec![TRACEPARENT]
+        }
+    }
+
+    /// As `test_traceparent_duplicated` of W3C's own tests has it.
+    #[test]
+    fn several_parents_are_none() {
+        let line = |span: u64| format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{span:016x}-01");
+        let valid = |lines: Vec<String>| {
+            let read = TraceContext::default().extract_with_context(&Context::new(), &Lines(lines));
+            read.span().span_context().is_valid()
+        };
+        assert!(valid(vec![line(1)]));
+        assert!(!valid(vec![line(1), line(2)]));
+        assert!(!valid(vec![line(1), "broken".to_owned()]));
     }
 
     #[test]
