@@ -3,6 +3,7 @@
 //! OpenTelemetry's `TraceState` is a list of pairs of texts, and a copy of it allocates for the list and for each text.
 //! Most traces begin here and hold nothing but a weight: two numbers, whose text is made when somebody reads it.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use astracer_samplers::tracestate::OtMember;
@@ -62,6 +63,12 @@ impl State {
         if is_alone && !member.has_others() {
             return State::of_numbers(member.threshold, member.randomness);
         }
+        // Several lines that were joined may hold it more than once, and the API's calls change the first one only: the next
+        // one would come to light.
+        let (given, mut state) = (state, Cow::Borrowed(state));
+        for _ in given.into_iter().filter(|(key, _)| *key == OT).skip(1) {
+            state = Cow::Owned(state.delete(OT).unwrap_or_default());
+        }
         let value = member.value();
         if !value.is_empty() {
             // The value is of the grammar, so this does not fail.
@@ -69,7 +76,7 @@ impl State {
         }
         match state.get(OT) {
             Some(_) => Held::List(state.delete(OT).unwrap_or_default()).into(),
-            None => State::of(state),
+            None => State::of(&state),
         }
     }
 
@@ -167,6 +174,9 @@ mod tests {
             ("a=1,ot=th:8", "", "a=1"),
             ("a=1", "", "a=1"),
             ("", "th:8;k:1", "ot=th:8;k:1"),
+            // Two lines that are joined may each have one, of which the first counts.
+            ("ot=th:8,a=1,ot=th:c", "", "a=1"),
+            ("ot=th:8,a=1,ot=th:c,ot=th:d", "th:e", "ot=th:e,a=1"),
         ] {
             let made = with(state, value);
             assert_eq!(made.to_api().header(), header, "{state}, {value}");
