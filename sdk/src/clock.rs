@@ -16,6 +16,8 @@ use astracer_samplers::Nanos;
 pub struct Clock {
     counter: quanta::Clock,
     origin: Ticks,
+    /// Read once: the two clocks differ by more or less each time that they are compared.
+    origin_date: SystemTime,
     wall: Wall,
 }
 
@@ -40,7 +42,7 @@ impl Clock {
     pub fn system() -> Self {
         let counter = quanta::Clock::new();
         let origin = counter.raw();
-        Clock { counter, origin, wall: Wall::System }
+        Clock { counter, origin, origin_date: SystemTime::now(), wall: Wall::System }
     }
 
     /// A clock for tests that stands at `start` until it is told to go on.
@@ -48,7 +50,7 @@ impl Clock {
         let (counter, mock) = quanta::Clock::mock();
         mock.increment(1u64);
         let origin = counter.raw();
-        (Clock { counter, origin, wall: Wall::Of(start) }, ManualClock { mock })
+        (Clock { counter, origin, origin_date: start, wall: Wall::Of(start) }, ManualClock { mock })
     }
 
     #[inline]
@@ -95,9 +97,9 @@ impl Clock {
         self.compare().date(self, ticks)
     }
 
-    /// The date of this clock's making.
+    /// The date of this clock's making, as it was told then.
     pub(crate) fn origin(&self) -> SystemTime {
-        self.date(self.origin)
+        self.origin_date
     }
 
     /// Reads both clocks.
@@ -212,6 +214,16 @@ mod tests {
         assert_eq!(date(first), start);
         assert_eq!(date(second), start + Duration::from_millis(250));
         assert_eq!(date(clock.ticks()), start + Duration::from_millis(255));
+    }
+
+    /// Cumulative metrics begin there: another date would be a reset.
+    #[test]
+    fn the_date_of_the_origin_stays_when_the_wall_clock_is_set() {
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let (mut clock, hand) = Clock::manual(start);
+        hand.advance(Duration::from_secs(1));
+        clock.wall = Wall::Of(start - Duration::from_secs(3_600));
+        assert_eq!(clock.origin(), start);
     }
 
     /// The wall clock is set back an hour while a trace is open.

@@ -92,7 +92,7 @@ impl Handle {
         self.resource.as_ref()
     }
 
-    /// The date from which on roots are counted; `None` if switched off.
+    /// The date from which on roots are counted, the same whenever it is asked for; `None` if switched off.
     pub fn counted_since(&self) -> Option<SystemTime> {
         Some(self.shared()?.decider().clock().origin())
     }

@@ -139,6 +139,37 @@ fn totals_of_all_roots_arrive_with_exemplars_that_name_kept_traces() {
     assert!(b.exemplars.is_empty(), "nothing of it was kept");
 }
 
+/// A server takes another start for a reset, and counts all from the beginning again.
+#[test]
+fn all_requests_begin_at_one_time() {
+    let (address, requests) = serve(200);
+    let astracer = Astracer::builder()
+        .with_tail("error".parse().unwrap())
+        .with_exporter(InMemorySpanExporter::default())
+        .build()
+        .unwrap();
+    let dispatch = tracing_subscriber::registry().with(astracer.layer.clone());
+    tracing::subscriber::with_default(dispatch, || info_span!("root").in_scope(|| ()));
+    let running = metrics(&astracer, address).with_interval(Duration::ZERO).start().unwrap();
+    let starts = || {
+        let (_, body) = requests.recv_timeout(TIMEOUT).unwrap();
+        let request = ExportMetricsServiceRequest::decode(&body[..]).unwrap();
+        let [duration, errors, missed] = &request.resource_metrics[0].scope_metrics[0].metrics[..] else {
+            panic!("{request:?}")
+        };
+        let Some(Data::ExponentialHistogram(duration)) = &duration.data else { panic!("{duration:?}") };
+        let (Some(Data::Sum(errors)), Some(Data::Sum(missed))) = (&errors.data, &missed.data) else {
+            panic!("{request:?}")
+        };
+        let sums = [errors, missed].map(|sum| sum.data_points[0].start_time_unix_nano);
+        [duration.data_points[0].start_time_unix_nano, sums[0], sums[1]]
+    };
+    let first = starts();
+    assert_eq!(running.stop(), None);
+    assert_eq!(first, starts());
+    assert!(first[0] > 0 && first == [first[0]; 3], "{first:?}");
+}
+
 #[test]
 fn a_server_that_refuses_is_told_of() {
     let (address, requests) = serve(401);
