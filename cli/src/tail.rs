@@ -106,9 +106,17 @@ pub(crate) fn render(summary: &TailSummary, tail: &Tail, sampler: &str) -> Strin
     if summary.errors == 0 {
         let _ = writeln!(text, "  errors: no span of this recording has a status that is an error");
     } else {
+        let late = match summary.errors_late {
+            late if late.mean > 0.0 => format!(
+                ", {} too late: in traces that were open for more than {} s",
+                number(late),
+                Tail::TRACE_AGE_MAX.get() / 1_000_000_000
+            ),
+            _ => String::new(),
+        };
         let _ = writeln!(
             text,
-            "  errors: {} of {} kept; {} not recorded ({}), {} given up by the ring, {} refused",
+            "  errors: {} of {} kept; {} not recorded ({}), {} given up by the ring, {} refused{late}",
             number(summary.errors_kept),
             output::plural(summary.errors, "trace"),
             number(summary.errors_not_recorded),

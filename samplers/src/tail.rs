@@ -77,6 +77,8 @@ impl Tail {
     pub const TRACE_SPANS_MAX: usize = 10_000;
     /// A trace takes one part of this number of the ring's bytes, at most.
     pub const TRACE_PART: usize = 4;
+    /// The age at which a trace is put to the policies though its root is open, unless the service has another one.
+    pub const TRACE_AGE_MAX: Nanos = Nanos::from_secs(30);
 
     /// These policies, in this order; at most [`Tail::RULES_MAX`] of them.
     pub fn new(rules: impl Into<Vec<Rule>>) -> Self {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use astracer_samplers::tail::Tail;
 use tracing_core::Metadata;
 
 /// Whether other layers see the spans below a dropped root.
@@ -235,7 +236,7 @@ impl Default for Settings {
                 open_bytes: 128 << 20,
                 open_traces: 16_384,
                 spans_per_trace: 1_024,
-                trace_age: Duration::from_secs(30),
+                trace_age: Duration::from_nanos(Tail::TRACE_AGE_MAX.get()),
                 queue_bytes: 32 << 20,
                 queue_traces: 1 << 20,
                 when_full: WhenFull::default(),

@@ -8,10 +8,13 @@
 //! - A recorded trace takes all of its bytes, as OTLP protobuf, from its beginning, so the ring is fuller than a service's. One
 //!   that is cut, at a quarter of the ring or at 10,000 spans, has those bytes, and its root's at least; policies see all of its
 //!   spans. If the ring is smaller than the root, a trace is put to policies, with its root alone, only if it fails.
+//! - A trace whose root is open for longer than 30 s, a service's default, is put to the policies then, as in a service, which may
+//!   wait for longer (`with_trace_age_max`). All of its spans have ended when its root does.
 //! - An error is a span's status. Events of level ERROR are no part of what is read of a recording.
 //! - Attributes are those of any span of the trace, as text; those of resources are no span's, as in a service. A policy by
 //!   an own function wants nothing.
 
+mod aged;
 mod shape;
 
 use std::cmp::Reverse;
@@ -31,6 +34,7 @@ use crate::replay::Numbers;
 use crate::statistics::MeanSd;
 use crate::stop::Stop;
 use crate::workload::{Arrival, Workload};
+use aged::{Aged, Old};
 use shape::Shaper;
 
 /// The outcome of each trace of a recording, as far as policies ask.
@@ -43,6 +47,8 @@ pub struct Outcomes {
     sets: Vec<Vec<Option<String>>>,
     /// The sets of the spans of arrival `n` are `sets_of[first_set of n..first_set of n + 1]`.
     sets_of: Vec<u32>,
+    /// By arrival: those whose root is open for too long.
+    aged: HashMap<u32, Aged>,
 }
 
 /// The outcome of one trace.
@@ -69,10 +75,12 @@ impl Outcomes {
         let mut last_of: Vec<usize> = Vec::new();
         let mut shaper = tail.rules.iter().any(|rule| rule.policy == Policy::Odd).then(Shaper::default);
         let mut outcomes = Vec::with_capacity(recording.trace_count());
+        let mut aged = HashMap::new();
         let mut pulse = stop.pulse();
         for (at, trace) in recording.traces().enumerate() {
             let first_set = sets_of.len();
-            let shape = shaper.as_mut().map_or(Some(0), |shaper| shaper.shape(trace, &mut pulse))?;
+            let shape =
+                shaper.as_mut().map_or(Some(0), |shaper| shaper.shape(trace, |_| true, &mut pulse))?;
             outcomes.push(outcome(trace, shape, first_set as u32));
             let labelled = trace.spans().filter(|_| !attributes.is_empty());
             for set in labelled.filter_map(SpanView::label_symbol) {
@@ -86,11 +94,14 @@ impl Outcomes {
                     sets_of.push(number);
                 }
             }
+            let set_of = |span: SpanView<'_>| known.get(&span.label_symbol()?).copied();
+            let old = Aged::new(trace, tail, shaper.as_mut(), set_of, &mut pulse)?;
+            aged.extend(old.map(|old| (at as u32, old)));
             if pulse.stopped_after(trace.span_count()) {
                 return None;
             }
         }
-        Some(Self { tail: tail.clone(), outcomes, attributes, sets, sets_of })
+        Some(Self { tail: tail.clone(), outcomes, attributes, sets, sets_of, aged })
     }
 
     /// The policies.
@@ -122,7 +133,7 @@ impl Outcomes {
         (!runs.is_empty()).then(|| self.summary(workload, sampler, &runs))
     }
 
-    /// The ids of the traces that the policies keep behind a sampler on one draw, in the order of their roots' ends.
+    /// The ids of the traces that the policies keep behind a sampler on one draw, in the order in which they do.
     pub fn kept(&self, workload: &Workload, sampler: &Candidate, draw: &Draw) -> Vec<TraceId> {
         let run = self.run(workload, sampler, draw, Stop::never()).unwrap_or_default();
         run.kept.into_iter().map(|arrival| workload.trace_id(arrival as usize)).collect()
@@ -178,6 +189,7 @@ impl Outcomes {
             given_up: of(&|run| run.given_up as f64),
             errors_given_up: of(&|run| run.errors_given_up as f64),
             errors_refused: of(&|run| run.errors_refused as f64),
+            errors_late: of(&|run| run.errors_late as f64),
             slow_not_recorded: is_slow_asked.then(|| of(&|run| run.slow_not_recorded as f64)),
         }
     }
@@ -195,7 +207,12 @@ pub fn attributes(tail: &Tail) -> Vec<String> {
 
 /// The bytes of a trace that are recorded: a service cuts it at its limits of spans and of bytes.
 fn taken_of(arrival: &Arrival, tail: &Tail) -> u64 {
-    let within = (Tail::TRACE_SPANS_MAX as u64).min(arrival.spans.into());
+    taken_by(arrival, tail, arrival.spans.into())
+}
+
+/// The same while it has this number of spans; those of one at least.
+fn taken_by(arrival: &Arrival, tail: &Tail, spans: u64) -> u64 {
+    let within = (Tail::TRACE_SPANS_MAX as u64).min(spans);
     let [bytes, root] = [within, 1].map(|part| part_of(arrival.otlp_bytes, part, arrival.spans.into()));
     bytes.min((tail.ring_bytes / Tail::TRACE_PART) as u64).max(root)
 }
@@ -244,6 +261,8 @@ pub struct TailSummary {
     pub errors_given_up: MeanSd,
     /// Recorded traces in which a span failed that no policy kept: none wants errors, or its budget was used up.
     pub errors_refused: MeanSd,
+    /// Recorded traces that failed when policies had looked at them for their age and they were held no more.
+    pub errors_late: MeanSd,
     /// Traces above the duration of a `slow` policy that were not recorded: arming missed them. `None` without such a policy.
     pub slow_not_recorded: Option<MeanSd>,
 }
@@ -278,6 +297,7 @@ struct Run {
     given_up: u64,
     errors_given_up: u64,
     errors_refused: u64,
+    errors_late: u64,
     slow_not_recorded: u64,
 }
 
@@ -287,7 +307,11 @@ enum Happening {
     // In this order at the same time.
     /// A span failed: the trace is marked, so that it is not the next to be given up.
     Failed,
+    /// A span other than the root ends of a trace that was put to the policies for its age.
+    Late,
     Ended,
+    /// It is as old as it may be.
+    Aged,
     /// Its time in the ring is over.
     Released,
 }
@@ -299,6 +323,7 @@ struct Replay<'a> {
     sampler: TailSampler,
     /// By arrival.
     states: Vec<State>,
+    old: HashMap<u32, Old>,
     pending: BinaryHeap<Reverse<(u64, Happening, u32)>>,
     ring: Ring,
     run: Run,
@@ -315,7 +340,9 @@ enum State {
     Recorded,
     /// It was recorded, and has lost its place before its end.
     GivenUp,
-    /// Policies have looked at it.
+    /// Policies have looked at it for its age; its root is open.
+    Old,
+    /// Policies have looked at it, and its root has ended.
     Decided,
 }
 
@@ -326,6 +353,7 @@ impl<'a> Replay<'a> {
             workload,
             sampler: TailSampler::new(&outcomes.tail, Limits::single_threaded()),
             states,
+            old: HashMap::new(),
             pending: BinaryHeap::new(),
             ring: Ring::default(),
             run: Run::default(),
@@ -351,6 +379,9 @@ impl<'a> Replay<'a> {
         if let Some(after_ns) = outcome.failed_after_ns {
             let failed_ns = at_ns.saturating_add(after_ns).min(ended_ns);
             self.pending.push(Reverse((failed_ns, Happening::Failed, number)));
+        }
+        if let Some(aged) = self.outcomes.aged.get(&number) {
+            self.pending.push(Reverse((at_ns.saturating_add(aged.put_ns), Happening::Aged, number)));
         }
         let taken = taken_of(arrival, &self.outcomes.tail);
         if taken > self.outcomes.tail.ring_bytes as u64 {
@@ -382,7 +413,9 @@ impl<'a> Replay<'a> {
             self.pending.pop();
             match happening {
                 Happening::Failed => self.ring.mark(number),
+                Happening::Late => self.end_late(next_ns, number),
                 Happening::Ended => self.end(next_ns, number),
+                Happening::Aged => self.age(next_ns, number),
                 Happening::Released => self.release(number),
             }
         }
@@ -395,6 +428,9 @@ impl<'a> Replay<'a> {
             *state = State::GivenUp;
             self.run.given_up += 1;
         }
+        if let Some(old) = self.old.get_mut(&number) {
+            old.release();
+        }
     }
 
     fn end(&mut self, at_ns: u64, number: u32) {
@@ -406,9 +442,17 @@ impl<'a> Replay<'a> {
         let is_error = outcome.failed_after_ns.is_some();
         // A trace that the ring gave up was recorded, so arming did not miss it.
         let is_recorded = state != State::Dropped;
-        self.sampler.count(key, 0, &Ended { now, duration, is_error, is_recorded });
+        // Where it has left for its age, nobody knows but of its root.
+        let aged = outcomes.aged.get(&number).filter(|_| is_recorded);
+        let counts_error = aged.map_or(is_error, |aged| aged.root_failed);
+        self.sampler.count(key, 0, &Ended { now, duration, is_error: counts_error, is_recorded });
+        if state == State::Old {
+            self.end_old(at_ns, number);
+        }
+        let old = self.old.remove(&number);
         let is_kept = match state {
             State::ByHead => true,
+            State::Old => old.as_ref().is_some_and(Old::is_kept),
             State::Recorded => {
                 self.states[number as usize] = State::Decided;
                 let trace = Trace {
@@ -429,6 +473,7 @@ impl<'a> Replay<'a> {
                 _ if is_kept => &mut self.run.errors_kept,
                 State::Dropped => &mut self.run.errors_not_recorded,
                 State::GivenUp => &mut self.run.errors_given_up,
+                State::Old if !old.is_some_and(|old| old.is_failed()) => &mut self.run.errors_late,
                 _ => &mut self.run.errors_refused,
             };
             *count += 1;
@@ -488,6 +533,11 @@ impl Ring {
         self.bytes += bytes;
         self.traces[OPEN].insert((at_ns, number));
         self.places.insert(number, (at_ns, OPEN));
+    }
+
+    /// Whether it is there.
+    fn holds(&self, number: u32) -> bool {
+        self.places.contains_key(&number)
     }
 
     /// A span of it failed.

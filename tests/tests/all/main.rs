@@ -9,6 +9,7 @@ mod real_servers;
 mod recordings;
 mod stratified;
 mod tail_replay;
+mod tail_replay_aged;
 
 use std::path::{Path, PathBuf};
 

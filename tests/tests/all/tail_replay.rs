@@ -49,10 +49,10 @@ enum Code {
 }
 
 /// splitmix64.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self, below: u64) -> u64 {
+    pub(crate) fn next(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -60,7 +60,7 @@ impl Random {
         (z ^ (z >> 31)) % below
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.next(all.len() as u64) as usize]
     }
 }
@@ -156,7 +156,7 @@ fn replayed(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
 
 /// Trace ids by number, none of which is recorded by chance.
 #[derive(Debug, Default)]
-struct Ids(AtomicU64, AtomicU64);
+pub(crate) struct Ids(AtomicU64, AtomicU64);
 
 impl IdGenerator for Ids {
     fn new_trace_id(&self) -> TraceId {
@@ -168,7 +168,7 @@ impl IdGenerator for Ids {
     }
 }
 
-fn go_to(clock: &ManualClock, now: &mut u64, at: u64) {
+pub(crate) fn go_to(clock: &ManualClock, now: &mut u64, at: u64) {
     clock.advance(Duration::from_nanos(at - *now));
     *now = at;
 }

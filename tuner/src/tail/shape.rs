@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
-use astracer_recording::recording::TraceView;
+use astracer_recording::recording::{SpanView, TraceView};
 use astracer_recording::stop::Pulse;
 
 /// Buffers, reused from trace to trace.
@@ -18,11 +18,16 @@ pub(super) struct Shaper {
 }
 
 impl Shaper {
-    /// A hash of the shape; `None` if asked to stop.
-    pub(super) fn shape(&mut self, trace: TraceView<'_>, pulse: &mut Pulse<'_>) -> Option<u64> {
+    /// A hash of the shape of these spans; `None` if asked to stop.
+    pub(super) fn shape(
+        &mut self,
+        trace: TraceView<'_>,
+        is_seen: impl Fn(SpanView<'_>) -> bool,
+        pulse: &mut Pulse<'_>,
+    ) -> Option<u64> {
         let Self { paths, way } = self;
         paths.clear();
-        for span in trace.spans() {
+        for span in trace.spans().filter(|span| is_seen(*span)) {
             // Up to the first span whose path is known, and down again: a trace can be a million spans deep.
             let mut next = Some(span);
             let mut above = loop {
@@ -31,7 +36,7 @@ impl Shaper {
                     break path;
                 }
                 way.push((span.index(), span.name_symbol().0));
-                next = span.parent();
+                next = span.parent().filter(|parent| is_seen(*parent));
                 if pulse.stopped() {
                     return None;
                 }
