@@ -130,16 +130,25 @@ pub(crate) fn is_read_once(path: &Path) -> bool {
     path.as_os_str() == "-" || path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
-/// Warnings of attributes that keys and policies are asked to look at, and that the recording does not have.
+/// Warnings of attributes that keys and policies are asked to look at, and that the recording does not have, or a service's
+/// policies do not see.
 pub(crate) fn absent(key: &Grouping, recording: &Recording, outcomes: Option<&Outcomes>) -> Vec<String> {
     let of_key = key.absent(recording).into_iter().map(|name| {
         let name = output::escaped(&name);
         format!("no root of the recording has the attribute {name}, nor has its resource: the key is as if without it")
     });
     let of_policies = outcomes.map(Outcomes::absent).unwrap_or_default().into_iter().map(|name| {
-        format!("no span of the recording has the attribute {} that a policy asks for", output::escaped(name))
+        let name = output::escaped(name);
+        format!("no span of the recording has the attribute {name} that a policy asks for; a list is none")
     });
-    of_key.chain(of_policies).collect()
+    let added = outcomes.map(Outcomes::added).unwrap_or_default().into_iter().map(|name| {
+        let name = output::escaped(name);
+        format!(
+            "the attribute {name} that a policy asks for is one that a service adds at the export: its policies do not \
+             see it, unless its own code gave it"
+        )
+    });
+    of_key.chain(of_policies).chain(added).collect()
 }
 
 /// Reduces a recording to what is replayed of it.

@@ -11,9 +11,11 @@
 //! - A trace whose root is open for longer than 30 s, a service's default, is put to the policies then, as in a service, which may
 //!   wait for longer (`with_trace_age_max`). All of its spans have ended when its root does.
 //! - An error is a span's status. Events of level ERROR are no part of what is read of a recording.
-//! - Attributes are those of any span of the trace, as text; those of resources are no span's, as in a service. A policy by
-//!   an own function wants nothing.
+//! - Attributes are those of any span of the trace, as text, but for lists; those of resources are no span's, as in a service. Those
+//!   that a service adds at the export, where its policies have been asked, are seen ([`Outcomes::added`]). A policy by an own
+//!   function wants nothing.
 
+mod added;
 mod aged;
 mod shape;
 

@@ -444,6 +444,24 @@ fn attributes_that_a_recording_does_not_have_are_told() {
     }
 }
 
+/// The exporter adds them, when policies have been asked.
+#[test]
+fn attributes_that_only_the_exporter_adds_are_told() {
+    let input = Scratch::new(
+        "added.json",
+        &TWO_TRACES.replace(r#""d":"send""#, r#""d":"send","n":{"thread.name":"x"}"#),
+    );
+    let out = Scratch::new("added.toml", "");
+    for args in [
+        &["evaluate", input.path(), "--seeds", "1"][..],
+        &["tune", input.path(), "--size-max", "100%", "--iterations", "4", "--out", out.path()],
+    ] {
+        let text = success(&run(&[args, &["--tail", "error,attr:code=x,attr:thread.name=x"]].concat()));
+        let says = "warning: the attribute thread.name that a policy asks for";
+        assert_eq!(text.matches(says).count(), 1, "{text}");
+    }
+}
+
 /// One randomness and one set of policies serve all samplers of a table; a function of the service serves none.
 #[test]
 fn parts_of_parameters_files_that_are_not_replayed_are_told() {

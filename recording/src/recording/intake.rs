@@ -33,7 +33,7 @@ pub struct Keep {
     pub full: bool,
     /// Keep the values of these attributes, of the span, else of its resource; of several the last.
     pub labels: Vec<String>,
-    /// Keep the values of these attributes, of the span alone; of several the last.
+    /// Keep the values of these attributes, of the span alone; of several the last. Lists, maps and bytes are none.
     pub own_labels: Vec<String>,
     /// Keep tracestates, which hold the thresholds of samplers.
     pub trace_states: bool,
@@ -159,6 +159,8 @@ impl<'c> Intake<'c> {
         self.recording.labels.set(&mut self.text, |key, is_own, text| {
             let mut write_last = |attributes: &[Attribute<'_>]| {
                 let last = attributes.iter().rev().find(|attribute| attribute.key == key);
+                // Those of a span alone are compared, and a list equals nothing.
+                let last = last.filter(|attribute| !is_own || is_plain(&attribute.value));
                 last.map(|attribute| write_value(text, &attribute.value)).is_some()
             };
             write_last(&span.attributes) || !is_own && write_last(&span.resource.attributes)
@@ -180,6 +182,11 @@ impl<'c> Intake<'c> {
 fn states_threshold(trace_state: &str) -> bool {
     let member = trace_state.split(',').find_map(|member| member.trim().strip_prefix("ot="));
     member.is_some_and(|fields| fields.split(';').any(|field| field.starts_with("th:")))
+}
+
+/// A text, a number or a boolean.
+fn is_plain(value: &Value<'_>) -> bool {
+    !matches!(value, Value::Array(_) | Value::Map(_) | Value::Bytes(_))
 }
 
 /// As OpenTelemetry's Rust SDK writes values, since keys that a service makes of them must be the same.

@@ -6,6 +6,7 @@ use super::*;
 use crate::stop::Pulse;
 use astracer_model::sink::{Record, Sink};
 use astracer_model::span::{Parents, Resource};
+use astracer_model::value::{Attribute, Value};
 use astracer_model::{Problem, ProblemKind, TraceId, UnixNanos};
 
 /// One span per line: `trace id parents name start end [service] [kind]`; `-` is an absent field, parents are
@@ -352,6 +353,33 @@ fn labels_come_from_the_span_or_else_from_its_resource() {
     let recording = intake("7 1 - root 10 20 front", keep);
     let label = recording.traces().next().and_then(|trace| trace.root().label_symbol()).expect("a label");
     assert_eq!(recording.label_values(label).collect::<Vec<_>>(), [None, Some("front"), None]);
+}
+
+/// A service's policies compare texts, numbers and booleans; its keys are texts of anything.
+#[test]
+fn own_labels_are_no_lists() {
+    let list = vec![Value::String("a".into()), Value::String("b".into())];
+    let map = vec![Attribute { key: "a".into(), value: Value::Int(1) }];
+    for (value, text) in [
+        (Value::Array(list), Some(r#"["a","b"]"#)),
+        (Value::Map(map), Some(r#"{"a":1}"#)),
+        (Value::Bytes([7, 8][..].into()), Some("0708")),
+        (Value::Int(5), None),
+    ] {
+        let (labels, own_labels) = (vec!["tags".into()], vec!["tags".into()]);
+        let mut intake = Intake::new(Keep { labels, own_labels, ..Keep::default() });
+        let span = Span {
+            trace_id: TraceId(7),
+            span_id: SpanId(1),
+            attributes: vec![Attribute { key: "tags".into(), value }],
+            ..Span::default()
+        };
+        intake.span(span, Record { bytes: b"", place: &Place::start_of(&"f".into()) });
+        let recording = intake.finish();
+        let label = recording.traces().next().and_then(|trace| trace.root().label_symbol()).expect("a label");
+        let expected = text.map_or([Some("5"); 2], |text| [Some(text), None]);
+        assert_eq!(recording.label_values(label).collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]
