@@ -9,9 +9,6 @@ use opentelemetry::SpanId;
 
 use crate::record::{Buffer, Record};
 
-/// Spans that are looked at: the first that ended.
-const SPANS_MAX: usize = 4_096;
-
 /// Deterministic, so that a shape has one hash in all threads.
 fn hash(above: u64, name: &str) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
@@ -21,7 +18,7 @@ fn hash(above: u64, name: &str) -> u64 {
 }
 
 pub(crate) fn of(buffer: &Buffer) -> u64 {
-    let records = &buffer.records[..buffer.records.len().min(SPANS_MAX)];
+    let records = &buffer.records;
     let mut ids: Vec<(SpanId, usize)> =
         records.iter().enumerate().map(|(at, record)| (record.span_id, at)).collect();
     ids.sort_unstable_by_key(|(id, _)| id.to_bytes());
@@ -29,7 +26,7 @@ pub(crate) fn of(buffer: &Buffer) -> u64 {
         let found = ids.binary_search_by_key(&id.to_bytes(), |(id, _)| id.to_bytes());
         found.ok().map(|place| ids[place].1)
     };
-    let names: Vec<&str> = names(buffer).take(records.len()).collect();
+    let names: Vec<&str> = names(buffer).collect();
     let mut paths: Vec<Option<u64>> = vec![None; records.len()];
     let mut way = Vec::new();
     for start in 0..records.len() {

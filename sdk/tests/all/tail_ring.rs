@@ -428,6 +428,21 @@ fn marked_traces_do_not_take_the_room_of_open_ones_that_are_worth_as_much() {
     check_sums(&world.handle);
 }
 
+/// A loop's length is no other shape, however long it is: what encloses it ends last.
+#[test]
+fn long_loops_are_not_odd() {
+    let world = dropping(tail("odd()"));
+    tracing::dispatcher::with_default(&world.dispatch, || {
+        for steps in [10, 4_000, 5_000, 9_000, 9_998] {
+            let root = info_span!("root").entered();
+            info_span!("loop").in_scope(|| (0..steps).for_each(|_| info_span!("step").in_scope(|| ())));
+            drop(root);
+            assert_eq!(world.handle.stats().tail.policies[0].kept, 1, "{steps}");
+        }
+    });
+    check_sums(&world.handle);
+}
+
 /// The order of calls is no part of a shape.
 #[test]
 fn calls_in_another_order_are_not_odd() {
