@@ -105,6 +105,8 @@ pub struct Builder {
     settings: Settings,
     exporter: Option<Box<dyn Export>>,
     tail: Tail,
+    #[cfg(feature = "parameters")]
+    file_tail: Tail,
     own_policies: Vec<Own>,
 }
 
@@ -136,6 +138,8 @@ impl Default for Builder {
             settings: Settings::default(),
             exporter: None,
             tail: Tail::default(),
+            #[cfg(feature = "parameters")]
+            file_tail: Tail::default(),
             own_policies: Vec::new(),
         }
     }
@@ -443,7 +447,7 @@ impl Builder {
         let extras = Extras {
             tail: tail.clone(),
             #[cfg(feature = "parameters")]
-            policies: self.tail.clone(),
+            policies: [self.tail.clone(), self.file_tail],
             base,
             stratified,
             describes: self.sampling_attributes,

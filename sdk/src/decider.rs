@@ -55,9 +55,9 @@ pub(crate) struct Decider {
     notes: AtomicBool,
     /// Policies at the end of traces, which count roots by key.
     tail: Option<Arc<TailSampler>>,
-    /// The policies that the service was started with.
+    /// The policies that the service was started with, and those of its parameters file, which the code may have replaced.
     #[cfg(feature = "parameters")]
-    policies: Tail,
+    policies: [Tail; 2],
 }
 
 /// The parts of a decider that may be left out.
@@ -69,7 +69,7 @@ pub(crate) struct Extras {
     pub(crate) why: Option<Why>,
     pub(crate) tail: Option<Arc<TailSampler>>,
     #[cfg(feature = "parameters")]
-    pub(crate) policies: Tail,
+    pub(crate) policies: [Tail; 2],
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -222,10 +222,11 @@ impl Decider {
         &self.clock
     }
 
-    /// Whether a parameters file's policies are those that the service was started with. A file without any leaves them.
+    /// Whether a parameters file's policies are those that the service was started with, or those that its file had then. A file
+    /// without any leaves them.
     #[cfg(feature = "parameters")]
     pub(crate) fn is_tail(&self, tail: &Tail) -> bool {
-        *tail == Tail::default() || *tail == self.policies
+        *tail == Tail::default() || self.policies.contains(tail)
     }
 
     /// Whether roots are counted by key whoever decides about them.

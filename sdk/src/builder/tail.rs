@@ -57,7 +57,8 @@ impl Builder {
 
     /// The policies of a parameters file, if it has any: else those that were set before stay.
     #[cfg(feature = "parameters")]
-    pub(crate) fn with_tail_of(self, tail: Tail) -> Self {
+    pub(crate) fn with_tail_of(mut self, tail: Tail) -> Self {
+        self.file_tail = tail.clone();
         if tail == Tail::default() { self } else { self.with_tail(tail) }
     }
 

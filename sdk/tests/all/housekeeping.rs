@@ -150,6 +150,32 @@ fn a_file_with_other_policies_is_refused() {
     assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
 }
 
+/// Policies of the code after those of the file: a file with the same ones as at the start, or with those at work, changes none.
+#[test]
+fn a_file_whose_policies_the_code_has_replaced_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("astracer.toml");
+    let file = |capacity: u32, policies: &str| {
+        format!(
+            "version = 4\n[bucket]\ncapacity = {capacity}.0\nrate = 1.0\n[tail]\npolicies = [\"{policies}\"]\n"
+        )
+    };
+    fs::write(&path, file(3, "error")).unwrap();
+    let world = world(|builder| {
+        builder.with_watched_parameters_file(&path).with_tail("error,attr:code>=500".parse().unwrap())
+    });
+    for (capacity, policies) in [(50, "error"), (51, "error\", \"attr:code>=500"), (52, "error")] {
+        fs::write(&path, file(capacity, policies)).unwrap();
+        world.handle.look_at_parameters();
+        assert_eq!(world.handle.parameters_fault(), None);
+        assert_eq!(config(&world), format!("bucket:capacity={capacity},rate=1"));
+    }
+    fs::write(&path, file(53, "odd")).unwrap();
+    (0..2).for_each(|_| world.handle.look_at_parameters());
+    assert_eq!(config(&world), "bucket:capacity=52,rate=1");
+    assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
+}
+
 /// A subscriber that asks the handle when it hears the warning.
 struct Asks(Handle, Arc<Mutex<Vec<Option<String>>>>);
 
