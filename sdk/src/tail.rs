@@ -301,7 +301,8 @@ impl Keeper {
             Nanos::new(nanos),
             u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
         );
-        self.sampler.note_kept(key, thread::number() as usize, exemplar);
+        let now = self.clock.since_origin(self.clock.ticks());
+        self.sampler.note_kept(key, thread::number() as usize, exemplar, now);
     }
 
     fn export(&self, mut held: Held, by: KeptBy, (queue, patience): (&Queue, Patience)) {

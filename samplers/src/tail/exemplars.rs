@@ -14,12 +14,14 @@ pub struct Exemplar {
     pub duration: Nanos,
     /// The date of the root's end, in ns since 1970.
     pub unix_nanos: u64,
+    /// When it was noted, by a clock that is never set back.
+    noted: Nanos,
 }
 
 impl Exemplar {
     /// A kept trace with the duration and the end of its local root.
     pub fn new(trace_id: u128, span_id: u64, duration: Nanos, unix_nanos: u64) -> Self {
-        Exemplar { trace_id, span_id, duration, unix_nanos }
+        Exemplar { trace_id, span_id, duration, unix_nanos, noted: Nanos::ZERO }
     }
 
     /// The power of two of its duration.
@@ -36,8 +38,9 @@ const EXEMPLARS_MAX: usize = 20;
 pub(super) struct Exemplars(Vec<Exemplar>);
 
 impl Exemplars {
-    /// Notes a trace that is kept now: it is the latest, though the clock may have been set back.
-    pub(super) fn note(&mut self, exemplar: Exemplar) {
+    /// Notes a trace that is kept now: it is the latest, whatever its date.
+    pub(super) fn note(&mut self, exemplar: Exemplar, now: Nanos) {
+        let exemplar = Exemplar { noted: now, ..exemplar };
         match self.place(&exemplar) {
             Some(at) => self.0[at] = exemplar,
             None => self.0.push(exemplar),
@@ -47,8 +50,8 @@ impl Exemplars {
     pub(super) fn merge(&mut self, other: &Exemplars) {
         for exemplar in &other.0 {
             match self.place(exemplar) {
-                Some(at) if self.0[at].unix_nanos > exemplar.unix_nanos => {}
-                _ => self.note(*exemplar),
+                Some(at) if self.0[at].noted > exemplar.noted => {}
+                _ => self.note(*exemplar, exemplar.noted),
             }
         }
     }
@@ -56,7 +59,7 @@ impl Exemplars {
     /// The place of the one that makes room for this; `None` if it needs none.
     fn place(&self, exemplar: &Exemplar) -> Option<usize> {
         let known = self.0.iter().position(|known| known.octave() == exemplar.octave());
-        let oldest = || (0..self.0.len()).min_by_key(|at| self.0[*at].unix_nanos);
+        let oldest = || (0..self.0.len()).min_by_key(|at| self.0[*at].noted);
         known.or_else(|| oldest().filter(|_| self.0.len() == EXEMPLARS_MAX))
     }
 
@@ -78,10 +81,13 @@ mod tests {
     #[test]
     fn the_latest_of_each_power_of_two_stays() {
         let (mut one, mut other) = (Exemplars::default(), Exemplars::default());
-        one.note(exemplar(1, 1_000));
-        one.note(exemplar(4, 1_020));
-        other.note(exemplar(3, 600));
-        other.note(exemplar(2, 5_000));
+        let note = |of: &mut Exemplars, number, duration| {
+            of.note(exemplar(number, duration), Nanos::new(number));
+        };
+        note(&mut one, 1, 1_000);
+        note(&mut one, 4, 1_020);
+        note(&mut other, 3, 600);
+        note(&mut other, 2, 5_000);
         one.merge(&other);
         let ids: Vec<u64> = one.sorted().iter().map(|exemplar| exemplar.span_id).collect();
         assert_eq!(ids, [4, 2], "512 to 1,023 ns, and 4,096 to 8,191");
@@ -89,16 +95,28 @@ mod tests {
 
     #[test]
     fn the_latest_stays_where_the_clock_was_set_back() {
+        let note = |of: &mut Exemplars, number, date| {
+            of.note(Exemplar::new(number, number as u64, Nanos::new(1_000), date), Nanos::new(number as u64));
+        };
         let mut exemplars = Exemplars::default();
-        exemplars.note(Exemplar::new(1, 1, Nanos::new(1_000), 50));
-        exemplars.note(Exemplar::new(2, 2, Nanos::new(1_000), 10));
-        assert_eq!(exemplars.sorted()[0].span_id, 2);
+        note(&mut exemplars, 1, 50);
+        note(&mut exemplars, 2, 10);
+        assert_eq!(exemplars.clone().sorted()[0].span_id, 2);
+        // Kept on threads of another shard.
+        for (number, latest) in [(3, 3), (1, 2)] {
+            let mut other = Exemplars::default();
+            note(&mut other, number, 30 / number as u64);
+            for (mut into, of) in [(exemplars.clone(), &other), (other.clone(), &exemplars)] {
+                into.merge(of);
+                assert_eq!(into.sorted()[0].span_id, latest);
+            }
+        }
     }
 
     #[test]
     fn they_are_bounded_and_the_oldest_goes() {
         let mut exemplars = Exemplars::default();
-        (0..60).for_each(|octave| exemplars.note(exemplar(octave, 1 << octave)));
+        (0..60).for_each(|octave| exemplars.note(exemplar(octave, 1 << octave), Nanos::new(octave)));
         let ids: Vec<u64> = exemplars.sorted().iter().map(|exemplar| exemplar.span_id).collect();
         assert_eq!(ids, (40..60).collect::<Vec<_>>());
     }

@@ -225,8 +225,8 @@ impl Record {
         lock(shard.get_or_init(|| Box::new(Mutex::new(Tally::default()))))
     }
 
-    pub(super) fn note_kept(&self, shard: usize, exemplar: Exemplar) {
-        self.tally(shard).exemplars.note(exemplar);
+    pub(super) fn note_kept(&self, shard: usize, exemplar: Exemplar, now: Nanos) {
+        self.tally(shard).exemplars.note(exemplar, now);
     }
 
     /// Computes the durations from which roots are slow anew, if they may be those of hours ago.

@@ -260,9 +260,9 @@ impl TailSampler {
         self.keys.record(key).arm(now.saturating_add(ARMED));
     }
 
-    /// Notes a trace that is kept, by whomever, as an exemplar of its key's durations.
-    pub fn note_kept(&self, key: KeyNumber, shard: usize, exemplar: Exemplar) {
-        self.keys.record(key).note_kept(shard, exemplar);
+    /// Notes a trace that is kept now, by whomever, as an exemplar of its key's durations.
+    pub fn note_kept(&self, key: KeyNumber, shard: usize, exemplar: Exemplar, now: Nanos) {
+        self.keys.record(key).note_kept(shard, exemplar, now);
     }
 
     /// Puts a recorded trace to the policies, in their order.
