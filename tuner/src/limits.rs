@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use crate::problem::Scale;
 use crate::workload::Workload;
 
 /// Limits on what is kept, in expectation.
@@ -35,6 +34,45 @@ pub struct Kept {
     pub traces_per_second: f64,
     /// Bytes a second.
     pub bytes_per_second: f64,
+}
+
+/// A workload's size, to make rates of shares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    traces: f64,
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Scale {
+    /// A workload is at least a second long.
+    pub(crate) fn new(workload: &Workload) -> Self {
+        Self {
+            traces: workload.arrivals().len() as f64,
+            bytes: workload.arrivals().iter().map(|arrival| arrival.bytes as f64).sum(),
+            seconds: workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0),
+        }
+    }
+
+    /// The largest shares of the bytes and of the traces that limits allow. Without a limit on traces theirs is infinite.
+    pub(crate) fn largest(&self, limits: &Limits) -> (f64, f64) {
+        let whole = self.kept((1.0, 1.0));
+        let share = |max: Option<f64>, all: f64| match max {
+            Some(max) if all > 0.0 => max / all,
+            _ => f64::INFINITY,
+        };
+        let bytes = share(limits.bytes_per_second_max, whole.bytes_per_second).min(limits.size_max);
+        (bytes, share(limits.traces_per_second_max, whole.traces_per_second))
+    }
+
+    /// From shares of bytes and traces to rates.
+    pub(crate) fn kept(&self, (bytes, traces): (f64, f64)) -> Kept {
+        Kept {
+            size: bytes,
+            traces_per_second: traces * self.traces / self.seconds,
+            bytes_per_second: bytes * self.bytes / self.seconds,
+        }
+    }
 }
 
 impl Limits {

@@ -4,12 +4,11 @@ use serde::Serialize;
 
 use crate::expect::Expected;
 use crate::family::Family;
-use crate::limits::{Kept, Limits};
+use crate::limits::{Kept, Limits, Scale};
 use crate::objective::{Target, count_factor};
 use crate::random::Random;
 use crate::space::{self, Parameters, Point};
 use crate::stop::Stop;
-use crate::workload::Workload;
 
 /// Random points tried before they are pulled into the limits.
 const DRAWS: u32 = 50;
@@ -30,45 +29,6 @@ pub(crate) struct Problem<'t, F> {
     pub(crate) is_loop: bool,
     /// Asked during each score.
     pub(crate) stop: Stop<'t>,
-}
-
-/// A workload's size, to make rates of shares.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
-    traces: f64,
-    bytes: f64,
-    seconds: f64,
-}
-
-impl Scale {
-    /// A workload is at least a second long.
-    pub(crate) fn new(workload: &Workload) -> Self {
-        Self {
-            traces: workload.arrivals().len() as f64,
-            bytes: workload.arrivals().iter().map(|arrival| arrival.bytes as f64).sum(),
-            seconds: workload.arrivals().last().map_or(0.0, |last| last.at_ns as f64 / 1e9).max(1.0),
-        }
-    }
-
-    /// The largest shares of the bytes and of the traces that limits allow. Without a limit on traces theirs is infinite.
-    pub(crate) fn largest(&self, limits: &Limits) -> (f64, f64) {
-        let whole = self.kept((1.0, 1.0));
-        let share = |max: Option<f64>, all: f64| match max {
-            Some(max) if all > 0.0 => max / all,
-            _ => f64::INFINITY,
-        };
-        let bytes = share(limits.bytes_per_second_max, whole.bytes_per_second).min(limits.size_max);
-        (bytes, share(limits.traces_per_second_max, whole.traces_per_second))
-    }
-
-    /// From shares of bytes and traces to rates.
-    pub(crate) fn kept(&self, (bytes, traces): (f64, f64)) -> Kept {
-        Kept {
-            size: bytes,
-            traces_per_second: traces * self.traces / self.seconds,
-            bytes_per_second: bytes * self.bytes / self.seconds,
-        }
-    }
 }
 
 /// A point with its score.
