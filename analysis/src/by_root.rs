@@ -12,8 +12,11 @@ pub(crate) struct RootSums {
 
 #[derive(Clone, Debug, Default)]
 struct Sums {
-    traces: u64,
     weight: f64,
+    /// The sum of the weights' squares.
+    squares: f64,
+    /// The sum of the products of each two traces' weights, both ways: with the squares it makes the square of `weight`.
+    pairs: f64,
     /// By row: weighted sums of its time in a trace and of the square of that, ns.
     rows: HashMap<u32, (f64, f64)>,
 }
@@ -36,7 +39,8 @@ impl RootSums {
             return;
         }
         let sums = self.roots.entry(root).or_default();
-        sums.traces += 1;
+        sums.pairs += 2.0 * sums.weight * weight;
+        sums.squares += weight * weight;
         sums.weight += weight;
     }
 
@@ -50,11 +54,15 @@ impl RootSums {
             let rows = sums.rows.into_iter().map(|(row, (sum, squares))| {
                 let mean = if sums.weight > 0.0 { sum / sums.weight } else { 0.0 };
                 let variance = if sums.weight > 0.0 { squares / sums.weight - mean * mean } else { 0.0 };
-                // Of the mean: as if each trace were one draw of its root's traces. A single one says nothing of their
-                // spread, which is taken to be as large as the time itself.
-                let of_mean = match sums.traces {
-                    0 | 1 => mean * mean,
-                    traces => variance.max(0.0) / (traces - 1) as f64,
+                let variance = variance.max(0.0);
+                // Of the mean: as if each trace were one draw of its root's traces, of which there are as many as equal
+                // weights would need to say as much (Kish: the square of their sum by the sum of their squares). One
+                // alone says nothing of their spread, which is taken to be as large as the time itself.
+                let draws_beside_one = sums.pairs / sums.squares;
+                let of_mean = if draws_beside_one > 0.0 {
+                    (variance / draws_beside_one).min(mean * mean + variance)
+                } else {
+                    mean * mean
                 };
                 let time = RootTime { mean_ms: mean / 1e6, variance: of_mean / 1e12 };
                 (row_name(row), time)

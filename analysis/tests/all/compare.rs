@@ -249,3 +249,27 @@ fn traces_that_stand_for_none_are_no_root_and_tell_nothing_of_a_spread() {
         Some(0.0)
     );
 }
+
+/// Of each pair one trace is nearly all of the mean, and of that one's spread nothing is known.
+#[test]
+fn an_interval_knows_that_one_trace_may_be_most_of_the_mean() {
+    let error = |before: &[(&str, u64, f64)], after: &[(&str, u64, f64)]| {
+        let comparison = compare(&weighted_roots(before), &weighted_roots(after));
+        comparison.differences[0].error_ms
+    };
+    let before = [("x", 100, 1_000.0), ("x", 101, 1.0)];
+    assert!(error(&before, &[("x", 150, 1_000.0), ("x", 100, 1.0)]) > 30.0);
+    // No more is known than of a single trace, and no less.
+    let single = error(&[("x", 100, 1.0)], &[("x", 150, 1.0)]);
+    let hardly = error(&[("x", 100, 1e12), ("x", 100, 1.0)], &[("x", 150, 1e12), ("x", 900, 1.0)]);
+    assert!(hardly <= single * 1.001, "{hardly} {single}");
+    // The same weight for all says as much as none.
+    let times = [10, 11, 14, 30];
+    let weighted = |weight: f64| {
+        let traces = times.map(|ms| ("x", ms, weight));
+        error(&traces, &traces)
+    };
+    assert_eq!(weighted(4.0), weighted(1.0));
+    let known = 2.0 * (1_317.0 / 4.0 - (65.0f64 / 4.0).powi(2)) / 3.0;
+    assert!((weighted(1.0) - known.sqrt()).abs() < 1e-9, "{} {known}", weighted(1.0));
+}
