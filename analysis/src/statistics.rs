@@ -75,12 +75,12 @@ impl Times {
         };
         let last = self.ns.len() - 1;
         let percentile = |percent: f64| {
-            let share = (percent / 100.0).clamp(0.0, 1.0);
+            // Less a rounding: 99.9 percent of 1,000 is a little more than 999 in floating point.
+            let needed = percent.clamp(0.0, 100.0) * weight / 100.0 * (1.0 - 1e-12);
             let ns = if sorted.is_empty() {
-                let rank = (share * self.ns.len() as f64).ceil() as usize;
-                self.ns[rank.saturating_sub(1).min(last)]
+                self.ns[(needed.ceil() as usize).saturating_sub(1).min(last)]
             } else {
-                let at = sorted.partition_point(|&(_, sum)| sum < share * weight);
+                let at = sorted.partition_point(|&(_, sum)| sum < needed);
                 sorted[at.min(last)].0
             };
             ns as f64 / NS_PER_MS
@@ -127,6 +127,21 @@ mod tests {
         let percentiles = [0.0, 30.0, 31.0, 90.0, 91.0];
         assert_eq!(whole.summary(&percentiles), expected);
         assert_eq!(weighted.summary(&percentiles), expected);
+    }
+
+    /// 99.9 percent of 1,000 is 999.0000000000001 in floating point.
+    #[test]
+    fn a_percentage_that_makes_a_whole_number_is_that_rank() {
+        for weight in [1.0, 2.0] {
+            let mut outlier = Times::default();
+            (0..999).for_each(|_| outlier.push(1_000_000, weight));
+            outlier.push(1_000_000_000, weight);
+            assert_eq!(outlier.summary(&[99.9, 99.91, 100.0]).percentiles_ms, [1.0, 1_000.0, 1_000.0]);
+            let mut hundred = Times::default();
+            (1..=100).for_each(|ms| hundred.push(ms * 1_000_000, weight));
+            let percentiles: Vec<f64> = (1..=100).map(f64::from).collect();
+            assert_eq!(hundred.summary(&percentiles).percentiles_ms, percentiles);
+        }
     }
 
     #[test]
