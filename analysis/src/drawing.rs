@@ -75,7 +75,7 @@ pub struct DrawnEvent {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DrawnPath {
-    /// Its length, ns.
+    /// Its length, ns: counted from the beginning of the path of the whole execution, also where it begins elsewhere.
     pub length_ns: f64,
     /// The difference of its length from the longest path's, ns.
     pub behind_ns: f64,
@@ -163,8 +163,9 @@ impl Drawing {
         let times = || events.iter().map(|event| event.time_ns);
         let paths = graph.top_paths(top);
         let longest = paths.first().map_or(0.0, |path| path.length);
+        let begin = graph.before(&path);
         let drawn = |path: GraphPath| DrawnPath {
-            length_ns: path.length,
+            length_ns: (path.length - begin).max(0.0),
             behind_ns: longest - path.length,
             events: path.events,
         };

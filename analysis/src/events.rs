@@ -203,13 +203,18 @@ impl EventGraph {
         functions.into_iter().map(|(name, _)| (name, procedure(name))).collect()
     }
 
-    /// The `count` longest paths to the last event, longest first; lengths in ns.
+    /// The time from the first event of all to that at which a path found here begins, ns.
+    pub(crate) fn before(&self, path: &CriticalPath) -> f64 {
+        path.segments.iter().next().map_or(0.0, |first| self.graph.start(first.node))
+    }
+
+    /// The `count` longest paths to the last event, longest first; lengths in ns from the first event of all on.
     pub fn top_paths(&self, count: usize) -> Vec<GraphPath> {
         self.graph.top_paths(&self.lengths(), self.last_event(), count)
     }
 
-    /// The new length of the execution, ns, with `factor` for the time after each event of a name: the longest path, in
-    /// which the time before an event belongs to its latest parent.
+    /// The new length of the execution from its first event on, ns, with `factor` for the time after each event of a name: the
+    /// longest path, in which the time before an event belongs to its latest parent. Events without parents stay where they are.
     pub fn retime(&self, factor: impl Fn(Symbol) -> f64) -> f64 {
         let mut lengths = self.lengths();
         for (edge, length) in self.graph.edges().iter().zip(&mut lengths) {

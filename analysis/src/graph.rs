@@ -39,7 +39,7 @@ pub struct Graph {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GraphPath {
-    /// The sum of its edges' lengths.
+    /// The start of its first event and the sum of its edges' lengths.
     pub length: f64,
     /// Its events, in order.
     pub events: Vec<u32>,
@@ -120,6 +120,11 @@ impl Graph {
             self.starts[event as usize] = if self.edges_into(event).is_empty() { start(event) } else { 0.0 };
         }
         self
+    }
+
+    /// The length that paths from an event begin with, if nothing leads to it; 0 for the others.
+    pub fn start(&self, event: u32) -> f64 {
+        self.starts[event as usize]
     }
 
     /// The edges, in the order given, without those that closed a cycle.

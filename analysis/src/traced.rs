@@ -145,7 +145,10 @@ impl Analyser {
     /// fitted into their parents as by the rule `last`, whatever the rule of the path.
     pub fn retime(&mut self, factor: impl Fn(Symbol) -> f64) -> (u64, f64) {
         if self.is_events {
-            return (self.events.retime(|_| 1.0).round() as u64, self.events.retime(factor));
+            // The path may begin later than the first event of all, and its length is counted from there.
+            let before = self.events.before(&self.path);
+            let length = self.events.retime(|_| 1.0) - before;
+            return (length.round() as u64, self.events.retime(factor) - before);
         }
         if self.method.rule != Rule::Last {
             self.paths.place(&self.tree, self.method.skew, &mut Pulse::never());

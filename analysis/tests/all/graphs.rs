@@ -1,10 +1,14 @@
 //! Event graphs: what a path, an event or a function can give up, against a search by brute force.
 
 use astracer_analysis::CriticalPath;
+use astracer_analysis::drawing::Drawing;
 use astracer_analysis::events::{Event, EventGraph};
 use astracer_analysis::graph::{Edge, Graph};
-use astracer_analysis::{Amount, Rule};
+use astracer_analysis::{Amount, Analyser, Method, Rule, Skew};
+use astracer_formats::Limits;
+use astracer_model::{Format, Sink as _};
 use astracer_recording::intern::Symbol;
+use astracer_recording::recording::{Intake, Keep};
 
 use crate::random::Random;
 
@@ -169,4 +173,32 @@ fn an_event_before_its_parent_took_no_time() {
 fn of_equally_long_paths_the_latest_parents_is_taken() {
     let tied = graph(&[0, 10, 5, 20], &[(0, 1), (1, 2), (2, 3), (1, 3)]);
     assert_eq!(tied.path(Rule::Last), [0, 1, 3]);
+}
+
+/// The first event leads to none. Lengths are from the path's own beginning on, as the path's is.
+#[test]
+fn an_execution_that_begins_elsewhere_too_is_as_long_as_its_path() {
+    let report = |id: u32, second: u32, edge: &str| {
+        format!(
+            r#"{{"X-Trace":["19000000000000000100000000000000{id:02}"],"Edge":[{edge}],"Timestamp":["{second}.000"],"Label":["e{id}"]}}"#
+        )
+    };
+    let reports = [report(1, 1_000, ""), report(2, 1_010, ""), report(3, 1_100, r#""0000000000000002""#)];
+    let text = format!(r#"[{{"id":"1","reports":[{}]}}]"#, reports.join(","));
+    let mut intake = Intake::new(Keep::default());
+    let (file, limits) = ("reports".into(), Limits::default());
+    intake.file(&file, Format::XTraceJson);
+    astracer_formats::read(Format::XTraceJson, &mut text.as_bytes(), &file, &limits, &mut intake);
+    let recording = intake.finish();
+    let trace = recording.traces().next().expect("a trace");
+    assert_eq!(EventGraph::read(trace).retime(|_| 1.0), 100e9, "from the first event on");
+    for rule in [Rule::Last, Rule::Events] {
+        let mut analyser = Analyser::new(Method { rule, skew: Skew::Shift });
+        assert_eq!(analyser.trace(&recording, trace).path.length(), 90_000_000_000);
+        assert_eq!(analyser.retime(|_| 1.0), (90_000_000_000, 90e9));
+        assert_eq!(analyser.retime(|_| 0.5), (90_000_000_000, 45e9));
+        let drawing = Drawing::new(&recording, trace, rule, 3);
+        assert_eq!((drawing.path_ns, drawing.paths.len()), (90_000_000_000, 1));
+        assert_eq!((drawing.paths[0].length_ns, drawing.paths[0].behind_ns), (90e9, 0.0));
+    }
 }
