@@ -9,8 +9,10 @@
 //! | `astracer.beat` | span | the number of the heartbeat, from 1 |
 //! | `astracer.part`, `astracer.parts` | span | a heartbeat of many keys has several spans |
 //! | `astracer.key` | event `astracer.key` | the key; missing for keys without a record, together |
-//! | `astracer.seen`, `astracer.kept` | event | roots of the key since the process began |
+//! | `astracer.seen`, `astracer.kept` | event | roots of the key since the process began, also those of a record that it gave up |
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::SystemTime;
 
@@ -34,11 +36,61 @@ pub(crate) const NAME: &str = "astracer.heartbeat";
 pub(crate) struct Heart {
     process: String,
     beats: i64,
+    keys: HashMap<String, Key>,
+}
+
+/// Roots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    seen: u64,
+    kept: u64,
+}
+
+impl Counts {
+    fn of(stats: &KeyStats) -> Self {
+        Counts { seen: stats.seen, kept: stats.kept }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Counts { seen: self.seen + other.seen, kept: self.kept + other.kept }
+    }
+
+    /// Threads count meanwhile, so that a part may be ahead of the whole for a moment.
+    fn less(self, other: Self) -> Self {
+        Counts { seen: self.seen.saturating_sub(other.seen), kept: self.kept.saturating_sub(other.kept) }
+    }
+}
+
+/// A key that goes on where it was when it gives its record up and has a new one.
+#[derive(Debug, Default)]
+struct Key {
+    /// Of the records that it gave up.
+    before: Counts,
+    now: Counts,
+    /// The number of the heartbeat that found it last.
+    beat: i64,
+}
+
+impl Key {
+    fn note(&mut self, counts: Counts, beat: i64) {
+        if counts.seen < self.now.seen {
+            self.before = self.all();
+        }
+        (self.now, self.beat) = (counts, beat);
+    }
+
+    fn all(&self) -> Counts {
+        self.before.plus(self.now)
+    }
 }
 
 impl Default for Heart {
     fn default() -> Self {
-        Heart { process: format!("{:016x}", RandomState::new().hash_one(std::process::id())), beats: 0 }
+        Heart {
+            process: format!("{:016x}", RandomState::new().hash_one(std::process::id())),
+            beats: 0,
+            keys: HashMap::new(),
+        }
     }
 }
 
@@ -47,25 +99,50 @@ fn number(count: u64) -> i64 {
 }
 
 impl Heart {
-    /// The spans of a heartbeat at `now`. Keys beyond 10,000 are added up.
-    pub(crate) fn beat(&mut self, mut keys: Vec<KeyStats>, now: SystemTime) -> Vec<SpanData> {
+    /// The spans of a heartbeat at `now`. Keys beyond 10,000 are added up with those without a record.
+    pub(crate) fn beat(&mut self, keys: Vec<KeyStats>, now: SystemTime) -> Vec<SpanData> {
         self.beats += 1;
-        keys.sort_by(|a, b| b.seen.cmp(&a.seen).then_with(|| a.key.cmp(&b.key)));
-        if keys.len() > KEYS_MAX {
-            let beyond = keys.split_off(KEYS_MAX - 1);
-            let mut rest = KeyStats::default();
-            beyond.iter().for_each(|stats| rest.join(stats));
-            keys.push(rest);
-        }
+        let keys = self.note(keys);
         let trace_id = RandomIds.new_trace_id();
         let parts = keys.len().div_ceil(KEYS_PER_SPAN).max(1);
         let part = |at: usize| {
             let own = keys.iter().skip(at * KEYS_PER_SPAN).take(KEYS_PER_SPAN);
             let mut events = SpanEvents::default();
-            events.events = own.map(|stats| event(stats, now)).collect();
+            events.events = own.map(|(key, counts)| event(key.as_deref(), *counts, now)).collect();
             self.span(trace_id, at, parts, events, now)
         };
         (0..parts).map(part).collect()
+    }
+
+    /// Notes the counts of all keys, and gives those of each since the process began: with most calls first, and last all others.
+    fn note(&mut self, all: Vec<KeyStats>) -> Vec<(Option<String>, Counts)> {
+        let mut others = Counts::default();
+        for stats in all {
+            let counts = Counts::of(&stats);
+            others = others.plus(counts);
+            if let Some(key) = stats.key {
+                self.keys.entry(key).or_default().note(counts, self.beats);
+            }
+        }
+        // What they gave up is among the others by now, from which it is taken below.
+        for gone in self.keys.values_mut().filter(|key| key.beat < self.beats) {
+            gone.note(Counts::default(), gone.beat);
+        }
+        let mut told: Vec<_> = self.keys.iter().map(|(key, own)| (Some(key.clone()), own.all())).collect();
+        told.sort_by(|(a_key, a), (b_key, b)| (Reverse(a.seen), a_key).cmp(&(Reverse(b.seen), b_key)));
+        let sum = |told: &[(_, Counts)]| told.iter().fold(Counts::default(), |sum, (_, own)| sum.plus(*own));
+        if told.len() > KEYS_MAX || (told.len() == KEYS_MAX && others.less(sum(&told)) != Counts::default()) {
+            for (key, _) in told.drain(KEYS_MAX - 1..) {
+                if let Some(key) = key {
+                    self.keys.remove(&key);
+                }
+            }
+        }
+        others = others.less(sum(&told));
+        if others != Counts::default() {
+            told.push((None, others));
+        }
+        told
     }
 
     fn span(
@@ -101,13 +178,13 @@ impl Heart {
     }
 }
 
-fn event(stats: &KeyStats, now: SystemTime) -> Event {
+fn event(key: Option<&str>, counts: Counts, now: SystemTime) -> Event {
     let mut attributes = Vec::with_capacity(3);
-    if let Some(key) = &stats.key {
-        attributes.push(KeyValue::new("astracer.key", key.clone()));
+    if let Some(key) = key {
+        attributes.push(KeyValue::new("astracer.key", key.to_owned()));
     }
-    attributes.push(KeyValue::new("astracer.seen", number(stats.seen)));
-    attributes.push(KeyValue::new("astracer.kept", number(stats.kept)));
+    attributes.push(KeyValue::new("astracer.seen", number(counts.seen)));
+    attributes.push(KeyValue::new("astracer.kept", number(counts.kept)));
     Event::new("astracer.key", now, attributes, 0)
 }
 
@@ -139,5 +216,53 @@ mod tests {
         assert!(!queue.takes_heartbeat() && queue.take_heartbeat().is_none());
         queue.wait_for_heartbeat();
         assert_eq!(queue.heartbeats(), (1, 1));
+    }
+
+    fn stats(key: Option<&str>, seen: u64, kept: u64) -> KeyStats {
+        KeyStats { key: key.map(str::to_owned), seen, kept, ..KeyStats::default() }
+    }
+
+    /// Key, seen and kept of each event.
+    fn told(heart: &mut Heart, keys: Vec<KeyStats>) -> Vec<(Option<String>, i64, i64)> {
+        let spans = heart.beat(keys, SystemTime::UNIX_EPOCH);
+        let of = |event: &Event| {
+            let find = |name: &str| event.attributes.iter().find(|own| own.key.as_str() == name);
+            let number = |name: &str| match find(name).map(|own| &own.value) {
+                Some(opentelemetry::Value::I64(number)) => *number,
+                other => panic!("{name}: {other:?}"),
+            };
+            let key = find("astracer.key").map(|own| own.value.as_str().into_owned());
+            (key, number("astracer.seen"), number("astracer.kept"))
+        };
+        spans.iter().flat_map(|span| &span.events.events).map(of).collect()
+    }
+
+    /// The table of the default size is full, and other keys were seen too: more often together than each of those in it.
+    #[test]
+    fn keys_without_a_record_are_told_once() {
+        let named = || (0..10_000).map(|n| stats(Some(&format!("{n:05}")), 2, 1));
+        let mut heart = Heart::default();
+        assert_eq!(told(&mut heart, named().collect()).len(), 10_000);
+        for _ in 0..2 {
+            let events = told(&mut heart, named().chain([stats(None, 1_000, 10)]).collect());
+            let others: Vec<_> = events.iter().filter(|(key, ..)| key.is_none()).collect();
+            assert_eq!(others, [&(None, 1_002, 11)]);
+            assert_eq!(events.len(), 10_000);
+        }
+    }
+
+    #[test]
+    fn a_key_goes_on_where_it_gave_its_record_up() {
+        let mut heart = Heart::default();
+        let key = |seen, kept| (Some("a".to_owned()), seen, kept);
+        assert_eq!(told(&mut heart, vec![stats(Some("a"), 100, 9)]), [key(100, 9)]);
+        for _ in 0..2 {
+            assert_eq!(told(&mut heart, vec![stats(None, 100, 9)]), [key(100, 9)]);
+        }
+        let back = || vec![stats(Some("a"), 5, 1), stats(None, 110, 10)];
+        for _ in 0..2 {
+            assert_eq!(told(&mut heart, back()), [key(105, 10), (None, 10, 1)]);
+        }
+        assert_eq!(told(&mut heart, vec![stats(None, 117, 11)]), [key(105, 10), (None, 12, 1)]);
     }
 }
