@@ -115,3 +115,61 @@ fn traces_that_were_kept_late_stand_for_none_in_every_format() {
         fs::remove_file(to).unwrap();
     }
 }
+
+/// Heartbeats of one process, each with its number, the number of its spans, and keys with their counts; `""` is no key.
+fn heartbeats(beats: &[(u32, u32, &[(&str, u32)])]) -> String {
+    let attribute = |key: &str, kind: &str, value: &dyn std::fmt::Display| {
+        format!(r#"{{"key":"astracer.{key}","value":{{"{kind}":"{value}"}}}}"#)
+    };
+    let event = |&(key, seen): &(&str, u32)| {
+        let key = if key.is_empty() { String::new() } else { attribute("key", "stringValue", &key) + "," };
+        format!(
+            r#"{{"timeUnixNano":"1","name":"astracer.key","attributes":[{key}{}]}}"#,
+            attribute("seen", "intValue", &seen)
+        )
+    };
+    let span = |(id, (beat, parts, keys)): (u32, &(u32, u32, &[(&str, u32)]))| {
+        let attributes = [
+            attribute("process", "stringValue", &"p"),
+            attribute("beat", "intValue", beat),
+            attribute("parts", "intValue", parts),
+        ];
+        let events: Vec<String> = keys.iter().map(event).collect();
+        format!(
+            r#"{{"traceId":"{id:032x}","spanId":"{id:016x}","name":"astracer.heartbeat","startTimeUnixNano":"1","endTimeUnixNano":"1","attributes":[{}],"events":[{}]}}"#,
+            attributes.join(","),
+            events.join(",")
+        )
+    };
+    let spans: Vec<String> = (1..).zip(beats).map(span).collect();
+    format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","))
+}
+
+/// Only the last heartbeat counts: a key that gave its record up is among those without one there. Earlier versions told
+/// these twice.
+#[test]
+fn exact_counts_are_those_of_the_last_heartbeat() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("beats.json");
+    let seen = |beats: &[(u32, u32, &[(&str, u32)])]| {
+        fs::write(&path, heartbeats(beats)).unwrap();
+        let text = success(&run(&["inspect", "--weights", "--json", path.to_str().unwrap()]));
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let rows = found["keys"].as_array().unwrap();
+        let row = |row: &serde_json::Value| (row["key"].as_str().unwrap().to_owned(), row["seen"].as_u64());
+        rows.iter().map(row).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let row = |key: &str, seen: u64| (key.to_owned(), Some(seen));
+    let others = "(keys without a record)";
+    assert_eq!(seen(&[(1, 1, &[("a", 100)]), (2, 1, &[("", 100)])]), [row(others, 100)].into());
+    // In any order.
+    assert_eq!(seen(&[(2, 1, &[("", 100)]), (1, 1, &[("a", 100)])]), [row(others, 100)].into());
+    assert_eq!(seen(&[(1, 1, &[("", 5), ("a", 1), ("", 7)])]), [row(others, 12), row("a", 1)].into());
+    assert_eq!(
+        seen(&[(1, 2, &[("", 5)]), (1, 2, &[("a", 1), ("", 7)])]),
+        [row(others, 12), row("a", 1)].into()
+    );
+    // Half of the last is missing.
+    let half = seen(&[(1, 2, &[("a", 100)]), (1, 2, &[("b", 1)]), (2, 2, &[("a", 105)])]);
+    assert_eq!(half, [row("a", 105), row("b", 1)].into());
+}

@@ -53,6 +53,27 @@ struct Row {
     off: Option<f64>,
 }
 
+/// What a process told in heartbeats.
+#[derive(Default)]
+struct Process {
+    /// The number of the last heartbeat.
+    beat: i64,
+    /// Spans of that one: those that there were, and those in the recording.
+    parts: i64,
+    found: i64,
+    /// By key: the number of the heartbeat that told of it last, and its count.
+    keys: HashMap<String, (i64, u64)>,
+}
+
+impl Process {
+    /// The counts by key that the last heartbeat told; where some of its spans are missing, those before it for other keys.
+    fn last(&self) -> impl Iterator<Item = (&String, u64)> {
+        let is_whole = self.found >= self.parts;
+        let last = self.keys.iter().filter(move |(_, (beat, _))| *beat == self.beat || !is_whole);
+        last.map(|(key, (_, count))| (key, *count))
+    }
+}
+
 struct Sums<'s> {
     stop: Stop<'s>,
     template: Template,
@@ -60,8 +81,7 @@ struct Sums<'s> {
     /// The ids of the roots and heartbeats so far, each trace's in two halves: a number of 128 bits would take more room.
     known: HashSet<[u64; 3]>,
     keys: HashMap<String, Row>,
-    /// By process and key: the number of the heartbeat, and its count.
-    beats: HashMap<(String, String), (i64, u64)>,
+    processes: HashMap<String, Process>,
     heartbeats: u64,
     problems: u64,
     /// Those among them that lose data.
@@ -101,13 +121,25 @@ impl Sums<'_> {
     fn heartbeat(&mut self, span: &Span<'_>) {
         self.heartbeats += 1;
         let process = find(&span.attributes, "astracer.process").and_then(Value::as_str).unwrap_or_default();
+        let process = self.processes.entry(process.to_owned()).or_default();
         let beat = int(find(&span.attributes, "astracer.beat")).unwrap_or_default();
+        if beat > process.beat {
+            (process.beat, process.found) = (beat, 0);
+        }
+        if beat == process.beat {
+            process.parts = int(find(&span.attributes, "astracer.parts")).unwrap_or(1);
+            process.found += 1;
+        }
         for event in &span.events {
             let key = find(&event.attributes, "astracer.key").and_then(Value::as_str).unwrap_or(OTHERS);
             let Some(seen) = int(find(&event.attributes, "astracer.seen")) else { continue };
-            let place = self.beats.entry((process.to_owned(), key.to_owned())).or_default();
-            if beat >= place.0 {
-                *place = (beat, u64::try_from(seen).unwrap_or_default());
+            let seen = u64::try_from(seen).unwrap_or_default();
+            let (last, count) = process.keys.entry(key.to_owned()).or_default();
+            if beat > *last {
+                (*last, *count) = (beat, seen);
+            } else if beat == *last {
+                // Earlier versions told keys without a record twice where there were many.
+                *count = count.saturating_add(seen);
             }
         }
     }
@@ -142,7 +174,7 @@ impl Sums<'_> {
 
     fn finish(mut self) -> Weights {
         let mut seen: BTreeMap<String, u64> = BTreeMap::new();
-        for ((_, key), (_, count)) in &self.beats {
+        for (key, count) in self.processes.values().flat_map(Process::last) {
             *seen.entry(key.clone()).or_default() += count;
         }
         for (key, count) in seen {
@@ -188,7 +220,7 @@ pub(super) fn run(args: &Source, top: usize, as_json: bool, stop: Stop<'_>) -> R
         folded: String::new(),
         known: HashSet::new(),
         keys: HashMap::new(),
-        beats: HashMap::new(),
+        processes: HashMap::new(),
         heartbeats: 0,
         problems: 0,
         losses: 0,
