@@ -40,6 +40,7 @@ impl Keys {
     const HTRACE_DETAIL: Self = Self(1 << 10);
     const XTRACE_ID: Self = Self(1 << 11);
     const XTRACE_REPORTS: Self = Self(1 << 12);
+    const SCOPE_SPANS: Self = Self(1 << 13);
 
     fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -59,6 +60,13 @@ impl Keys {
             (b"resourceLogs" | b"resourceMetrics" | b"resource_logs" | b"resource_metrics", _) => {
                 Self::OTHER_SIGNAL
             }
+            (
+                b"scopeSpans"
+                | b"scope_spans"
+                | b"instrumentationLibrarySpans"
+                | b"instrumentation_library_spans",
+                Value::Open,
+            ) => Self::SCOPE_SPANS,
             (b"traceID", Value::Text(_)) => Self::TRACE_ID[0],
             (b"spans" | b"processes", Value::Open) => Self::JAEGER_TRACE,
             (b"TraceID", Value::Number) => Self::TRACE_ID[1],
@@ -79,6 +87,10 @@ impl Keys {
             }
             _ => Self::default(),
         }
+    }
+
+    fn otlp(self, key: Self) -> Option<Format> {
+        self.any(key).then_some(Format::OtlpJson)
     }
 
     /// The format whose records have these keys. `is_item` is true if the object is an element of a list.
@@ -125,6 +137,12 @@ enum Role {
     Record { is_item: bool },
     /// A list of such objects.
     Records,
+    /// The object in the answer of Jaeger's or Tempo's query API, if it is an OTLP request.
+    Answer,
+    /// The list in the answer of Tempo's query API, if it is of OTLP's resource spans.
+    Batches,
+    /// An element of that list.
+    Batch,
     /// A value inside a record.
     Inner,
 }
@@ -193,7 +211,12 @@ impl Scan {
 
     fn value(&mut self, key: Option<&[u8]>, value: Value<'_>) -> Option<Format> {
         let (key, frame) = (key?, self.open.last_mut()?);
-        let Role::Record { is_item } = frame.role else { return None };
+        let is_item = match frame.role {
+            Role::Record { is_item } => is_item,
+            Role::Answer => return Keys::of(key, &value).otlp(Keys::RESOURCE_SPANS),
+            Role::Batch => return Keys::of(key, &value).otlp(Keys::SCOPE_SPANS),
+            Role::Records | Role::Batches | Role::Inner => return None,
+        };
         if self.first_keys.len() < 3 {
             let shown = &key[..key.len().min(40)];
             self.first_keys.push(String::from_utf8_lossy(shown).replace(char::is_control, " "));
@@ -211,7 +234,16 @@ impl Scan {
             None | Some(Role::Records) => Role::Records,
             // The list in the answer of Jaeger's query API.
             Some(Role::Record { is_item: false }) if !is_object && key == Some(b"data") => Role::Records,
-            Some(Role::Record { .. } | Role::Inner) => Role::Inner,
+            Some(Role::Record { is_item: false } | Role::Answer) if !is_object && key == Some(b"batches") => {
+                Role::Batches
+            }
+            Some(Role::Record { is_item: false })
+                if is_object && matches!(key, Some(b"result" | b"trace")) =>
+            {
+                Role::Answer
+            }
+            Some(Role::Batches) if is_object => Role::Batch,
+            Some(_) => Role::Inner,
         };
         self.open.push(Frame { role, is_object, keys: Keys::default() });
     }

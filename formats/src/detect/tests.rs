@@ -47,6 +47,28 @@ fn lists_and_envelopes_are_looked_into() {
     check(format!("[{OTLP}]").as_bytes(), Some(Format::OtlpJson));
 }
 
+/// Those of Jaeger's and Tempo's query APIs.
+#[test]
+fn answers_of_otlp_are_looked_into() {
+    let batches = r#"{"batches":[{"resource":{"attributes":[]},"scopeSpans":[{"spans":[]}]}]}"#;
+    let older = r#"{"batches":[{"instrumentationLibrarySpans":[]}]}"#;
+    for answer in [batches, older, OTLP] {
+        for wrapped in [
+            answer.to_owned(),
+            format!(r#"{{"result":{answer}}}"#),
+            format!(r#"{{"metrics":{{}},"trace":{answer}}}"#),
+        ] {
+            check(wrapped.as_bytes(), Some(Format::OtlpJson));
+            check(format!("{wrapped}\n{wrapped}\n").as_bytes(), Some(Format::OtlpJson));
+        }
+    }
+    for other in [ZIPKIN, JAEGER, HTRACE_4, r#"{"x":{"resourceSpans":[]}}"#, r#"{"x":{"scopeSpans":[]}}"#] {
+        check(format!(r#"{{"result":{other},"trace":{other},"batches":[{other}]}}"#).as_bytes(), None);
+    }
+    check(br#"{"result":{"scopeSpans":[]},"trace":{"scopeSpans":[]},"batches":[1]}"#, None);
+    check(format!(r#"{{"trace":[{OTLP}],"batches":{batches},"result":"resourceSpans"}}"#).as_bytes(), None);
+}
+
 #[test]
 fn a_telling_key_may_come_late() {
     let filler = format!(r#"["{}", {{"a":[1,2,{{}}]}}]"#, r#"text \" with {\"quotes\": ["#.repeat(1000));
