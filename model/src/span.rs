@@ -104,6 +104,8 @@ pub struct Span<'a> {
 pub struct Wording {
     /// The number of attributes, the last ones, that the record holds in a field for the peer (Zipkin's remote endpoint).
     pub peer_attributes: u8,
+    /// That field, if it is another than what the attributes make of it.
+    pub peer: PeerField,
     /// The tags that state the status and its description (Zipkin), if they are others than OpenTelemetry's
     /// specification asks for.
     pub status: Option<StatusTags>,
@@ -111,6 +113,20 @@ pub struct Wording {
     pub scope_name: ScopeTags,
     /// The tags that state the scope's version.
     pub scope_version: ScopeTags,
+}
+
+/// The field for the peer (Zipkin's remote endpoint).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerField {
+    /// It is what attributes that name a peer make of it.
+    #[default]
+    AsAttributes,
+    /// There is none, though attributes name a peer.
+    Absent,
+    /// It has the service, the first address, the second one and the port, each if true, that the attributes of
+    /// [`Wording::peer_attributes`] and those of the same names hold.
+    Parts([bool; 4]),
 }
 
 /// The tags that state a status and its description.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::super::json::{Cursor, Fault};
-use astracer_model::span::{Resource, Span, SpanKind, lookup};
+use astracer_model::span::{PeerField, Resource, Span, SpanKind, lookup};
 use astracer_model::value::{Attribute, Value};
 
 const SERVICE_NAME: &str = "service.name";
@@ -16,6 +16,9 @@ const PEER_SERVICE: &str = "peer.service";
 const PEER_ADDRESS: &str = "network.peer.address";
 const PEER_PORT: &str = "network.peer.port";
 const REMOTE_IPV6: &str = "zipkin.remote.ipv6";
+
+/// The attributes of a remote endpoint's parts: service, address, second address, port.
+const PARTS: [&str; 4] = [PEER_SERVICE, PEER_ADDRESS, REMOTE_IPV6, PEER_PORT];
 
 /// The service name of a resource without one, as in OpenTelemetry's default resource.
 const UNKNOWN_SERVICE: &str = "unknown_service";
@@ -113,8 +116,28 @@ impl<'a> Endpoint<'a> {
         endpoint
     }
 
+    /// A span's peer: of a record of Zipkin's in the parts that it had, of others what the attributes describe.
+    pub(super) fn of_peer(span: &'a Span<'_>) -> Option<Self> {
+        let parts = match span.wording.peer {
+            PeerField::AsAttributes => return Self::remote(span.kind, &span.attributes),
+            PeerField::Parts(parts) => parts,
+            _ => return None,
+        };
+        let mut endpoint = Self::default();
+        let held = PARTS.into_iter().zip(parts).filter(|&(_, is_part)| is_part);
+        for (key, value) in held.filter_map(|(key, _)| Some((key, lookup(&span.attributes, key)?))) {
+            match (key, value) {
+                (PEER_SERVICE, Value::String(text)) => endpoint.service = Cow::Borrowed(text),
+                (PEER_ADDRESS | REMOTE_IPV6, Value::String(text)) => drop(endpoint.take_ip(text)),
+                (PEER_PORT, value) => endpoint.port = port(value).unwrap_or(0),
+                _ => {}
+            }
+        }
+        (!endpoint.is_empty()).then_some(endpoint)
+    }
+
     /// The peer that a span's attributes describe; empty if they describe none.
-    pub(super) fn remote(kind: SpanKind, attributes: &'a [Attribute<'_>]) -> Option<Self> {
+    fn remote(kind: SpanKind, attributes: &'a [Attribute<'_>]) -> Option<Self> {
         // Most spans have no attribute about a peer, and need no search for each name.
         let tells =
             |attribute: &Attribute<'_>| PEER_PREFIXES.iter().any(|start| attribute.key.starts_with(start));
@@ -176,8 +199,14 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Adds to a span's attributes, at the end, the parts of this remote endpoint that they lack. Existing attributes
-    /// stay, except that the port, which is text in a tag, becomes a number again.
+    /// stay, except that the port, which is text in a tag, becomes a number again. An empty endpoint is none.
     pub(super) fn add_to(self, span: &mut Span<'a>) {
+        if self.is_empty() {
+            if Endpoint::remote(span.kind, &span.attributes).is_some() {
+                span.wording.peer = PeerField::Absent;
+            }
+            return;
+        }
         for own in span.attributes.iter_mut().filter(|own| own.key == PEER_PORT) {
             if self.port != 0 && port(&own.value) == Some(self.port) {
                 own.value = Value::Int(i64::from(self.port));
@@ -186,7 +215,10 @@ impl<'a> Endpoint<'a> {
         if Endpoint::remote(span.kind, &span.attributes).as_ref() == Some(&self) {
             return;
         }
-        for attribute in attributes(self, [PEER_SERVICE, PEER_ADDRESS, REMOTE_IPV6, PEER_PORT]) {
+        let parts = attributes(self, PARTS);
+        let is_part = |name: &str| parts.iter().any(|part| part.key == name);
+        span.wording.peer = PeerField::Parts(PARTS.map(is_part));
+        for attribute in parts {
             if lookup(&span.attributes, &attribute.key).is_none() {
                 span.attributes.push(attribute);
                 span.wording.peer_attributes += 1;
@@ -212,10 +244,9 @@ fn attributes<'a>(endpoint: Endpoint<'a>, names: [&'static str; 4]) -> Vec<Attri
 
 /// The attributes of a span that are tags: all but those that a remote endpoint had, and will have again.
 pub(super) fn tagged<'s, 'a>(span: &'s Span<'a>) -> impl Iterator<Item = &'s Attribute<'a>> {
-    let of_endpoint = [PEER_SERVICE, PEER_ADDRESS, REMOTE_IPV6, PEER_PORT];
     let own = span.attributes.len().saturating_sub(usize::from(span.wording.peer_attributes));
     let (own, of_peer) = span.attributes.split_at(own);
-    own.iter().chain(of_peer.iter().filter(move |attribute| !of_endpoint.contains(&&*attribute.key)))
+    own.iter().chain(of_peer.iter().filter(|attribute| !PARTS.contains(&&*attribute.key)))
 }
 
 /// Returns true if the local endpoint contains this resource attribute.

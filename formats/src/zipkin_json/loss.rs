@@ -75,9 +75,7 @@ fn tag<'k>(attribute: &'k Attribute<'_>, keys: &mut Keys<'k>, found: &mut Found)
 
 /// Returns true for the remote endpoint's port as a number, which reading restores.
 fn is_remote_port(attribute: &Attribute<'_>, span: &Span<'_>) -> bool {
-    peer_port(attribute).is_some_and(|port| {
-        Endpoint::remote(span.kind, &span.attributes).is_some_and(|remote| remote.port == port)
-    })
+    peer_port(attribute).is_some_and(|port| Endpoint::of_peer(span).is_some_and(|remote| remote.port == port))
 }
 
 /// Returns true if the tag `error` of Zipkin's own record is an attribute, which comes back as it was.

@@ -85,9 +85,7 @@ pub(super) fn read<'a>(cursor: &mut Cursor<'a>, out: &mut Out<'_>, shared: &mut 
     lift_parents(&mut span);
     [span.wording.scope_name, span.wording.scope_version] = otel_tags::lift(&mut span, &mut shared.scopes);
     lift_error(&mut span);
-    if !remote.is_empty() {
-        remote.add_to(&mut span);
-    }
+    remote.add_to(&mut span);
     out.span(cursor, begin, span);
     Ok(())
 }

@@ -100,7 +100,7 @@ pub fn write_span(out: &mut Vec<u8>, span: &Span<'_>) {
     }
     write_times(out, span);
     write_endpoint(out, ",\"localEndpoint\":{", &Endpoint::local(&span.resource));
-    if let Some(remote) = Endpoint::remote(span.kind, &span.attributes) {
+    if let Some(remote) = Endpoint::of_peer(span) {
         write_endpoint(out, ",\"remoteEndpoint\":{", &remote);
     }
     write_annotations(out, span);

@@ -415,3 +415,43 @@ fn tags_of_zipkin_come_out_as_they_came_in() {
         assert_eq!(losses.counts().count(), 0, "{tags}: {losses:?}");
     }
 }
+
+/// A peer that tags name, and one that the endpoint is, do not become one; and nothing is lost.
+#[test]
+fn the_remote_endpoint_of_zipkin_comes_out_as_it_came_in() {
+    let endpoints = [
+        serde_json::Value::Null,
+        serde_json::json!({"ipv4": "192.0.2.1", "port": 5432}),
+        serde_json::json!({"serviceName": "db"}),
+        serde_json::json!({"serviceName": "other", "ipv4": "192.0.2.1", "ipv6": "2001:db8::1", "port": 80}),
+        serde_json::json!({"ipv6": "2001:db8::1"}),
+        serde_json::json!({"port": 5432}),
+    ];
+    let named = ["peer.service", "server.address", "net.peer.name", "net.peer.ip", "db.name", "k"];
+    for (endpoint, key) in endpoints.iter().flat_map(|endpoint| named.map(|key| (endpoint, key))) {
+        for kind in ["CLIENT", "SERVER"] {
+            let text = if key == "net.peer.ip" { "192.0.2.9" } else { "db" };
+            let mut input = serde_json::json!({
+                "traceId": "1", "id": "2", "kind": kind, "timestamp": 1, "duration": 1,
+                "localEndpoint": {"serviceName": "s"}, "tags": {key: text}
+            });
+            if !endpoint.is_null() {
+                input["remoteEndpoint"] = endpoint.clone();
+            }
+            let read = collect(super::read, input.to_string().as_bytes());
+            let span = &read.spans[0];
+            let output = written(span);
+            let is_other_service = key == "peer.service" && endpoint["serviceName"] == "other";
+            if is_other_service {
+                continue;
+            }
+            assert_eq!(output["remoteEndpoint"], *endpoint, "{input}");
+            assert_eq!(output["tags"], input["tags"], "{input}");
+            let again = collect(super::read, write(&[std::slice::from_ref(span)]).as_bytes());
+            assert_eq!(again.spans, read.spans, "{input}");
+            let mut losses = crate::losses::Losses::default();
+            losses.count(crate::Format::ZipkinJson, span);
+            assert_eq!(losses.counts().count(), 0, "{input}: {losses:?}");
+        }
+    }
+}
