@@ -190,6 +190,8 @@ struct Found {
     speedup: Option<Speedup>,
     /// The trace that was asked for, else the one with the longest path if a page is to be written.
     lanes: Option<Lanes>,
+    /// The same for the terminal, with fewer rows.
+    in_text: Option<Lanes>,
     /// A file of segments that could not be written.
     late: Option<Failure>,
 }
@@ -260,7 +262,7 @@ pub(crate) fn run(args: &CriticalPath, stop: Stop<'_>) -> Result<(), Failure> {
     }
     let mut text = loaded.input.heading();
     text.push_str(&render::head(args, &found.profile, found.path_kinds));
-    match (&args.trace, &found.lanes) {
+    match (&args.trace, &found.in_text) {
         (Some(_), Some(lanes)) => text.push_str(&render::lanes(lanes)),
         _ => text.push_str(&render::table(args, &found.profile)),
     }
@@ -388,9 +390,13 @@ fn analyse(
         late = flushed.and_then(|()| open.complete()).err();
     }
     interrupt::answer_at_once(stop)?;
-    let lanes_max = if args.json || args.html.is_some() { PAGE_LANES_MAX } else { LANES_MAX };
-    let drawn = longest.filter(|_| args.trace.is_some() || args.html.is_some());
-    let lanes = drawn.map(|(_, trace)| Lanes::new(recording, &analyser.trace(recording, trace), lanes_max));
+    let mut drawn = |is_wanted: bool, lanes_max: usize| {
+        let (_, trace) = longest.filter(|_| is_wanted)?;
+        Some(Lanes::new(recording, &analyser.trace(recording, trace), lanes_max))
+    };
+    let is_one = args.trace.is_some();
+    let lanes = drawn(args.html.is_some() || (is_one && args.json), PAGE_LANES_MAX);
+    let in_text = drawn(is_one && !args.json, LANES_MAX);
     let profile = profiler.finish(&args.percentiles);
     let path_profile = path_profiler.map(|profiler| profiler.finish(&args.percentiles));
     Ok(Found {
@@ -399,6 +405,7 @@ fn analyse(
         path_kinds: kinds.count(),
         speedup: retiming.map(|retiming| retiming.finish(&args.percentiles)),
         lanes,
+        in_text,
         late,
     })
 }

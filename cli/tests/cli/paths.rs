@@ -152,3 +152,26 @@ fn weights_that_are_not_used_are_told() {
         assert_eq!(json(&["critical-path", &file, "--json"])["weights_recorded"], recorded, "{state}");
     }
 }
+
+/// A root with 60 children on its path, one after the other, and longer ones beside it: 60 rows, with a page too.
+#[test]
+fn a_trace_has_as_many_rows_in_the_terminal_whatever_else_is_written() {
+    let folder = Folder::new("rows");
+    let span = |id: u64, parent: &str, (begin, end): (u64, u64)| {
+        format!(r#"{{"a":"{:016x}{id:016x}","b":{begin},"e":{end},"d":"n{id}","r":"s","p":[{parent}]}}"#, 1)
+    };
+    let root = format!("\"{:016x}{:016x}\"", 1, 1);
+    let on_path = (0..60).map(|at| span(2 + at, &root, (1_000 + 10 * at, 1_010 + 10 * at)));
+    let beside = (0..540).map(|at| span(100 + at, &root, (1_005, 1_395)));
+    let spans: Vec<String> = [span(1, "", (1_000, 1_600))].into_iter().chain(on_path).chain(beside).collect();
+    let recording = folder.file("t.jsonl", &spans.join("\n"));
+    let page = folder.join("t.html");
+    let shown = ["critical-path", &recording, "--trace", "1"];
+    for args in [&shown[..], &[&shown[..], &["--html", &page]].concat()] {
+        let text = success(&run(args));
+        assert_eq!(text.lines().filter(|line| line.starts_with(" n")).count(), 60, "{text}");
+        assert!(text.contains("... and 541 spans: ") && text.contains("--json has more"), "{text}");
+    }
+    let found = json(&[&shown[..], &["--json"]].concat());
+    assert_eq!(found["trace"]["lanes"].as_array().map(Vec::len), Some(500));
+}

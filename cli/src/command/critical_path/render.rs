@@ -150,7 +150,7 @@ pub(super) fn lanes(lanes: &Lanes) -> String {
     if lanes.left_out > 0 {
         let _ = writeln!(
             text,
-            "... and {}, which are shorter; --json has more",
+            "... and {}: those on the path come first, then the longest; --json has more",
             output::plural(lanes.left_out, "span")
         );
     }
