@@ -48,16 +48,6 @@ impl KeyStats {
         self.dropped().saturating_sub(others)
     }
 
-    /// Adds another key's counts; the state is nobody's then.
-    pub(crate) fn join(&mut self, other: &KeyStats) {
-        self.seen += other.seen;
-        self.kept += other.kept;
-        self.dropped_by_cap += other.dropped_by_cap;
-        self.dropped_by_empty_cap += other.dropped_by_empty_cap;
-        self.dropped_by_override += other.dropped_by_override;
-        self.kept_by_override += other.kept_by_override;
-    }
-
     fn add(&mut self, counts: &Counts) {
         self.seen += counts.seen();
         self.kept += counts.kept();
