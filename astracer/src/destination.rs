@@ -84,7 +84,7 @@ fn reason(losses: &mut Losses, kind: ErrorKind) -> &mut u64 {
         | ErrorKind::Throttled
         | ErrorKind::Unavailable
         | ErrorKind::Expired => &mut losses.expired,
-        // The request was answered, and will be answered alike for ever.
+        // The request was answered, and will be answered alike for ever. (A certificate out of its time was waited for.)
         ErrorKind::UntrustedCertificate
         | ErrorKind::ClientCertificate
         | ErrorKind::PlainServer

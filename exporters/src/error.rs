@@ -164,7 +164,7 @@ impl ExportError {
     }
 
     /// The same error with other advice than its kind's.
-    #[cfg(feature = "_http")]
+    #[cfg(feature = "_send")]
     pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Cow::Borrowed(remedy);
         self

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, Stream};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, Stream};
 
 use crate::error::{ErrorKind, ExportError};
 
@@ -155,6 +155,9 @@ pub(crate) fn probe(config: &Arc<ClientConfig>, host: &str, mut stream: TcpStrea
     read.err().and_then(|error| of_io(&error).cloned())
 }
 
+/// For a certificate that is out of its time.
+const TIME_REMEDY: &str = "renew the server's certificate, or set this machine's clock";
+
 /// Returns the failure that a failed handshake stands for.
 pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
     use AlertDescription as Alert;
@@ -179,12 +182,30 @@ pub(crate) fn explain(target: &str, error: &rustls::Error) -> ExportError {
         Tls::AlertReceived(Alert::InternalError | Alert::UserCanceled) => ErrorKind::ConnectionLost,
         _ => ErrorKind::UnexpectedAnswer,
     };
+    let of_time = matches!(
+        error,
+        Tls::InvalidCertificate(
+            CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. }
+        )
+    );
     let error = ExportError::new(kind, target, format!("TLS: {error}"));
-    if kind == ErrorKind::ConnectionLost { error.retryable(None) } else { error }
+    match kind {
+        // It is renewed one day, or our clock is set.
+        _ if of_time => error.retryable(None).with_remedy(TIME_REMEDY),
+        ErrorKind::ConnectionLost => error.retryable(None),
+        _ => error,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+
     use super::*;
 
     #[test]
@@ -197,6 +218,27 @@ mod tests {
         ] {
             let error = explain("t", &rustls::Error::AlertReceived(alert));
             assert_eq!(error.may_retry(), may_retry, "{error:?}");
+        }
+    }
+
+    /// It is renewed, or a clock that began in 1970 is set: what waits in a spool became dead letters.
+    #[test]
+    fn a_certificate_out_of_its_time_may_be_good_later() {
+        let now = UnixTime::since_unix_epoch(Duration::ZERO);
+        let (time, not_before, not_after) = (now, now, now);
+        for (reason, may_retry) in [
+            (CertificateError::Expired, true),
+            (CertificateError::ExpiredContext { time, not_after }, true),
+            (CertificateError::NotValidYet, true),
+            (CertificateError::NotValidYetContext { time, not_before }, true),
+            (CertificateError::UnknownIssuer, false),
+            (CertificateError::Revoked, false),
+            (CertificateError::NotValidForName, false),
+        ] {
+            let error = explain("t", &rustls::Error::InvalidCertificate(reason));
+            assert_eq!(error.may_retry(), may_retry, "{error:?}");
+            assert_eq!(error.kind(), ErrorKind::UntrustedCertificate);
+            assert_eq!(error.to_string().contains("this machine's clock"), may_retry, "{error}");
         }
     }
 }
