@@ -300,13 +300,14 @@ impl<T: Time> Availability<T> {
         loop {
             let cause = |state: &State| state.backoff.cause.clone();
             if state.is_closed {
-                let (target, detail) = match cause(&state) {
+                return Err(match cause(&state) {
+                    // It came in time: the advice for later ones is none for it.
                     Some(error) => {
-                        (error.target().to_owned(), format!("while waiting to send again: {error}"))
+                        let detail = format!("while waiting to send again: {error}");
+                        ExportError::new(ErrorKind::ShutDown, error.target(), detail).with_remedy("")
                     }
-                    None => (String::new(), String::new()),
-                };
-                return Err(ExportError::new(ErrorKind::ShutDown, target, detail));
+                    None => ExportError::new(ErrorKind::ShutDown, "", ""),
+                });
             }
             let now = self.time.now();
             // A policy without waiting would lose what was never sent, for as long as others fail. What the server asked for holds.

@@ -163,7 +163,7 @@ impl ExportError {
         self
     }
 
-    /// The same error with other advice than its kind's.
+    /// The same error with other advice than its kind's, or none.
     #[cfg(feature = "_send")]
     pub(crate) fn with_remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Cow::Borrowed(remedy);
@@ -185,7 +185,7 @@ impl ExportError {
         &self.detail
     }
 
-    /// Returns the remedy: advice for the operator.
+    /// Returns the remedy: advice for the operator. It is empty where there is none.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }
@@ -207,7 +207,7 @@ impl fmt::Display for ExportError {
         if !self.detail.is_empty() {
             write!(f, " ({})", escaped(&self.detail))?;
         }
-        write!(f, "; {}", self.remedy)
+        if self.remedy.is_empty() { Ok(()) } else { write!(f, "; {}", self.remedy) }
     }
 }
 

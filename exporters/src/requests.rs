@@ -51,6 +51,8 @@ struct Call<'c, W> {
     timeout: Duration,
     outcome: Outcome,
     settled: usize,
+    /// It came after the shutdown.
+    is_late: bool,
 }
 
 impl Requests {
@@ -82,8 +84,9 @@ impl Requests {
         deadline: Option<Duration>,
         timeout: Duration,
     ) -> Attempt {
-        let outcome = Outcome::default();
-        let mut call = Call { wire, bytes_max: self.bytes_max, deadline, timeout, outcome, settled: 0 };
+        let (outcome, is_late) = (Outcome::default(), self.availability.is_closed());
+        let mut call =
+            Call { wire, bytes_max: self.bytes_max, deadline, timeout, outcome, settled: 0, is_late };
         if !spans.is_empty() {
             self.send_some(&mut call, spans);
         }
@@ -141,7 +144,8 @@ impl Requests {
         spans: usize,
     ) -> Result<Delivery, ExportError> {
         if self.availability.is_closed() {
-            return Err(ExportError::new(ErrorKind::ShutDown, call.wire.target(), ""));
+            let error = ExportError::new(ErrorKind::ShutDown, call.wire.target(), "");
+            return Err(if call.is_late { error } else { error.with_remedy("") });
         }
         let body = call.wire.pack(body);
         let post = || call.wire.post(&body, spans, call.timeout);
@@ -184,6 +188,47 @@ mod tests {
                 _ => Err(ExportError::new(ErrorKind::Unavailable, "t", "").retryable(None)),
             }
         }
+    }
+
+    /// A server whose limit a request exceeds while the shutdown comes.
+    struct ClosedMeanwhile<'r>(&'r Requests);
+
+    impl Wire for ClosedMeanwhile<'_> {
+        type Packed = Vec<u8>;
+
+        fn target(&self) -> String {
+            "t".to_owned()
+        }
+
+        fn encode(&self, spans: &[Span<'_>], out: &mut Vec<u8>) {
+            spans.iter().for_each(|span| out.extend_from_slice(span.name.as_bytes()));
+        }
+
+        fn pack(&self, body: Vec<u8>) -> Vec<u8> {
+            body
+        }
+
+        fn post(&self, _: &Vec<u8>, _: usize, _: Duration) -> Result<Delivery, ExportError> {
+            self.0.availability.close();
+            Err(ExportError::new(ErrorKind::TooLarge, "t", ""))
+        }
+    }
+
+    /// The advice to shut down later is for spans that came after the shutdown.
+    #[test]
+    fn a_call_that_the_shutdown_cuts_off_was_there_in_time() {
+        let requests = Requests::new(&Sending::new(4));
+        let spans = ["a", "b"].map(|name| Span { name: name.into(), ..Span::default() });
+        let error = |requests: &Requests| {
+            let outcome = requests.deliver(&ClosedMeanwhile(requests), &spans);
+            assert_eq!(outcome.lost.of(ErrorKind::ShutDown), 2);
+            outcome.error.unwrap().to_string()
+        };
+        assert_eq!(error(&requests), "t: the exporter is shut down");
+        assert_eq!(
+            error(&requests),
+            "t: the exporter is shut down; shut the exporter down after the last span"
+        );
     }
 
     /// The error that ends an attempt does not hide why a span before it was lost.

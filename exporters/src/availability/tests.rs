@@ -266,6 +266,8 @@ fn the_shutdown_ends_a_wait() {
     let error = waits.join().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ShutDown);
     assert!(error.detail().contains("busy"), "{error}");
+    // It was there in time: advice for those that come after the shutdown is none for it.
+    assert!(!error.to_string().contains("after the last span"), "{error}");
 }
 
 /// Several batches are in flight when the destination fails: the one that came first is sent again first.
