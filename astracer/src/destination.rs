@@ -63,10 +63,13 @@ fn exported(Outcome { delivery, lost, error }: Outcome) -> Exported {
     for (kind, spans) in lost.iter() {
         *reason(&mut losses, kind) += spans;
     }
-    let message = (delivery.rejected > 0).then(|| {
-        let message = if delivery.message.is_empty() { "no reason given" } else { &delivery.message };
-        format!("the destination rejected {} spans: {message}", delivery.rejected)
-    });
+    // A warning, or a page that is no answer of OTLP, is all that tells of spans that went astray.
+    let message = match (&*delivery.message, delivery.rejected) {
+        ("", 0) => None,
+        (message, 0) => Some(format!("the destination took {} spans and says: {message}", delivery.accepted)),
+        ("", rejected) => Some(format!("the destination rejected {rejected} spans: no reason given")),
+        (message, rejected) => Some(format!("the destination rejected {rejected} spans: {message}")),
+    };
     Exported::new(delivery.accepted, losses, error.map(|error| error.to_string()).or(message))
 }
 
@@ -156,5 +159,16 @@ mod tests {
             let found = stats.spans_lost.iter().find(|(name, _)| *name == reason).unwrap();
             assert_eq!(found.1, 1, "{reason} {stats:?}");
         }
+    }
+
+    /// A server's warning, or a page that is no answer of OTLP: nothing is lost, and it is told.
+    #[test]
+    fn what_a_destination_says_of_a_success_is_the_last_error() {
+        let mut taken = Delivery::new(1, 0);
+        assert_eq!(exported(Outcome::delivered(taken.clone())).error, None);
+        taken.message = "<html>".to_owned();
+        let exported = exported(Outcome::delivered(taken));
+        assert_eq!((exported.accepted, exported.lost.total()), (1, 0));
+        assert_eq!(exported.error.as_deref(), Some("the destination took 1 spans and says: <html>"));
     }
 }

@@ -22,6 +22,8 @@ pub struct Counts {
     pub retries: u64,
     /// The last failure, while requests wait for the destination to come back.
     pub waiting: Option<ExportError>,
+    /// The destination's last message in an answer of success, if there was one: why it rejected spans, or a warning.
+    pub message: String,
 }
 
 /// Lost spans by reason.
@@ -112,6 +114,7 @@ struct Cells {
     retries: AtomicU64,
     lost: [AtomicU64; ErrorKind::ALL.len()],
     waiting: Mutex<Option<ExportError>>,
+    message: Mutex<String>,
 }
 
 impl Default for Cells {
@@ -122,6 +125,7 @@ impl Default for Cells {
             retries: AtomicU64::new(0),
             lost: [const { AtomicU64::new(0) }; ErrorKind::ALL.len()],
             waiting: Mutex::default(),
+            message: Mutex::default(),
         }
     }
 }
@@ -136,6 +140,7 @@ impl Counter {
             lost: Lost(self.0.lost.each_ref().map(read)),
             retries: read(&self.0.retries),
             waiting: self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            message: self.0.message.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 
@@ -144,6 +149,9 @@ impl Counter {
     pub fn deliver(&self, delivery: &Delivery) {
         self.0.sent.fetch_add(delivery.accepted, Ordering::Relaxed);
         self.0.rejected.fetch_add(delivery.rejected, Ordering::Relaxed);
+        if !delivery.message.is_empty() {
+            self.0.message.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&delivery.message);
+        }
     }
 
     #[cfg(feature = "_send")]
@@ -177,6 +185,10 @@ mod tests {
         assert_eq!(counts.lost.of(ErrorKind::TimedOut), 3);
         assert_eq!(counts.to_string(), "7 spans sent, 2 rejected, 7 lost (timed_out 3, forbidden 4)");
         assert_eq!(Counts::default().to_string(), "0 spans sent, 0 rejected, 0 lost");
+        // The last message stays.
+        counter.deliver(&Delivery { message: "odd".to_owned(), ..Delivery::default() });
+        counter.deliver(&Delivery::default());
+        assert_eq!(counter.read().message, "odd");
     }
 
     /// `Lost` indexes by the kind's discriminant.

@@ -71,7 +71,7 @@ pub struct Stats {
     pub open_bytes: u64,
     /// Traces that are kept late: see [`Builder::with_tail`](crate::Builder::with_tail).
     pub tail: TailStats,
-    /// The exporter's last error, or the last loss of spans that the queue had taken.
+    /// The exporter's last error or warning, or the last loss of spans that the queue had taken.
     pub last_error: Option<String>,
     /// The reason why exports wait for their destination now, if they do and the exporter tells
     /// ([`CountingExporter::waiting`](crate::CountingExporter::waiting)).

@@ -123,6 +123,8 @@ struct Forwarded {
     lost: u64,
     /// Spans in the spool.
     waiting: u64,
+    /// The last message of that server in an answer of success.
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -204,6 +206,7 @@ pub(crate) fn run(args: &Receive, stop: Stop<'_>) -> Result<(), Failure> {
         rejected: counts.rejected,
         lost: counts.lost.total(),
         waiting,
+        message: counts.message,
     });
     let removed = receiver.spans_removed();
     let report = Report::new(args, &receiver.received(), receiver.total_bytes(), forwarded);
@@ -318,12 +321,15 @@ impl Report {
         if self.rejected > 0 {
             let _ = writeln!(text, "could not be read: {}", output::plural(self.rejected, "span"));
         }
-        if let Some(Forwarded { accepted, rejected, lost, waiting }) = &self.forwarded {
+        if let Some(Forwarded { accepted, rejected, lost, waiting, message }) = &self.forwarded {
             let _ = writeln!(
                 text,
                 "passed on: {}; {rejected} rejected, {lost} lost, {waiting} wait in the spool",
                 output::plural(*accepted, "span")
             );
+            if !message.is_empty() {
+                let _ = writeln!(text, "the server says: {}", output::escaped(message));
+            }
         }
         for Refused { reason, requests } in &self.refused {
             let _ = writeln!(text, "refused ({reason}): {}", output::plural(*requests, "request"));

@@ -231,6 +231,9 @@ fn drain(args: &Drain, stop: Stop<'_>) -> Result<(), Failure> {
     if counts.rejected > 0 {
         let _ = writeln!(text, "rejected: {}", output::plural(counts.rejected, "span"));
     }
+    if !counts.message.is_empty() {
+        let _ = writeln!(text, "the server says: {}", output::escaped(&counts.message));
+    }
     for (reason, spans) in counts.lost.iter() {
         let _ = writeln!(text, "lost ({reason}): {}", output::plural(spans, "span"));
     }

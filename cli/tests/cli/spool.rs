@@ -190,6 +190,18 @@ fn a_spool_is_looked_at_checked_and_drained() {
     failure(&run(&["spool", "verify", "/nowhere"]), 1, &["/nowhere", "name the folder of a spool"]);
 }
 
+/// A page to log in on answers 200 too, and the spool is empty then: whoever drained it is to know.
+#[test]
+fn a_drain_tells_what_the_server_says() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    drop(spool(folder.path()));
+    let (address, _heads) = server("<html>Log in</html>");
+    let dir = folder.path().to_str().expect("UTF-8");
+    let text = success(&run(&["spool", "drain", dir, "--to", &format!("otlp+http://{address}")]));
+    assert!(text.contains("6 spans accepted"), "{text}");
+    assert!(text.contains("the server says: <html>Log in</html> (no answer of OTLP; look whether"), "{text}");
+}
+
 /// A folder of recordings, for example: it stays as it is.
 #[test]
 fn a_folder_without_a_spool_is_left_alone() {

@@ -41,7 +41,7 @@ pub struct Exported {
     pub accepted: u64,
     /// Spans that were not, by reason.
     pub lost: Losses,
-    /// The reason of the losses in words: what failed, where, and what to do.
+    /// The reason of the losses in words: what failed, where, and what to do. Without losses, a warning.
     pub error: Option<String>,
     /// Of the spans that the cap on bytes refused, which are whole traces.
     pub(crate) refused: Refused,
