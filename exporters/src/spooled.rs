@@ -202,17 +202,26 @@ impl Destination for Spooled {
         self.shared.destination.diagnose(error)
     }
 
-    /// Drains as much as the destination takes within `timeout`, and syncs the rest, which the next process sends.
+    /// Drains as much as the destination takes within `timeout`, and syncs the rest, which the next process sends. A pause
+    /// that ends in time is waited for; a destination that takes nothing after it is not.
     fn shut_down(&self, timeout: Duration) -> Result<(), ExportError> {
         let begun = Instant::now();
         let shared = &self.shared;
         let mut state = shared.lock();
         state.is_closed = true;
         shared.changed.notify_all();
-        while state.counts().pending > 0 && !state.is_waiting {
-            let left = timeout.saturating_sub(begun.elapsed());
-            if left.is_zero() {
+        // The number of the last pause, and what waited then: between two of them, a destination that is there takes something.
+        let mut last_pause = None;
+        loop {
+            let (pending, left) = (state.counts().pending, timeout.saturating_sub(begun.elapsed()));
+            let is_fruitless =
+                last_pause.is_some_and(|(number, waited)| number != state.pauses && waited == pending);
+            let rest = state.paused_until.map(|end| end.saturating_duration_since(Instant::now()));
+            if pending == 0 || left.is_zero() || is_fruitless || rest.is_some_and(|rest| rest > left) {
                 break;
+            }
+            if state.paused_until.is_some() {
+                last_pause = Some((state.pauses, pending));
             }
             state = shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -264,8 +273,10 @@ struct State {
     is_closed: bool,
     /// The drain thread is to end.
     is_ended: bool,
-    /// The drain thread waits for the destination to come back.
-    is_waiting: bool,
+    /// The drain thread waits until then for the destination to come back.
+    paused_until: Option<Instant>,
+    /// Such waits since the start.
+    pauses: u64,
     /// Failed reads in a row.
     read_failures: u32,
 }
@@ -298,6 +309,8 @@ enum Next {
 
 /// Wait after a failure that does not say how long it lasts.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Stands for pauses that are longer than a clock can tell.
+const LONG: Duration = Duration::from_secs(365 * 86_400);
 /// Failed reads after which a segment is given up.
 const READ_FAILURES_MAX: u32 = 3;
 
@@ -321,7 +334,8 @@ impl Shared {
             spool: Some(spool),
             is_closed: false,
             is_ended: false,
-            is_waiting: false,
+            paused_until: None,
+            pauses: 0,
             read_failures: 0,
         };
         Ok(Shared {
@@ -421,27 +435,22 @@ impl Shared {
             if state.is_ended {
                 return;
             }
-            let (is_waiting, wait) = match next {
-                Next::Go => (false, None),
-                Next::Idle => (false, Some(None)),
-                Next::Wait(time) => (true, Some(Some(time))),
-            };
-            state.is_waiting = is_waiting;
             self.changed.notify_all();
-            match wait {
-                None => {}
+            match next {
+                Next::Go => {}
                 // A record may have come since the step looked.
-                Some(None) => {
+                Next::Idle => {
                     let idle = |state: &mut State| state.counts().pending == 0 && !state.is_ended;
                     drop(self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner));
                 }
-                Some(Some(time)) => {
+                Next::Wait(time) => {
+                    // A pause without an end that a clock can tell is one of a year.
+                    let now = Instant::now();
+                    let end = now.checked_add(time).unwrap_or(now + LONG);
+                    (state.paused_until, state.pauses) = (Some(end), state.pauses + 1);
                     let waits = |state: &mut State| !state.is_ended;
-                    drop(
-                        self.changed
-                            .wait_timeout_while(state, time, waits)
-                            .unwrap_or_else(PoisonError::into_inner),
-                    );
+                    let waited = self.changed.wait_timeout_while(state, time, waits);
+                    waited.unwrap_or_else(PoisonError::into_inner).0.paused_until = None;
                 }
             }
         }

@@ -30,6 +30,8 @@ pub(crate) enum Mood {
     Hangs,
     /// An answer in single bytes, 5 ms apart.
     Slow,
+    /// An answer after 300 ms.
+    Late,
     /// The connection is reset before the answer.
     Resets,
     /// An answer of another protocol.
@@ -133,12 +135,15 @@ impl Moody {
             let body: Vec<u8> = bytes.drain(..head + length).skip(head).collect();
             self.requests.fetch_add(1, Ordering::SeqCst);
             let mood = self.mood();
-            if matches!(mood, Mood::Takes | Mood::Slow | Mood::HalfClosed) {
+            if matches!(mood, Mood::Takes | Mood::Slow | Mood::Late | Mood::HalfClosed) {
                 let request = ExportTraceServiceRequest::decode(&body[..]).unwrap();
                 self.taken.lock().unwrap().extend(numbers(&request));
             }
             match mood {
-                Mood::Takes => stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?,
+                Mood::Takes | Mood::Late => {
+                    thread::sleep(if mood == Mood::Late { MS(300) } else { MS(0) });
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+                }
                 Mood::Slow => {
                     for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n" {
                         stream.write_all(&[*byte]).ok()?;
@@ -309,6 +314,44 @@ fn a_shutdown_during_an_outage_leaves_the_spans_to_the_next_process() {
     let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
     assert_eq!(spooled.drain(Duration::from_secs(20)), 0);
     assert_eq!(server.taken().0, Vec::from_iter(1..=100));
+}
+
+/// A shutdown that comes in a pause, or while the first request after one is under way, drains like any other: it ended at
+/// once, and left all that waited.
+#[test]
+fn a_shutdown_drains_a_spool_whose_destination_is_just_back() {
+    // The server comes back, and is slow; or it asks for a second, and is well again.
+    for (fault, then) in [(Mood::Stopped, Mood::Late), (Mood::Busy(503, Some(1)), Mood::Takes)] {
+        let (server, folder) = (Moody::start(fault), tempfile::tempdir().unwrap());
+        let builder = Otlp::builder().with_protocol(Protocol::HttpProtobuf).with_endpoint(server.url());
+        let retry = Retry::default().with_initial_delay(MS(5)).with_max_delay(MS(40));
+        let spooled =
+            Spooled::builder(folder.path()).open(builder.with_retry(retry).build().unwrap()).unwrap();
+        for batch in 0..4 {
+            let outcome = spooled.deliver(&spans(batch * 10 + 1..=batch * 10 + 10));
+            assert_eq!((outcome.delivery.accepted, spooled.pending()), (10, batch * 10 + 10));
+        }
+        server.set(then);
+        while server.requests.load(Ordering::SeqCst) == 0 {
+            thread::sleep(MS(1));
+        }
+        spooled.shut_down(Duration::from_secs(30)).unwrap();
+        assert_eq!((spooled.pending(), server.taken()), (0, (Vec::from_iter(1..=40), 0)), "{fault:?}");
+    }
+}
+
+/// It waits for no pause that outlasts its time, and for no destination that goes on to fail.
+#[test]
+fn a_shutdown_waits_for_no_destination_that_stays_away() {
+    for mood in [Mood::Stopped, Mood::Busy(503, None), Mood::Busy(503, Some(3_600))] {
+        let (server, folder) = (Moody::start(mood), tempfile::tempdir().unwrap());
+        let spooled = Spooled::builder(folder.path()).open(otlp(&server)).unwrap();
+        assert_eq!(spooled.deliver(&spans(1..=10)).delivery.accepted, 10);
+        let begun = Instant::now();
+        spooled.shut_down(Duration::from_secs(300)).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(100), "{mood:?} {:?}", begun.elapsed());
+        assert_eq!((spooled.pending(), spooled.counter().read().lost.total()), (10, 0), "{mood:?}");
+    }
 }
 
 #[test]
