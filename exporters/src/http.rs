@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io::{self, Read as _};
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use astracer_model::text::escaped;
 use ureq::Agent;
-use ureq::http::{HeaderName, HeaderValue, Response, Uri};
+use ureq::http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
 
 use crate::compression::Compression;
 use crate::endpoint::shown;
@@ -17,6 +17,9 @@ use crate::sending::Sending;
 
 /// More of an answer is not read: it says what was rejected, or why.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+/// A smaller body is in the socket before a server can close it.
+const HEAD_FIRST_BYTES: usize = 16 << 10;
 
 /// For a proxy that lets nothing through.
 const PROXY_REMEDY: &str =
@@ -107,8 +110,31 @@ impl Client {
         }
     }
 
-    /// Sends a packed body once.
+    /// Sends a packed body once. A server that refuses a large one by its head may close before it has read the body, and
+    /// its answer is not seen; where that can be, the head goes alone then, and the body if the server wants it.
     pub(crate) fn post(&self, body: &[u8], media: &str, timeout: Duration) -> Result<Answer, ExportError> {
+        let begun = Instant::now();
+        let left = || timeout.saturating_sub(begun.elapsed());
+        let sent = match self.send(body, media, timeout, false) {
+            Err(error) if body.len() > HEAD_FIRST_BYTES && is_cut_off(&error) && !left().is_zero() => {
+                match self.send(body, media, left(), true) {
+                    // One that does not take part in this says nothing about the request.
+                    Ok(answer) if answer.status() == StatusCode::EXPECTATION_FAILED => Err(error),
+                    again => again,
+                }
+            }
+            sent => sent,
+        };
+        self.answer(sent.map_err(|error| self.explain(&error))?)
+    }
+
+    fn send(
+        &self,
+        body: &[u8],
+        media: &str,
+        timeout: Duration,
+        head_first: bool,
+    ) -> Result<Response<ureq::Body>, ureq::Error> {
         let request = self
             .agent
             .post(&self.uri)
@@ -126,8 +152,10 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let response = request.send(body).map_err(|error| self.explain(&error))?;
-        self.answer(response)
+        if head_first {
+            request = request.header("expect", "100-continue");
+        }
+        request.send(body)
     }
 
     fn answer(&self, mut response: Response<ureq::Body>) -> Result<Answer, ExportError> {
@@ -189,6 +217,13 @@ impl Client {
             _ => of(ErrorKind::UnexpectedAnswer),
         }
     }
+}
+
+/// True if the connection ended while the request was sent.
+fn is_cut_off(error: &ureq::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    let ureq::Error::Io(error) = error else { return false };
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
 }
 
 /// Returns the first number in a text.

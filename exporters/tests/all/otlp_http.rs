@@ -1,7 +1,9 @@
 //! OTLP over HTTP: what is on the wire, what becomes of answers.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use astracer_exporters::{
@@ -269,4 +271,54 @@ fn nothing_is_sent_after_the_end() {
     assert_eq!(send(&otlp, 1..=2), Err(ErrorKind::ShutDown));
     assert_eq!(otlp.counter().read().lost.of(ErrorKind::ShutDown), 2);
     assert_eq!(sink.requests().len(), 0);
+}
+
+/// A server that answers a head that announces more than 10 MB with this status, and closes without reading the body, as
+/// those of Go, Rust and Java do. Returns its URL.
+fn refusing_by_the_head(status: &'static str) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut line, mut length) = (String::new(), 0_u64);
+            while stream.read_line(&mut line).unwrap() > 2 {
+                let header = line.to_ascii_lowercase();
+                if let Some(bytes) = header.strip_prefix("content-length: ") {
+                    length = bytes.trim_end().parse().unwrap();
+                }
+                line.clear();
+            }
+            let status = if length > 10_000_000 { status } else { "200 OK" };
+            if length <= 10_000_000 {
+                stream.by_ref().take(length).read_to_end(&mut Vec::new()).unwrap();
+            }
+            let head = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _ = stream.get_mut().write_all(head.as_bytes());
+        }
+    });
+    url
+}
+
+/// The answer that came before the body had gone was taken for a broken connection: it was sent again, alike, for minutes.
+#[test]
+fn a_refusal_before_the_body_was_read_is_an_answer() {
+    let large = |number| astracer_model::Span {
+        trace_id: astracer_model::TraceId(1),
+        span_id: astracer_model::SpanId(number),
+        name: "n".repeat(8_000_000).into(),
+        ..astracer_model::Span::default()
+    };
+    let all = [large(1), large(2), large(3)];
+    let otlp = |status| {
+        let builder = Otlp::builder().with_protocol(Protocol::HttpProtobuf);
+        let builder = builder.with_endpoint(refusing_by_the_head(status)).with_retry(Retry::NEVER);
+        builder.with_timeout(Duration::from_secs(60)).with_max_request_bytes(64 << 20).build().unwrap()
+    };
+    // Each half goes alone.
+    assert_eq!(otlp("413 Content Too Large").send(&all).map(|delivery| delivery.accepted), Ok(3));
+    let error = otlp("401 Unauthorized").send(&all).unwrap_err();
+    assert_eq!((error.kind(), error.may_retry()), (ErrorKind::Unauthenticated, false), "{error}");
+    let error = otlp("503 Busy\r\nretry-after: 7").send(&all).unwrap_err();
+    assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Unavailable, Some(Duration::from_secs(7))));
 }
