@@ -1,8 +1,8 @@
 //! Availability of one destination, shared by every batch that goes there.
 //!
 //! A failure that may pass stops the traffic: requests wait until the delay of [`Retry`], or the time that the server
-//! asked for, has passed. Then one request goes first, as a probe, that of the batch that came first; the others wait for
-//! its outcome. So a server that asked for silence gets it, and one that returns is not met by all batches at once.
+//! asked for, has passed. Then one request goes first, as a probe, that of the batch that came first of those that wait;
+//! the others wait for its outcome. So a server that asked for silence gets it, and one that returns is not met by all batches at once.
 //!
 //! [`Backoff`] is the state machine, without a clock and without a lock. [`Availability`] adds both, and the waiting.
 
@@ -148,12 +148,12 @@ impl Time for Monotonic {
 struct State {
     backoff: Backoff,
     is_closed: bool,
-    /// The numbers of calls under way.
-    calls: BTreeSet<u64>,
+    /// The numbers of calls that wait for their turn. One whose request is under way cannot go first.
+    waiting: BTreeSet<u64>,
     next_call: u64,
 }
 
-/// A call under way, which may wait. While the destination is down, the lowest number is tried first.
+/// A call under way, which may wait. While the destination is down, the lowest number of those that wait is tried first.
 struct Call<'a, T: Time> {
     number: u64,
     of: &'a Availability<T>,
@@ -161,7 +161,7 @@ struct Call<'a, T: Time> {
 
 impl<T: Time> Drop for Call<'_, T> {
     fn drop(&mut self) {
-        self.of.lock().calls.remove(&self.number);
+        self.of.lock().waiting.remove(&self.number);
         self.of.changed.notify_all();
     }
 }
@@ -243,7 +243,7 @@ impl<T: Time> Availability<T> {
             if attempts > 1 {
                 self.counter.retry();
             }
-            match self.settle(held, attempt()) {
+            match self.settle(held, attempt(), Some(&call)) {
                 Err(error) if error.may_retry() && attempts < self.retry.max_attempts() => {
                     if self.time.now() >= deadline {
                         return Err(error);
@@ -268,13 +268,20 @@ impl<T: Time> Availability<T> {
             }
         };
         drop(state);
-        self.settle(held, attempt())
+        self.settle(held, attempt(), None)
     }
 
-    fn settle<R>(&self, held: Held<'_, T>, result: Result<R, ExportError>) -> Result<R, ExportError> {
+    fn settle<R>(
+        &self,
+        held: Held<'_, T>,
+        result: Result<R, ExportError>,
+        call: Option<&Call<'_, T>>,
+    ) -> Result<R, ExportError> {
         let mut state = self.lock();
         match &result {
             Err(error) if error.may_retry() => {
+                // It has its place among those that wait before any of them hears of the failure.
+                state.waiting.extend(call.map(|call| call.number));
                 let (now, chance) = (self.time.now(), self.time.chance());
                 state.backoff.failed(&held.permit, error, now, &self.retry, chance);
             }
@@ -290,7 +297,7 @@ impl<T: Time> Availability<T> {
         let mut state = self.lock();
         let number = state.next_call;
         state.next_call += 1;
-        state.calls.insert(number);
+        state.waiting.insert(number);
         Call { number, of: self }
     }
 
@@ -313,15 +320,19 @@ impl<T: Time> Availability<T> {
             // A policy without waiting would lose what was never sent, for as long as others fail. What the server asked for holds.
             if self.retry.max_age().is_zero() && !state.backoff.is_wished(now) {
                 let permit = Permit { generation: state.backoff.generation };
+                state.waiting.remove(&call.number);
                 return Ok(Held { permit, of: self });
             }
-            let is_first = state.calls.first() == Some(&call.number);
+            let is_first = state.waiting.first() == Some(&call.number);
             let turn = match state.backoff.cause {
                 Some(_) if !is_first => Turn::AfterProbe,
                 _ => state.backoff.turn(now),
             };
             let until = match turn {
-                Turn::Send(permit) => return Ok(Held { permit, of: self }),
+                Turn::Send(permit) => {
+                    state.waiting.remove(&call.number);
+                    return Ok(Held { permit, of: self });
+                }
                 Turn::At(time) => time.min(deadline),
                 Turn::AfterProbe => deadline,
             };

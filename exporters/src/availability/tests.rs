@@ -270,10 +270,26 @@ fn the_shutdown_ends_a_wait() {
     assert!(!error.to_string().contains("after the last span"), "{error}");
 }
 
+/// A request that hangs is no first of those that wait: until it ended, nobody else was tried again.
+#[test]
+fn a_request_under_way_does_not_keep_others_from_being_tried_again() {
+    let (availability, time) = availability(Retry::default().with_max_age(SECOND * 5));
+    let mut times = Vec::new();
+    let sent = availability.send(availability.deadline(), || {
+        let other = availability.send(availability.deadline(), || {
+            times.push(time.now().as_millis());
+            if times.len() == 1 { Err(busy(None)) } else { Ok(()) }
+        });
+        assert_eq!(other, Ok(()));
+        Ok(())
+    });
+    assert_eq!((sent, times), (Ok(()), vec![0, 1_000]));
+}
+
 /// Several batches are in flight when the destination fails: the one that came first is sent again first.
 #[test]
 fn retries_are_in_the_order_of_the_batches() {
-    let retry = Retry::default().with_initial_delay(Duration::from_millis(20));
+    let retry = Retry::default().with_initial_delay(Duration::from_millis(200));
     let availability = Availability::new(retry, Counter::default());
     let order = Mutex::new(Vec::new());
     let failing = std::sync::Barrier::new(3);
