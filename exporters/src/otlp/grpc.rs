@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -48,6 +48,22 @@ struct Job {
     message: Bytes,
     timeout: Duration,
     answer: mpsc::SyncSender<Result<Bytes, Status>>,
+}
+
+/// The connection for calls. HTTP/2 takes one that went dead without a word for alive until TCP gives it up, which is after a
+/// quarter of an hour: a call that got no answer, while no other did, makes a new one.
+struct Line {
+    endpoint: Endpoint,
+    compression: Option<CompressionEncoding>,
+    state: Mutex<LineState>,
+}
+
+struct LineState {
+    grpc: tonic::client::Grpc<Channel>,
+    /// Connections so far.
+    connections: u64,
+    /// Answers so far, over whichever of them.
+    answers: u64,
 }
 
 impl fmt::Debug for Client {
@@ -93,9 +109,9 @@ impl Client {
         let method = method(builder.signal());
         let work = async move {
             // Ends when the client is gone.
-            let grpc = grpc(endpoint.connect_lazy(), compression);
+            let line = Arc::new(Line::new(endpoint, compression));
             while let Some(job) = receiver.recv().await {
-                tokio::spawn(job.run(grpc.clone(), method.clone(), metadata.clone()));
+                tokio::spawn(job.run(Arc::clone(&line), method.clone(), metadata.clone()));
             }
         };
         let run = move || {
@@ -199,8 +215,31 @@ impl Client {
     }
 }
 
-fn grpc(channel: Channel, compression: Option<CompressionEncoding>) -> tonic::client::Grpc<Channel> {
-    let grpc = tonic::client::Grpc::new(channel);
+impl Line {
+    /// Nothing is connected before the first call.
+    fn new(endpoint: Endpoint, compression: Option<CompressionEncoding>) -> Self {
+        let grpc = grpc(&endpoint, compression);
+        let state = LineState { grpc, connections: 1, answers: 0 };
+        Line { endpoint, compression, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a new connection if there has been none, and no answer, since there were `connections` and `answers`. Calls that
+    /// are under way on the old one keep it.
+    fn renew(&self, connections: u64, answers: u64) {
+        let mut state = self.lock();
+        if (state.connections, state.answers) == (connections, answers) {
+            state.grpc = grpc(&self.endpoint, self.compression);
+            state.connections += 1;
+        }
+    }
+}
+
+fn grpc(endpoint: &Endpoint, compression: Option<CompressionEncoding>) -> tonic::client::Grpc<Channel> {
+    let grpc = tonic::client::Grpc::new(endpoint.connect_lazy());
     match compression {
         None => grpc,
         Some(encoding) => grpc.send_compressed(encoding).accept_compressed(encoding),
@@ -208,10 +247,18 @@ fn grpc(channel: Channel, compression: Option<CompressionEncoding>) -> tonic::cl
 }
 
 impl Job {
-    async fn run(self, grpc: tonic::client::Grpc<Channel>, method: PathAndQuery, metadata: MetadataMap) {
+    async fn run(self, line: Arc<Line>, method: PathAndQuery, metadata: MetadataMap) {
         let Job { message, timeout, answer } = self;
         let late = Status::deadline_exceeded("no answer in time");
+        let (grpc, connections, answers) = {
+            let state = line.lock();
+            (state.grpc.clone(), state.connections, state.answers)
+        };
         let result = tokio::time::timeout(timeout, call(grpc, method, metadata, message)).await;
+        match result {
+            Ok(_) => line.lock().answers += 1,
+            Err(_) => line.renew(connections, answers),
+        }
         // The caller waits.
         let _ = answer.send(result.unwrap_or(Err(late)));
     }

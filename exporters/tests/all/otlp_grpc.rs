@@ -1,13 +1,15 @@
 //! OTLP over gRPC, against tonic's own server.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use astracer_exporters::{
-    Compression, Destination as _, ErrorKind, Exporter, Otlp, OtlpBuilder, Protocol, spans,
+    Compression, Destination as _, ErrorKind, Exporter, Otlp, OtlpBuilder, Protocol, Retry, spans,
 };
 use astracer_model::span::Resource;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -231,4 +233,44 @@ fn large_calls_are_split_below_what_servers_take() {
     assert_eq!(send(&otlp, 1..=100).unwrap().accepted, 100);
     let all: Vec<_> = sink.requests().iter().flat_map(|(_, message)| wire::numbers(message)).collect();
     assert_eq!(all, Vec::from_iter(1..=100));
+}
+
+/// Passes on what `from` sends for as long as `passes` says, and then reads it and says nothing.
+fn relay(mut from: TcpStream, mut to: TcpStream, passes: impl Fn() -> bool + Send + 'static) {
+    thread::spawn(move || {
+        let mut part = [0; 4 << 10];
+        while let Ok(read @ 1..) = from.read(&mut part) {
+            if passes() && to.write_all(&part[..read]).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// The server has moved on, or a firewall forgot the connection: nobody tells, and a new one works.
+#[test]
+fn a_connection_without_answers_is_made_anew() {
+    let sink = GrpcSink::new([]);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // Connections below this number are dead.
+    let alive = Arc::new(AtomicUsize::new(0));
+    let (server, living) = (sink.address, Arc::clone(&alive));
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (near, far) = (stream.unwrap(), TcpStream::connect(server).unwrap());
+            let living = Arc::clone(&living);
+            let passes = move || number >= living.load(Ordering::SeqCst);
+            relay(near.try_clone().unwrap(), far.try_clone().unwrap(), passes.clone());
+            relay(far, near, passes);
+        }
+    });
+    let retry = Retry::default().with_initial_delay(Duration::from_millis(10)).with_max_delay(Duration::ZERO);
+    let builder = Otlp::builder().with_protocol(Protocol::Grpc).with_endpoint(url);
+    let builder = builder.with_timeout(Duration::from_millis(500));
+    let otlp = builder.with_retry(retry.with_max_age(Duration::from_secs(20))).build().unwrap();
+    for number in 1..=3 {
+        assert_eq!(send(&otlp, number..=number).map(|delivery| delivery.accepted), Ok(1), "{number}");
+        alive.fetch_add(1, Ordering::SeqCst);
+    }
 }
