@@ -172,6 +172,7 @@ impl FilesBuilder {
             spans_written: 0,
             spans_removed: 0,
             buffer: Vec::new(),
+            unfinished: None,
             ended: false,
         };
         Ok(Files {
@@ -203,6 +204,8 @@ struct State {
     /// Spans in files that somebody removed while they were being written.
     spans_removed: u64,
     buffer: Vec<u8>,
+    /// The failure to complete a file that gave way, of which nobody has been told.
+    unfinished: Option<ExportError>,
     ended: bool,
 }
 
@@ -296,18 +299,22 @@ impl Destination for Files {
         self.counter.clone()
     }
 
+    /// Writes the last file through to the disk. Reports, too, that one before it could not be completed.
     fn flush(&self) -> Result<(), ExportError> {
-        match &mut self.lock().file {
+        let mut state = self.lock();
+        let synced = match &mut state.file {
             Some(file) if self.settings.fsync != Fsync::Never => file.sync(),
             _ => Ok(()),
-        }
+        };
+        state.unfinished.take().map_or(Ok(()), Err).and(synced)
     }
 
     /// Completes the last file. The timeout is not looked at: a disk can't be hurried.
     fn shut_down(&self, _timeout: Duration) -> Result<(), ExportError> {
         let mut state = self.lock();
         state.ended = true;
-        state.close(&self.settings)
+        let closed = state.close(&self.settings);
+        state.unfinished.take().map_or(Ok(()), Err).and(closed)
     }
 }
 
@@ -349,7 +356,7 @@ impl State {
         };
         self.forget_removed();
         if self.is_over(bytes, settings, now) {
-            self.close(settings)?;
+            self.give_way(settings);
         }
         self.make_room(bytes, settings)?;
         let State { folder, file, opened, .. } = self;
@@ -427,10 +434,17 @@ impl State {
         while !fits(self) {
             if !self.folder.delete_oldest()? {
                 // Only the file being written is left.
-                self.close(settings)?;
+                self.give_way(settings);
             }
         }
         Ok(())
+    }
+
+    /// Completes the file before the next. That this fails is no reason to refuse the lines that come: the next flush tells.
+    fn give_way(&mut self, settings: &Settings) {
+        if let Err(error) = self.close(settings) {
+            self.unfinished.get_or_insert(error);
+        }
     }
 
     /// Completes the file that is being written.
@@ -505,6 +519,28 @@ mod tests {
             assert_eq!(disk.held(), before);
             assert!(folder.path().join(format!("traces-00000002.{ending}")).exists());
         }
+    }
+
+    /// The next file takes them, and the error is not about them: whoever asks for durability is told.
+    #[test]
+    fn lines_are_not_refused_for_the_file_before_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::builder(folder.path()).with_rotate_bytes(10).open().unwrap();
+        let disk = Unsynced::default();
+        {
+            let mut state = files.lock();
+            state.folder.create().unwrap();
+            let open = OpenFile::on(Box::new(disk.clone()), "unsynced".into(), Compression::None);
+            state.file = Some(open.unwrap());
+        }
+        files.write_lines(b"first\n", 1).unwrap();
+        disk.fail();
+        files.write_lines(b"second\n", 1).unwrap();
+        let second = std::fs::read(folder.path().join("traces-00000002.jsonl")).unwrap();
+        assert_eq!((&*second, files.counter.read().sent), (&b"second\n"[..], 2));
+        assert_eq!(files.flush().map_err(|error| error.kind()), Err(ErrorKind::File));
+        assert_eq!(files.flush(), Ok(()));
+        assert_eq!(files.shut_down(Duration::ZERO), Ok(()));
     }
 
     #[test]
