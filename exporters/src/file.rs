@@ -302,8 +302,9 @@ impl Destination for Files {
     /// Writes the last file through to the disk. Reports, too, that one before it could not be completed.
     fn flush(&self) -> Result<(), ExportError> {
         let mut state = self.lock();
-        let synced = match &mut state.file {
-            Some(file) if self.settings.fsync != Fsync::Never => file.sync(),
+        let State { file, folder, .. } = &mut *state;
+        let synced = match file {
+            Some(file) if self.settings.fsync != Fsync::Never => file.sync().inspect(|()| folder.sync()),
             _ => Ok(()),
         };
         state.unfinished.take().map_or(Ok(()), Err).and(synced)
@@ -364,7 +365,12 @@ impl State {
             Some(file) => file,
             None => {
                 *opened = now;
-                file.insert(OpenFile::create(folder, settings.compression)?)
+                let created = OpenFile::create(folder, settings.compression)?;
+                if settings.fsync == Fsync::Each {
+                    // Lines under a name that is not on the disk would be lost with the machine.
+                    folder.sync();
+                }
+                file.insert(created)
             }
         };
         let before = file.bytes();
