@@ -124,6 +124,11 @@ impl FrameHeader {
     pub(crate) fn frame_bytes(&self) -> u64 {
         FRAME_HEADER_BYTES + u64::from(self.payload_bytes)
     }
+
+    /// True if its append failed, and it could not be removed: the next segment begins with the spans that it claims.
+    pub(crate) fn was_refused(&self, spans_before_next: Option<u64>) -> bool {
+        self.spans > 0 && spans_before_next.is_some_and(|next| self.spans_before >= next)
+    }
 }
 
 #[cfg(test)]

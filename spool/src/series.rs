@@ -226,12 +226,13 @@ impl Series {
 
     /// Returns the next segment's count of spans before it; the series' total if there is none whose header is whole.
     pub(crate) fn spans_before_next(&self, number: u64) -> u64 {
-        let later = self.segments.iter().filter(|segment| segment.number > number);
-        later
-            .filter_map(|segment| segment.header)
-            .map(|header| header.spans_before)
-            .next()
-            .unwrap_or(self.spans_total)
+        self.begin_of_next(number).unwrap_or(self.spans_total)
+    }
+
+    /// The same; `None` if there is no such segment.
+    pub(crate) fn begin_of_next(&self, number: u64) -> Option<u64> {
+        let mut later = self.segments.iter().filter(|segment| segment.number > number);
+        later.find_map(|segment| segment.header).map(|header| header.spans_before)
     }
 
     /// Looks at a position of a segment.

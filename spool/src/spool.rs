@@ -386,10 +386,14 @@ impl Spool {
                     continue;
                 }
             };
+            let end = offset + header.frame_bytes();
+            if header.was_refused(self.live.begin_of_next(segment)) {
+                self.advance(end, self.position.settled);
+                continue;
+            }
             // Whatever lies between the last settled span and this record was damaged.
             self.give_up_until(header.spans_before, |counts| &mut counts.damaged);
             let id = RecordId { segment, offset };
-            let end = offset + header.frame_bytes();
             let after = header.spans_before + u64::from(header.spans);
             let settled =
                 u32::try_from(self.position.settled.saturating_sub(header.spans_before)).unwrap_or(0);

@@ -74,9 +74,17 @@ pub fn verify(disk: &dyn Disk) -> io::Result<Report> {
     let _lock = disk.lock()?;
     let position = cursor::peek(disk)?.unwrap_or_default();
     let mut report = Report::default();
-    for number in numbers(disk, "live")? {
+    let live = numbers(disk, "live")?;
+    let begins = live.iter().map(|&number| {
+        let header = read_header(&mut *disk.open(&file_name("live", number))?, number)?;
+        Ok(header.map(|header| header.spans_before))
+    });
+    let begins = begins.collect::<io::Result<Vec<_>>>()?;
+    for (index, &number) in live.iter().enumerate() {
+        let next = begins[index + 1..].iter().find_map(|begin| *begin);
         let segment = segment(disk, "live", number, |offset, frame, _| {
-            if (number, offset) >= (position.segment, position.offset) {
+            let is_behind = (number, offset) >= (position.segment, position.offset);
+            if is_behind && !frame.was_refused(next) {
                 // Of the first, a part may be settled.
                 let after = frame.spans_before + u64::from(frame.spans);
                 report.pending_spans += after.saturating_sub(position.settled.max(frame.spans_before));

@@ -190,6 +190,30 @@ fn a_record_whose_sync_failed_is_refused() {
     assert_eq!(drain(&mut open(&disk.after_power_loss(|synced, _| synced), &settings)), [0, 2]);
 }
 
+/// A disk that fails for a while may keep what was refused, where it is found again. The next record was taken for it then,
+/// skipped, and counted nowhere.
+#[test]
+fn a_refused_record_that_stays_takes_no_place_of_another() {
+    let disk = MemoryDisk::default();
+    let settings = Settings::default().with_sync(Sync::Append);
+    let mut spool = open(&disk, &settings);
+    spool.append(0, 0, 3, &payload(0, 0)).unwrap();
+    disk.fail_syncs(true);
+    disk.fail_cuts(true);
+    spool.append(0, 0, 2, &payload(1, 0)).unwrap_err();
+    disk.fail_syncs(false);
+    disk.fail_cuts(false);
+    spool.append(0, 0, 1, &payload(2, 0)).unwrap();
+    spool.append(0, 0, 1, &payload(3, 0)).unwrap();
+    drop(spool);
+    let report = verify(&disk).unwrap();
+    assert_eq!((report.pending_records, report.pending_spans), (3, 5));
+    let mut spool = open(&disk, &settings);
+    assert_eq!(spool.counts().found, 5);
+    assert_eq!(drain(&mut spool), [0, 2, 3]);
+    assert_eq!((spool.counts().delivered, spool.counts().pending), (5, 0));
+}
+
 #[test]
 fn a_disk_that_cannot_be_read_is_reported_and_can_be_passed_over() {
     let disk = MemoryDisk::default();
