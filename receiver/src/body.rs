@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Read;
+use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
@@ -27,7 +28,7 @@ impl<'c> Bytes<'c> {
 pub(crate) async fn read<'c>(
     shared: &Shared,
     client: &'c Client,
-    mut body: Incoming,
+    body: &mut Incoming,
     bytes_max: usize,
 ) -> Result<Bytes<'c>, Refused> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -54,6 +55,33 @@ pub(crate) async fn read<'c>(
     };
     let late = || Refused::new(Refusal::Incomplete, "the request did not arrive in time");
     tokio::time::timeout(shared.limits.arrival_timeout, whole).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Bytes of a refused body that are read and thrown away.
+const DISCARDED_BYTES_MAX: u64 = 64 << 20;
+
+/// Time for the next of these bytes: a sender that stands still is answered.
+const DISCARD_PAUSE: Duration = Duration::from_secs(1);
+
+/// Reads what is left of the body of a request over HTTP/1 that is refused: with unread bytes, the end of a connection discards
+/// the answer, and a sender that writes all before it reads never knows.
+pub(crate) async fn discard(shared: &Shared, body: &mut Incoming) {
+    if body.size_hint().lower() > DISCARDED_BYTES_MAX {
+        return;
+    }
+    let rest = async {
+        let mut bytes = 0;
+        while bytes <= DISCARDED_BYTES_MAX {
+            let next = tokio::time::timeout(DISCARD_PAUSE, body.frame());
+            let frame = tokio::select! {
+                frame = next => frame,
+                () = shared.standstill() => return,
+            };
+            let Ok(Some(Ok(frame))) = frame else { return };
+            bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+    };
+    let _ = tokio::time::timeout(shared.limits.arrival_timeout, rest).await;
 }
 
 /// Undoes a compression by its name in HTTP and gRPC.

@@ -53,8 +53,8 @@ async fn take(
         return Err(Refused::new(Refusal::WrongPath, message));
     }
     let bytes_max = shared.limits.message_bytes;
-    let (head, incoming) = request.into_parts();
-    let read = body::read(shared, client, incoming, bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
+    let (head, mut incoming) = request.into_parts();
+    let read = body::read(shared, client, &mut incoming, bytes_max.saturating_add(FRAME_HEAD_BYTES)).await?;
     let (bytes, _held) = read.into_parts();
     let mut grpc = Grpc::new(Encoded).max_decoding_message_size(bytes_max);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate, CompressionEncoding::Zstd] {

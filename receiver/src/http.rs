@@ -1,9 +1,11 @@
 //! OTLP over HTTP: `POST /v1/traces`, in protobuf or JSON.
 
 use astracer_model::Format;
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{
+    ALLOW, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use prost::Message as _;
 use tonic_types::pb::Status;
 
@@ -57,44 +59,61 @@ pub(crate) async fn answer(shared: &Shared, client: &Client, request: Request<In
 }
 
 async fn answer_to_any(shared: &Shared, client: &Client, request: Request<Incoming>) -> Response<Body> {
-    let form = Form::of(request.headers());
-    let recorded = if request.uri().path() != PATH {
-        let message = format!(
-            "this is an OTLP receiver for traces: POST {PATH}, or gRPC; not {}",
-            request.uri().path()
-        );
+    let (head, mut incoming) = request.into_parts();
+    let announced = incoming.size_hint().lower();
+    let form = Form::of(&head.headers);
+    let recorded = if head.uri.path() != PATH {
+        let message =
+            format!("this is an OTLP receiver for traces: POST {PATH}, or gRPC; not {}", head.uri.path());
         Err(Refused::new(Refusal::WrongPath, message))
-    } else if request.method() != Method::POST {
-        shared.counts.refused(Refusal::WrongPath);
-        let mut response = with(StatusCode::METHOD_NOT_ALLOWED, Form::Json, whole("{}"));
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-        return response;
+    } else if head.method != Method::POST {
+        Err(Refused::new(Refusal::WrongPath, ""))
     } else {
-        take(shared, client, form, request).await
+        take(shared, client, form, &head.headers, &mut incoming).await
     };
+    // A sender that asks whether to send sends nothing before it is told.
+    let left = incoming.size_hint().lower();
+    let is_asking = head.headers.contains_key(EXPECT) && left > 0 && left == announced;
+    if let Err(refused) = &recorded
+        && refused.reason != Refusal::Incomplete
+        && head.version < Version::HTTP_2
+        && !is_asking
+    {
+        body::discard(shared, &mut incoming).await;
+    }
     // A sender whose type is not known gets the answer that people can read.
     let form = form.unwrap_or(Form::Json);
     match recorded {
         Ok(partial) => success(form, &partial),
         Err(refused) => {
             shared.counts.refused(refused.reason);
+            if head.uri.path() == PATH && head.method != Method::POST {
+                let mut response = with(StatusCode::METHOD_NOT_ALLOWED, Form::Json, whole("{}"));
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+                return response;
+            }
             failure(form, &refused)
         }
     }
 }
 
-async fn take(shared: &Shared, client: &Client, form: Option<Form>, request: Request<Incoming>) -> Recorded {
+async fn take(
+    shared: &Shared,
+    client: &Client,
+    form: Option<Form>,
+    headers: &HeaderMap,
+    incoming: &mut Incoming,
+) -> Recorded {
     let Some(form) = form else {
-        let found = text(request.headers(), &CONTENT_TYPE);
+        let found = text(headers, &CONTENT_TYPE);
         let message = format!(
             "content type {found:?} is not known; known are application/x-protobuf and application/json"
         );
         return Err(Refused::new(Refusal::Unsupported, message));
     };
-    let encoding = text(request.headers(), &CONTENT_ENCODING).to_owned();
     let bytes_max = shared.limits.message_bytes;
-    let bytes = body::read(shared, client, request.into_body(), bytes_max).await?;
-    let bytes = body::decompress(&bytes.bytes, &encoding, bytes_max)?;
+    let bytes = body::read(shared, client, incoming, bytes_max).await?;
+    let bytes = body::decompress(&bytes.bytes, text(headers, &CONTENT_ENCODING), bytes_max)?;
     match form {
         Form::Protobuf => record(shared, &bytes, Format::OtlpProto),
         Form::Json if bytes.trim_ascii_start().starts_with(b"{") => record(shared, &bytes, Format::OtlpJson),

@@ -1,4 +1,5 @@
 //! The receiver from outside.
 
 mod receive;
+mod refused_early;
 mod sample;

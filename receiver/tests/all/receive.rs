@@ -40,7 +40,7 @@ fn recorded(folder: &Path) -> Vec<Span<'static>> {
     kept.0
 }
 
-fn receiver(folder: &Path, limits: Limits, bytes_max: u64) -> Receiver {
+pub(crate) fn receiver(folder: &Path, limits: Limits, bytes_max: u64) -> Receiver {
     let files = Files::builder(folder).with_total_bytes_max(bytes_max).with_when_full(WhenFull::Refuse);
     let files = files.open().expect("a writable folder");
     Receiver::start(&["127.0.0.1:0".parse().expect("an address")], limits, files).expect("a free port")
@@ -65,7 +65,7 @@ fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, St
 }
 
 const PROTOBUF: &str = "content-type: application/x-protobuf\r\n";
-const JSON: &str = "Content-Type: application/json; charset=utf-8\r\n";
+pub(crate) const JSON: &str = "Content-Type: application/json; charset=utf-8\r\n";
 
 fn spans(count: u64) -> Vec<Span<'static>> {
     let span =
