@@ -124,7 +124,7 @@ impl Heart {
                 self.keys.entry(key).or_default().note(counts, self.beats);
             }
         }
-        // What they gave up is among the others by now, from which it is taken below.
+        // The counts that they gave up are among the others by now, from which they are taken below.
         for gone in self.keys.values_mut().filter(|key| key.beat < self.beats) {
             gone.note(Counts::default(), gone.beat);
         }

@@ -116,8 +116,11 @@ fn traces_that_were_kept_late_stand_for_none_in_every_format() {
     }
 }
 
-/// Heartbeats of one process, each with its number, the number of its spans, and keys with their counts; `""` is no key.
-fn heartbeats(beats: &[(u32, u32, &[(&str, u32)])]) -> String {
+/// A heartbeat's number, the number of its spans, and keys with their counts; `""` is no key.
+type Beat<'a> = (u32, u32, &'a [(&'a str, u32)]);
+
+/// Heartbeats of one process.
+fn heartbeats(beats: &[Beat<'_>]) -> String {
     let attribute = |key: &str, kind: &str, value: &dyn std::fmt::Display| {
         format!(r#"{{"key":"astracer.{key}","value":{{"{kind}":"{value}"}}}}"#)
     };
@@ -128,7 +131,7 @@ fn heartbeats(beats: &[(u32, u32, &[(&str, u32)])]) -> String {
             attribute("seen", "intValue", &seen)
         )
     };
-    let span = |(id, (beat, parts, keys)): (u32, &(u32, u32, &[(&str, u32)]))| {
+    let span = |(id, (beat, parts, keys)): (u32, &Beat<'_>)| {
         let attributes = [
             attribute("process", "stringValue", &"p"),
             attribute("beat", "intValue", beat),
@@ -151,7 +154,7 @@ fn heartbeats(beats: &[(u32, u32, &[(&str, u32)])]) -> String {
 fn exact_counts_are_those_of_the_last_heartbeat() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("beats.json");
-    let seen = |beats: &[(u32, u32, &[(&str, u32)])]| {
+    let seen = |beats: &[Beat<'_>]| {
         fs::write(&path, heartbeats(beats)).unwrap();
         let text = success(&run(&["inspect", "--weights", "--json", path.to_str().unwrap()]));
         let found: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -53,7 +53,7 @@ struct Row {
     off: Option<f64>,
 }
 
-/// What a process told in heartbeats.
+/// The heartbeats of a process, of which the last one counts.
 #[derive(Default)]
 struct Process {
     /// The number of the last heartbeat.
