@@ -2,7 +2,8 @@
 //!
 //! After <https://github.com/openzipkin/b3-propagation> and the "B3 Requirements" of OpenTelemetry's propagators API.
 //! Either form is read, the single header first; the one that was asked for is written. The debug flag is passed on in
-//! the context, which spans of such a trace take along as they do with baggage, and a trace with it is sampled. The id of the caller's own parent is not passed on.
+//! the context, which spans of such a trace take along as they do with baggage, and a trace with it is sampled. The id of the
+//! caller's own parent is not passed on.
 //!
 //! Ids without a decision leave it to us: the context is marked, see [`undecided`](super::undecided), and a span that
 //! begins with this parent is put to the sampler. Passed on without a span of ours, the headers hold no decision either.
