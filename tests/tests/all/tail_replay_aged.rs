@@ -91,7 +91,7 @@ fn recording(traces: &[Made], tail: &Tail) -> Recording {
             ..ModelSpan::default()
         };
         let root = span(1, trace.key, trace.duration, trace.fails);
-        let parents = vec![root.span_id];
+        let parents = [root.span_id];
         let children = trace.children.iter().zip(2..).map(|(child, id)| ModelSpan {
             parents: parents.iter().copied().collect(),
             attributes: vec![Attribute { key: "code".into(), value: Value::Int(child.code) }],
