@@ -171,10 +171,11 @@ fn variables_are_read() {
     let zipkin = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", url).unwrap();
     zipkin.send(&spans(&[sample::plain(1, 1)], &Arc::new(Resource::service("a")))).unwrap();
     assert_eq!(sink.requests()[0].line, "POST /x HTTP/1.1");
-    let error = read("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "0".to_owned()).unwrap_err();
+    read("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "0".to_owned()).unwrap();
+    let error = read("OTEL_EXPORTER_ZIPKIN_TIMEOUT", "1s".to_owned()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "OTEL_EXPORTER_ZIPKIN_TIMEOUT: `0` must be a number of milliseconds greater than 0"
+        "OTEL_EXPORTER_ZIPKIN_TIMEOUT: `1s` must be a number of milliseconds, or 0 for no limit"
     );
     let error = read("OTEL_EXPORTER_ZIPKIN_ENDPOINT", "zipkin:9411".to_owned()).unwrap_err();
     assert!(error.to_string().ends_with("write http://zipkin:9411 or https://zipkin:9411"), "{error}");
