@@ -37,8 +37,8 @@ impl TextMapPropagator for TraceContext {
     }
 
     fn extract_with_context(&self, context: &Context, extractor: &dyn Extractor) -> Context {
-        let received = extractor.get(TRACEPARENT).and_then(received_flags);
-        let Some(received) = received.filter(|_| !has_several(extractor)) else {
+        let all = extractor.get_all(TRACEPARENT);
+        let Some(received) = all.as_deref().and_then(lone).and_then(received_flags) else {
             return context.clone();
         };
         // Read with an empty context, whose span is valid only if the headers are.
@@ -59,8 +59,8 @@ impl TextMapPropagator for TraceContext {
     }
 }
 
-fn has_several(extractor: &dyn Extractor) -> bool {
-    extractor.get_all(TRACEPARENT).is_some_and(|parents| parents.len() > 1)
+fn lone<'a>(all: &[&'a str]) -> Option<&'a str> {
+    if let [only] = all { Some(only) } else { None }
 }
 
 /// The flags of a well-formed header: `{version}-{trace id}-{span id}-{flags}` in lower-case hexadecimal digits, which version 00 ends
