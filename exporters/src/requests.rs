@@ -162,11 +162,10 @@ mod tests {
 
     use super::*;
 
-    /// A request is its spans' names, and the server takes one.
-    #[derive(Default)]
-    struct TakesOne(Cell<u32>);
+    /// A request is its spans' names; the server's answer is made of the number of spans.
+    struct Answers<F>(F);
 
-    impl Wire for TakesOne {
+    impl<F: Fn(u64) -> Result<Delivery, ExportError>> Wire for Answers<F> {
         type Packed = Vec<u8>;
 
         fn target(&self) -> String {
@@ -182,35 +181,7 @@ mod tests {
         }
 
         fn post(&self, _: &Vec<u8>, spans: usize, _: Duration) -> Result<Delivery, ExportError> {
-            self.0.set(self.0.get() + 1);
-            match self.0.get() {
-                1 => Ok(Delivery::new(spans as u64, 0)),
-                _ => Err(ExportError::new(ErrorKind::Unavailable, "t", "").retryable(None)),
-            }
-        }
-    }
-
-    /// A server whose limit a request exceeds while the shutdown comes.
-    struct ClosedMeanwhile<'r>(&'r Requests);
-
-    impl Wire for ClosedMeanwhile<'_> {
-        type Packed = Vec<u8>;
-
-        fn target(&self) -> String {
-            "t".to_owned()
-        }
-
-        fn encode(&self, spans: &[Span<'_>], out: &mut Vec<u8>) {
-            spans.iter().for_each(|span| out.extend_from_slice(span.name.as_bytes()));
-        }
-
-        fn pack(&self, body: Vec<u8>) -> Vec<u8> {
-            body
-        }
-
-        fn post(&self, _: &Vec<u8>, _: usize, _: Duration) -> Result<Delivery, ExportError> {
-            self.0.availability.close();
-            Err(ExportError::new(ErrorKind::TooLarge, "t", ""))
+            self.0(spans as u64)
         }
     }
 
@@ -220,7 +191,12 @@ mod tests {
         let requests = Requests::new(&Sending::new(4));
         let spans = ["a", "b"].map(|name| Span { name: name.into(), ..Span::default() });
         let error = |requests: &Requests| {
-            let outcome = requests.deliver(&ClosedMeanwhile(requests), &spans);
+            // A server whose limit a request exceeds while the shutdown comes.
+            let server = Answers(|_| {
+                requests.availability.close();
+                Err(ExportError::new(ErrorKind::TooLarge, "t", ""))
+            });
+            let outcome = requests.deliver(&server, &spans);
             assert_eq!(outcome.lost.of(ErrorKind::ShutDown), 2);
             outcome.error.unwrap().to_string()
         };
@@ -237,7 +213,15 @@ mod tests {
         let requests = Requests::new(&Sending::new(4));
         let named = |name: &'static str| Span { name: name.into(), ..Span::default() };
         let spans = [named("a"), named("too large"), named("b"), named("c")];
-        let attempt = requests.try_send(&TakesOne::default(), &spans, Duration::MAX);
+        let sent = Cell::new(0);
+        let takes_one = Answers(|spans| {
+            sent.set(sent.get() + 1);
+            match sent.get() {
+                1 => Ok(Delivery::new(spans, 0)),
+                _ => Err(ExportError::new(ErrorKind::Unavailable, "t", "").retryable(None)),
+            }
+        });
+        let attempt = requests.try_send(&takes_one, &spans, Duration::MAX);
         assert_eq!((attempt.settled, attempt.outcome.lost.of(ErrorKind::TooLarge)), (2, 1));
         assert_eq!(attempt.outcome.error.map(|error| error.kind()), Some(ErrorKind::TooLarge));
     }
