@@ -30,6 +30,12 @@ fn file(capacity: u32) -> String {
     format!("version = 3\n[bucket]\ncapacity = {capacity}.0\nrate = 0.001\n")
 }
 
+fn file_with_policies(capacity: u32, policies: &str) -> String {
+    format!(
+        "version = 4\n[bucket]\ncapacity = {capacity}.0\nrate = 1.0\n[tail]\npolicies = [\"{policies}\"]\n"
+    )
+}
+
 fn watching(path: &Path) -> World {
     fs::write(path, file(3)).unwrap();
     world(|builder| builder.with_watched_parameters_file(path))
@@ -134,17 +140,12 @@ fn a_file_that_cannot_be_used_changes_nothing() {
 fn a_file_with_other_policies_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("astracer.toml");
-    let file = |capacity: u32, policies: &str| {
-        format!(
-            "version = 4\n[bucket]\ncapacity = {capacity}.0\nrate = 1.0\n[tail]\npolicies = [\"{policies}\"]\n"
-        )
-    };
-    fs::write(&path, file(3, "error")).unwrap();
+    fs::write(&path, file_with_policies(3, "error")).unwrap();
     let world = world(|builder| builder.with_watched_parameters_file(&path));
-    fs::write(&path, file(50, "error")).unwrap();
+    fs::write(&path, file_with_policies(50, "error")).unwrap();
     world.handle.look_at_parameters();
     assert_eq!(config(&world), "bucket:capacity=50,rate=1");
-    fs::write(&path, file(51, "odd")).unwrap();
+    fs::write(&path, file_with_policies(51, "odd")).unwrap();
     (0..2).for_each(|_| world.handle.look_at_parameters());
     assert_eq!(config(&world), "bucket:capacity=50,rate=1");
     assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
@@ -155,22 +156,17 @@ fn a_file_with_other_policies_is_refused() {
 fn a_file_whose_policies_the_code_has_replaced_is_taken_over() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("astracer.toml");
-    let file = |capacity: u32, policies: &str| {
-        format!(
-            "version = 4\n[bucket]\ncapacity = {capacity}.0\nrate = 1.0\n[tail]\npolicies = [\"{policies}\"]\n"
-        )
-    };
-    fs::write(&path, file(3, "error")).unwrap();
+    fs::write(&path, file_with_policies(3, "error")).unwrap();
     let world = world(|builder| {
         builder.with_watched_parameters_file(&path).with_tail("error,attr:code>=500".parse().unwrap())
     });
     for (capacity, policies) in [(50, "error"), (51, "error\", \"attr:code>=500"), (52, "error")] {
-        fs::write(&path, file(capacity, policies)).unwrap();
+        fs::write(&path, file_with_policies(capacity, policies)).unwrap();
         world.handle.look_at_parameters();
         assert_eq!(world.handle.parameters_fault(), None);
         assert_eq!(config(&world), format!("bucket:capacity={capacity},rate=1"));
     }
-    fs::write(&path, file(53, "odd")).unwrap();
+    fs::write(&path, file_with_policies(53, "odd")).unwrap();
     (0..2).for_each(|_| world.handle.look_at_parameters());
     assert_eq!(config(&world), "bucket:capacity=52,rate=1");
     assert!(world.handle.parameters_fault().unwrap().contains("restart it to change policies"));
