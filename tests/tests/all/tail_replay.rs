@@ -146,10 +146,9 @@ fn recording(traces: &[Made], tail: &Tail) -> Recording {
 }
 
 /// The numbers of the traces that a replay keeps.
-fn replayed(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
-    let recording = recording(traces, tail);
-    let workload = Workload::new(&recording, &Grouping::default());
-    let outcomes = Outcomes::new(&recording, tail, Stop::never()).unwrap();
+pub(crate) fn replayed(recording: &Recording, tail: &Tail) -> BTreeSet<u64> {
+    let workload = Workload::new(recording, &Grouping::default());
+    let outcomes = Outcomes::new(recording, tail, Stop::never()).unwrap();
     let kept = outcomes.kept(&workload, &Config::Never.into(), &Draw::recorded(1));
     kept.into_iter().map(|id| id.0 as u64).collect()
 }
@@ -270,7 +269,8 @@ fn a_replay_keeps_what_a_service_keeps() {
         ] {
             for provisional in [Provisional::Always, Provisional::Armed] {
                 let tail = policies.parse::<Tail>().unwrap().with_provisional(provisional);
-                let (replayed, served) = (replayed(&traces, &tail), served(&traces, &tail));
+                let (replayed, served) =
+                    (replayed(&recording(&traces, &tail), &tail), served(&traces, &tail));
                 assert_eq!(replayed, served, "{policies}, {provisional}, of {number} traces");
                 kept += served.len();
             }

@@ -21,7 +21,7 @@ use opentelemetry_sdk::trace::InMemorySpanExporter;
 use tracing::{Span, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::tail_replay::{Ids, Random, go_to};
+use crate::tail_replay::{Ids, Random, go_to, replayed};
 
 const SECOND: u64 = 1_000_000_000;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -102,15 +102,6 @@ fn recording(traces: &[Made], tail: &Tail) -> Recording {
         }
     }
     intake.finish()
-}
-
-/// The numbers of the traces that a replay keeps.
-fn replayed(traces: &[Made], tail: &Tail) -> BTreeSet<u64> {
-    let recording = recording(traces, tail);
-    let workload = Workload::new(&recording, &Grouping::default());
-    let outcomes = Outcomes::new(&recording, tail, Stop::never()).unwrap();
-    let kept = outcomes.kept(&workload, &Config::Never.into(), &Draw::recorded(1));
-    kept.into_iter().map(|id| id.0 as u64).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -209,7 +200,7 @@ fn what_fails_after_the_age_of_a_trace_is_late() {
     let long = of(vec![child(1, false), child(50, true)]);
     let kept = |traces: &[Made], policies: &str| {
         let tail = policies.parse::<Tail>().unwrap().with_provisional(Provisional::Always);
-        let (replayed, served) = (replayed(traces, &tail), served(traces, &tail));
+        let (replayed, served) = (replayed(&recording(traces, &tail), &tail), served(traces, &tail));
         assert_eq!(replayed, served, "{policies}");
         served.len()
     };
@@ -251,7 +242,8 @@ fn a_replay_keeps_of_long_traces_what_a_service_keeps() {
         ] {
             for provisional in [Provisional::Always, Provisional::Armed] {
                 let tail = policies.parse::<Tail>().unwrap().with_provisional(provisional);
-                let (replayed, served) = (replayed(&traces, &tail), served(&traces, &tail));
+                let (replayed, served) =
+                    (replayed(&recording(&traces, &tail), &tail), served(&traces, &tail));
                 assert_eq!(replayed, served, "{policies}, {provisional}, of {number} traces");
                 kept += served.len();
                 dropped += traces.len() - served.len();
